@@ -1,0 +1,72 @@
+"""What every handle needs: the connection, the API's subjects, and a way to ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..errors import JetStreamError, ProtocolError
+from ..protocol import codec
+from ..protocol.api import read_response
+from ..protocol.events import ErrorRaised, Event
+from ..protocol.subjects import Api
+from .connection import Connection
+from .requests import Requests
+from .tasks import Tasks
+
+__all__ = ["Closable", "Context"]
+
+
+class Closable(Protocol):
+    """A handle that must be ended with the connection."""
+
+    async def abandon(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Context:
+    """Shared by all handles of one `JetStream`."""
+
+    connection: Connection
+    api: Api
+    timeout: float  # seconds, of API requests
+    requests: Requests = field(init=False)
+    tasks: Tasks = field(init=False)
+    open: set[Closable] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.requests = Requests(self.connection)
+        self.tasks = Tasks(self.report)
+
+    def emit(self, event: Event) -> None:
+        """Tell the user."""
+        self.connection.hub.emit(event)
+
+    def report(self, error: BaseException) -> None:
+        """An error of a background task."""
+        if not isinstance(error, JetStreamError):
+            wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            error = wrapped
+        self.emit(ErrorRaised(error=error))
+
+    async def call(
+        self, subject: str, body: Any = None, *, timeout: float | None = None, what: str = ""
+    ) -> dict[str, Any]:
+        """One request to the JetStream API.
+
+        Args:
+            subject: The full API subject.
+            body: What to send as JSON; None: nothing.
+            timeout: Seconds; None: the default.
+            what: What is being done, for errors.
+
+        Raises:
+            ApiError: The server answered with an error.
+            RequestTimeoutError, NoRespondersError, DisconnectedError, ClosedError, PermissionDeniedError.
+        """
+        payload = b"" if body is None else codec.encode(body)
+        answer = await self.requests.request(
+            subject, payload, timeout=self.timeout if timeout is None else timeout, what=what
+        )
+        return read_response(answer)

@@ -1,0 +1,104 @@
+"""Where events go: to the user's ``on_event``, to the log, and to who iterates ``events()``."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+from ..protocol.events import Connected, Event, Reconnected
+from .signal import Signal
+from .tasks import Tasks
+
+__all__ = ["EventHub", "EventLog", "OnEvent"]
+
+OnEvent: TypeAlias = Callable[[Event], Awaitable[None] | None]
+
+_log = logging.getLogger("jsclient")
+_QUIET = (Connected, Reconnected)
+_KEPT = 1000
+
+
+class EventHub:
+    """Gives events to the user, later and apart: it never blocks or breaks whoever emits."""
+
+    def __init__(self, on_event: OnEvent | None) -> None:
+        self._on_event = on_event
+        self._waiting: deque[Event] = deque(maxlen=_KEPT)
+        self._scheduled = False
+        self._tasks = Tasks(_report)
+
+    def emit(self, event: Event) -> None:
+        """Tell the user, on the next turn of the loop. Without ``on_event`` it is logged as a warning."""
+        if self._on_event is None:
+            _log.log(logging.INFO if isinstance(event, _QUIET) else logging.WARNING, "%s", event)
+            return
+        if len(self._waiting) == self._waiting.maxlen:
+            _log.warning("on_event is too slow; dropped: %s", self._waiting[0])
+        self._waiting.append(event)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        self._scheduled = False
+        while self._waiting:
+            event = self._waiting.popleft()
+            assert self._on_event is not None
+            try:
+                result = self._on_event(event)
+            except Exception as error:  # noqa: BLE001  a user's callback may raise anything
+                _report(error)
+                continue
+            if inspect.isawaitable(result):
+                self._tasks.start(_await(result), "on_event")
+
+    async def close(self) -> None:
+        """Deliver what waits, give running callbacks a moment, and stop."""
+        self._deliver()
+        await self._tasks.settle(1.0)
+
+
+async def _await(result: Awaitable[None]) -> None:
+    await result
+
+
+def _report(error: BaseException) -> None:
+    _log.error("on_event raised", exc_info=error)
+
+
+class EventLog:
+    """The last events of one subscription, for any number of readers."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[int, Event]] = deque(maxlen=_KEPT)
+        self._count = 0
+        self._closed = False
+        self._changed = Signal()
+
+    def add(self, event: Event) -> None:
+        """Keep an event and wake the readers."""
+        self._events.append((self._count, event))
+        self._count += 1
+        self._changed.set()
+
+    def close(self) -> None:
+        """No more events will come."""
+        self._closed = True
+        self._changed.set()
+
+    async def read(self) -> AsyncIterator[Event]:
+        """All events kept and then each new one, until the subscription ends."""
+        seen = 0
+        while True:
+            fresh = [event for number, event in self._events if number >= seen]
+            seen = self._count
+            for event in fresh:
+                yield event
+            if seen == self._count:
+                if self._closed:
+                    return
+                await self._changed.wait()

@@ -1,0 +1,206 @@
+"""A user's own nats-py connection, through its public API only.
+
+Slower than a connection that jsclient opens, and with nats-py's own limits: messages come one at a time through its
+queue and task, odd input is nats-py's to survive, and that it reconnected is noticed by looking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import nats.aio.client
+import nats.aio.msg
+import nats.errors
+
+from ..errors import (
+    ClosedError,
+    DisconnectedError,
+    JetStreamError,
+    MaxPayloadError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+)
+from ..protocol.events import Disconnected, ErrorRaised, Reconnected
+from ..protocol.frames import Frame, Sink
+from ..protocol.headers import parse_headers
+from .connection import Connection, Inbox, Lifecycle
+from .events import OnEvent
+from .tasks import Tasks
+
+__all__ = ["ForeignConnection"]
+
+_LOOK_EVERY = 0.05  # seconds; nats-py's hooks are the user's
+_NO_LIMIT = 0  # nats-py: 0 switches a limit off; ours is the tracker's
+
+
+class _Subscription:
+    def __init__(self, subject: str) -> None:
+        self.subject = subject
+        self.denied: PermissionDeniedError | None = None
+        self.theirs: Any = None
+
+
+def _frame(msg: nats.aio.msg.Msg) -> Frame:
+    """nats-py has taken the header block apart; put it together again."""
+    subject = msg.subject.encode("utf-8", "surrogateescape")
+    reply = (msg.reply or "").encode("utf-8", "surrogateescape")
+    if not msg.headers:
+        return subject, reply, b"", msg.data
+    fields = dict(msg.headers)
+    status = fields.pop("Status", "") if not msg.data and not reply.startswith(b"$JS.ACK.") else ""
+    line = "NATS/1.0"
+    if status:
+        line += f" {status} {fields.pop('Description', '')}".rstrip()
+    lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return subject, reply, f"{line}\r\n{lines}\r\n".encode("utf-8", "surrogateescape"), msg.data
+
+
+class ForeignConnection(Connection):
+    """A `Connection` on a nats-py client that somebody else opened and will close."""
+
+    def __init__(self, nc: nats.aio.client.Client, on_event: OnEvent | None) -> None:
+        prefix = (
+            nc._inbox_prefix.decode()
+            if isinstance(getattr(nc, "_inbox_prefix", None), bytearray)
+            else "_INBOX"
+        )
+        super().__init__(on_event, prefix)
+        self._nc = nc
+        self._tasks = Tasks(self._failed)
+        self._watcher: asyncio.Task[Any] | None = None
+        self._reconnects = nc.stats["reconnects"]
+        self._was_up = bool(nc.is_connected)
+        self._ended = False
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, JetStreamError):
+            self.hub.emit(ErrorRaised(error=error))
+        else:
+            self.hub.emit(ErrorRaised(error=DisconnectedError(f"{type(error).__name__}: {error}")))
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._nc.is_connected)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._ended or bool(self._nc.is_closed)
+
+    @property
+    def max_payload(self) -> int:
+        return int(self._nc.max_payload)
+
+    @property
+    def server_version(self) -> str:
+        version = self._nc.connected_server_version
+        try:
+            return f"{version.major}.{version.minor}.{version.patch}"
+        except ValueError:
+            return ""
+
+    # --- looking for reconnects ------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        while not self.is_closed:
+            await asyncio.sleep(_LOOK_EVERY)
+            self._look()
+        self._notify(Lifecycle.CLOSED)
+
+    def _look(self) -> None:
+        up, reconnects = self.is_connected, self._nc.stats["reconnects"]
+        if self._was_up and (not up or reconnects != self._reconnects):
+            self._was_up = False
+            self.hub.emit(Disconnected())
+            self._notify(Lifecycle.DISCONNECTED)
+        if up and not self._was_up:
+            self._was_up, self._reconnects = True, reconnects
+            self.hub.emit(Reconnected())
+            self._notify(Lifecycle.CONNECTED)
+
+    # --- traffic -----------------------------------------------------------------------------------------------
+
+    def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
+        self._check_sendable(len(header) + len(payload))
+        self._tasks.start(self.publish(subject, payload, reply=reply, header=header), "send")
+
+    async def publish(
+        self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b""
+    ) -> None:
+        self._check_sendable(len(header) + len(payload))
+        fields: dict[str, str] | None = None
+        if header:
+            fields = dict(parse_headers(header)[1])
+        try:
+            await self._nc.publish(subject, payload, reply=reply, headers=fields)
+        except nats.errors.MaxPayloadError as error:
+            raise MaxPayloadError(len(payload), self.max_payload) from error
+        except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError) as error:
+            raise ClosedError("the connection is closed") from error
+        except nats.errors.Error as error:
+            raise DisconnectedError(str(error)) from error
+
+    async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
+        await self.publish(reply.decode("utf-8", "surrogateescape"), payload)
+
+    def _check_sendable(self, size: int) -> None:
+        self.check_open()
+        if not self.is_connected:
+            raise DisconnectedError("not connected to a server at this moment; nothing was sent")
+        self.check_size(size)
+
+    async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> Inbox:
+        self.check_open()
+        if self._watcher is None:
+            self._watcher = self._tasks.start(self._watch(), "watch")
+
+        async def receive(msg: nats.aio.msg.Msg) -> None:
+            sink([_frame(msg)])
+
+        subscription = _Subscription(subject)
+        try:
+            subscription.theirs = await self._nc.subscribe(
+                subject, queue, cb=receive, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
+            )
+        except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError) as error:
+            raise ClosedError("the connection is closed") from error
+        return subscription
+
+    async def unsubscribe(self, inbox: Any) -> None:
+        theirs, inbox.theirs = inbox.theirs, None
+        if theirs is None or self._nc.is_closed:
+            return
+        try:
+            await theirs.unsubscribe()
+        except nats.errors.Error:
+            pass  # closed or draining: it is gone either way
+
+    async def drain(self, inbox: Any, timeout: float) -> None:
+        theirs, inbox.theirs = inbox.theirs, None
+        if theirs is not None and self.is_connected:
+            try:
+                await asyncio.wait_for(theirs.drain(), timeout)
+            except (nats.errors.Error, TimeoutError):
+                pass
+
+    async def ping(self, timeout: float) -> float:
+        self._check_sendable(0)
+        started = self.now()
+        try:
+            await asyncio.wait_for(self._nc.rtt(max(1, int(timeout) + 1)), timeout)
+        except (TimeoutError, nats.errors.TimeoutError):
+            raise RequestTimeoutError("no PONG to a PING", timeout) from None
+        except nats.errors.Error as error:
+            raise DisconnectedError(str(error)) from error
+        # What arrived before the PONG may still wait in nats-py's queue for its task to hand it to us.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return self.now() - started
+
+    async def close(self) -> None:
+        """Stop using the connection; closing it is the business of whoever opened it."""
+        if self._ended:
+            return
+        self._ended = True
+        self._notify(Lifecycle.CLOSED)
+        await self._tasks.cancel()

@@ -1,0 +1,44 @@
+"""Background tasks that have an owner: none is forgotten, none dies unseen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+__all__ = ["Tasks"]
+
+
+class Tasks:
+    """Starts tasks, keeps them, ends them. A task that dies of an error tells ``on_error``."""
+
+    def __init__(self, on_error: Callable[[BaseException], None]) -> None:
+        self._on_error = on_error
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Run a coroutine in the background; ``name`` is shown in task dumps."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_error(error)
+
+    async def settle(self, timeout: float) -> None:
+        """Wait up to ``timeout`` seconds for what is running, then cancel the rest and wait for it to end."""
+        others = self._tasks - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=timeout)
+        await self.cancel()
+
+    async def cancel(self) -> None:
+        """Cancel all tasks but the one that calls, and wait until they have ended."""
+        others = self._tasks - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others)

@@ -1,0 +1,154 @@
+"""Reading the wire: a chunk of bytes becomes batches of frames.
+
+The chunk is scanned as a whole. Frames of our own subscriptions are collected while the subscription stays the same
+and handed over as one list, synchronously; everything else goes to a `Host` line by line. A partial frame waits as a
+list of chunks until enough bytes are there, so that a large message is joined once. Nothing here trusts the other
+side: a control line and a frame have a bound, and what is no NATS protocol is a `ProtocolError`, upon which the
+connection is made anew.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ..errors import ProtocolError
+from ..protocol.frames import Frame, Sink
+
+__all__ = ["FrameReader", "Host"]
+
+MAX_CONTROL_LINE = 64 * 1024
+_HEADROOM = 64 * 1024  # bytes over max_payload that a frame may have
+
+
+class Host(Protocol):
+    """Who takes what is not a frame of ours."""
+
+    async def on_line(self, line: bytes) -> None:
+        """A control line other than MSG and HMSG, without CR LF."""
+
+    async def on_other(self, sid: bytes, frame: Frame) -> None:
+        """A frame of a subscription that is not ours."""
+
+    def on_sink_error(self, error: Exception) -> None:
+        """A sink raised: it must not, and reading goes on."""
+
+
+class FrameReader:
+    """Cuts the byte stream of one connection into frames."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.sinks: dict[bytes, Sink] = {}
+        self.max_payload = 1024 * 1024
+        self._parts: list[bytes] = []
+        self._have = 0
+        self._need = 0  # bytes that must be there before it is worth looking again
+
+    def reset(self) -> None:
+        """A new connection: forget the partial frame."""
+        self._parts, self._have, self._need = [], 0, 0
+
+    async def feed(self, data: bytes) -> None:
+        """Take the next bytes.
+
+        Raises:
+            ProtocolError: They are not NATS protocol, or announce more than the server may send.
+        """
+        if self._parts:
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._need:
+                return
+            data = b"".join(self._parts)
+            self.reset()
+        rest = await self._scan(data)
+        if rest < len(data):
+            tail = data[rest:]
+            self._parts, self._have = [tail], len(tail)
+
+    async def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than the rest
+        """Read all whole frames; where the first partial one begins."""
+        pos, size = 0, len(data)
+        batch: list[Frame] = []
+        batch_sid = b""
+        sinks = self.sinks
+        try:
+            while pos < size:
+                end = data.find(b"\r\n", pos)
+                if end < 0:
+                    if size - pos > MAX_CONTROL_LINE:
+                        raise ProtocolError("a control line has no end")
+                    self._need = 0
+                    return pos
+                start = data[pos]
+                if start == 77 and data.startswith(b"MSG ", pos):  # M
+                    header_size = 0
+                    args = data[pos + 4 : end].split(b" ")
+                    count = len(args)
+                    if count == 4:
+                        subject, sid, reply, total_text = args
+                    elif count == 3:
+                        subject, sid, total_text = args
+                        reply = b""
+                    else:
+                        raise ProtocolError("malformed MSG")
+                    if not total_text.isdigit():
+                        raise ProtocolError("malformed MSG")
+                elif start == 72 and data.startswith(b"HMSG ", pos):  # H
+                    args = data[pos + 5 : end].split(b" ")
+                    count = len(args)
+                    if count == 5:
+                        subject, sid, reply, header_text, total_text = args
+                    elif count == 4:
+                        subject, sid, header_text, total_text = args
+                        reply = b""
+                    else:
+                        raise ProtocolError("malformed HMSG")
+                    if not (header_text.isdigit() and total_text.isdigit()) or len(header_text) > 12:
+                        raise ProtocolError("malformed HMSG")
+                    header_size = int(header_text)
+                else:
+                    if batch:
+                        self._hand_over(batch_sid, batch)
+                        batch = []
+                    await self._host.on_line(data[pos:end])
+                    pos = end + 2
+                    continue
+                total = int(total_text) if len(total_text) <= 12 else self.max_payload + _HEADROOM + 1
+                if total > self.max_payload + _HEADROOM or header_size > total:
+                    raise ProtocolError(
+                        f"a frame of {total} bytes; the server announced {self.max_payload} at most"
+                    )
+                body = end + 2
+                after = body + total
+                if after + 2 > size:
+                    self._need = after + 2 - pos
+                    return pos
+                if data[after : after + 2] != b"\r\n":
+                    raise ProtocolError("a payload does not end where it should")
+                middle = body + header_size
+                frame = (subject, reply, data[body:middle], data[middle:after])
+                pos = after + 2
+                if sid == batch_sid and batch:
+                    batch.append(frame)
+                    continue
+                if batch:
+                    self._hand_over(batch_sid, batch)
+                    batch = []
+                if sid in sinks:
+                    batch, batch_sid = [frame], sid
+                else:
+                    await self._host.on_other(sid, frame)
+            return pos
+        finally:
+            if batch:
+                self._hand_over(batch_sid, batch)
+
+    def _hand_over(self, sid: bytes, batch: list[Frame]) -> None:
+        sink = self.sinks.get(sid)
+        if sink is None:
+            return  # unsubscribed meanwhile
+        try:
+            sink(batch)
+        except Exception as error:  # noqa: BLE001  one subscription must not stop the others
+            self._host.on_sink_error(error)

@@ -1,0 +1,258 @@
+"""The door: `JetStream`, which hands out everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ._runtime.connection import Connection
+from ._runtime.context import Context
+from ._runtime.events import OnEvent
+from ._runtime.foreign import ForeignConnection
+from .errors import ConfigError
+from .protocol.models.consumer import ConsumerConfig
+from .protocol.models.publish import PubAck
+from .protocol.subjects import DEFAULT_PREFIX, Api
+from .protocol.subscribe import SubscribeRequest
+from .publisher import publish
+from .pull_subscription import PullSubscription
+from .streams import StreamManager
+from .subscribing import open_pull_subscription, open_subscription
+from .subscription import Callback, Subscription
+
+if TYPE_CHECKING:
+    import nats.aio.client
+
+__all__ = ["JetStream"]
+
+
+class JetStream(StreamManager):
+    """JetStream on one connection.
+
+    Args:
+        nc: A nats-py connection of your own, used through its public API and not closed; `connect` makes a connection
+            that is faster, guarded against odd input, and closed with this object.
+        domain: JetStream domain.
+        prefix: API prefix, for imported accounts.
+        timeout: Seconds that API requests and publishes wait.
+        on_event: Is called with every event (see `jsclient.protocol.events`); a function or a coroutine function. It
+            never holds up reading. By default events are logged as warnings.
+    """
+
+    def __init__(
+        self,
+        nc: nats.aio.client.Client | Connection,
+        domain: str | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        timeout: float = 5.0,
+        on_event: OnEvent | None = None,
+    ) -> None:
+        if (
+            isinstance(timeout, bool)
+            or not isinstance(timeout, int | float)
+            or not 0 < timeout < float("inf")
+        ):
+            raise ConfigError(f"timeout is {timeout!r} s: it must be over 0")
+        api = Api(prefix, domain)
+        connection = nc if isinstance(nc, Connection) else ForeignConnection(nc, on_event)
+        self._connection = connection
+        self._context = Context(connection, api, timeout)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a server is connected at this moment, as far as is known."""
+        return self._connection.is_connected
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._connection.is_closed
+
+    @property
+    def server_version(self) -> str:
+        """The version of the server connected to, "" if unknown."""
+        return self._connection.server_version
+
+    async def ping(self, timeout: float = 5.0) -> float:
+        """A round trip to the server, seconds. Raises `RequestTimeoutError`, `DisconnectedError`, `ClosedError`."""
+        return await self._connection.ping(timeout)
+
+    # --- publishing ----------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        msg_id: str | None = None,
+        expected_stream: str | None = None,
+        expected_last_seq: int | None = None,
+        expected_last_subject_seq: int | None = None,
+        expected_last_msg_id: str | None = None,
+        ttl: float | None = None,
+        timeout: float | None = None,
+    ) -> PubAck:
+        """Publish a message and wait until a stream has stored it.
+
+        With a ``msg_id`` it is tried again inside the timeout when the answer is lost, and stored once; without one a
+        lost answer means *unknown*. Where no stream answers it is tried three times, 0.25 s apart.
+
+        Args:
+            subject: Without wildcards.
+            data: Bytes.
+            headers: A value, or several, by name. Not changed.
+            msg_id: For de-duplication inside the stream's duplicate window.
+            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Refuse to store the
+                message unless this holds; 0 is a value.
+            ttl: Seconds until the server removes the message, 1 or more (server 2.11, stream with ``allow_msg_ttl``).
+            timeout: Seconds for the whole; by default that of this object.
+
+        Raises:
+            NoRespondersError: No stream holds the subject, or it has no leader: nothing was stored.
+            WrongLastSequenceError, ApiError: The stream refused it: nothing was stored.
+            RequestTimeoutError, DisconnectedError: Whether it was stored is unknown.
+            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
+
+        Cancelled: whether it was stored is unknown.
+        """
+        return await publish(
+            self._context,
+            subject,
+            data,
+            headers=headers,
+            msg_id=msg_id,
+            expected_stream=expected_stream,
+            expected_last_seq=expected_last_seq,
+            expected_last_subject_seq=expected_last_subject_seq,
+            expected_last_msg_id=expected_last_msg_id,
+            ttl=ttl,
+            timeout=timeout,
+        )
+
+    # --- subscribing (ADR-15) ------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        subject: str | None = None,
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        durable: str | None = None,
+        queue: str | None = None,
+        config: ConsumerConfig | None = None,
+        callback: Callback | None = None,
+        ordered: bool = False,
+        auto_ack: bool | None = None,
+        heartbeat_alarm: float = 3.0,
+        gap_alarm: bool = True,
+        delete_on_close: bool | None = None,
+        max_pending: int | None = None,
+        max_pending_bytes: int | None = None,
+    ) -> Subscription:
+        """Subscribe to a push consumer: find it, or create it.
+
+        Args:
+            subject: What to read; wildcards allowed. Needed where no stream is given; it becomes the consumer's filter.
+            stream: The stream; by default the one that holds ``subject``.
+            consumer: Bind to this existing consumer; nothing is created.
+            durable: Bind to this durable consumer, or create it.
+            queue: Queue group: each message goes to one member. Without ``consumer`` and ``durable`` it is the durable
+                name as well.
+            config: What else the consumer is to have. Not changed; fields that are set must fit an existing consumer.
+            callback: Is called with each message, one after the other; a function or a coroutine function. Where it
+                returns, the message is acked (see ``auto_ack``); where it raises, the event `HandlerFailed` tells it.
+            ordered: Every message once, in order, from a consumer that is made again when needed (ADR-17). No acks.
+            auto_ack: Ack after the callback returns, unless it acked itself; True with a callback. False: never.
+            heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
+            gap_alarm: Tell missing deliveries as the event `GapDetected`. Never in a queue group.
+            delete_on_close: Delete the consumer at `unsubscribe` and `drain` if this call created it; True by default
+                (ADR-15). In a queue group on a durable, False keeps it for the members that stay.
+            max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and told as
+                `SlowConsumer`; an ordered subscription reads them again. Below 1,000 it also bounds
+                ``max_ack_pending``, so that nothing is dropped.
+            max_pending_bytes: Bytes that may wait here, 64 MiB by default.
+
+        Raises:
+            ConfigError: It cannot work; nothing was sent.
+            NoMatchingStreamError: Not exactly one stream holds ``subject``.
+            BindError: The consumer exists but does not fit; its class says how.
+            ApiError: The server refused; ``err_code`` says why. RequestTimeoutError and others of any request.
+
+            After any of them no consumer, NATS subscription or task is left.
+
+        Cancelled: as after an error.
+
+        Source: ADR-15
+        """
+        request = SubscribeRequest(
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            queue=queue,
+            config=config if config is not None else ConsumerConfig(),
+            ordered=ordered,
+            max_pending=max_pending,
+            max_pending_bytes=max_pending_bytes,
+        )
+        return await open_subscription(
+            self._context,
+            request,
+            callback=callback,
+            auto_ack=auto_ack,
+            heartbeat_alarm=heartbeat_alarm,
+            gap_alarm=gap_alarm,
+            delete_on_close=delete_on_close,
+        )
+
+    async def pull_subscribe(
+        self,
+        subject: str | None = None,
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        durable: str | None = None,
+        config: ConsumerConfig | None = None,
+        delete_on_close: bool | None = None,
+    ) -> PullSubscription:
+        """Subscribe to a pull consumer: find it, or create it (durable, or for this subscription alone).
+
+        Arguments and errors as `subscribe`. A ``consumer`` that cannot be looked up is bound to all the same, because
+        the right to pull may be all that a user has; then `fetch` tells what is wrong. An ack policy of none or all is
+        refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` take it.
+
+        Source: ADR-15
+        """
+        request = SubscribeRequest(
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            config=config if config is not None else ConsumerConfig(),
+            pull=True,
+        )
+        return await open_pull_subscription(self._context, request, delete_on_close=delete_on_close)
+
+    # --- ending --------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """End all subscriptions and close the connection (a connection of your own stays open).
+
+        Ephemeral consumers that subscriptions created are deleted; durable ones stay.
+        """
+        for handle in list(self._context.open):
+            await handle.abandon()
+        await self._context.tasks.settle(1.0)
+        await self._context.requests.close()
+        await self._connection.close()
+        await self._connection.hub.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,129 @@
+"""`connect`: opens a connection of jsclient's own and hands out a `JetStream` on it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from types import TracebackType
+from typing import Any
+
+from ._runtime.events import OnEvent
+from ._runtime.guarded import GuardedConnection
+from .client import JetStream
+from .errors import ConfigError
+from .protocol.names import check_publish_subject
+from .protocol.subjects import DEFAULT_PREFIX
+
+__all__ = ["connect"]
+
+
+class _Connecting:
+    """What `connect` returns: await it, or use it with ``async with``."""
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        self._arguments = arguments
+        self._js: JetStream | None = None
+
+    def __await__(self) -> Generator[Any, None, JetStream]:
+        return _connect(**self._arguments).__await__()
+
+    async def __aenter__(self) -> JetStream:
+        self._js = await _connect(**self._arguments)
+        return self._js
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._js is not None:
+            await self._js.close()
+
+
+def connect(
+    servers: str | Sequence[str] = "nats://127.0.0.1:4222",
+    *,
+    domain: str | None = None,
+    prefix: str = DEFAULT_PREFIX,
+    timeout: float = 5.0,
+    on_event: OnEvent | None = None,
+    inbox_prefix: str = "_INBOX",
+    connect_timeout: float = 5.0,
+    reconnect_time_wait: float = 0.25,
+    ping_interval: float = 20.0,
+    **options: Any,
+) -> _Connecting:
+    """Connect to NATS: ``async with connect(...) as js`` or ``js = await connect(...)``.
+
+    The first connection fails at once if no server can be reached; a connection that was made is kept up until
+    `JetStream.close`.
+
+    Args:
+        servers: One URL, or several; ``tls://`` requires TLS.
+        domain, prefix, timeout, on_event: As `JetStream`.
+        inbox_prefix: What reply and deliver subjects start with; one of your own keeps them apart by permissions.
+        connect_timeout: Seconds for one attempt.
+        reconnect_time_wait: Seconds between attempts to reconnect to the same server.
+        ping_interval: Seconds between PINGs; two without answer mean a dead connection.
+        options: What nats-py's ``connect`` takes for identity and TLS: ``name``, ``user``, ``password``, ``token``,
+            ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
+            ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
+
+    Raises:
+        ConnectError: No server could be reached, or TLS was asked for and not offered.
+        AuthenticationError: The server refused the credentials.
+        ConfigError: An option that does not exist.
+    """
+    return _Connecting(locals())
+
+
+_OPTIONS = frozenset(
+    {
+        "dont_randomize",
+        "name",
+        "nkeys_seed",
+        "nkeys_seed_str",
+        "no_echo",
+        "password",
+        "signature_cb",
+        "tls",
+        "tls_handshake_first",
+        "tls_hostname",
+        "token",
+        "user",
+        "user_credentials",
+        "user_jwt_cb",
+        "ws_connection_headers",
+    }
+)
+
+
+async def _connect(
+    *,
+    servers: str | Sequence[str],
+    domain: str | None,
+    prefix: str,
+    timeout: float,
+    on_event: OnEvent | None,
+    inbox_prefix: str,
+    connect_timeout: float,
+    reconnect_time_wait: float,
+    ping_interval: float,
+    options: dict[str, Any],
+) -> JetStream:
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise ConfigError(
+            f"connect() has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}"
+        )
+    check_publish_subject(inbox_prefix)
+    urls = [servers] if isinstance(servers, str) else list(servers)
+    if not urls:
+        raise ConfigError("servers is empty: give at least one URL")
+    connection = GuardedConnection(on_event, inbox_prefix)
+    js = JetStream(connection, domain, prefix, timeout)
+    settings = {
+        **options,
+        "connect_timeout": connect_timeout,
+        "ping_interval": ping_interval,
+        "max_outstanding_pings": 2,
+    }
+    await connection.open(urls, reconnect_time_wait=reconnect_time_wait, options=settings)
+    return js

@@ -1,0 +1,435 @@
+"""Every exception that jsclient raises.
+
+::
+
+    JetStreamError
+    ├─ ApiError(code, err_code, description)     the server answered "error"; the class follows err_code
+    │   ├─ StreamNotFoundError · ConsumerNotFoundError · MessageNotFoundError
+    │   ├─ StreamExistsError · ConsumerExistsError
+    │   └─ WrongLastSequenceError
+    ├─ ConfigError (ValueError)                  what the caller gave cannot work; nothing was sent
+    │   └─ InvalidNameError                      a name, subject or header that may not go on the wire
+    ├─ NoMatchingStreamError                     no stream, or more than one, holds the subject
+    ├─ BindError                                 the consumer exists but does not fit the request
+    │   ├─ DuplicateSubscriptionError · SubjectMismatchError · ConfigMismatchError
+    │   ├─ PushConsumerError · PullConsumerError
+    │   └─ QueueRequiredError · QueueMismatchError · NotQueueConsumerError
+    │      · QueueFlowControlError · QueueHeartbeatError
+    ├─ StatusError(code, description, retryable) an inline status that is an error (409, 503, unknown ...)
+    │   ├─ ConsumerDeletedError · PullLimitError · BadRequestError · NoRespondersError
+    │   └─ LeadershipChangeError · PushBasedError
+    ├─ RequestTimeoutError (TimeoutError)        no answer in time: for a write, the outcome is unknown
+    ├─ HeartbeatError                            a pull request fell silent
+    ├─ DisconnectedError (ConnectionError)       the connection is down at this moment; it is being restored
+    ├─ ClosedError                               the connection or the subscription is closed
+    ├─ ConnectError (ConnectionError)            no server could be reached
+    │   └─ AuthenticationError                   the server refused the credentials
+    ├─ PermissionDeniedError(operation, subject) the server does not let this user do that
+    ├─ NotJetStreamMessageError (ValueError)     the message does not carry a JSAck
+    ├─ ProtocolError                             the server said what the protocol does not allow
+    ├─ PublishError                              a publish was refused or its outcome is unknown
+    │   └─ MaxPayloadError                       the message is larger than the server takes
+    └─ TooManyInFlightError                      the publish window is full
+
+Each is made from its fields and nothing else, so it prints them and can be pickled. API errors are
+classified by ``err_code`` and never by their text. Source: ADR-7, ADR-15.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+__all__ = [
+    "ApiError",
+    "AuthenticationError",
+    "BadRequestError",
+    "BindError",
+    "ClosedError",
+    "ConfigError",
+    "ConfigMismatchError",
+    "ConnectError",
+    "ConsumerDeletedError",
+    "ConsumerExistsError",
+    "ConsumerNotFoundError",
+    "DisconnectedError",
+    "DuplicateSubscriptionError",
+    "HeartbeatError",
+    "InvalidNameError",
+    "JetStreamError",
+    "LeadershipChangeError",
+    "MaxPayloadError",
+    "MessageNotFoundError",
+    "NoMatchingStreamError",
+    "NoRespondersError",
+    "NotJetStreamMessageError",
+    "NotQueueConsumerError",
+    "PermissionDeniedError",
+    "ProtocolError",
+    "PublishError",
+    "PullConsumerError",
+    "PullLimitError",
+    "PushBasedError",
+    "PushConsumerError",
+    "QueueFlowControlError",
+    "QueueHeartbeatError",
+    "QueueMismatchError",
+    "QueueRequiredError",
+    "RequestTimeoutError",
+    "StatusError",
+    "StreamExistsError",
+    "StreamNotFoundError",
+    "SubjectMismatchError",
+    "TooManyInFlightError",
+    "WrongLastSequenceError",
+]
+
+
+class JetStreamError(Exception):
+    """The root of every error that jsclient raises."""
+
+
+# --- the server answered an API request with an error -------------------------------------------------
+
+
+class ApiError(JetStreamError):
+    """The server answered an API request with an error.
+
+    Attributes:
+        code: HTTP-like class of the error (404, 400, 503 ...).
+        err_code: The server's own number: what to match on. 0 where the server sent none.
+        description: Prose for people; it may change with the server.
+    """
+
+    by_err_code: ClassVar[dict[int, type[ApiError]]] = {}
+
+    def __init_subclass__(cls, err_codes: Sequence[int] = (), **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        ApiError.by_err_code.update(dict.fromkeys(err_codes, cls))
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        super().__init__(code, err_code, description)
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+    def __str__(self) -> str:
+        return f"{self.description} (code {self.code}, err_code {self.err_code})"
+
+    @classmethod
+    def from_fields(cls, code: int, err_code: int, description: str) -> ApiError:
+        """The error of the class that goes with ``err_code``."""
+        return cls.by_err_code.get(err_code, ApiError)(code, err_code, description)
+
+
+class StreamNotFoundError(ApiError, err_codes=(10059,)):
+    """The stream does not exist."""
+
+
+class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
+    """The consumer does not exist."""
+
+
+class MessageNotFoundError(ApiError, err_codes=(10037,)):
+    """The stream does not hold that message."""
+
+
+class StreamExistsError(ApiError, err_codes=(10058,)):
+    """The stream name is in use with a different configuration."""
+
+
+class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
+    """The consumer exists already, or its durable name is in use."""
+
+
+class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
+    """A publish expected another last sequence than the stream or subject has."""
+
+
+# --- what the caller gave ------------------------------------------------------------------------------
+
+
+class ConfigError(JetStreamError, ValueError):
+    """What the caller gave cannot work. Raised before anything was sent."""
+
+
+class InvalidNameError(ConfigError):
+    """A name, subject, header or key that may not go on the wire.
+
+    Attributes:
+        kind: What it was to be: "stream", "consumer", "subject", "queue", "header" ...
+        value: What was given.
+        reason: What is wrong with it and what is allowed.
+    """
+
+    def __init__(self, kind: str, value: object, reason: str) -> None:
+        super().__init__(kind, value, reason)
+        self.kind = kind
+        self.value = value
+        self.reason = reason
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > 80:
+            shown = f"{shown[:77]}..."
+        return f"invalid {self.kind} {shown}: {self.reason}"
+
+
+# --- locating and binding (ADR-15) -----------------------------------------------------------------------
+
+
+class NoMatchingStreamError(JetStreamError):
+    """Not exactly one stream holds the subject, so the stream cannot be told from it.
+
+    Attributes:
+        subject: The subject given.
+        streams: The streams that overlap with it: none, or more than one.
+    """
+
+    def __init__(self, subject: str, streams: Sequence[str] = ()) -> None:
+        super().__init__(subject, tuple(streams))
+        self.subject = subject
+        self.streams = tuple(streams)
+
+    def __str__(self) -> str:
+        if not self.streams:
+            return f"no matching stream: no stream holds the subject {self.subject!r}; create one, or give stream="
+        names = ", ".join(self.streams)
+        return f"no single matching stream: {self.subject!r} is held by {names}; say which with stream="
+
+
+class BindError(JetStreamError):
+    """A consumer was found but does not fit what was asked for. Nothing was changed on the server.
+
+    Attributes:
+        stream: Its stream.
+        consumer: Its name.
+        problem: What was wanted, what was found and what to do.
+    """
+
+    def __init__(self, stream: str, consumer: str, problem: str) -> None:
+        super().__init__(stream, consumer, problem)
+        self.stream = stream
+        self.consumer = consumer
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"consumer {self.consumer!r} of stream {self.stream!r}: {self.problem}"
+
+
+class DuplicateSubscriptionError(BindError):
+    """Another subscriber already receives from this push consumer, and it has no deliver group."""
+
+
+class QueueRequiredError(BindError):
+    """A plain subscription was asked for, but the consumer was created for a queue group."""
+
+
+class QueueMismatchError(BindError):
+    """The consumer was created for a different queue group."""
+
+
+class NotQueueConsumerError(BindError):
+    """A queue subscription was asked for, but the consumer was created without a deliver group."""
+
+
+class SubjectMismatchError(BindError):
+    """The consumer filters on another subject than the one given."""
+
+
+class PushConsumerError(BindError):
+    """A pull subscription was asked for, but this is a push consumer."""
+
+
+class PullConsumerError(BindError):
+    """A push subscription was asked for, but this is a pull consumer: a pull subscription is required."""
+
+
+class QueueFlowControlError(BindError):
+    """The consumer has flow control, which is not supported over queues."""
+
+
+class QueueHeartbeatError(BindError):
+    """The consumer has an idle heartbeat, which is not supported over queues."""
+
+
+class ConfigMismatchError(BindError):
+    """Fields that the caller set differ from those of the existing consumer; changes are not applied.
+
+    Attributes:
+        mismatches: ``(field, wanted, found)`` of every field that differs.
+    """
+
+    def __init__(self, stream: str, consumer: str, mismatches: Sequence[tuple[str, Any, Any]]) -> None:
+        fields = "; ".join(
+            f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in mismatches
+        )
+        problem = (
+            f"its configuration is another than asked for ({fields}); "
+            "changes are not applied by subscribing: leave the field out, or update the consumer"
+        )
+        super().__init__(stream, consumer, problem)
+        self.args = (stream, consumer, list(mismatches))
+        self.mismatches = list(mismatches)
+
+
+# --- inline statuses -----------------------------------------------------------------------------------
+
+
+class StatusError(JetStreamError):
+    """The server sent an inline status that is an error. Source: ADR-15, ADR-37.
+
+    Attributes:
+        code: The status code, for example 409.
+        description: The server's text.
+        retryable: True where asking again later can succeed.
+    """
+
+    def __init__(self, code: int, description: str = "", retryable: bool = False) -> None:  # noqa: FBT001, FBT002  as pickled
+        super().__init__(code, description, retryable)
+        self.code = code
+        self.description = description
+        self.retryable = retryable
+
+    def __str__(self) -> str:
+        return f"status {self.code} {self.description}".rstrip()
+
+
+class ConsumerDeletedError(StatusError):
+    """The consumer was deleted while it was read from (409)."""
+
+
+class PushBasedError(StatusError):
+    """A pull was sent to a push consumer (409)."""
+
+
+class PullLimitError(StatusError):
+    """A pull asked for more than the consumer allows (409 Exceeded ...)."""
+
+
+class LeadershipChangeError(StatusError):
+    """The consumer moved to another server, or its server shuts down; ask again (409)."""
+
+
+class BadRequestError(StatusError):
+    """The server could not accept a pull as it was written (400)."""
+
+
+class NoRespondersError(StatusError):
+    """Nobody listens: no stream for the subject, no such consumer, no JetStream, or no leader now (503)."""
+
+    def __init__(self, code: int = 503, description: str = "no responders", retryable: bool = True) -> None:  # noqa: FBT001, FBT002  as pickled
+        super().__init__(code, description, retryable)
+
+
+# --- time, connection, the rest --------------------------------------------------------------------------
+
+
+class RequestTimeoutError(JetStreamError, TimeoutError):
+    """No answer came in time. For a write this means *unknown*: it may have happened.
+
+    Attributes:
+        what: What was waited for.
+        timeout: How long, seconds.
+    """
+
+    def __init__(self, what: str, timeout: float | None = None) -> None:
+        super().__init__(what, timeout)
+        self.what = what
+        self.timeout = timeout
+
+    def __str__(self) -> str:
+        return self.what if self.timeout is None else f"{self.what}: nothing within {self.timeout:g} s"
+
+
+class HeartbeatError(JetStreamError):
+    """A pull request fell silent: neither messages nor heartbeats came.
+
+    Attributes:
+        silent_for: Seconds without a sign of life.
+    """
+
+    def __init__(self, silent_for: float) -> None:
+        super().__init__(silent_for)
+        self.silent_for = silent_for
+
+    def __str__(self) -> str:
+        return f"no message and no heartbeat for {self.silent_for:g} s"
+
+
+class DisconnectedError(JetStreamError, ConnectionError):
+    """The connection is down at this moment and is being restored. What was in flight is unknown."""
+
+
+class ClosedError(JetStreamError):
+    """The connection or the subscription is closed."""
+
+
+class ConnectError(JetStreamError, ConnectionError):
+    """No server could be reached, or none could be talked to as asked."""
+
+
+class AuthenticationError(ConnectError):
+    """The server refused the credentials."""
+
+
+class PermissionDeniedError(JetStreamError):
+    """The server does not let this user do that.
+
+    Attributes:
+        operation: "publish" or "subscribe".
+        subject: The subject as the server names it.
+    """
+
+    def __init__(self, operation: str, subject: str) -> None:
+        super().__init__(operation, subject)
+        self.operation = operation
+        self.subject = subject
+
+    def __str__(self) -> str:
+        return f"the server denies this user to {self.operation} to {self.subject!r}"
+
+
+class NotJetStreamMessageError(JetStreamError, ValueError):
+    """The message's reply is not a JSAck, so it carries no delivery information and cannot be acked.
+
+    Attributes:
+        reply: The reply subject found.
+    """
+
+    def __init__(self, reply: str) -> None:
+        super().__init__(reply)
+        self.reply = reply
+
+    def __str__(self) -> str:
+        shown = self.reply if len(self.reply) <= 120 else f"{self.reply[:117]}..."
+        return f"not a JetStream message: its reply {shown!r} is not a JSAck of 9 or at least 11 tokens"
+
+
+class ProtocolError(JetStreamError):
+    """The server, or somebody in its place, said what the protocol does not allow."""
+
+
+class PublishError(JetStreamError):
+    """A publish was refused, or the answer to it makes no sense."""
+
+
+class MaxPayloadError(PublishError):
+    """Headers and payload are larger together than this server takes.
+
+    Attributes:
+        size: Bytes of headers and payload.
+        limit: The server's ``max_payload``, bytes.
+    """
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(size, limit)
+        self.size = size
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.size} bytes of headers and payload; the server takes at most {self.limit}"
+
+
+class TooManyInFlightError(JetStreamError):
+    """The window of unanswered publishes is full."""

@@ -1,0 +1,332 @@
+"""The continuous pull reader behind ``messages()``: it keeps a bounded buffer filled. Source: ADR-37 §Consume."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from ._runtime.connection import Inbox, Lifecycle
+from ._runtime.timer import Timer
+from .errors import (
+    ClosedError,
+    ConfigError,
+    ConsumerDeletedError,
+    ConsumerNotFoundError,
+    JetStreamError,
+    NoRespondersError,
+    RequestTimeoutError,
+)
+from .message import Message
+from .protocol.ack import AckKind
+from .protocol.codec import from_wire
+from .protocol.events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
+from .protocol.frames import Frame, frame_size, is_control, is_data
+from .protocol.headers import Headers, Status, parse_headers
+from .protocol.heartbeat import HeartbeatMonitor
+from .protocol.models.consumer import ConsumerInfo
+from .protocol.pull import HEARTBEATS_ALLOWED, Pull, PullBuffer, check_pull, default_heartbeat, encode_pull
+from .protocol.status import Meaning, classify
+from .pull import Puller
+
+__all__ = ["Messages"]
+
+_BELIEVED_AFTER = 5.0  # seconds of "no responders" before the server is asked whether the consumer is gone
+
+
+class Messages:
+    """An endless iteration over a consumer's messages; ``async for``, `next`, `stop`, `drain`.
+
+    Nothing is asked for before the first message is. It survives reconnects (it asks again at once), leader changes
+    and lost requests; it ends with an error when the consumer is deleted or refuses what is asked. What could be of
+    interest but needs no action is told as events.
+    """
+
+    def __init__(
+        self,
+        puller: Puller,
+        *,
+        max_messages: int | None,
+        max_bytes: int | None,
+        threshold_messages: int | None,
+        expires: float,
+        idle_heartbeat: float | None,
+    ) -> None:
+        if max_messages is None:
+            max_messages = 500 if max_bytes is None else 1_000_000
+        if idle_heartbeat is None:
+            idle_heartbeat = default_heartbeat(expires)
+        check_pull(max_messages, expires, max_bytes, idle_heartbeat)
+        threshold = max_messages // 2 if threshold_messages is None else threshold_messages
+        if (
+            isinstance(threshold, bool)
+            or not isinstance(threshold, int)
+            or not 0 <= threshold <= max_messages
+        ):
+            raise ConfigError(
+                f"threshold_messages is {threshold_messages!r}: it must be 0 to max_messages ({max_messages})"
+            )
+        self._puller = puller
+        self._context = puller.context
+        self._pull = Pull(max_messages, expires, max_bytes, idle_heartbeat=idle_heartbeat)
+        # At the brim (threshold == max_messages) there is never room to ask for.
+        self._buffer = PullBuffer(max_messages, min(threshold, max_messages - 1), max_bytes)
+        self._monitor = (
+            None if idle_heartbeat is None else HeartbeatMonitor(idle_heartbeat, HEARTBEATS_ALLOWED)
+        )
+        self._frames: deque[Frame] = deque()
+        self._error: JetStreamError | None = None
+        self._inbox: Inbox | None = None
+        self._base = ""
+        self._count = 0
+        self._timer: Timer | None = None
+        self._state = "new"  # new, open, draining, closed
+        self._refused_since: float | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def pending(self) -> int:
+        """Messages that have arrived and wait to be taken."""
+        return len(self._frames)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def next(self, timeout: float | None = None) -> Message:
+        """Wait for the next message.
+
+        Args:
+            timeout: Seconds; None waits as long as it takes. The reader goes on after a timeout.
+
+        Raises:
+            RequestTimeoutError: No message came in ``timeout`` seconds.
+            ConsumerDeletedError, StatusError: It cannot go on; what had arrived was delivered before.
+            ClosedError: It was stopped, or drained and is empty.
+
+        Cancelled: no message is lost; the next call gets it.
+        """
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        if self._state == "new":
+            await self._open()
+        while True:
+            message = self._take()
+            if message is not None:
+                return message
+            if self._error is not None:
+                error = self._error
+                await self.stop()
+                raise error
+            if self._state != "open":
+                await self.stop()
+                raise ClosedError("the reader is closed")
+            if not await self._puller.changed.wait_until(deadline):
+                message = self._take()
+                if message is not None:
+                    return message
+                raise RequestTimeoutError("no message", timeout)
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._iterate()
+
+    async def _iterate(self) -> AsyncIterator[Message]:
+        while True:
+            try:
+                message = await self.next()
+            except ClosedError:
+                return
+            yield message
+
+    def _take(self) -> Message | None:
+        if self._puller.leftover and self._state == "open":
+            return Message(self._puller.leftover.popleft(), self._puller.channel)
+        if not self._frames:
+            return None
+        frame = self._frames.popleft()
+        self._buffer.taken(frame_size(frame))
+        if self._state == "open":
+            self._ask()
+        return Message(frame, self._puller.channel)
+
+    # --- running ---------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        async with self._starting:
+            if self._state != "new":
+                return
+            if self._puller.is_closed:
+                raise ClosedError("the subscription is closed")
+            connection = self._context.connection
+            base = f"{connection.new_inbox()}."
+            self._inbox = await connection.subscribe(f"{base}*", self._receive)
+            self._base = base
+            self._state = "open"
+            self._timer = Timer(self._tick)
+            connection.add_listener(self._lifecycle)
+            self._context.open.add(self)
+            if connection.is_connected:
+                self._connected()
+
+    def _connected(self) -> None:
+        self._buffer.connected()
+        if self._monitor is not None:
+            self._monitor.heard(self._context.connection.now())
+        self._ask()
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CONNECTED:
+            self._connected()
+        elif what is Lifecycle.DISCONNECTED:
+            self._buffer.disconnected()
+        else:
+            self._state = "closed"
+        self._arm()
+        self._puller.changed.set()
+
+    def _ask(self) -> None:
+        wanted = self._buffer.ask() if self._error is None else None
+        if wanted is not None:
+            self._count += 1
+            pull = msgspec.structs.replace(self._pull, batch=wanted[0], max_bytes=wanted[1])
+            subject = self._context.api.consumer_next(self._puller.stream, self._puller.consumer)
+            try:
+                self._context.connection.send(subject, encode_pull(pull), reply=f"{self._base}{self._count}")
+            except JetStreamError:
+                self._buffer.disconnected()  # it will be asked for at the reconnect
+        self._arm()
+
+    def _receive(self, frames: list[Frame]) -> None:
+        if self._state == "closed":
+            return
+        now = self._context.connection.now()
+        if self._monitor is not None:
+            self._monitor.heard(now)
+        for frame in frames:
+            if is_data(frame):
+                self._refused_since = None
+                self._buffer.delivered(frame_size(frame))
+                self._frames.append(frame)
+            elif is_control(frame):
+                status, fields = parse_headers(frame[2])
+                if status is not None:
+                    self._on_status(status, fields, now)
+            else:
+                self._puller.foreign_message(frame)
+        if self._state == "open":
+            self._ask()
+        self._puller.changed.set()
+
+    def _on_status(self, status: Status, fields: Headers, now: float) -> None:
+        verdict = classify(status.code, status.description)
+        if verdict.ending is None:
+            return
+        self._buffer.ended(verdict.meaning, fields, now)
+        if verdict.error is None:
+            self._refused_since = None
+            return
+        error = verdict.error(status.code, status.description, verdict.retryable)
+        if verdict.meaning is not Meaning.RETRY:
+            self._error = error
+        elif isinstance(error, NoRespondersError):
+            if self._refused_since is None:
+                self._refused_since = now
+                self._puller.emit(self._raised(error))
+            elif now - self._refused_since >= _BELIEVED_AFTER:
+                self._refused_since = now
+                self._context.tasks.start(self._is_it_gone(), "is the consumer there")
+        else:
+            self._puller.emit(self._raised(error))
+
+    async def _is_it_gone(self) -> None:
+        """Nobody answers pulls for a while: a consumer that does not exist is an end, anything else is not."""
+        context, puller = self._context, self._puller
+        try:
+            from_wire(
+                ConsumerInfo, await context.call(context.api.consumer_info(puller.stream, puller.consumer))
+            )
+        except ConsumerNotFoundError:
+            self._puller.emit(ConsumerDeleted(stream=puller.stream, consumer=puller.consumer))
+            self._error = ConsumerDeletedError(409, "Consumer Deleted")
+            puller.changed.set()
+        except JetStreamError:
+            pass  # not known; the pulls go on asking
+
+    def _raised(self, error: JetStreamError) -> Event:
+        return ErrorRaised(stream=self._puller.stream, consumer=self._puller.consumer, error=error)
+
+    def _tick(self) -> None:
+        now = self._context.connection.now()
+        self._buffer.tick(now)
+        monitor = self._monitor
+        if monitor is not None and self._buffer.online and now >= monitor.deadline:
+            if not self._buffer.owed:
+                monitor.heard(now)  # nothing was asked for, so silence is right
+            elif (silent := monitor.tick(now)) is not None:
+                puller = self._puller
+                self._puller.emit(
+                    HeartbeatMissed(stream=puller.stream, consumer=puller.consumer, silent_for=silent)
+                )
+                self._buffer.silent()
+        if self._state == "open":
+            self._ask()
+
+    def _arm(self) -> None:
+        if self._timer is None:
+            return
+        moments = [self._buffer.paused_until] if self._buffer.paused_until is not None else []
+        if self._monitor is not None and self._buffer.online:
+            moments.append(self._monitor.deadline)
+        self._timer.set(min(moments) if moments and self._state == "open" and self._error is None else None)
+
+    # --- ending ----------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End now. What waits untaken goes back to the server at once (nak). Calling it again does nothing."""
+        if self._state == "closed" and self._inbox is None:
+            return
+        self._state = "closed"
+        if self._timer is not None:
+            self._timer.cancel()
+        connection = self._context.connection
+        connection.remove_listener(self._lifecycle)
+        self._context.open.discard(self)
+        inbox, self._inbox = self._inbox, None
+        self._puller.changed.set()
+        if inbox is not None:
+            await connection.unsubscribe(inbox)
+        frames, self._frames = self._frames, deque()
+        if self._puller.silent:
+            # Without acks the server would not deliver them again: the next reader of this handle gets them.
+            self._puller.leftover.extend(frames)
+            return
+        try:
+            for frame in frames:
+                await connection.ack(frame[1], AckKind.NAK.value, settles=False)
+        except JetStreamError:
+            pass  # ack_wait does the same, later
+
+    async def drain(self) -> None:
+        """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""
+        if self._state == "open":
+            self._state = "draining"
+            inbox, self._inbox = self._inbox, None
+            if self._timer is not None:
+                self._timer.cancel()
+            if inbox is not None:
+                await self._context.connection.drain(inbox, self._context.timeout)
+            self._puller.changed.set()
+        elif self._state == "new":
+            self._state = "closed"
+
+    async def abandon(self) -> None:
+        await self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,210 @@
+"""Ordered subscriptions: every message once, in order, whatever happens. Source: ADR-17, ADR-15 §Ordered Consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ._runtime.connection import Inbox, Lifecycle
+from ._runtime.context import Context
+from ._runtime.intake import Intake
+from ._runtime.signal import Signal
+from .errors import (
+    ApiError,
+    ClosedError,
+    ConsumerNotFoundError,
+    DisconnectedError,
+    JetStreamError,
+    StreamNotFoundError,
+)
+from .protocol.codec import from_wire, to_wire
+from .protocol.events import ConsumerReset, ErrorRaised
+from .protocol.frames import Frame
+from .protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from .protocol.models.stream import StreamInfo
+from .protocol.ordered import OrderedTracker, restart_config
+from .protocol.subscribe import Binding
+from .subscription import Callback, Subscription, _State
+
+__all__ = ["OrderedSubscription"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between attempts to make a new consumer
+_GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before it is believed
+
+
+class OrderedSubscription(Subscription):
+    """A subscription that makes itself a new consumer whenever the present one cannot be trusted.
+
+    It holds no consumer of long standing: acks do nothing, and `consumer` changes with each reset, which is told as the
+    event `ConsumerReset`.
+    """
+
+    _tracker: OrderedTracker
+
+    def __init__(
+        self,
+        context: Context,
+        tracker: OrderedTracker,
+        binding: Binding,
+        config: ConsumerConfig,
+        *,
+        callback: Callback | None,
+    ) -> None:
+        super().__init__(context, tracker, binding, callback=callback, auto_ack=False, delete_on_close=True)
+        self._config = config
+        self._intake = Intake()
+        self._room = Signal()
+        self._resetting: asyncio.Task[None] | None = None
+        self._stream_created: Any = None
+
+    def _receive(self, frames: list[Frame]) -> None:
+        super()._receive(frames)
+        self._reset_if_wanted()
+
+    def _tick(self) -> None:
+        super()._tick()
+        self._reset_if_wanted()
+
+    def _taken(self) -> None:
+        if self._tracker.wants is not None:
+            self._room.set()
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        super()._lifecycle(what)
+        if what is Lifecycle.CONNECTED:
+            # Whatever was under way is lost: do not wait for a heartbeat to say so.
+            self._tracker.lost("the connection was made anew")
+            self._reset_if_wanted()
+
+    def _check_consumer(self) -> None:
+        """Silence makes a new consumer; nobody needs to know whether the old one is there."""
+
+    # --- making a new consumer ---------------------------------------------------------------------------------
+
+    def _reset_if_wanted(self) -> None:
+        if self._tracker.wants is not None and self._resetting is None and self._state is _State.OPEN:
+            self._resetting = self._context.tasks.start(
+                self._reset(), f"reset of the ordered reader of {self.stream}"
+            )
+
+    async def _reset(self) -> None:
+        try:
+            await self._try_until_made()
+        finally:
+            self._resetting = None
+        self._timer.set(self._tracker.deadline if self._state is _State.OPEN else None)
+        self._reset_if_wanted()
+
+    async def _try_until_made(self) -> None:
+        pause, missing_since, told = _FIRST_PAUSE, None, False
+        loop = asyncio.get_running_loop()
+        while self._state is _State.OPEN and self._tracker.wants is not None:
+            while not self._tracker.may_recreate and self._state is _State.OPEN:
+                await self._room.wait()
+            try:
+                await self._context.connection.wait_connected(None)
+                await self._make_new(self._tracker.wants.reason)
+            except ClosedError:
+                return
+            except DisconnectedError:
+                continue
+            except JetStreamError as error:
+                if isinstance(error, StreamNotFoundError):
+                    missing_since = missing_since or loop.time()
+                    if loop.time() - missing_since >= _GONE_AFTER:
+                        await self._give_up(error)
+                        return
+                else:
+                    missing_since = None
+                if not told:
+                    self._emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+                    told = True
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                pause, missing_since, told = _FIRST_PAUSE, None, False
+
+    async def _make_new(self, reason: str) -> None:
+        context, tracker = self._context, self._tracker
+        self._intake.close()
+        await self._stop_listening()
+        if self.consumer:
+            context.tasks.start(self._delete_old(self.consumer), "delete the old ordered consumer")
+        deliver_subject, intake = context.connection.new_inbox(), Intake()
+        resume = tracker.resume_stream_seq
+        config = restart_config(self._config, resume).replace(deliver_subject=deliver_subject)
+        inbox = await context.connection.subscribe(deliver_subject, intake)
+        try:
+            body = {"stream_name": self.stream, "config": to_wire(config)}
+            answer = await context.call(
+                context.api.consumer_create(self.stream), body, what="reset the ordered consumer"
+            )
+            info = from_wire(ConsumerInfo, answer)
+        except BaseException:
+            await context.connection.unsubscribe(inbox)
+            raise
+        if self._state is not _State.OPEN:
+            await context.connection.unsubscribe(inbox)
+            await self._delete_old(info.name)
+            return
+        self._use(inbox, intake, info)
+        self._emit(
+            ConsumerReset(stream=self.stream, consumer=info.name, reason=reason, resume_stream_seq=resume)
+        )
+
+    def _use(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
+        self._inbox, self._intake = inbox, intake
+        in_place = self._tracker.recreated(
+            info.name, info.delivered.stream_seq, self._context.connection.now()
+        )
+        intake.open(self._receive)
+        if not in_place:
+            self._context.tasks.start(self._compare_stream(), "is it the same stream")
+
+    async def _compare_stream(self) -> None:
+        """The new consumer starts before where we stand: did the stream begin again?"""
+        info = await self._stream_info()
+        if info is None:
+            return
+        begun = self._stream_created is not None and info.created != self._stream_created
+        last = info.state.last_seq
+        if begun or last < self._tracker.last_stream_seq:
+            self._stream_created = info.created
+            self._emit(self._tracker.stream_began_again(last))
+            self._reset_if_wanted()
+
+    async def _stream_info(self) -> StreamInfo | None:
+        try:
+            return from_wire(StreamInfo, await self._context.call(self._context.api.stream_info(self.stream)))
+        except JetStreamError:
+            return None  # not allowed, or not now: the check is an extra
+
+    async def _delete_old(self, consumer: str) -> None:
+        try:
+            await self._context.call(self._context.api.consumer_delete(self.stream, consumer))
+        except (ConsumerNotFoundError, StreamNotFoundError, DisconnectedError, ClosedError):
+            pass
+        except ApiError as error:
+            self._emit(ErrorRaised(stream=self.stream, consumer=consumer, error=error))
+
+    async def _give_up(self, error: JetStreamError) -> None:
+        """It cannot be read any more: what waits is still to be taken, then the error."""
+        self._tracker.fail(error)
+        if self._callback is not None:
+            self._emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+        self._deletes = False
+        await self._stop_listening()
+        self._end()
+
+    # --- starting ----------------------------------------------------------------------------------------------
+
+    def begin(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
+        """Bound for the first time. For the library's own use."""
+        self._watch(inbox, self._config)
+        self._use(inbox, intake, info)
+        self._context.tasks.start(self._remember_stream(), "when was the stream created")
+
+    async def _remember_stream(self) -> None:
+        info = await self._stream_info()
+        if info is not None and self._stream_created is None:
+            self._stream_created = info.created

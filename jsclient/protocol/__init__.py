@@ -1,0 +1,26 @@
+"""The sans-IO core: what JetStream's documents describe, without sockets, clocks or chance.
+
+Each tracker takes events and the time, and returns what is to be done; a runtime does it.
+
+============== =====================================================================================================
+names          what may be a stream, consumer, queue or subject (ADR-6)
+subjects       the API's subjects, with prefix and domain (ADR-1, ADR-19)
+units, fields, seconds and nanoseconds, times; kinds of fields; models to JSON and back
+codec
+api            the envelope of an answer, its error, its pages (ADR-1, ADR-7)
+models         configurations and infos, in the wire's words
+headers        header block and inline status (ADR-4); the headers of a publish
+frames         what arrives, and whether it is data, control or foreign
+ack            the JSAck, and what is answered to a message (ADR-15)
+status         what each inline status means: one table (ADR-15, ADR-37)
+events         what the user is told
+subscribe,     the subscribe workflow, and whether a found consumer fits (ADR-15)
+binding
+heartbeat      is the server still there? (ADR-15, ADR-37)
+gap            are deliveries missing? (ADR-15)
+flow_control   the server waits until the reader has come this far (ADR-15)
+push           a push subscription: the queue, and all that watches it
+ordered        a push subscription without holes and repeats (ADR-17)
+pull           one pull request; a buffer kept filled (ADR-13, ADR-37)
+============== =====================================================================================================
+"""

@@ -1,0 +1,187 @@
+"""What is told to the user out of band: typed events.
+
+Whatever cannot be raised to a caller goes here: to ``on_event`` of the connection and to ``events()`` of the
+subscription concerned. Every event names its ``stream`` and ``consumer`` where it has them, empty otherwise.
+Source: ADR-15 (asynchronous error callback), ADR-37.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import JetStreamError
+
+__all__ = [
+    "AcksLost",
+    "Connected",
+    "ConsumerDeleted",
+    "ConsumerReset",
+    "DeleteFailed",
+    "Disconnected",
+    "ErrorRaised",
+    "Event",
+    "FlowControlRefused",
+    "FlowControlStalled",
+    "ForeignMessage",
+    "GapDetected",
+    "HandlerFailed",
+    "HeartbeatMissed",
+    "PermissionDenied",
+    "PublishFailed",
+    "Reconnected",
+    "SlowConsumer",
+    "StreamReset",
+]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of all events."""
+
+    stream: str = ""
+    consumer: str = ""
+
+
+class HeartbeatMissed(Event, frozen=True, kw_only=True):
+    """Neither a message nor a status came within the time allowed (3 × the idle heartbeat by default).
+
+    ``silent_for`` is in seconds. The subscription goes on; the alarm comes again while the silence lasts.
+    """
+
+    silent_for: float
+
+
+class GapDetected(Event, frozen=True, kw_only=True):
+    """Deliveries are missing: the consumer sequence jumped.
+
+    ``last_consumer_seq`` and ``last_stream_seq`` were seen before the gap; ``consumer_seq`` and ``stream_seq`` were
+    found after it (in a message, or in a heartbeat's headers); ``missed`` deliveries are missing. Reading on from
+    ``resume_stream_seq`` misses nothing.
+    """
+
+    last_consumer_seq: int
+    consumer_seq: int
+    last_stream_seq: int
+    stream_seq: int
+    missed: int
+
+    @property
+    def resume_stream_seq(self) -> int:
+        """The stream sequence from which nothing is missed."""
+        return self.last_stream_seq + 1
+
+
+class ConsumerReset(Event, frozen=True, kw_only=True):
+    """The consumer was made anew, or its sequence began again; ``reason`` says why.
+
+    ``resume_stream_seq`` is the stream sequence from which it reads on, 0 where its start policy decides.
+    """
+
+    reason: str
+    resume_stream_seq: int = 0
+
+
+class ConsumerDeleted(Event, frozen=True, kw_only=True):
+    """The consumer does not exist any more, though nobody here deleted it."""
+
+
+class StreamReset(Event, frozen=True, kw_only=True):
+    """The stream's sequence went backwards: it was deleted and made again, or restored."""
+
+    last_stream_seq: int
+    stream_seq: int
+
+
+class SlowConsumer(Event, frozen=True, kw_only=True):
+    """The subscription's buffer was full and messages were dropped, once per episode.
+
+    ``dropped`` counts them so far; ``first_stream_seq`` and ``last_stream_seq`` are the range. With an ack policy other
+    than none the server sends them again after ``ack_wait``; an ordered subscription reads them again by itself.
+    """
+
+    dropped: int
+    first_stream_seq: int
+    last_stream_seq: int
+
+
+class FlowControlStalled(Event, frozen=True, kw_only=True):
+    """A heartbeat said that the server waits for a flow control answer that it did not get; it was sent now."""
+
+    subject: str
+
+
+class FlowControlRefused(Event, frozen=True, kw_only=True):
+    """A flow control subject that may not be answered: not a legal publish subject, or an API or system subject."""
+
+    subject: str
+
+
+class ForeignMessage(Event, frozen=True, kw_only=True):
+    """Something on the deliver or pull inbox that is neither data nor a status was dropped.
+
+    ``count`` is how many so far; the event comes for the first and then at each doubling.
+    """
+
+    subject: str
+    count: int
+
+
+class ErrorRaised(Event, frozen=True, kw_only=True):
+    """An error that has no caller to be raised to: a 409, 503 or unknown status on a callback subscription, for one."""
+
+    error: JetStreamError
+
+
+class HandlerFailed(Event, frozen=True, kw_only=True):
+    """A user's callback raised. The message was not acked, so the server sends it again after ``ack_wait``."""
+
+    error: BaseException
+    subject: str = ""
+    stream_seq: int = 0
+
+
+class DeleteFailed(Event, frozen=True, kw_only=True):
+    """The consumer that a drained subscription had created could not be deleted."""
+
+    error: JetStreamError
+
+
+class AcksLost(Event, frozen=True, kw_only=True):
+    """Acks were written to a connection that died before the server confirmed it had read them.
+
+    ``resent`` of the ``count`` were sent again after the reconnect; the server redelivers what was not counted.
+    """
+
+    count: int
+    resent: int
+
+
+class PublishFailed(Event, frozen=True, kw_only=True):
+    """A publish that nobody waits for failed."""
+
+    subject: str
+    error: BaseException
+
+
+class Connected(Event, frozen=True, kw_only=True):
+    """The first connection to a server was made. ``url`` is shown without user info."""
+
+    url: str = ""
+
+
+class Disconnected(Event, frozen=True, kw_only=True):
+    """The connection to the server was lost; reconnecting goes on until the connection is closed."""
+
+    reason: str = ""
+
+
+class Reconnected(Event, frozen=True, kw_only=True):
+    """The connection is back; subscriptions were made again. ``url`` is shown without user info."""
+
+    url: str = ""
+
+
+class PermissionDenied(Event, frozen=True, kw_only=True):
+    """The server refused a publish or a subscription of this user."""
+
+    operation: str
+    subject: str

@@ -1,0 +1,57 @@
+"""Flow control of push consumers: the server stops and waits until the reader has come this far.
+
+A request takes its place in the reader's queue and is answered, with an empty message to its reply subject, when that
+place is reached: so the answer is true, and the server never has more under way than its window. If the request or
+the answer was lost, heartbeats repeat the subject in ``Nats-Consumer-Stalled``. The subject is the server's own
+business and is not read, but a subject that cannot be published to, or that is an API or system subject, is not
+answered: whoever can send to the deliver subject must not be able to make us call the API.
+Source: ADR-15 §Flow Control.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["FlowControl", "may_answer"]
+
+_FORBIDDEN = (b"$JS.API.", b"$SYS.", b"$JS.ACK.")
+_ILLEGAL = frozenset(b" \t\r\n\0")
+
+
+def may_answer(subject: bytes) -> bool:
+    """Whether an empty message may be published to this subject."""
+    if (
+        not subject
+        or len(subject) > 1024
+        or subject.startswith(_FORBIDDEN)
+        or not _ILLEGAL.isdisjoint(subject)
+    ):
+        return False
+    tokens = subject.split(b".")
+    if tokens[0] == b"$JS" and b"API" in tokens[1:3]:  # $JS.<domain>.API.…
+        return False
+    return all(token and token not in {b"*", b">"} for token in tokens)
+
+
+@dataclass(slots=True)
+class FlowControl:
+    """Answers each distinct request once."""
+
+    answered: bytes = b""  # the last one answered
+    waiting: bytes = b""  # the last one whose place in the queue is not reached yet
+
+    def requested(self, subject: bytes) -> bool:
+        """A request, or a stalled heartbeat that repeats one: whether it takes a place in the queue."""
+        if subject in {self.answered, self.waiting}:
+            return False
+        self.waiting = subject
+        return True
+
+    def reached(self, subject: bytes) -> bool:
+        """The reader came to its place: whether to answer now."""
+        if subject == self.waiting:
+            self.waiting = b""
+        if subject == self.answered:
+            return False
+        self.answered = subject
+        return True

@@ -1,0 +1,36 @@
+"""What arrives for a subscription, as the wire handed it over, and which of three kinds it is.
+
+A frame is a plain tuple of bytes, ``(subject, reply, header block, payload)``; the header block is empty where there
+is none. *Control is never data, data is never control*: a frame whose reply starts ``$JS.ACK.`` is data, whatever its
+headers say; an inline status without such a reply is control; everything else is foreign, since only the server
+delivers to the inboxes of a consumer. Source: ADR-15 §JSAck, §Automatic Status Management.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from .headers import inline_status
+
+__all__ = ["Frame", "Sink", "frame_size", "is_control", "is_data"]
+
+Frame: TypeAlias = tuple[bytes, bytes, bytes, bytes]
+
+Sink: TypeAlias = Callable[[list[Frame]], None]
+"""Takes the frames of one subscription, in order, as many at once as arrived together. It must not block."""
+
+
+def frame_size(frame: Frame) -> int:
+    """Bytes as the server counts them: subject + reply + headers + payload."""
+    return len(frame[0]) + len(frame[1]) + len(frame[2]) + len(frame[3])
+
+
+def is_data(frame: Frame) -> bool:
+    """Whether this is a message of a stream."""
+    return frame[1].startswith(b"$JS.ACK.")
+
+
+def is_control(frame: Frame) -> bool:
+    """Whether this is a status from the server. Ask `is_data` first."""
+    return bool(frame[2]) and not frame[3] and inline_status(frame[2]) > 0

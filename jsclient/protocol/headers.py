@@ -1,0 +1,319 @@
+"""Message headers: the block on the wire, the inline status in its first line, and the headers of a publish.
+
+Names are case-sensitive and kept as they are. Writing is strict: a value that could end its line is refused,
+never rewritten. Reading is total: any bytes give a result, because one odd message must not end the
+connection:
+
+- a block that does not start with ``NATS/1.0`` has neither status nor headers;
+- lines end with CR LF, as for the server; a line without a colon, or without a name, is skipped; nothing
+  after the first empty line counts;
+- spaces and tabs around a value are dropped (ADR-4 lets readers do so, so do not write such values);
+- what is not UTF-8 reads as U+FFFD, so the text can always be printed and encoded again.
+
+Source: ADR-4; ADR-43 (Nats-TTL); RFC 7230 §3.2.6 (token); nats-server server/client.go (sliceHeader),
+server/stream.go (header names, parseMessageTTL).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import ConfigError, InvalidNameError
+from .names import check_stream_name
+from .units import seconds_to_ns
+
+__all__ = [
+    "Headers",
+    "Status",
+    "encode_headers",
+    "inline_status",
+    "parse_headers",
+    "publish_headers",
+]
+
+# --- what a publisher may set ----------------------------------------------------------------------------
+
+MSG_ID: Final = "Nats-Msg-Id"
+EXPECTED_STREAM: Final = "Nats-Expected-Stream"
+EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
+EXPECTED_LAST_MSG_ID: Final = "Nats-Expected-Last-Msg-Id"
+ROLLUP: Final = "Nats-Rollup"
+TTL: Final = "Nats-TTL"
+INCR: Final = "Nats-Incr"
+BATCH_ID: Final = "Nats-Batch-Id"
+BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
+BATCH_COMMIT: Final = "Nats-Batch-Commit"
+SCHEDULE: Final = "Nats-Schedule"
+SCHEDULE_TARGET: Final = "Nats-Schedule-Target"
+SCHEDULE_SOURCE: Final = "Nats-Schedule-Source"
+SCHEDULE_TTL: Final = "Nats-Schedule-TTL"
+REQUIRED_API_LEVEL: Final = "Nats-Required-Api-Level"
+
+# --- what the server sets --------------------------------------------------------------------------------
+
+LAST_CONSUMER: Final = "Nats-Last-Consumer"
+LAST_STREAM: Final = "Nats-Last-Stream"
+CONSUMER_STALLED: Final = "Nats-Consumer-Stalled"
+PENDING_MESSAGES: Final = "Nats-Pending-Messages"
+PENDING_BYTES: Final = "Nats-Pending-Bytes"
+PIN_ID: Final = "Nats-Pin-Id"
+STREAM: Final = "Nats-Stream"
+SUBJECT: Final = "Nats-Subject"
+SEQUENCE: Final = "Nats-Sequence"
+TIME_STAMP: Final = "Nats-Time-Stamp"
+LAST_SEQUENCE: Final = "Nats-Last-Sequence"
+NUM_PENDING: Final = "Nats-Num-Pending"
+UP_TO_SEQUENCE: Final = "Nats-UpTo-Sequence"
+MSG_SIZE: Final = "Nats-Msg-Size"
+STREAM_SOURCE: Final = "Nats-Stream-Source"
+MARKER_REASON: Final = "Nats-Marker-Reason"
+COUNTER_SOURCES: Final = "Nats-Counter-Sources"
+SCHEDULER: Final = "Nats-Scheduler"
+SCHEDULE_NEXT: Final = "Nats-Schedule-Next"
+
+_VERSION: Final = b"NATS/1.0"
+_INLINE = re.compile(rb"NATS/1\.0 ([1-9][0-9]{2})(?: |\r\n|\Z)")
+_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_NOT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # control characters except tab
+_NS: Final = 1_000_000_000
+_MAX_SEQUENCE: Final = 2**64 - 1
+
+
+class Headers(dict[str, str]):
+    """The headers of a message: a dict of name to first value, names case-sensitive as on the wire.
+
+    A header that occurs more than once has its other values in ``get_all``. It equals a plain dict with the
+    same first values, can be changed like a dict, and can be pickled.
+    """
+
+    __slots__ = ("_repeated",)
+
+    _repeated: dict[str, tuple[str, ...]]
+
+    def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
+        """Take a mapping, or (name, value) pairs in which names may repeat."""
+        if isinstance(headers, Headers):
+            pairs: Iterable[tuple[str, str]] = headers.pairs()
+        else:
+            pairs = headers.items() if isinstance(headers, Mapping) else headers
+        super().__init__()
+        self._repeated = {}
+        for name, value in pairs:
+            if name in self:
+                self._repeated[name] = (*self._repeated.get(name, (self[name],)), value)
+            else:
+                dict.__setitem__(self, name, value)
+
+    def get_all(self, name: str) -> list[str]:
+        """All values of ``name`` in their order; none: an empty list."""
+        if name not in self:
+            return []
+        values = self._repeated.get(name, ())
+        return list(values) if values and values[0] == self[name] else [self[name]]
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """Every header as (name, value), a repeated one as often as it occurs, those of one name together."""
+        return [(name, value) for name in self for value in self.get_all(name)]
+
+    def copy(self) -> Headers:
+        """A copy that shares nothing."""
+        return Headers(self)
+
+    def __setitem__(self, name: str, value: str) -> None:
+        self._repeated.pop(name, None)
+        super().__setitem__(name, value)
+
+    def __delitem__(self, name: str) -> None:
+        super().__delitem__(name)
+        self._repeated.pop(name, None)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Headers):
+            return dict.__eq__(self, other) and all(
+                self.get_all(name) == other.get_all(name) for name in self
+            )
+        return dict.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # mutable, like every dict
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Headers, (self.pairs(),))
+
+
+class Status(msgspec.Struct, frozen=True):
+    """An inline status: the first line of a header block is ``NATS/1.0 <code>[ description]``.
+
+    ``code`` is 100 to 999, ``headers`` are those of the same block.
+    """
+
+    code: int
+    description: str = ""
+    headers: Headers = msgspec.field(default_factory=Headers)
+
+
+def inline_status(block: bytes) -> int:
+    """The code of the inline status of a header block, 0 if it has none. Never raises.
+
+    The line is exactly ``NATS/1.0 <three digits>``, and then its end or a space and a description.
+    """
+    found = _INLINE.match(block)
+    return int(found[1]) if found else 0
+
+
+def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
+    """Read a header block: its inline status if it has one, and its headers. Never raises.
+
+    What odd blocks give is in the description of this module.
+    """
+    if block[:8] != _VERSION:
+        return None, Headers()
+    first, *lines = block.split(b"\r\n")
+    headers = Headers(_pairs(lines))
+    code = inline_status(block)
+    if code == 0:
+        return None, headers
+    return Status(code, _text(first[12:]), headers), headers
+
+
+def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
+    """The whole block, ``NATS/1.0`` to the empty line. ``headers`` is not changed.
+
+    Args:
+        headers: Names are RFC 7230 tokens. Values are a text, or several for a repeated header; they go out
+            as they are, and readers drop spaces and tabs around them.
+
+    Raises:
+        InvalidNameError: A name is no token, or a value is no text, holds a control character other than tab
+            (CR, LF and NUL above all), or cannot be encoded as UTF-8. ``value`` of the error is the name of
+            the header, so that no secret gets into a log.
+    """
+    lines = ["NATS/1.0"]
+    for name in headers:
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise InvalidNameError(
+                "header", name, "a name is letters, digits and !#$%&'*+-.^_`|~, at least one"
+            )
+        lines += [f"{name}: {value}" for value in _values(name, _given(headers, name))]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def publish_headers(
+    headers: Mapping[str, str | Sequence[str]] | None = None,
+    *,
+    msg_id: str | None = None,
+    expected_stream: str | None = None,
+    expected_last_seq: int | None = None,
+    expected_last_subject_seq: int | None = None,
+    expected_last_msg_id: str | None = None,
+    ttl: float | timedelta | str | None = None,
+) -> dict[str, str | Sequence[str]] | None:
+    """The user's headers and those of a JetStream publish in one new dict; None if there are none.
+
+    Args:
+        headers: The user's own; not changed.
+        msg_id: For de-duplication, not empty.
+        expected_stream: The stream that must store the message.
+        expected_last_seq: The stream's last sequence must be this one; 0 means an empty stream.
+        expected_last_subject_seq: The last sequence of the message's subject must be this one; 0 means none
+            yet.
+        expected_last_msg_id: The message id of the stream's last message must be this one.
+        ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server counts
+            whole seconds and cuts the rest off, so a fraction is rounded up: a message lives at least as long
+            as asked.
+
+    Raises:
+        ConfigError: A value out of range, or a header that says something else than the argument for it.
+    """
+    wanted = {
+        MSG_ID: _id("msg_id", msg_id),
+        EXPECTED_STREAM: None if expected_stream is None else check_stream_name(expected_stream),
+        EXPECTED_LAST_SEQUENCE: _sequence("expected_last_seq", expected_last_seq),
+        EXPECTED_LAST_SUBJECT_SEQUENCE: _sequence("expected_last_subject_seq", expected_last_subject_seq),
+        EXPECTED_LAST_MSG_ID: _id("expected_last_msg_id", expected_last_msg_id),
+        TTL: _ttl(ttl),
+    }
+    merged: dict[str, str | Sequence[str]] = {}
+    for name in headers or {}:
+        merged[name] = _given(headers or {}, name)
+    for name, value in wanted.items():
+        if value is None:
+            continue
+        if name in merged and merged[name] not in (value, [value]):
+            raise ConfigError(f"the header {name} and the argument for it differ; give one of them")
+        merged[name] = value
+    return merged or None
+
+
+def _given(headers: Mapping[str, str | Sequence[str]], name: str) -> str | Sequence[str]:
+    """The value or values of a header as the user gave them, all of them where it was read from a message."""
+    if isinstance(headers, Headers):
+        values = headers.get_all(name)
+        return values if len(values) > 1 else values[0]
+    return headers[name]
+
+
+def _pairs(lines: Iterable[bytes]) -> Iterable[tuple[str, str]]:
+    for line in lines:
+        if not line:
+            return
+        name, colon, value = line.partition(b":")
+        if colon and name:
+            yield name.decode(errors="replace"), _text(value)
+
+
+def _text(raw: bytes) -> str:
+    return raw.strip(b" \t").decode(errors="replace")
+
+
+def _values(name: str, given: object) -> list[str]:
+    """The values of one header, each checked."""
+    values: list[str] = []
+    for value in given if isinstance(given, list | tuple) else [given]:
+        if not isinstance(value, str):
+            raise InvalidNameError("header", name, f"its value must be a str, not {type(value).__name__}")
+        if bad := _NOT_IN_VALUE.search(value):
+            raise InvalidNameError(
+                "header", name, f"its value holds {bad[0]!r}; no control character but tab may be in it"
+            )
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise InvalidNameError(
+                "header", name, "its value holds a lone surrogate and is no UTF-8"
+            ) from None
+        values.append(value)
+    return values
+
+
+def _id(what: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{what}: a text that is not empty is needed")
+    return _values(what, value)[0]
+
+
+def _sequence(what: str, value: int | None) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_SEQUENCE:
+        raise ConfigError(f"{what}: {value!r:.60} is no sequence (a whole number from 0)")
+    return str(value)
+
+
+def _ttl(value: float | timedelta | str | None) -> str | None:
+    if value is None or value == "never":
+        return value  # type: ignore[return-value]
+    if isinstance(value, str):
+        raise ConfigError(f"ttl: {value!r:.60} is neither a number of seconds nor 'never'")
+    return str(-(-seconds_to_ns(value, what="ttl", minimum=1.0) // _NS))

@@ -1,0 +1,67 @@
+"""What an account uses of JetStream and may use.
+
+Source: ADR-1; nats-server server/jetstream.go (JetStreamAccountStats).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..codec import Model
+
+__all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats"]
+
+
+class AccountLimits(Model, frozen=True, kw_only=True):
+    """What an account, or one of its tiers, may use; -1 (for the bytes of one stream 0) without limit.
+
+    Attributes:
+        max_memory: Bytes in memory.
+        max_storage: Bytes in files.
+        max_streams: Streams.
+        max_consumers: Consumers.
+        max_ack_pending: Messages of one consumer that are not acknowledged.
+        memory_max_stream_bytes: Bytes of one stream in memory.
+        storage_max_stream_bytes: Bytes of one stream in files.
+        max_bytes_required: Streams must have ``max_bytes``.
+    """
+
+    max_memory: int | None = None
+    max_storage: int | None = None
+    max_streams: int | None = None
+    max_consumers: int | None = None
+    max_ack_pending: int | None = None
+    memory_max_stream_bytes: int | None = None
+    storage_max_stream_bytes: int | None = None
+    max_bytes_required: bool = False
+
+
+class ApiStats(Model, frozen=True, kw_only=True):
+    """The JetStream API of an account: the level that the server offers (0 before 2.11), requests, errors."""
+
+    level: int = 0
+    total: int = 0
+    errors: int = 0
+    inflight: int = 0
+
+
+class AccountTier(Model, frozen=True, kw_only=True):
+    """What is used (bytes, streams, consumers), and what may be."""
+
+    memory: int = 0
+    storage: int = 0
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+    streams: int = 0
+    consumers: int = 0
+    limits: AccountLimits = AccountLimits()
+
+
+class AccountInfo(AccountTier, frozen=True, kw_only=True):
+    """The account: totals over its tiers, its domain, the API, and each tier by name (``R1``, ``R3``)."""
+
+    envelope: ClassVar = frozenset({"type"})
+
+    domain: str | None = None
+    api: ApiStats = ApiStats()
+    tiers: dict[str, AccountTier] | None = None

@@ -1,0 +1,234 @@
+"""Consumers: their configuration and state. Field names are the wire's.
+
+Durations are seconds (``ack_wait``, ``backoff``, ``idle_heartbeat``, ``inactive_threshold``, ``max_expires``,
+``priority_timeout``), integer nanoseconds on the wire. Source: ADR-15 §Configuration; ADR-13, ADR-42, ADR-9;
+nats-server server/consumer.go (ConsumerConfig, ConsumerInfo).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from ..codec import Model, Seconds, SettableTime, Time
+from .cluster import ClusterInfo
+from .mismatch import mismatches
+
+__all__ = [
+    "AckPolicy",
+    "ConsumerConfig",
+    "ConsumerInfo",
+    "DeliverPolicy",
+    "PriorityGroupState",
+    "PriorityPolicy",
+    "ReplayPolicy",
+    "SequenceInfo",
+    "config_mismatches",
+    "user_set",
+]
+
+
+class AckPolicy(StrEnum):
+    """Which messages have to be acknowledged."""
+
+    NONE = "none"
+    ALL = "all"
+    EXPLICIT = "explicit"
+    FLOW_CONTROL = "flow_control"
+
+
+class DeliverPolicy(StrEnum):
+    """Where in the stream a consumer starts."""
+
+    ALL = "all"
+    LAST = "last"
+    NEW = "new"
+    BY_START_SEQUENCE = "by_start_sequence"
+    BY_START_TIME = "by_start_time"
+    LAST_PER_SUBJECT = "last_per_subject"
+
+
+class ReplayPolicy(StrEnum):
+    """How fast stored messages are delivered: at once, or at the speed at which they came."""
+
+    INSTANT = "instant"
+    ORIGINAL = "original"
+
+
+class PriorityPolicy(StrEnum):
+    """How pull requests of a priority group share the messages."""
+
+    NONE = "none"
+    OVERFLOW = "overflow"
+    PINNED_CLIENT = "pinned_client"
+    PRIORITIZED = "prioritized"
+
+
+class ConsumerConfig(Model, frozen=True, kw_only=True):
+    """What a consumer is to be. A field that is None was not set: the server decides.
+
+    ``ack_policy``, ``deliver_policy`` and ``replay_policy`` are sent always (explicit, all, instant).
+
+    Attributes:
+        name: The consumer's name; with ``durable_name`` the same.
+        durable_name: The name of a consumer that outlives its subscribers.
+        description: Up to 4 KiB of text.
+        deliver_policy: Where it starts.
+        opt_start_seq: First stream sequence, with ``by_start_sequence``.
+        opt_start_time: Start time, with ``by_start_time``; an aware ``datetime`` or RFC 3339 text.
+        ack_policy: Which messages have to be acknowledged.
+        ack_wait: Seconds after which a message that was not acknowledged is delivered again.
+        max_deliver: How often a message is delivered at most; -1 without limit.
+        backoff: Seconds before each redelivery; the first replaces ``ack_wait``.
+        filter_subject: Only messages of this subject.
+        filter_subjects: Only messages of these subjects.
+        replay_policy: How fast stored messages come.
+        rate_limit_bps: Bits per second at most, push only.
+        sample_freq: Percentage of acknowledgements to be sampled, as text.
+        max_waiting: Pull requests that may wait, pull only.
+        max_ack_pending: Messages that may be delivered and not acknowledged; -1 without limit.
+        flow_control: The server waits for answers of the subscriber, push only; needs ``idle_heartbeat``.
+        headers_only: Deliver headers without payloads, plus ``Nats-Msg-Size``.
+        max_batch: Messages that one pull request may ask for.
+        max_expires: Seconds that one pull request may wait.
+        max_bytes: Bytes that one pull request may ask for.
+        deliver_subject: Where messages are sent; its presence makes it a push consumer.
+        deliver_group: The queue group that shares them.
+        idle_heartbeat: Seconds of silence after which the server sends a heartbeat, push only.
+        inactive_threshold: Seconds without subscriber or request after which the server removes the consumer.
+        num_replicas: Copies of its state; 0 as many as the stream has.
+        mem_storage: Keep its state in memory.
+        metadata: The user's own texts; keys that start with ``_nats.`` are the server's.
+        pause_until: No delivery before this time.
+        priority_groups: The groups of pull requests.
+        priority_policy: How they share.
+        priority_timeout: Seconds that a pinned client may be silent.
+    """
+
+    always_sent: ClassVar = {
+        "ack_policy": AckPolicy.EXPLICIT,
+        "deliver_policy": DeliverPolicy.ALL,
+        "replay_policy": ReplayPolicy.INSTANT,
+    }
+
+    name: str | None = None
+    durable_name: str | None = None
+    description: str | None = None
+    deliver_policy: DeliverPolicy | str | None = None
+    opt_start_seq: int | None = None
+    opt_start_time: SettableTime | None = None
+    ack_policy: AckPolicy | str | None = None
+    ack_wait: Seconds | None = None
+    max_deliver: int | None = None
+    backoff: list[Seconds] | None = None
+    filter_subject: str | None = None
+    filter_subjects: list[str] | None = None
+    replay_policy: ReplayPolicy | str | None = None
+    rate_limit_bps: int | None = None
+    sample_freq: str | None = None
+    max_waiting: int | None = None
+    max_ack_pending: int | None = None
+    flow_control: bool | None = None
+    headers_only: bool | None = None
+    max_batch: int | None = None
+    max_expires: Seconds | None = None
+    max_bytes: int | None = None
+    deliver_subject: str | None = None
+    deliver_group: str | None = None
+    idle_heartbeat: Seconds | None = None
+    inactive_threshold: Seconds | None = None
+    num_replicas: int | None = None
+    mem_storage: bool | None = None
+    metadata: dict[str, str] | None = None
+    pause_until: SettableTime | None = None
+    priority_groups: list[str] | None = None
+    priority_policy: PriorityPolicy | str | None = None
+    priority_timeout: Seconds | None = None
+
+    @property
+    def filters(self) -> list[str]:
+        """The filter subjects, however they were given; empty: everything."""
+        return self.filter_subjects or ([self.filter_subject] if self.filter_subject else [])
+
+
+class SequenceInfo(Model, frozen=True, kw_only=True):
+    """A place in a consumer and in its stream; ``last_active`` is when it last moved."""
+
+    consumer_seq: int = 0
+    stream_seq: int = 0
+    last_active: Time | None = None
+
+
+class PriorityGroupState(Model, frozen=True, kw_only=True):
+    """Who is pinned in a priority group."""
+
+    group: str = ""
+    pinned_client_id: str | None = None
+    pinned_ts: Time | None = None
+
+
+class ConsumerInfo(Model, frozen=True, kw_only=True):
+    """What a consumer is and how far it got.
+
+    Attributes:
+        stream_name: Its stream.
+        name: Its name.
+        created: When it was made: another value under the same name is another consumer.
+        config: Its configuration with the server's defaults.
+        delivered: The last delivery.
+        ack_floor: Everything up to here is acknowledged.
+        num_ack_pending: Delivered, not acknowledged yet.
+        num_redelivered: Of these, delivered more than once.
+        num_waiting: Pull requests that wait.
+        num_pending: Messages not delivered yet.
+        push_bound: Somebody listens on the deliver subject.
+        paused: Delivery is paused, for ``pause_remaining`` seconds.
+        ts: When this was gathered.
+    """
+
+    required: ClassVar = frozenset({"stream_name", "name", "config"})
+    envelope: ClassVar = frozenset({"type"})
+
+    stream_name: str = ""
+    name: str = ""
+    created: Time | None = None
+    config: ConsumerConfig = ConsumerConfig()
+    delivered: SequenceInfo = SequenceInfo()
+    ack_floor: SequenceInfo = SequenceInfo()
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+    num_waiting: int = 0
+    num_pending: int = 0
+    cluster: ClusterInfo | None = None
+    push_bound: bool = False
+    paused: bool = False
+    pause_remaining: Seconds | None = None
+    priority_groups: list[PriorityGroupState] | None = None
+    ts: Time | None = None
+
+    @property
+    def is_push(self) -> bool:
+        """Whether messages are pushed to a deliver subject, instead of pulled."""
+        return bool(self.config.deliver_subject)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether it outlives its subscribers."""
+        return bool(self.config.durable_name)
+
+
+def user_set(config: ConsumerConfig) -> dict[str, Any]:
+    """The fields that are not None, by name, with those of ``extra``."""
+    fields = {name: getattr(config, name) for name in config.__struct_fields__ if name != "extra"}
+    return {name: value for name, value in (config.extra | fields).items() if value is not None}
+
+
+def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
+    """Every field that was set in ``wanted`` and differs in ``found``, the server's: (field, wanted, found).
+
+    Compared is what the server makes of a value, so a configuration never conflicts with the consumer that
+    was created from it; the rules are in ``mismatch``. Not compared: what was not set, ``name`` (the look-up
+    went by it) and ``deliver_subject`` (the one thing that may change). Source: ADR-15 §Push Consumer active
+    information.
+    """
+    return mismatches(user_set(wanted), wanted, found)

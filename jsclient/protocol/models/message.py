@@ -1,0 +1,134 @@
+"""A stored message, as a stream gives it back on request.
+
+Source: ADR-1, ADR-31 (direct get); nats-server server/stream.go (StoredMsg, getDirectRequest).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ...errors import ProtocolError
+from .. import headers as names
+from ..headers import Headers, parse_headers
+from ..units import parse_time, parse_time_ns
+
+__all__ = ["StoredMessage", "read_direct_message", "read_stored_message"]
+
+_ADDED = (
+    names.STREAM,
+    names.SUBJECT,
+    names.SEQUENCE,
+    names.TIME_STAMP,
+    names.NUM_PENDING,
+    names.LAST_SEQUENCE,
+    names.UP_TO_SEQUENCE,
+)
+
+_MAX_DIGITS = 20  # of 64 bits
+
+
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it lies in its stream.
+
+    Attributes:
+        subject: Its subject.
+        seq: Its stream sequence.
+        data: The payload.
+        headers: Its own headers, without those that a direct get adds.
+        time: When it was stored; UTC, microseconds.
+        time_ns: The same in nanoseconds since 1970, exactly.
+        num_pending: In a batch, how many more match; None elsewhere.
+    """
+
+    subject: str
+    seq: int
+    data: bytes
+    headers: Headers
+    time: datetime
+    time_ns: int
+    num_pending: int | None = None
+
+
+def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
+    """The message in the answer to ``STREAM.MSG.GET``, which has headers and payload in base64.
+
+    Raises:
+        ProtocolError: The answer holds no such message.
+    """
+    message = answer.get("message")
+    if not isinstance(message, Mapping):
+        raise ProtocolError("the answer holds no message")
+    seq, time = message.get("seq"), _text(message, "time")
+    if isinstance(seq, bool) or not isinstance(seq, int):
+        raise ProtocolError("message.seq: a whole number is needed")
+    return StoredMessage(
+        subject=_text(message, "subject"),
+        seq=seq,
+        data=_base64(message, "data"),
+        headers=parse_headers(_base64(message, "hdrs"))[1],
+        time=parse_time(time),
+        time_ns=parse_time_ns(time),
+    )
+
+
+def read_direct_message(headers: Headers, data: bytes) -> StoredMessage:
+    """The message in the answer to a direct get, which says in headers what it is.
+
+    The server adds these headers after the message's own, so of a repeated one the last is the server's.
+
+    Raises:
+        ProtocolError: A header is missing or makes no sense.
+    """
+    added: dict[str, str] = {}
+    own: list[tuple[str, str]] = []
+    for name in headers:
+        values = headers.get_all(name)
+        if name in _ADDED:
+            added[name] = values.pop()
+        own += [(name, value) for value in values]
+    time = added.get(names.TIME_STAMP, "")
+    return StoredMessage(
+        subject=_added_subject(added),
+        seq=_number(added, names.SEQUENCE),
+        data=data,
+        headers=Headers(own),
+        time=parse_time(time),
+        time_ns=parse_time_ns(time),
+        num_pending=_number(added, names.NUM_PENDING) if names.NUM_PENDING in added else None,
+    )
+
+
+def _text(message: Mapping[str, Any], field: str) -> str:
+    value = message.get(field)
+    if not isinstance(value, str):
+        raise ProtocolError(f"message.{field}: a text is needed")
+    return value
+
+
+def _base64(message: Mapping[str, Any], field: str) -> bytes:
+    value = message.get(field)
+    if value is None:
+        return b""
+    try:
+        return base64.b64decode(value, validate=True)
+    except (TypeError, ValueError, binascii.Error):
+        raise ProtocolError(f"message.{field}: base64 is needed") from None
+
+
+def _added_subject(added: Mapping[str, str]) -> str:
+    if not added.get(names.SUBJECT):
+        raise ProtocolError(f"the answer to a direct get has no {names.SUBJECT}")
+    return added[names.SUBJECT]
+
+
+def _number(added: Mapping[str, str], name: str) -> int:
+    text = added.get(name, "")
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS):
+        raise ProtocolError(f"the answer to a direct get has no usable {name}: {text!r:.40}")
+    return int(text)

@@ -1,0 +1,251 @@
+"""Pulling: what one request asks for, how it ends, and how a continuous reader keeps its buffer filled.
+
+`PullRequest` is one ``CONSUMER.MSG.NEXT`` request and the life of it; `PullBuffer` is the accounting of a continuous
+reader: it never holds more than it may, and asks again when it falls to its threshold.
+Source: ADR-13, ADR-37 §Pull, ADR-15 §Pull Mode Statuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from ..errors import (
+    ConfigError,
+    DisconnectedError,
+    HeartbeatError,
+    JetStreamError,
+)
+from . import headers as names
+from .headers import Headers
+from .heartbeat import HeartbeatMonitor
+from .status import Ending, Meaning, classify
+from .units import seconds_to_ns
+
+__all__ = ["Pull", "PullBuffer", "PullRequest", "check_pull", "default_heartbeat", "encode_pull"]
+
+HEARTBEATS_ALLOWED = 2.0  # ADR-37: two silent intervals are an alarm
+MARGIN = 0.5  # seconds the client waits beyond ``expires`` for the server's own word
+
+
+def default_heartbeat(expires: float) -> float | None:
+    """The idle heartbeat that goes with a request of this length, seconds; None for short ones.
+
+    The server takes at most half of ``expires``.
+    """
+    return None if expires < 2.0 else min(5.0, expires / 4)
+
+
+def check_pull(
+    batch: int, expires: float | None, max_bytes: int | None, idle_heartbeat: float | None
+) -> None:
+    """Refuse a request that the server would.
+
+    Raises:
+        ConfigError: ``batch`` or ``max_bytes`` under 1, ``expires`` not over 0, a heartbeat over half of it.
+    """
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ConfigError(f"batch is {batch!r}: it must be a whole number of 1 or more")
+    if max_bytes is not None and (
+        isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1
+    ):
+        raise ConfigError(f"max_bytes is {max_bytes!r}: it must be a whole number of 1 or more")
+    if expires is not None and not 0 < expires < float("inf"):
+        raise ConfigError(f"expires is {expires!r} s: it must be over 0")
+    if idle_heartbeat is not None:
+        if not 0 < idle_heartbeat < float("inf"):
+            raise ConfigError(f"idle_heartbeat is {idle_heartbeat!r} s: it must be over 0")
+        if expires is None or idle_heartbeat > expires / 2:
+            raise ConfigError(
+                f"idle_heartbeat is {idle_heartbeat} s: the server takes at most half of expires ({expires} s)"
+            )
+
+
+class Pull(msgspec.Struct, frozen=True):
+    """One request for messages, in the words of the wire but with seconds.
+
+    ``expires`` None with ``no_wait``: the server answers at once with what it has.
+    """
+
+    batch: int
+    expires: float | None = None
+    max_bytes: int | None = None
+    no_wait: bool = False
+    idle_heartbeat: float | None = None
+
+
+def encode_pull(pull: Pull) -> bytes:
+    """The body of the request."""
+    body: dict[str, int | bool] = {"batch": pull.batch}
+    if pull.expires is not None:
+        body["expires"] = seconds_to_ns(pull.expires)
+    if pull.max_bytes is not None:
+        body["max_bytes"] = pull.max_bytes
+    if pull.no_wait:
+        body["no_wait"] = True
+    if pull.idle_heartbeat is not None:
+        body["idle_heartbeat"] = seconds_to_ns(pull.idle_heartbeat)
+    return msgspec.json.encode(body)
+
+
+@dataclass(slots=True)
+class PullRequest:
+    """The life of one request: so many messages are owed until it ends."""
+
+    pull: Pull
+    sent_at: float  # monotonic seconds
+    owed: int = 0
+    ending: Ending | None = None
+    error: JetStreamError | None = None
+    _monitor: HeartbeatMonitor | None = None
+
+    def __post_init__(self) -> None:
+        self.owed = self.pull.batch
+        if self.pull.idle_heartbeat is not None:
+            self._monitor = HeartbeatMonitor(
+                self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_heard=self.sent_at
+            )
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.ending is not None
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `tick`, monotonic seconds."""
+        if self.ended:
+            return None
+        expires = 2.0 if self.pull.expires is None else self.pull.expires + MARGIN
+        over = self.sent_at + expires
+        return over if self._monitor is None else min(over, self._monitor.deadline)
+
+    def data(self, now: float) -> None:
+        """A message arrived."""
+        self.owed -= 1
+        if self._monitor is not None:
+            self._monitor.heard(now)
+        if self.owed <= 0:
+            self._end(Ending.FULL)
+
+    def status(self, code: int, description: str, now: float) -> None:
+        """A status arrived on the inbox of this request."""
+        if self._monitor is not None:
+            self._monitor.heard(now)
+        verdict = classify(code, description)
+        if verdict.ending is not None:
+            error = None if verdict.error is None else verdict.error(code, description, verdict.retryable)
+            self._end(verdict.ending, error)
+
+    def tick(self, now: float) -> None:
+        """The deadline was reached: the server fell silent, or its word that the time is over was lost."""
+        if self.ended:
+            return
+        if self._monitor is not None and (silent := self._monitor.tick(now)) is not None:
+            self._end(Ending.SILENT, HeartbeatError(silent))
+            return
+        expires = 2.0 if self.pull.expires is None else self.pull.expires + MARGIN
+        if now >= self.sent_at + expires:
+            self._end(Ending.EXPIRED if self.pull.expires is not None else Ending.NO_MESSAGES)
+
+    def disconnected(self) -> None:
+        """The connection that carried it is gone, and the request with it."""
+        self._end(
+            Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was under way")
+        )
+
+    def closed(self) -> None:
+        """Nobody reads any more."""
+        self._end(Ending.CLOSED)
+
+    def _end(self, ending: Ending, error: JetStreamError | None = None) -> None:
+        if self.ending is None:
+            self.ending, self.error = ending, error
+
+
+@dataclass(slots=True)
+class PullBuffer:
+    """Keeps a continuous reader supplied: ``owed + buffered`` never passes the limits.
+
+    Asked for but not delivered (*owed*) and delivered but not taken (*buffered*) are counted apart: a new connection
+    knows nothing of what is owed, but what is buffered is still to be read.
+    """
+
+    max_messages: int
+    threshold: int  # ask again when this many, or fewer, are owed or buffered
+    max_bytes: int | None = None  # the bound in bytes; then requests carry max_bytes
+    owed: int = 0
+    buffered: int = 0
+    buffered_bytes: int = 0
+    owed_bytes: int = 0
+    online: bool = False
+    paused_until: float | None = None  # monotonic seconds: the server refused, ask again then
+    refusals: int = 0  # in a row
+
+    def ask(self) -> tuple[int, int | None] | None:
+        """How many messages, and bytes, to ask for now; None: not now."""
+        if not self.online or self.paused_until is not None:
+            return None
+        if self.max_bytes is None:
+            missing = self.max_messages - self.owed - self.buffered
+            if missing <= 0 or self.owed + self.buffered > self.threshold:
+                return None
+            self.owed += missing
+            return missing, None
+        room = self.max_bytes - self.owed_bytes - self.buffered_bytes
+        missing = self.max_messages - self.owed - self.buffered
+        if self.owed > 0 or missing <= 0 or room < max(1, self.max_bytes // 2):
+            return None
+        self.owed, self.owed_bytes = missing, room
+        return missing, room
+
+    def connected(self) -> None:
+        """A connection is there. It knows no request of ours."""
+        self.online, self.owed, self.owed_bytes = True, 0, 0
+        self.paused_until, self.refusals = None, 0
+
+    def disconnected(self) -> None:
+        """The connection is gone, and with it what was owed."""
+        self.online, self.owed, self.owed_bytes = False, 0, 0
+
+    def delivered(self, size: int) -> None:
+        """A message of ``size`` bytes arrived."""
+        self.owed = max(0, self.owed - 1)
+        self.owed_bytes = max(0, self.owed_bytes - size)
+        self.buffered += 1
+        self.buffered_bytes += size
+        self.refusals = 0
+
+    def taken(self, size: int) -> None:
+        """The user took a message."""
+        self.buffered -= 1
+        self.buffered_bytes -= size
+
+    def ended(self, meaning: Meaning, fields: Headers, now: float) -> None:
+        """A request ended unfilled. The server says how much of it; where it does not, count from nothing.
+
+        An answer that refuses comes at once: asking again at once would spin, so the pause doubles up to 5 s.
+        """
+        unserved = _whole(fields.get(names.PENDING_MESSAGES))
+        unserved_bytes = _whole(fields.get(names.PENDING_BYTES))
+        self.owed = 0 if unserved is None else max(0, self.owed - unserved)
+        self.owed_bytes = (
+            0 if unserved_bytes is None or not self.owed else max(0, self.owed_bytes - unserved_bytes)
+        )
+        if meaning is not Meaning.ENDED:
+            self.refusals += 1
+            self.paused_until = now + min(5.0, 0.05 * 2 ** min(self.refusals - 1, 10))
+
+    def silent(self) -> None:
+        """The heartbeats stopped: what is owed is given up, and asked for again."""
+        self.owed = self.owed_bytes = 0
+
+    def tick(self, now: float) -> None:
+        """The pause may be over."""
+        if self.paused_until is not None and now >= self.paused_until:
+            self.paused_until = None
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) <= 20 else None

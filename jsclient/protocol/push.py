@@ -1,0 +1,253 @@
+"""A push subscription as a state machine: what arrives, what waits, what is told and answered.
+
+`PushTracker` puts together heartbeat monitor, gap tracker, flow control and the bounded queue. Frames go in with
+`receive`, messages come out with `take`; both return commands for the runtime to carry out. Statuses never come out.
+Source: ADR-15 §Automatic Status Management.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from ..errors import JetStreamError, NotJetStreamMessageError
+from . import headers as names
+from .ack import sequences
+from .events import (
+    ErrorRaised,
+    Event,
+    FlowControlRefused,
+    FlowControlStalled,
+    ForeignMessage,
+    HeartbeatMissed,
+    SlowConsumer,
+)
+from .flow_control import FlowControl, may_answer
+from .frames import Frame, frame_size, is_control, is_data
+from .gap import GapTracker
+from .headers import parse_headers
+from .heartbeat import HeartbeatMonitor
+from .status import Meaning, classify
+
+__all__ = ["Answer", "Command", "Emit", "PushTracker", "whole_number"]
+
+
+class Emit(msgspec.Struct, frozen=True):
+    """Tell the user."""
+
+    event: Event
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Publish an empty message to this subject (flow control)."""
+
+    subject: bytes
+
+
+Command: TypeAlias = Emit | Answer
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    """The place of a flow control request in the queue."""
+
+    subject: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """The place of an error in the queue: raised to whoever asks for the next message."""
+
+    error: JetStreamError
+
+
+def whole_number(text: str | None) -> int | None:
+    """A header value that is to be a sequence, or None if it is not one."""
+    if text is None or not (text.isascii() and text.isdecimal() and len(text) <= 20):
+        return None
+    return int(text)
+
+
+@dataclass(slots=True)
+class PushTracker:
+    """The queue of a push subscription and all that watches it."""
+
+    stream: str
+    consumer: str
+    max_pending: int  # messages that may wait
+    max_pending_bytes: int  # bytes, as the server counts them
+    heartbeat: HeartbeatMonitor | None = None
+    gaps: GapTracker | None = None
+    raises: bool = True  # errors take their place in the queue (else they are events)
+    flow: FlowControl = field(default_factory=FlowControl)
+    pending: int = 0  # messages that wait
+    pending_bytes: int = 0
+    received: int = 0
+    dropped: int = 0
+    foreign: int = 0
+    _queue: deque[Frame | _Marker | _Failure] = field(default_factory=deque)
+    _overflow: SlowConsumer | None = None  # the episode under way
+
+    # --- what arrives --------------------------------------------------------------------------------------
+
+    def receive(self, frames: list[Frame], now: float) -> list[Command]:
+        """Frames arrived together, in order."""
+        if self.heartbeat is not None:
+            self.heartbeat.heard(now)
+        commands: list[Command] = []
+        for frame in frames:
+            if is_data(frame):
+                self._data(frame, commands)
+            elif is_control(frame):
+                self._control(frame, commands)
+            else:
+                self._foreign(frame, commands)
+        return commands
+
+    def tick(self, now: float) -> list[Command]:
+        """The deadline was reached."""
+        if self.heartbeat is None or (silent := self.heartbeat.tick(now)) is None:
+            return []
+        return [Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `tick`, monotonic seconds; None: never."""
+        return None if self.heartbeat is None else self.heartbeat.deadline
+
+    def _data(self, frame: Frame, commands: list[Command]) -> None:
+        try:
+            stream_seq, consumer_seq = sequences(frame[1])
+        except NotJetStreamMessageError as error:
+            self._fail(error, commands)
+            return
+        self.received += 1
+        if self.gaps is not None and (event := self.gaps.message(stream_seq, consumer_seq)) is not None:
+            commands.append(Emit(event))
+        size = frame_size(frame)
+        if self.pending >= self.max_pending or self.pending_bytes + size > self.max_pending_bytes:
+            self._drop(stream_seq, commands)
+            return
+        self._overflow = None
+        self.pending += 1
+        self.pending_bytes += size
+        self._queue.append(frame)
+
+    def _drop(self, stream_seq: int, commands: list[Command]) -> None:
+        """No room. Told once an episode, at its start; `overflow_ended` tells the whole of it."""
+        self.dropped += 1
+        first = self._overflow is None
+        begun = stream_seq if self._overflow is None else self._overflow.first_stream_seq
+        count = 1 if self._overflow is None else self._overflow.dropped + 1
+        self._overflow = SlowConsumer(
+            stream=self.stream,
+            consumer=self.consumer,
+            dropped=count,
+            first_stream_seq=begun,
+            last_stream_seq=stream_seq,
+        )
+        if first:
+            commands.append(Emit(self._overflow))
+
+    def _foreign(self, frame: Frame, commands: list[Command]) -> None:
+        self.foreign += 1
+        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: told, but not a flood
+            subject = frame[0].decode("utf-8", "backslashreplace")
+            event = ForeignMessage(
+                stream=self.stream, consumer=self.consumer, subject=subject, count=self.foreign
+            )
+            commands.append(Emit(event))
+
+    def _control(self, frame: Frame, commands: list[Command]) -> None:
+        status, fields = parse_headers(frame[2])
+        if status is None:
+            self._foreign(frame, commands)
+            return
+        verdict = classify(status.code, status.description)
+        if verdict.meaning is Meaning.FLOW_CONTROL:
+            self._flow_control(frame[1], commands)
+        elif verdict.meaning is Meaning.HEARTBEAT:
+            self._heartbeat(fields, commands)
+        elif verdict.error is not None:
+            self._fail(verdict.error(status.code, status.description, verdict.retryable), commands)
+        # What is left is the ordinary end of a pull, which says nothing to a push subscription.
+
+    def _heartbeat(self, fields: names.Headers, commands: list[Command]) -> None:
+        last_consumer = whole_number(fields.get(names.LAST_CONSUMER))
+        last_stream = whole_number(fields.get(names.LAST_STREAM))
+        if last_consumer is not None and last_stream is not None:
+            self._compare(last_stream, last_consumer, commands)
+        stalled = fields.get(names.CONSUMER_STALLED)
+        if stalled:
+            subject = stalled.encode("utf-8", "surrogateescape")
+            if self._flow_control(subject, commands):
+                text = subject.decode("utf-8", "backslashreplace")
+                commands.append(
+                    Emit(FlowControlStalled(stream=self.stream, consumer=self.consumer, subject=text))
+                )
+
+    def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:
+        """Hold what the server delivered last against what arrived."""
+        if self.gaps is not None and (event := self.gaps.heartbeat(last_stream, last_consumer)) is not None:
+            commands.append(Emit(event))
+
+    def _flow_control(self, subject: bytes, commands: list[Command]) -> bool:
+        if not may_answer(subject):
+            text = subject.decode("utf-8", "backslashreplace")
+            commands.append(
+                Emit(FlowControlRefused(stream=self.stream, consumer=self.consumer, subject=text))
+            )
+            return False
+        if not self.flow.requested(subject):
+            return False
+        self._queue.append(_Marker(subject))
+        return True
+
+    def _fail(self, error: JetStreamError, commands: list[Command]) -> None:
+        if self.raises and len(self._queue) <= self.max_pending:
+            self._queue.append(_Failure(error))
+        else:
+            commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))
+
+    def fail(self, error: JetStreamError) -> None:
+        """The end: ``error`` is raised behind the last message that waits."""
+        self._queue.append(_Failure(error))
+
+    # --- what is taken -------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[Frame | None, list[Command]]:
+        """The next message, or None if none waits. Flow control is answered on the way, at its place.
+
+        Raises:
+            JetStreamError: An error has its place before the next message. Asking again goes on behind it.
+        """
+        commands: list[Command] = []
+        while self._queue:
+            entry = self._queue.popleft()
+            if isinstance(entry, tuple):
+                self.pending -= 1
+                self.pending_bytes -= frame_size(entry)
+                return entry, commands
+            if isinstance(entry, _Failure):
+                if commands:  # the answers first; the error keeps its place
+                    self._queue.appendleft(entry)
+                    return None, commands
+                raise entry.error
+            if self.flow.reached(entry.subject):
+                commands.append(Answer(entry.subject))
+        return None, commands
+
+    @property
+    def waits(self) -> bool:
+        """Whether `take` has something to do."""
+        return bool(self._queue)
+
+    def clear(self) -> list[Frame]:
+        """Forget everything that waits; the messages among it."""
+        frames = [entry for entry in self._queue if isinstance(entry, tuple)]
+        self._queue.clear()
+        self.pending = self.pending_bytes = 0
+        return frames

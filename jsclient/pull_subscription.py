@@ -1,0 +1,211 @@
+"""Pull subscriptions: `JetStream.pull_subscribe`. Source: ADR-15."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
+
+from ._runtime.context import Context
+from ._runtime.events import EventLog
+from .errors import ConsumerNotFoundError, JetStreamError
+from .message import Message
+from .messages import Messages
+from .protocol.codec import from_wire
+from .protocol.events import DeleteFailed, Event
+from .protocol.models.consumer import AckPolicy, ConsumerInfo
+from .protocol.subscribe import Binding
+from .pull import Batch, Puller
+
+__all__ = ["PullSubscription"]
+
+
+class PullSubscription:
+    """A subscription that asks for its messages: `fetch`, `next`, `messages`.
+
+    Made by `JetStream.pull_subscribe`. Any number of subscriptions, in any number of processes, may share a durable
+    consumer: each message goes to one of them.
+    """
+
+    def __init__(self, context: Context, binding: Binding, *, delete_on_close: bool) -> None:
+        self._context = context
+        self._binding = binding
+        self._deletes = delete_on_close and binding.created
+        policy = binding.info.config.ack_policy if binding.info is not None else None
+        self._log = EventLog()
+        self._puller = Puller(
+            context, binding.stream, binding.consumer, silent=policy == AckPolicy.NONE, listener=self._log.add
+        )
+        context.open.add(self)
+
+    @property
+    def stream(self) -> str:
+        """The stream it reads from."""
+        return self._binding.stream
+
+    @property
+    def consumer(self) -> str:
+        """The consumer it reads through."""
+        return self._binding.consumer
+
+    @property
+    def created(self) -> bool:
+        """Whether this subscription created its consumer (and so deletes it at its end, unless told not to)."""
+        return self._binding.created
+
+    @property
+    def pending(self) -> int:
+        """Messages that arrived for calls that were cancelled; the next call gets them."""
+        return self._puller.pending
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self._puller.is_closed
+
+    def __repr__(self) -> str:
+        return f"<PullSubscription {self.stream}/{self.consumer}>"
+
+    async def consumer_info(self) -> ConsumerInfo:
+        """Ask the server for the consumer's present state. Raises `ConsumerNotFoundError` and those of any request."""
+        context = self._context
+        answer = await context.call(
+            context.api.consumer_info(self.stream, self.consumer), what="consumer info"
+        )
+        return from_wire(ConsumerInfo, answer)
+
+    def events(self) -> AsyncIterator[Event]:
+        """The events of this subscription, until it ends."""
+        return self._log.read()
+
+    async def fetch(
+        self,
+        batch: int,
+        *,
+        expires: float = 5.0,
+        max_bytes: int | None = None,
+        no_wait: bool = False,
+        idle_heartbeat: float | None = None,
+    ) -> Batch:
+        """Ask the server for up to ``batch`` messages.
+
+        It ends at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds, a status that ends it. A
+        short or empty result is not an error; its ``ending`` says why.
+
+        Args:
+            batch: Messages wanted, 1 or more.
+            expires: How long the server may hold the request, seconds, over 0.
+            max_bytes: Bytes wanted at most, 1 or more: subject + reply + headers + payload of each message.
+            no_wait: Take what is there and return at once.
+            idle_heartbeat: Seconds between the server's signs of life while it holds the request, at most half of
+                ``expires``; two missed end the fetch with `HeartbeatError`. By default a quarter of ``expires``, 5 s at
+                most, and none for requests under 2 s.
+
+        Returns:
+            The messages in the order of delivery, ``0 <= len(...) <= batch``. Where some came before an error, they are
+            returned and ``error`` tells it.
+
+        Raises:
+            ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: A status.
+            HeartbeatError: Silence. DisconnectedError: The connection was lost and is not back within 0.8 s.
+            ConfigError: A value the server would refuse. ClosedError: The subscription or connection is closed.
+
+        Cancelled: nothing is lost. What had arrived, and what the server still sends for this request, goes to the next
+        call.
+        Reconnect: the rest is asked for again at once, for the time that is left.
+
+        Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
+        Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
+        """
+        return await self._puller.fetch(
+            batch, expires=expires, max_bytes=max_bytes, no_wait=no_wait, idle_heartbeat=idle_heartbeat
+        )
+
+    async def next(self, timeout: float = 5.0) -> Message:
+        """One message. Raises `RequestTimeoutError` when none comes in ``timeout`` seconds; else as `fetch`."""
+        return await self._puller.next(timeout)
+
+    def messages(
+        self,
+        *,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        threshold_messages: int | None = None,
+        expires: float = 30.0,
+        idle_heartbeat: float | None = None,
+    ) -> Messages:
+        """Read on and on: a reader for ``async for`` that keeps a bounded buffer filled.
+
+        Args:
+            max_messages: Messages asked for or waiting at most; 500 by default, not bounded with ``max_bytes``.
+            max_bytes: Bytes asked for or waiting at most.
+            threshold_messages: Ask again when this many or fewer are asked for or waiting; half by default.
+            expires: How long the server holds a request, seconds.
+            idle_heartbeat: Seconds; as for `fetch`.
+        """
+        return Messages(
+            self._puller,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            threshold_messages=threshold_messages,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+        )
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self.messages().__aiter__()
+
+    async def unsubscribe(self) -> None:
+        """Stop, and delete the consumer if this subscription created it. Calling it again does nothing.
+
+        Messages that arrived for cancelled calls are given back to the server (nak) where the consumer stays.
+
+        Raises:
+            ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted; the subscription is
+                closed all the same.
+        """
+        deletes, self._deletes = self._deletes, False
+        await self._close(give_back=not deletes)
+        self._log.close()
+        if deletes:
+            await self._delete()
+
+    async def drain(self) -> None:
+        """As `unsubscribe`, but trouble with the deletion is told as the event `DeleteFailed`."""
+        deletes, self._deletes = self._deletes, False
+        await self._close(give_back=not deletes)
+        if deletes:
+            await self._delete_and_tell()
+        self._log.close()
+
+    async def _close(self, *, give_back: bool) -> None:
+        await self._puller.close(give_back=give_back)
+        self._context.open.discard(self)
+
+    async def _delete(self) -> None:
+        context = self._context
+        try:
+            await context.call(
+                context.api.consumer_delete(self.stream, self.consumer), what="delete the consumer"
+            )
+        except ConsumerNotFoundError:
+            pass  # gone already: as wished
+
+    async def _delete_and_tell(self) -> None:
+        try:
+            await self._delete()
+        except JetStreamError as error:
+            self._puller.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
+
+    async def abandon(self) -> None:
+        """The connection is being closed: end, and delete an ephemeral consumer that we made."""
+        self._deletes = self._deletes and not self._binding.is_durable
+        await self.drain()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.unsubscribe()

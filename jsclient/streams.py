@@ -1,0 +1,146 @@
+"""Stream management: the part of `JetStream` that creates, changes, finds and deletes streams. Source: ADR-37."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, overload
+
+from ._runtime.binding import find_streams
+from ._runtime.context import Context
+from .errors import ConfigError, ConfigMismatchError, StreamNotFoundError
+from .protocol.api import next_offset, page_items, page_request
+from .protocol.codec import from_wire, to_wire
+from .protocol.models.account import AccountInfo
+from .protocol.models.drift import stream_mismatches
+from .protocol.models.stream import StreamInfo
+from .protocol.models.stream_config import StreamConfig
+from .protocol.names import check_filter_subject
+from .stream import OnDrift, Stream
+
+__all__ = ["StreamManager"]
+
+
+class StreamManager:
+    """What `JetStream` does with streams."""
+
+    _context: Context
+
+    async def account_info(self) -> AccountInfo:
+        """What the account uses of JetStream, and may use."""
+        answer = await self._context.call(self._context.api.account_info(), what="account info")
+        return from_wire(AccountInfo, answer)
+
+    @overload
+    async def create_stream(self, name: StreamConfig, /) -> Stream: ...
+    @overload
+    async def create_stream(
+        self, name: str, /, subjects: Sequence[str] | None = None, **fields: Any
+    ) -> Stream: ...
+    async def create_stream(
+        self, name: str | StreamConfig, /, subjects: Sequence[str] | None = None, **fields: Any
+    ) -> Stream:
+        """Create a stream. Raises `StreamExistsError` if one of this name has another configuration."""
+        config = _stream_config(name, subjects, fields)
+        return await self._make_stream(
+            self._context.api.stream_create(config.name or ""), config, "create stream"
+        )
+
+    async def update_stream(
+        self, name: str | StreamConfig, /, subjects: Sequence[str] | None = None, **fields: Any
+    ) -> Stream:
+        """Give a stream this configuration. Raises `StreamNotFoundError`."""
+        config = _stream_config(name, subjects, fields)
+        return await self._make_stream(
+            self._context.api.stream_update(config.name or ""), config, "update stream"
+        )
+
+    async def create_or_update_stream(
+        self, name: str | StreamConfig, /, subjects: Sequence[str] | None = None, **fields: Any
+    ) -> Stream:
+        """Give a stream this configuration; create it if there is none."""
+        config = _stream_config(name, subjects, fields)
+        try:
+            return await self.update_stream(config)
+        except StreamNotFoundError:
+            return await self.create_stream(config)
+
+    async def ensure_stream(
+        self, config: str | StreamConfig, /, *, on_drift: OnDrift = "error", **fields: Any
+    ) -> Stream:
+        """Have a stream of this name; where it exists, compare what ``config`` sets.
+
+        Args:
+            on_drift: What to do where it differs: raise `ConfigMismatchError`, "update" it (only the fields that were
+                set change, others are kept), or "ignore" it.
+        """
+        wanted = _stream_config(config, None, fields)
+        name = wanted.name or ""
+        try:
+            stream = await self.stream(name)
+        except StreamNotFoundError:
+            return await self.create_stream(wanted)
+        different = stream_mismatches(wanted, stream.config)
+        if not different or on_drift == "ignore":
+            return stream
+        if on_drift != "update":
+            raise ConfigMismatchError(name, "", different)
+        return await self.update_stream(
+            stream.config.replace(**{field: value for field, value, _ in different})
+        )
+
+    async def _make_stream(self, subject: str, config: StreamConfig, what: str) -> Stream:
+        return Stream(
+            self._context,
+            from_wire(StreamInfo, await self._context.call(subject, to_wire(config), what=what)),
+        )
+
+    async def stream(self, name: str) -> Stream:
+        """The stream of this name. Raises `StreamNotFoundError`."""
+        answer = await self._context.call(self._context.api.stream_info(name), what="stream info")
+        return Stream(self._context, from_wire(StreamInfo, answer))
+
+    async def delete_stream(self, name: str) -> None:
+        """Delete a stream with all its messages and consumers. Raises `StreamNotFoundError`."""
+        await self._context.call(self._context.api.stream_delete(name), what="delete stream")
+
+    async def streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
+        """All streams, or those that hold ``subject``, page by page."""
+        offset: int | None = 0
+        while offset is not None:
+            body = page_request(offset, subject=subject and check_filter_subject(subject))
+            answer = await self._context.call(self._context.api.stream_list(), body, what="list streams")
+            items = page_items(answer, "streams")
+            for item in items:
+                yield from_wire(StreamInfo, item)
+            offset = next_offset(answer, offset, len(items))
+
+    async def stream_names(self, subject: str | None = None) -> AsyncIterator[str]:
+        """The names of all streams, or of those that hold ``subject``, page by page."""
+        offset: int | None = 0
+        while offset is not None:
+            body = page_request(offset, subject=subject and check_filter_subject(subject))
+            answer = await self._context.call(
+                self._context.api.stream_names(), body, what="list stream names"
+            )
+            items = page_items(answer, "streams")
+            for item in items:
+                yield str(item)
+            offset = next_offset(answer, offset, len(items))
+
+    async def stream_name_by_subject(self, subject: str) -> list[str]:
+        """The names of the streams that hold a subject, as `subscribe` looks them up."""
+        return await find_streams(self._context, check_filter_subject(subject))
+
+
+def _stream_config(
+    name: str | StreamConfig, subjects: Sequence[str] | None, fields: dict[str, Any]
+) -> StreamConfig:
+    if isinstance(name, StreamConfig):
+        if subjects is not None or fields:
+            raise ConfigError("give a StreamConfig or fields, not both")
+        config = name
+    else:
+        config = StreamConfig(name=name, subjects=None if subjects is None else list(subjects), **fields)
+    if not config.name:
+        raise ConfigError("the stream has no name")
+    return config
