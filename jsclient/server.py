@@ -25,6 +25,7 @@ from typing import Any, Self
 
 from ._server import guard
 from ._server.binary import ServerNotFoundError, find_server
+from ._server.freeze import wait_until_frozen
 from ._server.probe import probe
 from .errors import JetStreamError
 
@@ -206,10 +207,12 @@ class NatsServer:
     def pause(self) -> None:
         """Freeze the process (SIGSTOP): its connections stay open and silent.
 
+        On Linux it is frozen when this returns; on other systems it may take a moment longer.
+
         Raises:
             ProcessLookupError: It is not running.
         """
-        self._signal(signal.SIGSTOP)
+        wait_until_frozen(self._signal(signal.SIGSTOP))
 
     def resume(self) -> None:
         """Let a paused process go on (SIGCONT).
@@ -228,10 +231,11 @@ class NatsServer:
         self._write_config()
         self._signal(signal.SIGHUP)
 
-    def _signal(self, signum: signal.Signals) -> None:
+    def _signal(self, signum: signal.Signals) -> int:
         if self.pid is None or not self.running:
             raise ProcessLookupError("the server is not running")
         os.kill(self.pid, signum)
+        return self.pid
 
     async def _start(self) -> None:
         reclaims_port = self._port_is_ours and self.port != 0

@@ -1,1 +1,1 @@
-"""What `jsclient.server` is made of: the executable, the guard around the process, the look whether it is ready."""
+"""What `jsclient.server` is made of: the executable, the guard, the look whether it is ready, the freezing."""

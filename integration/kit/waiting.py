@@ -1,0 +1,102 @@
+"""Waiting for something to become true, in place of sleeping and hoping."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, overload
+
+T = TypeVar("T")
+
+_UNTRIED = object()
+
+
+@overload
+async def eventually(
+    fn: Callable[[], Awaitable[T]], timeout: float = ..., what: str = ..., *, interval: float = ...
+) -> T: ...
+@overload
+async def eventually(
+    fn: Callable[[], T], timeout: float = ..., what: str = ..., *, interval: float = ...
+) -> T: ...
+async def eventually(
+    fn: Callable[[], Any], timeout: float = 5.0, what: str = "the condition", *, interval: float = 0.01
+) -> Any:
+    """Return the first truthy result of `fn`, plain or async.
+
+    An AssertionError raised by `fn` counts as "not yet", so asserts can be written inside it.
+
+    Raises:
+        AssertionError: not within `timeout` seconds; names `what` and the last result.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    last: object = _UNTRIED
+    while True:
+        try:
+            async with asyncio.timeout_at(deadline):
+                result = fn()
+                if inspect.isawaitable(result):
+                    result = await result
+            if result:
+                return result
+            last = result
+        except AssertionError as error:
+            last = error
+        except TimeoutError:
+            # Only our own deadline means "too late"; a timeout inside fn is one more failed try.
+            if loop.time() >= deadline:
+                break
+            last = "a timeout inside the condition"
+        if loop.time() >= deadline:
+            break
+        await asyncio.sleep(interval)
+    told = "it never returned" if last is _UNTRIED else f"last: {last!r}"
+    raise AssertionError(f"{what}: not within {timeout} s ({told})")
+
+
+async def never(
+    fn: Callable[[], object], during: float, what: str = "the condition", *, interval: float = 0.02
+) -> None:
+    """Check for `during` seconds that `fn` stays falsy.
+
+    Raises:
+        AssertionError: it became truthy; names `what` and the result.
+    """
+    loop = asyncio.get_running_loop()
+    end = loop.time() + during
+    while True:
+        result = fn()
+        if inspect.isawaitable(result):
+            result = await result
+        if result:
+            raise AssertionError(f"{what}: happened, and must not ({result!r})")
+        if loop.time() >= end:
+            return
+        await asyncio.sleep(interval)
+
+
+async def within(timeout: float, awaitable: Awaitable[T], what: str = "the call") -> T:
+    """Await with a limit; a hang is an AssertionError that names `what`."""
+    try:
+        async with asyncio.timeout(timeout) as limit:
+            return await awaitable
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise AssertionError(f"{what}: still not done after {timeout} s") from None
+
+
+def eventually_sync(fn: Callable[[], object], timeout: float, what: str, *, interval: float = 0.1) -> None:
+    """Return once plain `fn` is truthy, where no event loop runs.
+
+    Raises:
+        AssertionError: not within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not fn():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{what}: not within {timeout} s")
+        time.sleep(interval)

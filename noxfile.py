@@ -1,0 +1,162 @@
+"""The sessions of the project, and a way to run them that needs nothing but Python.
+
+    python3 noxfile.py                          lint, types, tests
+    python3 noxfile.py check                    what has to pass: lint, types, tests, integration, docs
+    python3 noxfile.py demo                     the demonstration
+    python3 noxfile.py tests -- -k heartbeat    what comes after -- goes to the session
+    python3 noxfile.py --list                   all sessions; every option of nox works
+
+Run like this, the file makes a virtual environment `.venv` with nox in it and goes on there. Where nox is
+installed, `nox -s check` does the same.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+NOX = "nox>=2025.2.9"
+
+
+def bootstrap(arguments: list[str]) -> int:
+    """Run nox with ``arguments``, from `.venv`, which is made or mended first where that is needed."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - who runs this file may have any Python
+        return complain(f"jsclient needs Python 3.11 or newer; this is {sys.version.split()[0]}")
+    environment = ROOT / ".venv"
+    python = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    os.environ.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+    if not runs(python, "import nox"):
+        print("Making .venv, with nox in it", file=sys.stderr, flush=True)
+        if not runs(python, "import pip"):
+            if importlib.util.find_spec("ensurepip") is None:
+                return complain(
+                    "this Python cannot make virtual environments. Debian, Ubuntu: install python3-venv"
+                )
+            clear = [] if runs(python, "pass") else ["--clear"]
+            if code := subprocess.call([sys.executable, "-m", "venv", *clear, environment]):
+                return code
+        if code := subprocess.call([python, "-m", "pip", "install", "--quiet", NOX]):
+            return code
+    if arguments and not any(argument.startswith("-") for argument in until_dashes(arguments)):
+        arguments = ["--session", *arguments]
+    command = [str(python), "-m", "nox", "--noxfile", __file__, *arguments]
+    if os.name != "nt":  # where exec gives the prompt back at once
+        os.execv(python, command)
+    return subprocess.call(command)
+
+
+def until_dashes(arguments: list[str]) -> list[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def runs(python: Path, code: str) -> bool:
+    """Whether ``python`` is there and can do this."""
+    try:
+        return subprocess.call([python, "-c", code], stderr=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def complain(message: str) -> int:
+    print(message, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(bootstrap(sys.argv[1:]))
+
+import nox  # noqa: E402 - not there until the bootstrap is done
+
+nox.needs_version = NOX.removeprefix("nox")
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.error_on_missing_interpreters = False
+nox.options.sessions = ["lint", "types", "tests"]
+
+PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+
+
+def group(name: str) -> list[str]:
+    """The requirements of a dependency group."""
+    return nox.project.dependency_groups(PROJECT, name)
+
+
+@nox.session(reuse_venv=True)
+def lint(session: nox.Session) -> None:
+    """Style and format."""
+    session.install(*group("lint"))
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+
+
+@nox.session(reuse_venv=True)
+def types(session: nox.Session) -> None:
+    """Types, and who may import whom."""
+    session.install("--editable", ".[cli]", *group("types"))
+    session.run("mypy")
+    session.run("lint-imports")
+
+
+@nox.session(reuse_venv=True)
+def tests(session: nox.Session) -> None:
+    """The tests that need no server."""
+    session.install("--editable", ".", *group("tests"))
+    session.run("pytest", "tests", *session.posargs)
+
+
+# The same on a given Python; skipped where that is not installed.
+for version in nox.project.python_versions(PROJECT):
+    nox.session(tests.func, name=f"tests-{version}", python=version, reuse_venv=True)
+
+
+@nox.session(reuse_venv=True)
+def integration(session: nox.Session) -> None:
+    """The tests against a real nats-server. Options after --: --server-version=2.10.25, for one."""
+    session.install("--editable", ".", *group("integration"))
+    session.run("pytest", "integration", *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def coverage(session: nox.Session) -> None:
+    """What all tests together do not reach."""
+    session.install("--editable", ".", *group("integration"))
+    session.run("coverage", "erase")
+    session.run("coverage", "run", "-m", "pytest", "tests", *session.posargs)
+    session.run("coverage", "run", "-m", "pytest", "integration", *session.posargs)
+    session.run("coverage", "combine")
+    session.run("coverage", "report")
+
+
+@nox.session(reuse_venv=True)
+def docs(session: nox.Session) -> None:
+    """The documentation, and its examples."""
+    session.install("--editable", ".[server]", *group("docs"))
+    # -E: what an earlier build has read would not be warned of again.
+    sphinx = ["sphinx-build", "-q", "-E", "-n", "-W", "--keep-going"]
+    session.run(*sphinx, "-b", "html", "docs", "docs/_build/html")
+    session.run(*sphinx, "-b", "doctest", "docs", "docs/_build/doctest")
+
+
+@nox.session(reuse_venv=True)
+def bench(session: nox.Session) -> None:
+    """The benchmarks."""
+    session.install("--editable", ".[server,uvloop]")
+    session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def demo(session: nox.Session) -> None:
+    """The demonstration: `jsclient demo`. Ctrl-C ends it."""
+    session.install("--editable", ".[demo]")
+    # After Ctrl-C the demonstration stops what it started: that may take longer than nox would wait.
+    session.run("jsclient", "demo", *session.posargs, interrupt_timeout=20.0, terminate_timeout=10.0)
+
+
+@nox.session(venv_backend="none")
+def check(session: nox.Session) -> None:
+    """Everything that has to pass, in order."""
+    for name in ("lint", "types", "tests", "integration", "docs"):
+        session.notify(name)
