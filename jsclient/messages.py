@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
@@ -128,16 +127,15 @@ class Messages:
                     return message
                 raise RequestTimeoutError("no message", timeout)
 
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self._iterate()
+    def __aiter__(self) -> Self:
+        return self
 
-    async def _iterate(self) -> AsyncIterator[Message]:
-        while True:
-            try:
-                message = await self.next()
-            except ClosedError:
-                return
-            yield message
+    async def __anext__(self) -> Message:
+        """As `next`, for ``async for``. Not a generator: one that was cancelled would end and lose the rest."""
+        try:
+            return await self.next()
+        except ClosedError:
+            raise StopAsyncIteration from None
 
     def _take(self) -> Message | None:
         if self._puller.leftover and self._state == "open":

@@ -199,7 +199,9 @@ class PullSubscription:
 
     async def abandon(self) -> None:
         """The connection is being closed: end, and delete an ephemeral consumer that we made."""
-        self._deletes = self._deletes and not self._binding.is_durable
+        self._deletes = (
+            self._deletes and not self._binding.is_durable and self._context.connection.is_connected
+        )
         await self.drain()
 
     async def __aenter__(self) -> Self:

@@ -336,7 +336,9 @@ class NatsServer:
         if process is None:
             return
         if process.stdin is not None:
-            process.stdin.close()  # makes the guard end the server: see _server/guard.py
+            with contextlib.suppress(BrokenPipeError):  # it may have ended by itself
+                process.stdin.write(b".")  # makes the guard end the server: see _server/guard.py
+            process.stdin.close()
         try:
             while process.poll() is None:  # noqa: ASYNC110 - a process sets no asyncio.Event
                 await asyncio.sleep(0.01)

@@ -165,18 +165,17 @@ class Subscription:
                 raise RequestTimeoutError("no message", timeout)
         return message
 
-    def __aiter__(self) -> AsyncIterator[Message]:
-        return self._iterate()
+    def __aiter__(self) -> Self:
+        return self
 
-    async def _iterate(self) -> AsyncIterator[Message]:
-        while True:
-            try:
-                message = await self.next()
-            except ClosedError:
-                return
-            yield message
+    async def __anext__(self) -> Message:
+        """As `next`, for ``async for``. Not a generator: one that was cancelled would end and lose the rest."""
+        try:
+            return await self.next()
+        except ClosedError:
+            raise StopAsyncIteration from None
 
-    async def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
+    def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
         """Iterate over what has arrived, 1 to ``max_messages`` messages at a time, until the subscription ends.
 
         Raises as `next`. A batch that was handed over is the caller's; flow control of messages in it is answered when
@@ -184,18 +183,17 @@ class Subscription:
         """
         if isinstance(max_messages, bool) or max_messages < 1:
             raise ConfigError(f"max_messages is {max_messages!r}: it must be 1 or more")
-        while True:
-            try:
-                first = await self.next()
-            except ClosedError:
-                return
-            batch = [first]
-            while len(batch) < max_messages and self._tracker.pending:
-                message = self._take()
-                if message is None:
-                    break
-                batch.append(message)
-            yield batch
+        return _Batches(self, max_messages)
+
+    async def next_batch(self, max_messages: int = 1000) -> list[Message]:
+        """Wait for a message; it and what else has arrived, ``max_messages`` at most. Raises as `next`."""
+        batch = [await self.next()]
+        while len(batch) < max_messages and self._tracker.pending:
+            message = self._take()
+            if message is None:
+                break
+            batch.append(message)
+        return batch
 
     def _take(self) -> Message | None:
         """The next message that waits. Flow control on the way is answered."""
@@ -435,7 +433,9 @@ class Subscription:
 
     async def abandon(self) -> None:
         """The connection is being closed: end, and delete an ephemeral consumer that we made."""
-        self._deletes = self._deletes and not self._binding.is_durable
+        self._deletes = (
+            self._deletes and not self._binding.is_durable and self._context.connection.is_connected
+        )
         runner = self._runner
         try:
             await self.unsubscribe()
@@ -479,3 +479,20 @@ class Subscription:
             self._runner = self._context.tasks.start(
                 self._run(), f"callback of {self.stream}/{self.consumer}"
             )
+
+
+class _Batches:
+    """The iteration over a subscription in batches."""
+
+    def __init__(self, subscription: Subscription, max_messages: int) -> None:
+        self._subscription = subscription
+        self._max_messages = max_messages
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Message]:
+        try:
+            return await self._subscription.next_batch(self._max_messages)
+        except ClosedError:
+            raise StopAsyncIteration from None

@@ -7,7 +7,7 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from ..protocol.events import Connected, Event, Reconnected
 from .signal import Signal
@@ -90,15 +90,34 @@ class EventLog:
         self._closed = True
         self._changed.set()
 
-    async def read(self) -> AsyncIterator[Event]:
+    def read(self) -> AsyncIterator[Event]:
         """All events kept and then each new one, until the subscription ends."""
-        seen = 0
+        return _Reader(self)
+
+    async def after(self, number: int) -> tuple[int, Event] | None:
+        """The first event kept whose number is ``number`` or more, waiting for it; None: there will be none."""
         while True:
-            fresh = [event for number, event in self._events if number >= seen]
-            seen = self._count
-            for event in fresh:
-                yield event
-            if seen == self._count:
-                if self._closed:
-                    return
-                await self._changed.wait()
+            for entry in self._events:
+                if entry[0] >= number:
+                    return entry
+            if self._closed:
+                return None
+            await self._changed.wait()
+
+
+class _Reader:
+    """One reader's place in an `EventLog`. It may be cancelled and asked again."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._next = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        entry = await self._log.after(self._next)
+        if entry is None:
+            raise StopAsyncIteration
+        self._next = entry[0] + 1
+        return entry[1]

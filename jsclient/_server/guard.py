@@ -4,9 +4,9 @@ A script, started by `jsclient.server` with a pipe as standard input::
 
     guard.py <pid of the asking process> <directory> <command> [<argument> ...]
 
-The command is ended (SIGTERM, five seconds later SIGKILL) when the pipe is closed or the asking process has
-died, however it died. In the second case the directory is removed too, as nobody else is left to do it. The
-exit code is the command's, or 128 + the number of the signal that ended it.
+The command is ended (SIGTERM, five seconds later SIGKILL) when the asking process writes a byte into the pipe,
+or is gone, however it went. In the second case the directory is removed too, as nobody else is left to do it.
+The exit code is the command's, or 128 + the number of the signal that ended it.
 
 Why a process of its own: Linux's parent-death signal follows the *thread* that forked, which in an asyncio
 program may end long before the process does, and other systems have no such signal. The guard has one job, and
@@ -40,21 +40,31 @@ def main(parent: int, directory: str, command: list[str]) -> int:
     # SIG_IGN, and set after the fork, so that the command does not inherit them.
     for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, lambda *_: None)
-    threading.Thread(target=_end_when_unwanted, args=(child, parent), daemon=True).start()
+    abandoned = threading.Event()
+    threading.Thread(target=_end_when_unwanted, args=(child, parent, abandoned), daemon=True).start()
     code = child.wait()
-    if os.getppid() != parent:
+    if abandoned.is_set():
         shutil.rmtree(directory, ignore_errors=True)
     return code if code >= 0 else 128 - code
 
 
-def _end_when_unwanted(child: subprocess.Popen[bytes], parent: int) -> None:
-    # The pipe alone does not tell: a forked child of the parent (multiprocessing) keeps its other end open.
-    while os.getppid() == parent and not select.select([0], [], [], 1.0)[0]:
-        pass
+def _end_when_unwanted(child: subprocess.Popen[bytes], parent: int, abandoned: threading.Event) -> None:
+    if not _asked_to_end(parent):
+        abandoned.set()
     child.terminate()
     child.send_signal(signal.SIGCONT)  # a stopped process takes no SIGTERM
     time.sleep(_GRACE)
     child.kill()
+
+
+def _asked_to_end(parent: int) -> bool:
+    """Wait until ``parent`` wants the end, which gives True, or is gone."""
+    # Either sign alone may be late: a forked child of the parent (multiprocessing) keeps the pipe open, and a
+    # dying parent closes the pipe before it gives its children away.
+    while os.getppid() == parent:
+        if select.select([0], [], [], 1.0)[0]:
+            return bool(os.read(0, 1))
+    return False
 
 
 def _die_with_guard() -> Callable[[], object] | None:
