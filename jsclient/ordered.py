@@ -147,10 +147,11 @@ class OrderedSubscription(Subscription):
             await context.connection.unsubscribe(inbox)
             await self._delete_old(info.name)
             return
-        self._use(inbox, intake, info)
+        # Told before the messages that follow from it.
         self._emit(
             ConsumerReset(stream=self.stream, consumer=info.name, reason=reason, resume_stream_seq=resume)
         )
+        self._use(inbox, intake, info)
 
     def _use(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
         self._inbox, self._intake = inbox, intake

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
+from ._runtime.consumer_calls import consumer_info, delete_consumer
 from ._runtime.context import Context
 from ._runtime.events import EventLog
-from .errors import ConsumerNotFoundError, JetStreamError
+from .errors import JetStreamError
 from .message import Message
 from .messages import Messages
-from .protocol.codec import from_wire
 from .protocol.events import DeleteFailed, Event
 from .protocol.models.consumer import AckPolicy, ConsumerInfo
 from .protocol.subscribe import Binding
@@ -68,11 +68,7 @@ class PullSubscription:
 
     async def consumer_info(self) -> ConsumerInfo:
         """Ask the server for the consumer's present state. Raises `ConsumerNotFoundError` and those of any request."""
-        context = self._context
-        answer = await context.call(
-            context.api.consumer_info(self.stream, self.consumer), what="consumer info"
-        )
-        return from_wire(ConsumerInfo, answer)
+        return await consumer_info(self._context, self.stream, self.consumer)
 
     def events(self) -> AsyncIterator[Event]:
         """The events of this subscription, until it ends."""
@@ -168,7 +164,7 @@ class PullSubscription:
         await self._close(give_back=not deletes)
         self._log.close()
         if deletes:
-            await self._delete()
+            await delete_consumer(self._context, self.stream, self.consumer)
 
     async def drain(self) -> None:
         """As `unsubscribe`, but trouble with the deletion is told as the event `DeleteFailed`."""
@@ -182,18 +178,9 @@ class PullSubscription:
         await self._puller.close(give_back=give_back)
         self._context.open.discard(self)
 
-    async def _delete(self) -> None:
-        context = self._context
-        try:
-            await context.call(
-                context.api.consumer_delete(self.stream, self.consumer), what="delete the consumer"
-            )
-        except ConsumerNotFoundError:
-            pass  # gone already: as wished
-
     async def _delete_and_tell(self) -> None:
         try:
-            await self._delete()
+            await delete_consumer(self._context, self.stream, self.consumer)
         except JetStreamError as error:
             self._puller.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
 

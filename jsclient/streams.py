@@ -65,25 +65,31 @@ class StreamManager:
             return await self.create_stream(config)
 
     async def ensure_stream(
-        self, config: str | StreamConfig, /, *, on_drift: OnDrift = "error", **fields: Any
+        self,
+        name: str | StreamConfig,
+        /,
+        subjects: Sequence[str] | None = None,
+        *,
+        on_drift: OnDrift = "error",
+        **fields: Any,
     ) -> Stream:
-        """Have a stream of this name; where it exists, compare what ``config`` sets.
+        """Have a stream of this name; where it exists, compare what is given.
 
         Args:
             on_drift: What to do where it differs: raise `ConfigMismatchError`, "update" it (only the fields that were
                 set change, others are kept), or "ignore" it.
         """
-        wanted = _stream_config(config, None, fields)
-        name = wanted.name or ""
+        wanted = _stream_config(name, subjects, fields)
+        key = wanted.name or ""
         try:
-            stream = await self.stream(name)
+            stream = await self.stream(key)
         except StreamNotFoundError:
             return await self.create_stream(wanted)
         different = stream_mismatches(wanted, stream.config)
         if not different or on_drift == "ignore":
             return stream
         if on_drift != "update":
-            raise ConfigMismatchError(name, "", different)
+            raise ConfigMismatchError(key, "", different)
         return await self.update_stream(
             stream.config.replace(**{field: value for field, value, _ in different})
         )

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from ._runtime.connection import Inbox, Lifecycle
+from ._runtime.consumer_calls import consumer_info, delete_consumer
 from ._runtime.context import Context
 from ._runtime.events import EventLog
 from ._runtime.intake import Intake
@@ -18,7 +19,6 @@ from ._runtime.timer import Timer
 from .errors import ClosedError, ConfigError, ConsumerNotFoundError, JetStreamError, RequestTimeoutError
 from .message import AckChannel, Message
 from .protocol.ack import AckKind
-from .protocol.codec import from_wire
 from .protocol.events import ConsumerDeleted, DeleteFailed, Event, HandlerFailed
 from .protocol.frames import Frame
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo
@@ -125,11 +125,7 @@ class Subscription:
 
     async def consumer_info(self) -> ConsumerInfo:
         """Ask the server for the consumer's present state. Raises `ConsumerNotFoundError` and those of any request."""
-        context = self._context
-        answer = await context.call(
-            context.api.consumer_info(self.stream, self.consumer), what="consumer info"
-        )
-        return from_wire(ConsumerInfo, answer)
+        return await consumer_info(self._context, self.stream, self.consumer)
 
     def events(self) -> AsyncIterator[Event]:
         """The events of this subscription: those of late that were kept, then each new one, until it ends."""
@@ -324,7 +320,7 @@ class Subscription:
         self._end()
         if self._deletes:
             self._deletes = False
-            await self._delete()
+            await delete_consumer(self._context, self.stream, self.consumer)
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving, let everything that has arrived be taken, then delete the consumer if created here.
@@ -389,18 +385,9 @@ class Subscription:
 
     async def _delete_and_tell(self) -> None:
         try:
-            await self._delete()
+            await delete_consumer(self._context, self.stream, self.consumer)
         except JetStreamError as error:
             self._emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
-
-    async def _delete(self) -> None:
-        context = self._context
-        try:
-            await context.call(
-                context.api.consumer_delete(self.stream, self.consumer), what="delete the consumer"
-            )
-        except ConsumerNotFoundError:
-            pass  # gone already: as wished
 
     async def _give_back(self, frames: list[Frame]) -> None:
         """Messages that nobody will take: let the server deliver them elsewhere at once."""

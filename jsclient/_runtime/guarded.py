@@ -1,19 +1,16 @@
 """The connection that jsclient opens: nats-py's client, guarded.
 
-nats-py dials, does TLS and authentication, discovers servers and reconnects. What it does with the bytes in between is
-replaced, for speed and for safety: the parser (`FrameReader`), the write buffer, the read loop. No input ends the
-reader for good, no raising callback stops a reconnect, nothing stale is sent after one, TLS that was asked for is
-required. Private names of nats-py are used; ``integration/test_seam.py`` pins them.
+nats-py dials, does TLS and authentication, discovers servers and reconnects (`NatsClient`). What it does with the bytes
+in between is replaced, for speed and for safety: the parser (`FrameReader`), the write buffer, the read loop. No input
+ends the reader for good, no raising callback stops a reconnect, nothing stale is sent after one, TLS that was asked for
+is required.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections import deque
-from typing import Any, ClassVar
-from urllib.parse import urlparse
+from typing import Any
 
 import nats.aio.client
 import nats.errors
@@ -29,171 +26,16 @@ from ..errors import (
 )
 from ..protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
 from ..protocol.frames import Frame, Sink
+from ..protocol.server_error import is_authentication, read_server_error
+from .addresses import connect_error, reason, shown
 from .connection import Connection, Lifecycle
 from .events import OnEvent
-from .wire import FrameReader
+from .nats_client import NatsClient, WireSubscription
+from .unconfirmed import UnconfirmedAcks
 
 __all__ = ["GuardedConnection"]
 
-_READ_SIZE = 64 * 1024
 _HIGH_WATER = 2 * 1024 * 1024  # bytes buffered for writing above which a publish waits
-_UNCONFIRMED_ACKS = 4096  # acks after which a PING asks the server to confirm that it has read them
-_PERMISSION = re.compile(r"permissions violation for (publish|subscription) to \"(.*?)\"", re.IGNORECASE)
-_AUTH = re.compile(r"authorization|authentication|user .*(expired|revoked)", re.IGNORECASE)
-
-
-class _Subscription:
-    """What stands in nats-py's table for a subscription of ours: it re-subscribes it, and leaves it alone."""
-
-    _max_msgs: ClassVar[int] = 0
-    _received: ClassVar[int] = 0
-    _jsi: ClassVar[None] = None
-    _wait_for_msgs_task: ClassVar[None] = None
-    _message_iterator: ClassVar[None] = None
-    _pending_next_msgs_calls: ClassVar[None] = None
-
-    def __init__(self, sid: int, subject: str, queue: str) -> None:
-        self._id = sid
-        self._subject = subject
-        self._queue = queue
-        self.subject = subject
-        self.denied: PermissionDeniedError | None = None
-
-    async def _drain(self) -> None:
-        """Draining is the business of our own handles."""
-
-
-class _ParserSeam:
-    """Stands where nats-py's parser stands."""
-
-    def __init__(self, reader: FrameReader) -> None:
-        self._reader = reader
-
-    async def parse(self, data: bytes = b"") -> None:
-        await self._reader.feed(data)
-
-    def reset(self) -> None:
-        self._reader.reset()
-
-
-class _Client(nats.aio.client.Client):
-    """nats-py's client with our reader in it."""
-
-    def __init__(self, owner: GuardedConnection) -> None:
-        super().__init__()
-        self.owner = owner
-        self.reader = FrameReader(owner)
-        self._ps = _ParserSeam(self.reader)  # type: ignore[assignment]
-        self.wants_tls = False
-        self.first_connect = True
-        self.last_failure: BaseException | None = None
-
-    # --- connecting ----------------------------------------------------------------------------------------
-
-    def _connect_command(self) -> bytes:
-        transport = self._transport
-        secure = transport is not None and _is_secure(transport)
-        wants = self.wants_tls or (
-            self._current_server is not None and self._current_server.uri.scheme in {"tls", "wss"}
-        )
-        if wants and not secure:
-            raise nats.errors.SecureConnRequiredError
-        self.reader.reset()
-        self.reader.max_payload = self._max_payload
-        return super()._connect_command()
-
-    async def _select_next_server(self) -> None:
-        """On the first connect each server is tried once; after that nats-py's way, for ever."""
-        if not self.first_connect:
-            await super()._select_next_server()
-            return
-        while self._server_pool:
-            server = self._server_pool.pop(0)
-            if server.reconnects:
-                self._server_pool.append(server)
-                break
-            self._server_pool.append(server)
-            try:
-                await self._connect_to_server(server)
-            except Exception as error:  # noqa: BLE001  nats-py lets anything out of here
-                server.reconnects += 1
-                self.last_failure = error
-                continue
-            self._current_server = server
-            return
-        raise nats.errors.NoServersError
-
-    async def _attempt_reconnect(self) -> None:
-        while True:
-            try:
-                await super()._attempt_reconnect()
-            except Exception as error:  # noqa: BLE001  else reconnecting would end here, unseen
-                self.owner.report(error)
-                await asyncio.sleep(self.options["reconnect_time_wait"])
-                if not self.is_closed:
-                    continue
-            return
-
-    async def _process_op_err(self, e: Exception) -> None:
-        self.owner.lost(e)
-        await super()._process_op_err(e)
-
-    # --- reading -------------------------------------------------------------------------------------------
-
-    async def _read_loop(self) -> None:
-        transport = self._transport
-        error: Exception
-        try:
-            while not (self.is_closed or self.is_reconnecting) and transport is not None:
-                data = await transport.read(_READ_SIZE)
-                if not data:
-                    raise nats.errors.UnexpectedEOF
-                await self.reader.feed(data)
-            return
-        except asyncio.CancelledError:
-            return
-        except Exception as caught:  # noqa: BLE001  whatever it was, the connection is made anew
-            error = caught
-        if isinstance(error, ProtocolError):
-            self.owner.report(error)
-        await self._process_op_err(error)
-
-    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
-        self.owner.ping_sent()
-        await super()._send_ping(future)
-
-    async def _process_pong(self) -> None:
-        self._pings_outstanding = 0
-        self.owner.pong_received()
-        if self._pongs:
-            future = self._pongs.pop(0)
-            if not future.done():
-                future.set_result(True)
-        self._pongs_received += 1
-
-    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
-        try:
-            return await super()._process_headers(headers)
-        except Exception as error:  # noqa: BLE001  odd headers must not end the reader
-            self.owner.report(ProtocolError(f"odd headers: {error}"))
-            return None
-
-
-def _is_secure(transport: Any) -> bool:
-    writer = getattr(transport, "_io_writer", None)
-    if writer is not None:
-        return writer.get_extra_info("ssl_object") is not None
-    return bool(getattr(transport, "_using_tls", False))
-
-
-def shown(url: Any) -> str:
-    """A server's URL without user info."""
-    try:
-        parsed = urlparse(url) if isinstance(url, str) else url
-        host = parsed.hostname or ""
-        return f"{parsed.scheme}://{host}:{parsed.port}" if parsed.port else f"{parsed.scheme}://{host}"
-    except (ValueError, AttributeError):
-        return "?"
 
 
 class GuardedConnection(Connection):
@@ -201,16 +43,14 @@ class GuardedConnection(Connection):
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         super().__init__(on_event, inbox_prefix)
-        self._nc = _Client(self)
+        self._nc = NatsClient(self)
         self._out: list[bytes] = []
         self._out_size = 0
         self._write_scheduled = False
-        self._unconfirmed: deque[bytes] = deque()  # acks that no PONG has confirmed to be read
-        self._acks_written = 0
-        self._ping_marks: deque[int] = deque()  # acks written before each PING under way
-        self._confirming = False
+        self._acks = UnconfirmedAcks()
         self._up = False
         self._closing = False
+        self._refused = False  # told that the credentials are refused, since the last disconnect
 
     async def open(self, servers: list[str], *, reconnect_time_wait: float, options: dict[str, Any]) -> None:
         """Connect to the first server that answers.
@@ -238,7 +78,7 @@ class GuardedConnection(Connection):
         except Exception as error:
             self._closing = True
             await nc._close(nats.aio.client.Client.CLOSED, False)
-            raise self._connect_error(error, servers) from error
+            raise connect_error(error, servers, nc.last_failure) from error
         except asyncio.CancelledError:
             self._closing = True
             await nc._close(nats.aio.client.Client.CLOSED, False)
@@ -252,18 +92,6 @@ class GuardedConnection(Connection):
         nc.options["allow_reconnect"] = True
         nc.options["max_reconnect_attempts"] = -1
         self._up = True
-
-    def _connect_error(self, error: Exception, servers: list[str]) -> JetStreamError:
-        where = ", ".join(shown(server if "://" in server else f"nats://{server}") for server in servers)
-        if isinstance(error, nats.errors.SecureConnRequiredError):
-            return ConnectError(f"TLS was asked for, and {where} does not offer it")
-        if isinstance(error, nats.errors.NoServersError):
-            cause = self._nc.last_failure
-            return ConnectError(f"no server could be reached at {where}: {_reason(cause)}")
-        text = str(error)
-        if isinstance(error, nats.errors.AuthorizationError) or _AUTH.search(text):
-            return AuthenticationError(f"{where} refused the credentials: {text.removeprefix('nats: ')}")
-        return ConnectError(f"cannot connect to {where}: {_reason(error)}")
 
     # --- state ---------------------------------------------------------------------------------------------
 
@@ -307,24 +135,27 @@ class GuardedConnection(Connection):
         self._up = False
         self._out.clear()
         self._out_size = 0
-        self._confirming = False
-        self._ping_marks.clear()
+        self._acks.connection_lost()
         for pong in self._nc._pongs:
             if not pong.done():
                 pong.set_exception(DisconnectedError("the connection was lost before a PONG came"))
                 pong.exception()  # it is no news to whoever does not wait any more
         self._nc._pongs = []
-        self.hub.emit(Disconnected(reason=_reason(error)))
+        self.hub.emit(Disconnected(reason=reason(error)))
         self._notify(Lifecycle.DISCONNECTED)
 
     async def _on_error(self, error: Exception) -> None:
-        """Errors of nats-py while it reconnects; the disconnect itself was told."""
+        """nats-py's errors while it reconnects: the disconnect was told, that we are not let in any more was not."""
+        text = reason(error)
+        if not self._nc.first_connect and not self._refused and is_authentication(text):
+            self._refused = True
+            self.report(AuthenticationError(f"{self.url} refused the credentials: {text}"))
 
     async def _on_disconnected(self) -> None:
         self.lost(DisconnectedError("disconnected"))
 
     async def _on_reconnected(self) -> None:
-        self._up = True
+        self._up, self._refused = True, False
         self.hub.emit(Reconnected(url=self.url))
         self._resend_acks()
         self._notify(Lifecycle.CONNECTED)
@@ -357,22 +188,17 @@ class GuardedConnection(Connection):
             raise ProtocolError(f"malformed INFO: {type(error).__name__}") from error
 
     async def _on_err(self, text: str) -> None:
-        if match := _PERMISSION.search(text):
-            operation = "publish" if match[1].lower() == "publish" else "subscribe"
-            error = PermissionDeniedError(operation, match[2])
-            self.hub.emit(PermissionDenied(operation=operation, subject=match[2]))
-            if operation == "subscribe":
+        error, closes = read_server_error(text)
+        if isinstance(error, PermissionDeniedError):
+            self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
+            if error.operation == "subscribe":
                 for subscription in self._nc._subs.values():
-                    if subscription._subject == match[2]:
+                    if subscription._subject == error.subject:
                         subscription.denied = error  # type: ignore[attr-defined]
             self._permission_denied(error)
             return
-        # Expiry, too many connections, stale …: the server closes; the reconnect logic follows (ADR-40).
-        error_type = AuthenticationError if _AUTH.search(text) else ProtocolError
-        self.report(error_type(f"the server says: {text}"))
-        if not text.lower().startswith(
-            ("invalid subject", "invalid publish subject", "invalid subscription")
-        ):
+        self.report(error)
+        if closes:
             await self._nc._process_op_err(nats.errors.Error(f"nats: {text}"))
 
     async def on_other(self, sid: bytes, frame: Frame) -> None:
@@ -407,37 +233,26 @@ class GuardedConnection(Connection):
         self._check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
         self._write(command)
-        if settles:
-            self._unconfirmed.append(command)
-            self._acks_written += 1
-            if len(self._unconfirmed) >= _UNCONFIRMED_ACKS and not self._confirming:
-                self._confirming = True
-                self._ping()
+        if settles and self._acks.add(command):
+            self._ping()
         if self._out_size > _HIGH_WATER:
             await self._drain_writes()
 
     def ping_sent(self) -> None:
-        """A PING goes out behind all that was written: its PONG will confirm the acks among it."""
         self._flush()
-        self._ping_marks.append(self._acks_written)
+        self._acks.ping_sent()
 
     def pong_received(self) -> None:
-        """The server has read all that was written before the PING."""
-        self._confirming = False
-        if self._ping_marks:
-            unread = self._acks_written - self._ping_marks.popleft()
-            while len(self._unconfirmed) > unread:
-                self._unconfirmed.popleft()
+        self._acks.pong_received()
 
     def _resend_acks(self) -> None:
         """Acks may have died with the connection. One that comes twice changes nothing, so they are sent again."""
-        if not self._unconfirmed:
-            return
-        count = len(self._unconfirmed)
-        for command in self._unconfirmed:
-            self._write(command)
-        self.hub.emit(AcksLost(count=count, resent=count))
-        self._ping()
+        lost = self._acks.all()
+        if lost:
+            for command in lost:
+                self._write(command)
+            self.hub.emit(AcksLost(count=len(lost), resent=len(lost)))
+            self._ping()
 
     def _check_sendable(self) -> None:
         if not self.is_connected:
@@ -472,11 +287,11 @@ class GuardedConnection(Connection):
             except OSError as error:
                 raise DisconnectedError("the connection was lost while writing") from error
 
-    async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> _Subscription:
+    async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> WireSubscription:
         self.check_open()
         self._nc._sid += 1
         sid = self._nc._sid
-        subscription = _Subscription(sid, subject, queue)
+        subscription = WireSubscription(sid, subject, queue)
         self._nc.reader.sinks[b"%d" % sid] = sink
         self._nc._subs[sid] = subscription  # type: ignore[assignment]
         if self.is_connected:  # else nats-py makes it at the reconnect
@@ -530,9 +345,3 @@ class GuardedConnection(Connection):
         self._closing, self._up = True, False
         self._notify(Lifecycle.CLOSED)
         await self._nc.close()
-
-
-def _reason(error: BaseException | None) -> str:
-    if error is None:
-        return "unknown"
-    return str(error).removeprefix("nats: ") or type(error).__name__

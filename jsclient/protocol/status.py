@@ -20,7 +20,7 @@ from ..errors import (
     StatusError,
 )
 
-__all__ = ["Ending", "Meaning", "Verdict", "classify"]
+__all__ = ["ORDINARY", "Ending", "Meaning", "Verdict", "classify"]
 
 
 class Meaning(Enum):
@@ -35,7 +35,7 @@ class Meaning(Enum):
 
 
 class Ending(Enum):
-    """Why a fetch ended. Everything above ``REFUSED`` is ordinary and carries no error."""
+    """Why a fetch ended. Those in `ORDINARY` carry no error."""
 
     FULL = "full"  # as many messages as asked for
     MAX_BYTES = "max_bytes"  # the next message would have passed max_bytes
@@ -48,6 +48,10 @@ class Ending(Enum):
     SILENT = "silent"  # no message and no heartbeat
     DISCONNECTED = "disconnected"  # the connection was lost
     CLOSED = "closed"  # the reader or the connection was closed
+
+
+ORDINARY: Final = frozenset({Ending.FULL, Ending.MAX_BYTES, Ending.NO_MESSAGES, Ending.EXPIRED})
+"""Endings that are no error and after which the server sends nothing more for the request."""
 
 
 class Verdict(NamedTuple):

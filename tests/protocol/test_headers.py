@@ -230,6 +230,7 @@ def test_what_is_no_status(block):
         (b"A:b\r\n\r\n", [("A", "b")]),
         (b"A: \t b\t \r\n\r\n", [("A", "b")]),
         (b"A:\r\n\r\n", [("A", "")]),
+        (b"A: \x0bb\x0c\r\n\r\n", [("A", "\x0bb\x0c")]),
         (b"A: b", [("A", "b")]),
         (b"A: b\r\n", [("A", "b")]),
         (b"A: b\r\nA: c\r\n\r\n", [("A", "b"), ("A", "c")]),

@@ -1,0 +1,55 @@
+"""A worker that stops cleanly on SIGINT and SIGTERM: what it has is finished and acked, the rest waits on the server.
+
+python examples/05_graceful_stop.py [url]      # then Ctrl-C; by itself it stops after 3 seconds
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+import jsclient
+from jsclient.server import NatsServer
+
+
+async def main(url: str | None = None) -> None:
+    stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def asked_to(why: str) -> None:
+        if not stop.done():
+            stop.set_result(why)
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signum, asked_to, signum.name)
+    asyncio.get_running_loop().call_later(3.0, asked_to, "nobody asked for more")
+
+    async with contextlib.AsyncExitStack() as stack:
+        url = url or (await stack.enter_async_context(NatsServer())).url
+        js = await stack.enter_async_context(jsclient.connect(url))
+        stream = await js.ensure_stream("STOP_TASKS", subjects=["stop.tasks"], storage="memory")
+        for number in range(1000):
+            await js.publish("stop.tasks", b"task %d" % number)
+        done = 0
+
+        async def handle(msg: jsclient.Message) -> None:
+            nonlocal done
+            await asyncio.sleep(0.01)  # work; a drain does not interrupt it
+            done += 1
+
+        sub = await js.subscribe(
+            "stop.tasks",
+            queue="crew",
+            callback=handle,
+            max_pending=20,  # so a stop has at most 20 messages to finish
+            delete_on_close=False,  # the consumer outlives this worker
+        )
+        print("working", flush=True)
+        print("stop:", await stop, flush=True)
+        await sub.drain(timeout=10.0)
+        info = await (await stream.consumer("crew")).info()
+        print(f"done {done}, acked {info.ack_floor.stream_seq}, unacked {info.num_ack_pending}")
+        print(f"left for the next worker: {info.num_pending}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:2]))

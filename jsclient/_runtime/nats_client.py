@@ -1,0 +1,181 @@
+"""nats-py's client with its reader replaced: the one place that overrides private methods of nats-py.
+
+It dials, does TLS and authentication, discovers servers and reconnects as nats-py does. The parser and the read loop
+are ours; what nats-py calls back is guarded, so that no exception ends reading or reconnecting unseen.
+``integration/test_seam.py`` pins the names used here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar, Protocol
+
+import nats.aio.client
+import nats.errors
+
+from ..errors import PermissionDeniedError, ProtocolError
+from .wire import FrameReader, Host
+
+__all__ = ["NatsClient", "Owner", "WireSubscription"]
+
+_READ_SIZE = 64 * 1024
+
+
+class Owner(Host, Protocol):
+    """The connection that this client works for."""
+
+    def lost(self, error: BaseException) -> None:
+        """The connection broke."""
+
+    def report(self, error: BaseException) -> None:
+        """An error that has no caller."""
+
+    def ping_sent(self) -> None:
+        """A PING is about to be written."""
+
+    def pong_received(self) -> None:
+        """A PONG came."""
+
+
+class WireSubscription:
+    """What stands in nats-py's table for a subscription of ours: it re-subscribes it, and leaves it alone."""
+
+    _max_msgs: ClassVar[int] = 0
+    _received: ClassVar[int] = 0
+    _jsi: ClassVar[None] = None
+    _wait_for_msgs_task: ClassVar[None] = None
+    _message_iterator: ClassVar[None] = None
+    _pending_next_msgs_calls: ClassVar[None] = None
+
+    def __init__(self, sid: int, subject: str, queue: str) -> None:
+        self._id = sid
+        self._subject = subject
+        self._queue = queue
+        self.subject = subject
+        self.denied: PermissionDeniedError | None = None
+
+    async def _drain(self) -> None:
+        """Draining is the business of our own handles."""
+
+
+class _ParserSeam:
+    """Stands where nats-py's parser stands."""
+
+    def __init__(self, reader: FrameReader) -> None:
+        self._reader = reader
+
+    async def parse(self, data: bytes = b"") -> None:
+        await self._reader.feed(data)
+
+    def reset(self) -> None:
+        self._reader.reset()
+
+
+class NatsClient(nats.aio.client.Client):
+    """nats-py's client with our reader in it."""
+
+    def __init__(self, owner: Owner) -> None:
+        super().__init__()
+        self.owner = owner
+        self.reader = FrameReader(owner)
+        self._ps = _ParserSeam(self.reader)  # type: ignore[assignment]
+        self.wants_tls = False
+        self.first_connect = True
+        self.last_failure: BaseException | None = None
+
+    # --- connecting ----------------------------------------------------------------------------------------
+
+    def _connect_command(self) -> bytes:
+        transport = self._transport
+        secure = transport is not None and _is_secure(transport)
+        wants = self.wants_tls or (
+            self._current_server is not None and self._current_server.uri.scheme in {"tls", "wss"}
+        )
+        if wants and not secure:
+            raise nats.errors.SecureConnRequiredError
+        self.reader.reset()
+        self.reader.max_payload = self._max_payload
+        return super()._connect_command()
+
+    async def _select_next_server(self) -> None:
+        """On the first connect each server is tried once; after that nats-py's way, for ever."""
+        if not self.first_connect:
+            await super()._select_next_server()
+            return
+        while self._server_pool:
+            server = self._server_pool.pop(0)
+            if server.reconnects:
+                self._server_pool.append(server)
+                break
+            self._server_pool.append(server)
+            try:
+                await self._connect_to_server(server)
+            except Exception as error:  # noqa: BLE001  nats-py lets anything out of here
+                server.reconnects += 1
+                self.last_failure = error
+                continue
+            self._current_server = server
+            return
+        raise nats.errors.NoServersError
+
+    async def _attempt_reconnect(self) -> None:
+        while True:
+            try:
+                await super()._attempt_reconnect()
+            except Exception as error:  # noqa: BLE001  else reconnecting would end here, unseen
+                self.owner.report(error)
+                await asyncio.sleep(self.options["reconnect_time_wait"])
+                if not self.is_closed:
+                    continue
+            return
+
+    async def _process_op_err(self, e: Exception) -> None:
+        self.owner.lost(e)
+        await super()._process_op_err(e)
+
+    # --- reading -------------------------------------------------------------------------------------------
+
+    async def _read_loop(self) -> None:
+        transport = self._transport
+        error: Exception
+        try:
+            while not (self.is_closed or self.is_reconnecting) and transport is not None:
+                data = await transport.read(_READ_SIZE)
+                if not data:
+                    raise nats.errors.UnexpectedEOF
+                await self.reader.feed(data)
+            return
+        except asyncio.CancelledError:
+            return
+        except Exception as caught:  # noqa: BLE001  whatever it was, the connection is made anew
+            error = caught
+        if isinstance(error, ProtocolError):
+            self.owner.report(error)
+        await self._process_op_err(error)
+
+    async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
+        self.owner.ping_sent()
+        await super()._send_ping(future)
+
+    async def _process_pong(self) -> None:
+        self._pings_outstanding = 0
+        self.owner.pong_received()
+        if self._pongs:
+            future = self._pongs.pop(0)
+            if not future.done():
+                future.set_result(True)
+        self._pongs_received += 1
+
+    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
+        try:
+            return await super()._process_headers(headers)
+        except Exception as error:  # noqa: BLE001  odd headers must not end the reader
+            self.owner.report(ProtocolError(f"odd headers: {error}"))
+            return None
+
+
+def _is_secure(transport: Any) -> bool:
+    writer = getattr(transport, "_io_writer", None)
+    if writer is not None:
+        return writer.get_extra_info("ssl_object") is not None
+    return bool(getattr(transport, "_using_tls", False))

@@ -1,0 +1,218 @@
+"""The inboxes of pull requests.
+
+Each request has an inbox of its own, so that no status of one request ends another. Inboxes are kept and used again.
+A caller that is cancelled leaves its request to the next one: what the server still delivers for it is not lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ..errors import ClosedError, JetStreamError
+from ..protocol.ack import AckKind
+from ..protocol.events import Event, ForeignMessage
+from ..protocol.frames import Frame, is_control, is_data
+from ..protocol.headers import parse_headers
+from ..protocol.pull import Pull, PullRequest, encode_pull
+from ..protocol.status import ORDINARY, Ending
+from .connection import Inbox, Lifecycle
+from .context import Context
+from .signal import Signal
+
+__all__ = ["PullInboxes", "Slot"]
+
+_LINGER = 5.0  # seconds beyond its expiry that the inbox of an abandoned request is kept
+
+
+class Slot:
+    """An inbox, and the request whose answers come there."""
+
+    __slots__ = ("frames", "inbox", "inboxes", "request", "until")
+
+    def __init__(self, inboxes: PullInboxes) -> None:
+        self.inboxes = inboxes
+        self.inbox: Inbox | None = None
+        self.request: PullRequest | None = None
+        self.frames: deque[Frame] | None = None  # None: nobody waits, so they are left over
+        self.until = 0.0  # monotonic seconds: keep listening so long
+
+    def receive(self, frames: list[Frame]) -> None:
+        inboxes, request = self.inboxes, self.request
+        now = inboxes.context.connection.now()
+        target = inboxes.leftover if self.frames is None else self.frames
+        for frame in frames:
+            if is_data(frame):
+                target.append(frame)
+                if request is not None:
+                    request.data(now)
+            elif is_control(frame):
+                status, _ = parse_headers(frame[2])
+                if status is not None and request is not None:
+                    request.status(status.code, status.description, now)
+            else:
+                inboxes.foreign_message(frame)
+        inboxes.changed.set()
+
+
+class PullInboxes:
+    """The inboxes of one handle's pull requests, and what arrived for callers who left."""
+
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        consumer: str,
+        *,
+        silent: bool,
+        listener: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.context = context
+        self._listener = listener
+        self.stream = stream
+        self.consumer = consumer
+        self.silent = silent  # ack policy none
+        self.leftover: deque[Frame] = deque()
+        self.changed = Signal()
+        self._subject = context.api.consumer_next(stream, consumer)
+        self._idle: list[Slot] = []
+        self._busy: set[Slot] = set()
+        self._orphans: list[Slot] = []  # their requests live, their callers do not wait
+        self._foreign = 0
+        self._closed = False
+        self._listening = False
+
+    def emit(self, event: Event) -> None:
+        """Tell the user."""
+        if self._listener is not None:
+            self._listener(event)
+        self.context.emit(event)
+
+    def foreign_message(self, frame: Frame) -> None:
+        """Something on an inbox that the server did not send."""
+        self._foreign += 1
+        if self._foreign & (self._foreign - 1) == 0:
+            subject = frame[0].decode("utf-8", "backslashreplace")
+            self.emit(
+                ForeignMessage(
+                    stream=self.stream, consumer=self.consumer, subject=subject, count=self._foreign
+                )
+            )
+
+    @property
+    def pending(self) -> int:
+        """Messages that arrived for callers who did not wait for them."""
+        return len(self.leftover)
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the subscription is closed")
+        self.context.connection.check_open()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over."""
+        return self._closed or self.context.connection.is_closed
+
+    # --- requests and their inboxes --------------------------------------------------------------------------
+
+    async def request(self, pull: Pull) -> Slot:
+        """Send a request; its answers come to the slot."""
+        if not self._listening:
+            self._listening = True
+            self.context.connection.add_listener(self._lifecycle)
+        self._sweep()
+        slot = self._idle.pop() if self._idle else Slot(self)
+        slot.frames = deque()
+        self._busy.add(slot)
+        try:
+            if slot.inbox is None:
+                slot.inbox = await self.context.connection.subscribe(
+                    self.context.connection.new_inbox(), slot.receive
+                )
+            now = self.context.connection.now()
+            slot.request = PullRequest(pull, now)
+            slot.until = now + (pull.expires or 0.0) + _LINGER
+            await self.context.connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject)
+        except BaseException:
+            self._busy.discard(slot)
+            slot.request = None
+            await self._drop(slot)
+            raise
+        return slot
+
+    def adopt(self, wanted: int) -> list[Slot]:
+        """Requests that live without a caller, for up to ``wanted`` messages; the caller takes them over."""
+        self._sweep()
+        slots: list[Slot] = []
+        while self._orphans and wanted > 0:
+            slot = self._orphans.pop(0)
+            assert slot.request is not None
+            slot.frames = deque()
+            self._busy.add(slot)
+            slots.append(slot)
+            wanted -= slot.request.owed
+        return slots
+
+    def give_up(self, slot: Slot) -> None:
+        """Nobody waits for this request any more."""
+        self._busy.discard(slot)
+        if slot.frames:
+            self.leftover.extend(slot.frames)
+        slot.frames = None
+        request = slot.request
+        if request is None or (request.ended and request.ending in ORDINARY and request.owed <= 0):
+            self._idle.append(slot)
+        elif request.ended and request.ending not in {Ending.SILENT, Ending.DISCONNECTED}:
+            self._idle.append(slot)  # the server has said so: nothing more comes
+        else:
+            self._orphans.append(slot)
+
+    def _sweep(self) -> None:
+        """Requests without a caller that have ended: their inboxes are free, or of no more use."""
+        now = self.context.connection.now()
+        for slot in [s for s in self._orphans if s.request is not None and s.request.ended]:
+            assert slot.request is not None
+            if slot.request.ending not in {Ending.SILENT, Ending.DISCONNECTED}:
+                self._orphans.remove(slot)
+                self._idle.append(slot)
+        for slot in [s for s in self._orphans if now >= s.until]:
+            self._orphans.remove(slot)
+            self.context.tasks.start(self._drop(slot), "drop an inbox")
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is not Lifecycle.CONNECTED:
+            for slot in (*self._busy, *self._orphans):
+                if slot.request is not None:
+                    slot.request.disconnected()
+        self.changed.set()
+
+    async def _drop(self, slot: Slot) -> None:
+        inbox, slot.inbox = slot.inbox, None
+        if inbox is not None:
+            await self.context.connection.unsubscribe(inbox)
+
+    # --- ending ----------------------------------------------------------------------------------------------
+
+    async def close(self, *, give_back: bool) -> None:
+        """Stop. ``give_back``: messages that nobody took are delivered elsewhere at once (nak)."""
+        if self._closed:
+            return
+        self._closed = True
+        connection = self.context.connection
+        connection.remove_listener(self._lifecycle)
+        for slot in self._busy:
+            if slot.request is not None:
+                slot.request.closed()
+        self.changed.set()
+        slots = (*self._idle, *self._orphans, *self._busy)
+        self._idle, self._orphans = [], []
+        for slot in slots:
+            await self._drop(slot)
+        if give_back and not self.silent:
+            try:
+                for frame in self.leftover:
+                    await connection.ack(frame[1], AckKind.NAK.value, settles=False)
+            except JetStreamError:
+                pass  # ack_wait does the same, later
+        self.leftover.clear()
