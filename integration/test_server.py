@@ -438,7 +438,7 @@ def test_find_server_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 # --- nothing is left behind ---------------------------------------------------------------------------
 
 PARENT = """\
-import asyncio, json, os
+import asyncio, json, os, time
 from jsclient.server import NatsServer
 
 async def main():
@@ -487,14 +487,14 @@ async def test_the_server_ends_with_its_parent(body: str, signum: signal.Signals
 
 
 async def test_the_server_ends_with_its_parent_though_a_fork_of_that_lives() -> None:
-    body = "fork = os.fork(); print(fork, flush=True) if fork else None; await asyncio.sleep(60)"
-    async with parent_process(body) as (parent, (server, _guard, _directory)):
+    body = "fork = os.fork(); print(fork, flush=True) if fork else None; time.sleep(60)"
+    async with parent_process(body) as (parent, (server, _guard, directory)):
         assert parent.stdout is not None
         fork = int(await asyncio.to_thread(parent.stdout.readline))
         try:
             parent.kill()
             await asyncio.to_thread(parent.wait)
-            await eventually(lambda: not alive(server))
+            await eventually(lambda: not alive(server) and not Path(directory).exists())
             assert alive(fork)
         finally:
             os.kill(fork, signal.SIGKILL)

@@ -24,7 +24,8 @@ from .protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from .protocol.models.stream import StreamInfo
 from .protocol.ordered import OrderedTracker, restart_config
 from .protocol.subscribe import Binding
-from .subscription import Callback, Subscription, _State
+from .push_reader import State
+from .subscription import Callback, Subscription
 
 __all__ = ["OrderedSubscription"]
 
@@ -82,7 +83,7 @@ class OrderedSubscription(Subscription):
     # --- making a new consumer ---------------------------------------------------------------------------------
 
     def _reset_if_wanted(self) -> None:
-        if self._tracker.wants is not None and self._resetting is None and self._state is _State.OPEN:
+        if self._tracker.wants is not None and self._resetting is None and self._state is State.OPEN:
             self._resetting = self._context.tasks.start(
                 self._reset(), f"reset of the ordered reader of {self.stream}"
             )
@@ -92,14 +93,14 @@ class OrderedSubscription(Subscription):
             await self._try_until_made()
         finally:
             self._resetting = None
-        self._timer.set(self._tracker.deadline if self._state is _State.OPEN else None)
+        self._timer.set(self._tracker.deadline if self._state is State.OPEN else None)
         self._reset_if_wanted()
 
     async def _try_until_made(self) -> None:
         pause, missing_since, told = _FIRST_PAUSE, None, False
         loop = asyncio.get_running_loop()
-        while self._state is _State.OPEN and self._tracker.wants is not None:
-            while not self._tracker.may_recreate and self._state is _State.OPEN:
+        while self._state is State.OPEN and self._tracker.wants is not None:
+            while not self._tracker.may_recreate and self._state is State.OPEN:
                 await self._room.wait()
             try:
                 await self._context.connection.wait_connected(None)
@@ -143,7 +144,7 @@ class OrderedSubscription(Subscription):
         except BaseException:
             await context.connection.unsubscribe(inbox)
             raise
-        if self._state is not _State.OPEN:
+        if self._state is not State.OPEN:
             await context.connection.unsubscribe(inbox)
             await self._delete_old(info.name)
             return

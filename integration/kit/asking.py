@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 from .oracle import Json
 from .recording import Recording
@@ -53,11 +52,3 @@ def answers_to(tap: Recording, pattern: str) -> Callable[[Frame], bool]:
 
     return fits
 
-
-async def numbers_of(messages: Iterable[Any]) -> list[int]:
-    """Ack messages that `OwnStream.publish` numbered, and give their numbers."""
-    found = []
-    for message in messages:
-        await message.ack()
-        found.append(int(message.data.partition(b".")[0]))
-    return found
