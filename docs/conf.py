@@ -2,6 +2,13 @@
 
 import re
 import sys
+from pathlib import Path
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from statuses import Statuses
 
 from jsclient._version import __version__
 
@@ -21,6 +28,7 @@ default_role = "any"
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 autodoc_typehints_format = "short"
+napoleon_numpy_docstring = False
 # Ours, in the docstrings: what a cancelled call leaves behind, what survives a reconnect, where it is specified.
 napoleon_custom_sections = [
     ("Cancelled", "params_style"),
@@ -29,3 +37,35 @@ napoleon_custom_sections = [
 # References out of the project are not resolved: the build needs no network. Ours all are.
 _others = "|".join(map(re.escape, sorted({*sys.stdlib_module_names, "msgspec", "nats", "pyspark"})))
 nitpick_ignore_regex = [("py:.*", rf"({_others})(\..*)?")]
+# Private names in public signatures.
+nitpick_ignore = [
+    ("py:class", "Connection"),
+    ("py:class", "Frame"),
+    ("py:class", "OnEvent"),
+    ("py:class", "_Failure"),
+    ("py:class", "_Marker"),
+    ("py:class", "deque"),
+    ("py:class", "jsclient.connecting._Connecting"),
+    ("py:class", "jsclient.protocol.codec.ModelT"),
+]
+
+FIELDS = {"attribute", "data", "property"}
+
+
+def without_signature(app, what, name, obj, *others):
+    """Records have many fields, all of them listed: a signature would say them twice."""
+    if what == "class" and issubclass(obj, msgspec.Struct):
+        return "", None
+    return None
+
+
+def without_type(app, what, name, obj, options, lines):  # noqa: PLR0917 - as autodoc calls it
+    """Napoleon takes what stands before a colon for the type of a field. Ours are annotated."""
+    if what in FIELDS and lines and ":" in lines[0]:
+        lines[0] = f": {lines[0]}"
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", without_signature)
+    app.connect("autodoc-process-docstring", without_type, priority=400)  # before Napoleon
+    app.add_directive("statuses", Statuses)

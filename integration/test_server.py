@@ -138,6 +138,16 @@ async def test_kill_then_start_keeps_port_and_streams() -> None:
         assert await message_count(server) == 1
 
 
+async def test_starts_again_after_it_ended_by_itself() -> None:
+    async with NatsServer() as server:
+        await make_stream(server)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+        await eventually(lambda: not server.running)
+        await server.start()
+        assert await message_count(server) == 1
+
+
 async def test_store_dir_is_kept(tmp_path: Path) -> None:
     for _ in range(2):
         async with NatsServer(store_dir=tmp_path / "store") as server:
@@ -360,7 +370,7 @@ async def test_not_ready_in_time(tmp_path: Path) -> None:
     mute.write_text("#!/bin/sh\necho says only this\nexec sleep 60\n")
     mute.chmod(0o755)
     server = NatsServer(binary=mute, start_timeout=0.5)
-    with pytest.raises(ServerStartError, match=r"not ready within 0\.5 s(.|\n)*says only this"):
+    with pytest.raises(ServerStartError, match=r"not ready in 0\.5 s(.|\n)*says only this"):
         await server.start()
     assert not server.running
 

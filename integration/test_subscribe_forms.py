@@ -46,7 +46,7 @@ async def read_batches(sub: Any, count: int) -> list[int]:
 async def read_fetching(sub: Any, count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
-        batch = await sub.fetch(4, expires=5)
+        batch = await sub.fetch(min(4, count - len(found)))
         found += numbers(batch)
         await jsclient.ack_all(batch)
     return found

@@ -167,8 +167,9 @@ class JetStream(StreamManager):
             auto_ack: Ack after the callback returns, unless it acked itself; True with a callback. False: never.
             heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
             gap_alarm: Tell missing deliveries as the event `GapDetected`. Never in a queue group.
-            delete_on_close: Delete the consumer at `unsubscribe` and `drain` if this call created it; True by default
-                (ADR-15). In a queue group on a durable, False keeps it for the members that stay.
+            delete_on_close: Delete the consumer at `Subscription.unsubscribe` and `Subscription.drain` if this call
+                created it; True by default (ADR-15). In a queue group on a durable, False keeps it for the members
+                that stay.
             max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and told as
                 `SlowConsumer`; an ordered subscription reads them again. Below 1,000 it also bounds
                 ``max_ack_pending``, so that nothing is dropped.
@@ -180,7 +181,8 @@ class JetStream(StreamManager):
             BindError: The consumer exists but does not fit; its class says how.
             ApiError: The server refused; ``err_code`` says why. RequestTimeoutError and others of any request.
 
-            After any of them no consumer, NATS subscription or task is left.
+        After an error no consumer, NATS subscription or task is left; an ephemeral consumer whose creation the server
+        did not answer goes by itself, after its ``inactive_threshold`` (5 s by default).
 
         Cancelled: as after an error.
 
@@ -220,8 +222,9 @@ class JetStream(StreamManager):
         """Subscribe to a pull consumer: find it, or create it (durable, or for this subscription alone).
 
         Arguments and errors as `subscribe`. A ``consumer`` that cannot be looked up is bound to all the same, because
-        the right to pull may be all that a user has; then `fetch` tells what is wrong. An ack policy of none or all is
-        refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` take it.
+        the right to pull may be all that a user has; then `PullSubscription.fetch` tells what is
+        wrong. An ack policy of none or all is refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` take
+        it. Where the creation of a durable consumer is not answered, it may exist: the next call binds to it.
 
         Source: ADR-15
         """

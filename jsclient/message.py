@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from ._runtime.connection import Connection
 from ._runtime.requests import Requests
-from .errors import NotJetStreamMessageError
-from .protocol.ack import AckKind, AckState, Metadata, ack_payload, is_jsack, parse_jsack
+from .protocol.ack import AckKind, AckState, Metadata, ack_payload, parse_jsack, sequences
 from .protocol.frames import Frame, frame_size
 from .protocol.headers import Headers, parse_headers
 
@@ -139,7 +138,7 @@ class Message:
                 self.reply, AckKind.ACK.value, timeout=wait, what=f"ack of message {self.metadata.stream_seq}"
             )
         except BaseException:
-            state.failed()
+            state.failed(AckKind.ACK)
             raise
         state.succeeded(AckKind.ACK)
 
@@ -150,7 +149,7 @@ class Message:
         try:
             await self._channel.connection.ack(self._frame[1], payload, settles=kind in _SETTLING)
         except BaseException:
-            state.failed()
+            state.failed(kind)
             raise
         state.succeeded(kind)
 
@@ -160,8 +159,7 @@ class Message:
             return None
         state = self._state
         if state is None:
-            if not is_jsack(self._frame[1]):
-                raise NotJetStreamMessageError(self.reply)
+            sequences(self._frame[1])  # an ack is published to a JSAck and nowhere else
             state = self._state = AckState()
         return state if state.begin(kind) else None
 

@@ -18,6 +18,7 @@ from .errors import (
     ConsumerNotFoundError,
     JetStreamError,
     NoRespondersError,
+    PullLimitError,
     RequestTimeoutError,
 )
 from .message import Message
@@ -84,7 +85,9 @@ class Messages:
         self._count = 0
         self._timer: Timer | None = None
         self._state = "new"  # new, open, draining, closed
+        self._flushing = False  # draining: what is under way still arrives
         self._refused_since: float | None = None
+        self._told_stuck = False  # that the next message is larger than max_bytes
         self._starting = asyncio.Lock()
 
     @property
@@ -118,7 +121,7 @@ class Messages:
                 error = self._error
                 await self.stop()
                 raise error
-            if self._state != "open":
+            if self._state != "open" and not self._flushing:
                 await self.stop()
                 raise ClosedError("the reader is closed")
             if not await self._puller.changed.wait_until(deadline):
@@ -203,7 +206,7 @@ class Messages:
             self._monitor.heard(now)
         for frame in frames:
             if is_data(frame):
-                self._refused_since = None
+                self._refused_since, self._told_stuck = None, False
                 self._buffer.delivered(frame_size(frame))
                 self._frames.append(frame)
             elif is_control(frame):
@@ -220,9 +223,12 @@ class Messages:
         verdict = classify(status.code, status.description)
         if verdict.ending is None:
             return
-        self._buffer.ended(verdict.meaning, fields, now)
+        stuck = self._buffer.ended(verdict.meaning, verdict.ending, fields, now)
         if verdict.error is None:
             self._refused_since = None
+            if stuck and not self._told_stuck:
+                self._told_stuck = True
+                self._puller.emit(self._raised(PullLimitError(status.code, status.description)))
             return
         error = verdict.error(status.code, status.description, verdict.retryable)
         if verdict.meaning is not Meaning.RETRY:
@@ -312,9 +318,13 @@ class Messages:
             inbox, self._inbox = self._inbox, None
             if self._timer is not None:
                 self._timer.cancel()
-            if inbox is not None:
-                await self._context.connection.drain(inbox, self._context.timeout)
-            self._puller.changed.set()
+            self._flushing = inbox is not None
+            try:
+                if inbox is not None:
+                    await self._context.connection.drain(inbox, self._context.timeout)
+            finally:
+                self._flushing = False
+                self._puller.changed.set()
         elif self._state == "new":
             self._state = "closed"
 

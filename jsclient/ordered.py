@@ -36,8 +36,8 @@ _GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before it is
 class OrderedSubscription(Subscription):
     """A subscription that makes itself a new consumer whenever the present one cannot be trusted.
 
-    It holds no consumer of long standing: acks do nothing, and `consumer` changes with each reset, which is told as the
-    event `ConsumerReset`.
+    It holds no consumer of long standing: acks do nothing, and ``consumer`` changes with each reset, which is told as
+    the event `ConsumerReset`.
     """
 
     _tracker: OrderedTracker
@@ -77,6 +77,10 @@ class OrderedSubscription(Subscription):
             self._tracker.lost("the connection was made anew")
             self._reset_if_wanted()
 
+    def _end(self) -> None:
+        super()._end()
+        self._room.set()
+
     def _check_consumer(self) -> None:
         """Silence makes a new consumer; nobody needs to know whether the old one is there."""
 
@@ -104,6 +108,8 @@ class OrderedSubscription(Subscription):
                 await self._room.wait()
             try:
                 await self._context.connection.wait_connected(None)
+                if self._state is not State.OPEN:
+                    return
                 await self._make_new(self._tracker.wants.reason)
             except ClosedError:
                 return
@@ -131,6 +137,9 @@ class OrderedSubscription(Subscription):
         await self._stop_listening()
         if self.consumer:
             context.tasks.start(self._delete_old(self.consumer), "delete the old ordered consumer")
+        doubtful = tracker.wants is not None and tracker.wants.doubtful
+        # At the same time as the create: a reader is to go on within one round trip.
+        stream = asyncio.ensure_future(self._stream_info()) if doubtful else None
         deliver_subject, intake = context.connection.new_inbox(), Intake()
         resume = tracker.resume_stream_seq
         config = restart_config(self._config, resume).replace(deliver_subject=deliver_subject)
@@ -141,10 +150,14 @@ class OrderedSubscription(Subscription):
                 context.api.consumer_create(self.stream), body, what="reset the ordered consumer"
             )
             info = from_wire(ConsumerInfo, answer)
+            began_again = await self._began_again(stream, info)
         except BaseException:
             await context.connection.unsubscribe(inbox)
             raise
-        if self._state is not State.OPEN:
+        finally:
+            if stream is not None:
+                stream.cancel()
+        if self._state is not State.OPEN or began_again:
             await context.connection.unsubscribe(inbox)
             await self._delete_old(info.name)
             return
@@ -156,24 +169,29 @@ class OrderedSubscription(Subscription):
 
     def _use(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
         self._inbox, self._intake = inbox, intake
-        in_place = self._tracker.recreated(
-            info.name, info.delivered.stream_seq, self._context.connection.now()
-        )
+        self._tracker.recreated(info.name, info.delivered.stream_seq, self._context.connection.now())
         intake.open(self._receive)
-        if not in_place:
-            self._context.tasks.start(self._compare_stream(), "is it the same stream")
 
-    async def _compare_stream(self) -> None:
-        """The new consumer starts before where we stand: did the stream begin again?"""
-        info = await self._stream_info()
-        if info is None:
-            return
-        begun = self._stream_created is not None and info.created != self._stream_created
-        last = info.state.last_seq
-        if begun or last < self._tracker.last_stream_seq:
-            self._stream_created = info.created
-            self._emit(self._tracker.stream_began_again(last))
-            self._reset_if_wanted()
+    async def _began_again(self, asked: asyncio.Future[StreamInfo | None] | None, info: ConsumerInfo) -> bool:
+        """Whether the stream is another one under the same name; then it is to be read from its start.
+
+        In doubt after silence and reconnects, and when the new consumer starts before where we stand: that may also be
+        a replica that lags, of which the tracker skips what we have had.
+        """
+        if asked is None:
+            if self._tracker.is_in_place(info.delivered.stream_seq):
+                return False
+            stream = await self._stream_info()
+        else:
+            stream = await asked
+        if stream is None:
+            return False
+        another = self._stream_created is not None and stream.created != self._stream_created
+        if not another and stream.state.last_seq >= self._tracker.last_stream_seq:
+            return False
+        self._stream_created = stream.created
+        self._emit(self._tracker.stream_began_again(stream.state.last_seq))
+        return True
 
     async def _stream_info(self) -> StreamInfo | None:
         try:

@@ -24,8 +24,8 @@ class Batch(Sequence[Message]):
 
     Attributes:
         ending: Why it ended.
-        error: The error behind an ending that is not ordinary, else None. Where no message came at all, `fetch` raises
-            it instead.
+        error: The error behind an ending that is not ordinary, else None. Where no message came at all,
+            `PullSubscription.fetch` raises it instead.
     """
 
     __slots__ = ("_messages", "ending", "error")

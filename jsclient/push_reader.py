@@ -12,7 +12,14 @@ from ._runtime.context import Context
 from ._runtime.events import EventLog
 from ._runtime.signal import Signal
 from ._runtime.timer import Timer
-from .errors import ClosedError, ConfigError, ConsumerNotFoundError, JetStreamError, RequestTimeoutError
+from .errors import (
+    ClosedError,
+    ConfigError,
+    ConsumerNotFoundError,
+    JetStreamError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
 from .message import AckChannel, Message
 from .protocol.events import ConsumerDeleted, Event
 from .protocol.frames import Frame
@@ -42,6 +49,7 @@ class PushReader:
         self._arrived = Signal()
         self._timer = Timer(self._tick)
         self._state = State.OPEN
+        self._flushing = False  # draining: what is under way still arrives
         self._checking = False
 
     # --- what it is ------------------------------------------------------------------------------------------
@@ -91,6 +99,10 @@ class PushReader:
         """Whether no more messages will come."""
         return self._state is State.CLOSED
 
+    @property
+    def _nothing_comes(self) -> bool:
+        return self._state is State.CLOSED or (self._state is State.DRAINING and not self._flushing)
+
     def __repr__(self) -> str:
         return f"<Subscription {self.stream}/{self.consumer} {self._state.value}>"
 
@@ -122,7 +134,7 @@ class PushReader:
             raise ConfigError("the subscription has a callback: its messages go there")
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while (message := self._take()) is None:
-            if self._state is not State.OPEN:
+            if self._nothing_comes:
                 self._emptied()
                 raise ClosedError("the subscription is closed")
             if not await self._arrived.wait_until(deadline):
@@ -156,7 +168,11 @@ class PushReader:
         """Wait for a message; it and what else has arrived, ``max_messages`` at most. Raises as `next`."""
         batch = [await self.next()]
         while len(batch) < max_messages and self._tracker.pending:
-            message = self._take()
+            try:
+                message = self._take()
+            except JetStreamError as error:
+                self._tracker.put_back(error)  # for the next call: this batch is not lost
+                break
             if message is None:
                 break
             batch.append(message)
@@ -220,7 +236,7 @@ class PushReader:
     async def _ask_for_consumer(self) -> None:
         try:
             await self.consumer_info()
-        except ConsumerNotFoundError:
+        except (ConsumerNotFoundError, StreamNotFoundError):
             self._emit(ConsumerDeleted(stream=self.stream, consumer=self.consumer))
             return  # and do not ask again
         except JetStreamError:

@@ -24,32 +24,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from ._server import guard
-from ._server.binary import ServerNotFoundError, find_server
+from ._server.binary import find_server
+from ._server.errors import ServerNotFoundError, ServerStartError
 from ._server.freeze import wait_until_frozen
 from ._server.probe import probe
-from .errors import JetStreamError
 
 __all__ = ["NatsServer", "ServerNotFoundError", "ServerStartError", "find_server"]
 
 _PROBE_TIMEOUT = 1.0  # seconds for one look at a server that listens
 _LOG_TAIL = 64 * 1024  # bytes
-
-
-class ServerStartError(JetStreamError, RuntimeError):
-    """The nats-server ended or did not become ready.
-
-    Attributes:
-        reason: What was seen.
-        log: The last lines the server logged.
-    """
-
-    def __init__(self, reason: str, log: str) -> None:
-        super().__init__(reason, log)
-        self.reason = reason
-        self.log = log
-
-    def __str__(self) -> str:
-        return f"{self.reason}; its log ends with:\n{self.log}" if self.log else self.reason
 
 
 class NatsServer:
@@ -168,11 +151,9 @@ class NatsServer:
             async with asyncio.timeout(self._start_timeout):
                 await self._start()
         except TimeoutError:
-            error = ServerStartError(
-                f"nats-server was not ready within {self._start_timeout:g} s", self._log_lines()
-            )
+            log = self._log_lines()
             await self.stop()
-            raise error from None
+            raise ServerStartError(f"nats-server was not ready in {self._start_timeout:g} s", log) from None
         except BaseException:
             await self.stop()
             raise
@@ -228,7 +209,8 @@ class NatsServer:
         Raises:
             ProcessLookupError: It is not running.
         """
-        self._write_config()
+        if self.running:
+            self._write_config()
         self._signal(signal.SIGHUP)
 
     def _signal(self, signum: signal.Signals) -> int:
@@ -240,6 +222,7 @@ class NatsServer:
     async def _start(self) -> None:
         reclaims_port = self._port_is_ours and self.port != 0
         while True:
+            await self._end()  # one that ended by itself is still to be put away
             process = self._process = self._launch(find_server(self._binary))
             try:
                 return await self._wait_until_ready(process)
@@ -247,7 +230,6 @@ class NatsServer:
                 # While the server was away, its port may have been given to an outgoing connection, for a while.
                 if not reclaims_port or "address already in use" not in error.log:
                     raise
-            await self._end()
             await asyncio.sleep(0.1)
 
     def _run_directory(self) -> Path:
@@ -267,33 +249,20 @@ class NatsServer:
             command += ["--jetstream", "--store_dir", os.fspath(store_dir)]
         if self._debug:
             command += ["--debug"]
-        guarded = [
-            sys.executable,
-            "-I",
-            "-S",
-            guard.__file__,
-            str(os.getpid()),
-            os.fspath(directory),
-            *command,
-        ]
         self.pid = None
         with self._log_path().open("ab") as log:
             self._log_start = log.tell()
-            # A session of its own: Ctrl-C is for the program, which then stops the server in its own order.
-            return subprocess.Popen(
-                guarded, stdin=subprocess.PIPE, stdout=log, stderr=log, bufsize=0, start_new_session=True
-            )
+            return guard.launch(command, directory, log)
 
     def _write_config(self) -> Path:
-        config = {} if self.config is None else self.config
+        config: str | Mapping[str, Any] | Path = {} if self.config is None else self.config
         if isinstance(config, Path):
             return config.absolute()
         # The server's format takes JSON as it is; strings in quotes are not searched for variables.
-        text = (
-            config if isinstance(config, str) else json.dumps(config, default=os.fspath, ensure_ascii=False)
-        )
+        if not isinstance(config, str):
+            config = json.dumps(config, default=os.fspath, ensure_ascii=False)
         path = self._run_directory() / "nats-server.conf"
-        path.write_text(text, encoding="utf-8")
+        path.write_text(config, encoding="utf-8")
         return path
 
     async def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
@@ -335,10 +304,7 @@ class NatsServer:
         process = self._process
         if process is None:
             return
-        if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it may have ended by itself
-                process.stdin.write(b".")  # makes the guard end the server: see _server/guard.py
-            process.stdin.close()
+        guard.ask_to_end(process)
         try:
             while process.poll() is None:  # noqa: ASYNC110 - a process sets no asyncio.Event
                 await asyncio.sleep(0.01)
@@ -351,9 +317,7 @@ class NatsServer:
             self._process = None
 
     def _log_path(self) -> Path:
-        return (
-            Path(self._log_file) if self._log_file is not None else self._run_directory() / "nats-server.log"
-        )
+        return Path(self._log_file or self._run_directory() / "nats-server.log")
 
     def _read_log(self, start: int) -> str:
         try:

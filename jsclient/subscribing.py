@@ -58,6 +58,7 @@ async def open_subscription(
         heartbeat=_monitor(info, heartbeat_alarm),
         gaps=gaps,
         raises=callback is None,
+        api_prefix=context.api.prefix.encode(),
     )
     subscription = Subscription(
         context,
@@ -97,6 +98,7 @@ def _ordered(
         *_limits(request),
         heartbeat=monitor,
         raises=callback is None,
+        api_prefix=context.api.prefix.encode(),
         keeps_policy=config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT,
     )
     return OrderedSubscription(context, tracker, binding, config, callback=callback)

@@ -62,6 +62,9 @@ class Subscription(PushReader):
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
             self._end()
+        elif what is Lifecycle.CONNECTED:
+            # While nobody listened the server may have removed it; without heartbeats nothing else would tell.
+            self._check_consumer()
 
     async def _run(self) -> None:
         """The callback's task: one message after the other."""
@@ -71,7 +74,7 @@ class Subscription(PushReader):
         while True:
             message = self._take()
             if message is None:
-                if self._state is not State.OPEN:
+                if self._nothing_comes:
                     return
                 await self._arrived.wait()
                 continue
@@ -145,9 +148,13 @@ class Subscription(PushReader):
             return
         self._state = State.DRAINING
         deadline = asyncio.get_running_loop().time() + timeout
-        await self._stop_listening(flush=True, timeout=timeout)
-        self._timer.cancel()
-        self._arrived.set()
+        self._flushing = True
+        try:
+            await self._stop_listening(flush=True, timeout=timeout)
+        finally:
+            self._flushing = False
+            self._timer.cancel()
+            self._arrived.set()
         if self._runner is not None:
             if self._runner is not asyncio.current_task():
                 await self._finish_runner(deadline, timeout)

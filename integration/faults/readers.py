@@ -138,12 +138,14 @@ async def _running(coroutine: Any) -> AsyncIterator[None]:
 
 async def wait_for_all(tallies: dict[str, Tally], last: int, timeout: float = 15.0) -> None:
     """Return when every reader has had everything up to stream sequence `last`."""
-    await eventually(
-        lambda: not any(tally.lost(last) for tally in tallies.values()),
-        timeout,
-        "everything at every reader",
-        interval=0.05,
-    )
+    def missing() -> dict[str, int]:
+        return {name: len(tally.lost(last)) for name, tally in tallies.items() if tally.lost(last)}
+
+    def nothing_missing() -> bool:
+        assert not missing(), missing()
+        return True
+
+    await eventually(nothing_missing, timeout, "everything at every reader", interval=0.05)
 
 
 def told(events: list[Any], *kinds: type) -> list[Any]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..errors import JetStreamError, NoMatchingStreamError
+from ..errors import (
+    ConsumerNotFoundError,
+    DisconnectedError,
+    JetStreamError,
+    NoMatchingStreamError,
+    RequestTimeoutError,
+)
 from ..protocol.codec import from_wire, to_wire
 from ..protocol.models.consumer import ConsumerInfo
 from ..protocol.subscribe import (
@@ -17,6 +23,7 @@ from ..protocol.subscribe import (
     Step,
     StopListening,
     SubscribeRequest,
+    is_certainly_ours,
     subscribe_workflow,
 )
 from .connection import Inbox
@@ -59,6 +66,8 @@ class Binder:
                 step = steps.send(answer) if error is None else steps.throw(error)
             except StopIteration as done:
                 binding: Binding = done.value
+                if not binding.created:
+                    await self._make_sure()
                 return binding
             answer = error = None
             try:
@@ -87,6 +96,13 @@ class Binder:
             case Create():
                 return await self._create(step)
 
+    async def _make_sure(self) -> None:
+        """No create request followed the NATS subscription, so nothing has said yet whether the server took it."""
+        if self.inbox is not None:
+            await self._context.connection.ping(self._context.timeout)
+            if self.inbox.denied is not None:
+                raise self.inbox.denied
+
     async def _create(self, step: Create) -> ConsumerInfo:
         """Create the consumer; it must not be left behind if nobody waits for it any more."""
         creating = self._context.tasks.start(self._request_create(step), "create consumer")
@@ -95,8 +111,8 @@ class Binder:
             if self.inbox is not None and self.inbox.denied is not None:
                 await self._delete(info)
                 raise self.inbox.denied
-        except asyncio.CancelledError:
-            self._context.tasks.start(self._undo(creating), "undo create consumer")
+        except (asyncio.CancelledError, RequestTimeoutError, DisconnectedError):
+            self._context.tasks.start(self._undo(step, creating), "undo create consumer")
             raise
         return info
 
@@ -114,16 +130,34 @@ class Binder:
         answer = await self._context.call(subject, body, what="create consumer")
         return from_wire(ConsumerInfo, answer)
 
-    async def _undo(self, creating: asyncio.Task[ConsumerInfo]) -> None:
+    async def _undo(self, step: Create, creating: asyncio.Task[ConsumerInfo]) -> None:
         try:
             info = await creating
+        except (RequestTimeoutError, DisconnectedError):
+            await self._undo_unknown(step)
         except JetStreamError:
             return
-        await self._delete(info)
+        else:
+            await self._delete(info)
+
+    async def _undo_unknown(self, step: Create) -> None:
+        """The answer was lost: whether the consumer exists is not known, nor who made it."""
+        name = step.config.durable_name or step.config.name
+        if name is None:
+            return  # ephemeral and without interest: the server removes it
+        api = self._context.api
+        try:
+            info = from_wire(ConsumerInfo, await self._context.call(api.consumer_info(step.stream, name)))
+        except JetStreamError:
+            return
+        if is_certainly_ours(self._request, step, info):
+            await self._delete(info)
 
     async def _delete(self, info: ConsumerInfo) -> None:
         try:
             await self._context.call(self._context.api.consumer_delete(info.stream_name, info.name))
+        except ConsumerNotFoundError:
+            pass  # gone already: as wished
         except JetStreamError as error:
             self._context.report(error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import ConsumerNotFoundError
+from ..errors import ConsumerNotFoundError, StreamNotFoundError
 from ..protocol.codec import from_wire
 from ..protocol.models.consumer import ConsumerInfo
 from .context import Context
@@ -24,5 +24,5 @@ async def delete_consumer(context: Context, stream: str, consumer: str) -> None:
         await context.call(
             context.api.consumer_delete(stream, consumer), what=f"delete consumer {consumer!r}"
         )
-    except ConsumerNotFoundError:
+    except (ConsumerNotFoundError, StreamNotFoundError):
         pass

@@ -23,7 +23,7 @@ from ..errors import (
 )
 from ..protocol.events import Disconnected, ErrorRaised, Reconnected
 from ..protocol.frames import Frame, Sink
-from ..protocol.headers import parse_headers
+from ..protocol.headers import Headers, parse_headers
 from .connection import Connection, Inbox, Lifecycle
 from .events import OnEvent
 from .tasks import Tasks
@@ -39,6 +39,17 @@ class _Subscription:
         self.subject = subject
         self.denied: PermissionDeniedError | None = None
         self.theirs: Any = None
+
+
+class _AllValues(dict[str, str]):
+    """Headers for nats-py's publish, which asks for their ``items``: each as often as it has values."""
+
+    def __init__(self, headers: Headers) -> None:
+        super().__init__(headers)
+        self._pairs = headers.pairs()
+
+    def items(self) -> list[tuple[str, str]]:  # type: ignore[override]  # nats-py iterates over it
+        return self._pairs
 
 
 def _frame(msg: nats.aio.msg.Msg) -> Frame:
@@ -130,7 +141,7 @@ class ForeignConnection(Connection):
         self._check_sendable(len(header) + len(payload))
         fields: dict[str, str] | None = None
         if header:
-            fields = dict(parse_headers(header)[1])
+            fields = _AllValues(parse_headers(header)[1])
         try:
             await self._nc.publish(subject, payload, reply=reply, headers=fields)
         except nats.errors.MaxPayloadError as error:

@@ -48,6 +48,9 @@ class GuardedConnection(Connection):
         self._out_size = 0
         self._write_scheduled = False
         self._acks = UnconfirmedAcks()
+        self._late: dict[
+            int, bytes
+        ] = {}  # SUB and UNSUB, by sid, of what changed while there was no connection
         self._up = False
         self._closing = False
         self._refused = False  # told that the credentials are refused, since the last disconnect
@@ -156,6 +159,9 @@ class GuardedConnection(Connection):
 
     async def _on_reconnected(self) -> None:
         self._up, self._refused = True, False
+        for command in self._late.values():
+            self._write(command)
+        self._late.clear()
         self.hub.emit(Reconnected(url=self.url))
         self._resend_acks()
         self._notify(Lifecycle.CONNECTED)
@@ -294,15 +300,21 @@ class GuardedConnection(Connection):
         subscription = WireSubscription(sid, subject, queue)
         self._nc.reader.sinks[b"%d" % sid] = sink
         self._nc._subs[sid] = subscription  # type: ignore[assignment]
-        if self.is_connected:  # else nats-py makes it at the reconnect
-            group = f"{queue} " if queue else ""
-            self._write(f"SUB {subject} {group}{sid}\r\n".encode())
+        group = f"{queue} " if queue else ""
+        self._write_subscription(sid, f"SUB {subject} {group}{sid}\r\n".encode())
         return subscription
+
+    def _write_subscription(self, sid: int, command: bytes) -> None:
+        """At once, or at the reconnect: nats-py, which makes all anew, may have done so already by now."""
+        if self.is_connected:
+            self._write(command)
+        else:
+            self._late[sid] = command
 
     async def unsubscribe(self, inbox: Any) -> None:
         self._nc.reader.sinks.pop(b"%d" % inbox._id, None)
-        if self._nc._subs.pop(inbox._id, None) is not None and self.is_connected:
-            self._write(b"UNSUB %d\r\n" % inbox._id)
+        if self._nc._subs.pop(inbox._id, None) is not None:
+            self._write_subscription(inbox._id, b"UNSUB %d\r\n" % inbox._id)
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:

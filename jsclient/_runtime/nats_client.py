@@ -97,6 +97,12 @@ class NatsClient(nats.aio.client.Client):
         self.reader.max_payload = self._max_payload
         return super()._connect_command()
 
+    async def _connect_to_server(self, s: Any) -> None:
+        writer = getattr(self._transport, "_io_writer", None)
+        if writer is not None:
+            writer.close()  # of an attempt that failed behind the dial: nats-py would leave its socket open
+        await super()._connect_to_server(s)
+
     async def _select_next_server(self) -> None:
         """On the first connect each server is tried once; after that nats-py's way, for ever."""
         if not self.first_connect:

@@ -8,15 +8,11 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from ..errors import JetStreamError
+from .errors import ServerNotFoundError
 
-__all__ = ["ServerNotFoundError", "find_server"]
+__all__ = ["find_server"]
 
 _EXECUTABLE = "nats-server"
-
-
-class ServerNotFoundError(JetStreamError, FileNotFoundError):
-    """There is no nats-server executable to run."""
 
 
 def find_server(binary: str | os.PathLike[str] | None = None) -> Path:

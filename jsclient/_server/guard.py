@@ -1,6 +1,6 @@
 """Run one command, and end it when the process that asked for it is gone.
 
-A script, started by `jsclient.server` with a pipe as standard input::
+`launch` starts this file as a script, with a pipe as its standard input::
 
     guard.py <pid of the asking process> <directory> <command> [<argument> ...]
 
@@ -15,6 +15,7 @@ one thread when it forks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shutil
@@ -24,9 +25,31 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import IO
 
 _GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def launch(command: list[str], directory: Path, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a guard that runs ``command`` for this process, both writing to ``log``."""
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", __file__, str(os.getpid()), str(directory), *command],
+        stdin=subprocess.PIPE,
+        stdout=log,
+        stderr=log,
+        bufsize=0,
+        start_new_session=True,  # Ctrl-C is for the program, which ends what it started in its own order
+    )
+
+
+def ask_to_end(guard: subprocess.Popen[bytes]) -> None:
+    """Make a guard end its command, and then itself. The caller waits for that."""
+    if guard.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # it has ended already
+            guard.stdin.write(b".")
+        guard.stdin.close()
 
 
 def main(parent: int, directory: str, command: list[str]) -> int:

@@ -11,6 +11,7 @@ itself is the subject of the ack, unmodified. Source: ADR-15 §JSAck, §Ack Hand
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -24,6 +25,14 @@ __all__ = ["AckKind", "AckState", "Metadata", "ack_payload", "is_jsack", "parse_
 
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
+
+# Both forms with numbers of up to 19 digits, which fit into 64 bits; the rest is for `parse_jsack` to judge.
+_JSACK = re.compile(
+    rb"\$JS\.ACK\.(?:"
+    rb"T\.T\.N\.(N)\.(N)\.N\.N"
+    rb"|T\.T\.T\.T\.N\.(N)\.(N)\.N\.N(?:\.T)*"
+    rb")\Z".replace(b"N", rb"[0-9]{1,19}").replace(b"T", rb"[^.]+")
+)
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -102,22 +111,12 @@ def sequences(reply: bytes) -> tuple[int, int]:
     Raises:
         NotJetStreamMessageError: As `parse_jsack`.
     """
-    tokens = reply.split(b".")
-    count = len(tokens)
-    at = 5 if count == 9 else 7
-    if count == 9 or count >= 11:
-        stream_seq, consumer_seq = tokens[at], tokens[at + 1]
-        if (
-            stream_seq.isdigit()
-            and consumer_seq.isdigit()
-            and len(stream_seq) <= 20
-            and len(consumer_seq) <= 20
-            and tokens[at - 1].isdigit()
-            and tokens[at + 2].isdigit()
-            and tokens[at + 3].isdigit()
-        ):
-            return int(stream_seq), int(consumer_seq)
-    raise NotJetStreamMessageError(reply.decode("utf-8", "backslashreplace"))
+    found = _JSACK.match(reply)
+    if found is None:
+        whole = parse_jsack(reply.decode("utf-8", "backslashreplace"))
+        return whole.stream_seq, whole.consumer_seq
+    v1_stream, v1_consumer, v2_stream, v2_consumer = found.groups()
+    return (int(v1_stream), int(v1_consumer)) if v1_stream else (int(v2_stream), int(v2_consumer))
 
 
 class AckKind(Enum):
@@ -174,9 +173,10 @@ class AckState:
 
     def succeeded(self, kind: AckKind) -> None:
         """The ack was published."""
-        self._sending = False
-        self.acked = self.acked or kind.is_terminal
+        if kind.is_terminal:
+            self.acked, self._sending = True, False
 
-    def failed(self) -> None:
+    def failed(self, kind: AckKind) -> None:
         """The ack could not be published: the message stays ackable."""
-        self._sending = False
+        if kind.is_terminal:
+            self._sending = False

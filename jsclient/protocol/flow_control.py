@@ -18,18 +18,19 @@ _FORBIDDEN = (b"$JS.API.", b"$SYS.", b"$JS.ACK.")
 _ILLEGAL = frozenset(b" \t\r\n\0")
 
 
-def may_answer(subject: bytes) -> bool:
-    """Whether an empty message may be published to this subject."""
+def may_answer(subject: bytes, api_prefix: bytes = b"$JS.API") -> bool:
+    """Whether an empty message may be published to this subject; ``api_prefix`` is that of the API in use."""
     if (
         not subject
+        or subject.startswith(api_prefix + b".")
         or len(subject) > 1024
         or subject.startswith(_FORBIDDEN)
         or not _ILLEGAL.isdisjoint(subject)
     ):
         return False
     tokens = subject.split(b".")
-    if tokens[0] == b"$JS" and b"API" in tokens[1:3]:  # $JS.<domain>.API.…
-        return False
+    if tokens[0] == b"$JS" and (tokens[1:2] == [b"API"] or (tokens[2:3] == [b"API"] and tokens[1] != b"FC")):
+        return False  # $JS.<domain>.API.…, but not $JS.FC.<a stream named API>.…
     return all(token and token not in {b"*", b">"} for token in tokens)
 
 

@@ -27,9 +27,14 @@ INACTIVE_THRESHOLD = 300.0  # seconds a consumer outlives its reader
 
 
 class Recreate(msgspec.Struct, frozen=True):
-    """Make a new consumer; ``reason`` is for the user."""
+    """Make a new consumer; ``reason`` is for the user.
+
+    ``doubtful``: the old one fell silent, so the stream itself may be gone, or be another one under the same name: the
+    server gives a consumer that starts behind the end of that one without a word.
+    """
 
     reason: str
+    doubtful: bool = False
 
 
 @dataclass(slots=True)
@@ -41,6 +46,7 @@ class OrderedTracker(PushTracker):
     first_stream_seq: int = 0  # where the first consumer began to read; 0: not known
     expected: int = 1  # the consumer sequence to come
     wants: Recreate | None = None  # while set, nothing is taken in
+    asked_from: int = 0  # where the present consumer was to start: what lies before it is skipped
 
     @property
     def resume_stream_seq(self) -> int:
@@ -66,23 +72,27 @@ class OrderedTracker(PushTracker):
     def lost(self, reason: str) -> None:
         """The present consumer cannot be read from any more."""
         if self.wants is None:
-            self.wants = Recreate(reason)
+            self.wants = Recreate(reason, doubtful=True)
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
-        """A new consumer reads on from behind ``delivered_stream_seq``: whether that is where we stand.
+        """A new consumer reads on from behind ``delivered_stream_seq``; returns `is_in_place`.
 
-        False: it starts earlier than asked. Either its replica lags, then what we have had is skipped; or the stream
-        is another one under the same name: the caller finds out and says `stream_began_again`.
+        False: it starts earlier than asked, because its replica lags: what we have had is skipped. Whether the stream
+        is another one under the same name is to be found out before, and said with `stream_began_again`.
         """
         self.consumer = consumer
         self.expected, self.wants = 1, None
         self.flow = FlowControl()
         if self.heartbeat is not None:
             self.heartbeat.heard(now)
-        resume = self.resume_stream_seq
+        resume = self.asked_from = self.resume_stream_seq
         if not resume and not self.keeps_policy:
             self.first_stream_seq = delivered_stream_seq + 1
-        return delivered_stream_seq + 1 >= resume
+        return self.is_in_place(delivered_stream_seq)
+
+    def is_in_place(self, delivered_stream_seq: int) -> bool:
+        """Whether a consumer that reads on from behind ``delivered_stream_seq`` starts where we stand, or later."""
+        return delivered_stream_seq + 1 >= self.resume_stream_seq
 
     def stream_began_again(self, stream_seq: int) -> Event:
         """The stream was deleted and made again: read the new one from its start. What to tell the user."""
@@ -107,7 +117,7 @@ class OrderedTracker(PushTracker):
         if consumer_seq != self.expected:
             self.wants = Recreate(f"delivery {consumer_seq} came where {self.expected} was expected")
             return
-        if stream_seq <= self.last_stream_seq:
+        if stream_seq <= self.last_stream_seq or stream_seq < self.asked_from:
             self.expected += 1
             return
         size = frame_size(frame)
@@ -129,6 +139,7 @@ class OrderedTracker(PushTracker):
 
 
 _FORBIDDEN = {
+    "name": "the server names the consumers of an ordered reader",
     "durable_name": "an ordered consumer is never durable",
     "deliver_subject": "the library chooses the deliver subject of an ordered consumer",
     "deliver_group": "an ordered consumer cannot have a deliver group",

@@ -182,6 +182,8 @@ class PullBuffer:
     online: bool = False
     paused_until: float | None = None  # monotonic seconds: the server refused, ask again then
     refusals: int = 0  # in a row
+    _asked_bytes: int = 0  # by the last request, in a reader bounded in bytes
+    _came: bool = False  # a message came since
 
     def ask(self) -> tuple[int, int | None] | None:
         """How many messages, and bytes, to ask for now; None: not now."""
@@ -198,6 +200,7 @@ class PullBuffer:
         if self.owed > 0 or missing <= 0 or room < max(1, self.max_bytes // 2):
             return None
         self.owed, self.owed_bytes = missing, room
+        self._asked_bytes, self._came = room, False
         return missing, room
 
     def connected(self) -> None:
@@ -212,20 +215,22 @@ class PullBuffer:
     def delivered(self, size: int) -> None:
         """A message of ``size`` bytes arrived."""
         self.owed = max(0, self.owed - 1)
-        self.owed_bytes = max(0, self.owed_bytes - size)
+        self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
         self.buffered += 1
         self.buffered_bytes += size
-        self.refusals = 0
+        self.refusals, self._came = 0, True
 
     def taken(self, size: int) -> None:
         """The user took a message."""
         self.buffered -= 1
         self.buffered_bytes -= size
 
-    def ended(self, meaning: Meaning, fields: Headers, now: float) -> None:
+    def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
         """A request ended unfilled. The server says how much of it; where it does not, count from nothing.
 
         An answer that refuses comes at once: asking again at once would spin, so the pause doubles up to 5 s.
+
+        Returns: whether the next message is larger than all that may be asked for, so that none will come.
         """
         unserved = _whole(fields.get(names.PENDING_MESSAGES))
         unserved_bytes = _whole(fields.get(names.PENDING_BYTES))
@@ -233,9 +238,11 @@ class PullBuffer:
         self.owed_bytes = (
             0 if unserved_bytes is None or not self.owed else max(0, self.owed_bytes - unserved_bytes)
         )
-        if meaning is not Meaning.ENDED:
+        too_large = ending is Ending.MAX_BYTES and not self._came
+        if meaning is not Meaning.ENDED or too_large:
             self.refusals += 1
             self.paused_until = now + min(5.0, 0.05 * 2 ** min(self.refusals - 1, 10))
+        return too_large and self._asked_bytes == self.max_bytes
 
     def silent(self) -> None:
         """The heartbeats stopped: what is owed is given up, and asked for again."""

@@ -1,7 +1,8 @@
 """A push subscription as a state machine: what arrives, what waits, what is told and answered.
 
 `PushTracker` puts together heartbeat monitor, gap tracker, flow control and the bounded queue. Frames go in with
-`receive`, messages come out with `take`; both return commands for the runtime to carry out. Statuses never come out.
+`PushTracker.receive`, messages come out with `PushTracker.take`; both return commands for the runtime to carry out.
+Statuses never come out.
 Source: ADR-15 §Automatic Status Management.
 """
 
@@ -33,6 +34,9 @@ from .heartbeat import HeartbeatMonitor
 from .status import Meaning, classify
 
 __all__ = ["Answer", "Command", "Emit", "PushTracker", "whole_number"]
+
+
+_MAX_MARKS = 1024  # places in the queue that are no messages; a server has one request at a time under way
 
 
 class Emit(msgspec.Struct, frozen=True):
@@ -82,6 +86,7 @@ class PushTracker:
     heartbeat: HeartbeatMonitor | None = None
     gaps: GapTracker | None = None
     raises: bool = True  # errors take their place in the queue (else they are events)
+    api_prefix: bytes = b"$JS.API"  # under which nothing is answered
     flow: FlowControl = field(default_factory=FlowControl)
     pending: int = 0  # messages that wait
     pending_bytes: int = 0
@@ -137,7 +142,7 @@ class PushTracker:
         self._queue.append(frame)
 
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
-        """No room. Told once an episode, at its start; `overflow_ended` tells the whole of it."""
+        """No room. Told once an episode, at its start; `dropped` goes on counting."""
         self.dropped += 1
         first = self._overflow is None
         begun = stream_seq if self._overflow is None else self._overflow.first_stream_seq
@@ -195,13 +200,13 @@ class PushTracker:
             commands.append(Emit(event))
 
     def _flow_control(self, subject: bytes, commands: list[Command]) -> bool:
-        if not may_answer(subject):
+        if not may_answer(subject, self.api_prefix):
             text = subject.decode("utf-8", "backslashreplace")
             commands.append(
                 Emit(FlowControlRefused(stream=self.stream, consumer=self.consumer, subject=text))
             )
             return False
-        if not self.flow.requested(subject):
+        if len(self._queue) - self.pending >= _MAX_MARKS or not self.flow.requested(subject):
             return False
         self._queue.append(_Marker(subject))
         return True
@@ -239,6 +244,10 @@ class PushTracker:
             if self.flow.reached(entry.subject):
                 commands.append(Answer(entry.subject))
         return None, commands
+
+    def put_back(self, error: JetStreamError) -> None:
+        """An error that `take` raised is to be raised again by the next one."""
+        self._queue.appendleft(_Failure(error))
 
     @property
     def waits(self) -> bool:

@@ -45,6 +45,7 @@ __all__ = [
     "SubscribeRequest",
     "check_request",
     "creation_config",
+    "is_certainly_ours",
     "subscribe_workflow",
 ]
 
@@ -196,6 +197,12 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
     )
 
 
+def is_certainly_ours(request: SubscribeRequest, step: Create, found: ConsumerInfo) -> bool:
+    """Whether ``found`` is what ``step`` was to create: only a deliver subject that we chose ourselves proves it."""
+    chosen = not request.pull and request.config.deliver_subject is None
+    return chosen and found.config.deliver_subject == step.config.deliver_subject
+
+
 # --- what the user gave --------------------------------------------------------------------------------------
 
 
@@ -223,6 +230,7 @@ def check_request(request: SubscribeRequest) -> SubscribeRequest:
     durable = _agree("the durable name", request.durable, config.durable_name)
     queue = _agree("the queue group", request.queue, config.deliver_group)
     _check_names(subject, stream, consumer, durable)
+    _check_config_names(config, consumer or durable)
     if request.ordered:
         if consumer is not None or durable is not None:
             raise ConfigError(
@@ -267,6 +275,17 @@ def _check_names(subject: str | None, stream: str | None, consumer: str | None, 
         check_consumer_name(consumer)
     if durable is not None:
         check_consumer_name(durable, "durable")
+
+
+def _check_config_names(config: ConsumerConfig, wanted: str | None) -> None:
+    if config.name is not None:
+        check_consumer_name(config.name)
+        if wanted is not None and config.name != wanted:
+            raise ConfigError(
+                f"the consumer is {wanted!r} and in the config {config.name!r}: give one of them"
+            )
+    for subject in config.filter_subjects or ():
+        check_filter_subject(subject)
 
 
 def _check_queue(queue: str, config: ConsumerConfig, *, named: bool) -> None:

@@ -1,0 +1,1 @@
+"""Benchmarks: what a message costs, against nats-py, in one run. ``python -m benchmarks --help``."""

