@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsclient
 import pytest
-from jsclient import ConsumerConfig
 
+import jsclient
 from integration.kit.streams import OwnStream
+from jsclient import ConsumerConfig
 
 PUSH = {"deliver_subject": "deliver.of.the.consumer"}
 
@@ -87,10 +87,11 @@ async def test_a_field_that_differs_is_named_with_both_values_and_nothing_is_cha
 @pytest.mark.covers("J36")
 async def test_every_field_of_the_adr_is_among_those_shown() -> None:
     """Those left out are the names, the filter and the group, which have checks and errors of their own."""
-    adr = set(
-        "ack_policy ack_wait deliver_policy description flow_control idle_heartbeat max_ack_pending max_deliver "
-        "max_waiting opt_start_seq opt_start_time rate_limit_bps replay_policy sample_freq".split()
-    )
+    adr = {
+        "ack_policy", "ack_wait", "deliver_policy", "description", "flow_control", "idle_heartbeat",
+        "max_ack_pending", "max_deliver", "max_waiting", "opt_start_seq", "opt_start_time",
+        "rate_limit_bps", "replay_policy", "sample_freq",
+    }  # fmt: skip
     assert adr <= set(FIELDS)
 
 
@@ -109,9 +110,17 @@ async def test_what_the_user_did_not_set_is_not_compared(js: Any, stream: OwnStr
     """§4.1-21: neither against what another user set, nor against the server's defaults."""
     push = PUSH if kind == "subscribe" else {}
     await stream.create_consumer(
-        "found", **push, max_deliver=7, ack_wait=20_000_000_000, description="x", metadata={"a": "b"}, sample_freq="5"
+        "found",
+        **push,
+        max_deliver=7,
+        ack_wait=20_000_000_000,
+        description="x",
+        metadata={"a": "b"},
+        sample_freq="5",
     )
-    sub = await getattr(js, kind)(stream=stream.name, consumer="found", config=ConsumerConfig(description="x"))
+    sub = await getattr(js, kind)(
+        stream=stream.name, consumer="found", config=ConsumerConfig(description="x")
+    )
     await sub.unsubscribe()
 
 

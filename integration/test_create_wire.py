@@ -7,17 +7,18 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-import jsclient
 import pytest
-from jsclient import ConsumerConfig
 
+import jsclient
 from integration.kit import match
 from integration.kit.asking import PREFIX, asked, body, creates, delivers
+from integration.kit.clients import client
 from integration.kit.oracle import number_of
 from integration.kit.proxy import Proxy
 from integration.kit.reading import numbers, take
 from integration.kit.recording import in_order
 from integration.kit.streams import OwnStream
+from jsclient import ConsumerConfig
 
 ALWAYS = {"ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant"}
 
@@ -95,11 +96,12 @@ async def test_every_field_that_is_set_travels_as_the_server_reads_it(
 @pytest.mark.covers("J9")
 async def test_the_fields_of_the_adr_are_all_among_those_shown() -> None:
     shown = {"filter_subject", *PUSH_FIELDS, *TIMED, *GROUPED, *PULL_FIELDS}
-    adr = set(
-        "ack_policy ack_wait deliver_group deliver_policy deliver_subject description durable_name filter_subject "
-        "flow_control idle_heartbeat max_ack_pending max_deliver max_waiting opt_start_seq opt_start_time "
-        "rate_limit_bps replay_policy sample_freq".split()
-    )
+    adr = {
+        "ack_policy", "ack_wait", "deliver_group", "deliver_policy", "deliver_subject", "description",
+        "durable_name", "filter_subject", "flow_control", "idle_heartbeat", "max_ack_pending",
+        "max_deliver", "max_waiting", "opt_start_seq", "opt_start_time", "rate_limit_bps",
+        "replay_policy", "sample_freq",
+    }  # fmt: skip
     assert adr <= shown
     assert adr <= set(ConsumerConfig.__struct_fields__)
 
@@ -111,7 +113,10 @@ async def test_a_datetime_travels_as_rfc_3339(tap: Proxy, js: Any, stream: OwnSt
         stream.all, config=ConsumerConfig(deliver_policy="by_start_time", opt_start_time=start)
     )
     (create,) = creates(tap)
-    assert body(create)["config"]["opt_start_time"] in ("2026-05-04T03:02:01.5Z", "2026-05-04T03:02:01.500000Z")
+    assert body(create)["config"]["opt_start_time"] in (
+        "2026-05-04T03:02:01.5Z",
+        "2026-05-04T03:02:01.500000Z",
+    )
 
 
 @pytest.mark.covers("J10", "J45", "J46", "J48", "J51", "J53")
@@ -176,7 +181,11 @@ async def test_a_durable_consumer_that_exists_is_not_created(tap: Proxy, js: Any
 @pytest.mark.parametrize(
     ("arguments", "deliver"),
     [
-        *((arguments, deliver) for arguments in ({}, {"durable": "d"}, {"queue": "q"}) for deliver in (None, "to.user")),
+        *(
+            (arguments, deliver)
+            for arguments in ({}, {"durable": "d"}, {"queue": "q"})
+            for deliver in (None, "to.user")
+        ),
         ({"ordered": True}, None),
     ],
 )
@@ -192,6 +201,24 @@ async def test_the_nats_subscription_comes_before_the_create_request(
     assert in_order(listen, create, first)
     assert body(create)["config"]["deliver_subject"] == listen.subject == sub.subject
     assert deliver in (None, sub.subject)
+
+
+@pytest.mark.covers("J40", "J41", "J50")
+@pytest.mark.parametrize("arguments", [{}, {"durable": "d"}, {"queue": "q"}])
+async def test_the_order_is_the_same_on_a_connection_of_nats_py(
+    tap: Proxy, stream: OwnStream, arguments: dict[str, Any]
+) -> None:
+    async with client(tap) as nc:
+        js = jsclient.JetStream(nc)
+        sub = await js.subscribe(stream.all, **arguments)
+        (listen,), (create,) = delivers(tap), creates(tap)
+        assert in_order(listen, create)
+        assert body(create)["config"]["deliver_subject"] == listen.subject == sub.subject
+        await sub.unsubscribe()
+        await js.close()
+        await nc.flush()
+    assert listen.sid in [frame.sid for frame in tap.unsubs()]
+    assert asked(tap, "CONSUMER.DELETE.>") == [f"CONSUMER.DELETE.{stream.name}.{sub.consumer}"]
 
 
 @pytest.mark.covers("J44")
@@ -219,7 +246,9 @@ async def test_flow_control_in_the_configuration_is_kept(tap: Proxy, js: Any, st
 
 
 @pytest.mark.covers("J9")
-async def test_an_inactive_consumer_is_removed_after_its_threshold(connect: Any, js: Any, stream: OwnStream) -> None:
+async def test_an_inactive_consumer_is_removed_after_its_threshold(
+    connect: Any, js: Any, stream: OwnStream
+) -> None:
     """§4.1-13."""
     config = ConsumerConfig(inactive_threshold=0.1)
     sub = await js.subscribe(stream.all, config=config, delete_on_close=False)

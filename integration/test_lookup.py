@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit.asking import answers_to, asked, body
 from integration.kit.oracle import Oracle
 from integration.kit.proxy import Proxy
@@ -57,7 +57,9 @@ async def test_no_stream_in_the_answer_is_an_error(
 ) -> None:
     """Servers have answered with an empty list, a null, and without the field."""
     rest = b"" if streams is None else b',"streams":' + streams
-    answer = b'{"type":"io.nats.jetstream.api.v1.stream_names_response","total":0,"offset":0,"limit":1024' + rest
+    answer = (
+        b'{"type":"io.nats.jetstream.api.v1.stream_names_response","total":0,"offset":0,"limit":1024' + rest
+    )
     tap.modify_frames(answers_to(tap, "STREAM.NAMES"), lambda frame: frame.but(payload=answer + b"}").raw)
     with pytest.raises(jsclient.NoMatchingStreamError, match="no matching stream") as caught:
         await getattr(js, kind)(stream.all)
@@ -105,7 +107,9 @@ async def test_an_error_in_the_answer_is_raised(tap: Proxy, js: Any, stream: Own
 
 @KINDS
 @pytest.mark.covers("J19")
-@pytest.mark.parametrize("answer", [b"", b"no JSON", b"[]", b'{"streams":7}', b'{"streams":[7]}', b'{"error":7}'])
+@pytest.mark.parametrize(
+    "answer", [b"", b"no JSON", b"[]", b'{"streams":7}', b'{"streams":[7]}', b'{"error":7}']
+)
 async def test_an_answer_that_makes_no_sense_is_an_error_of_ours(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, answer: bytes
 ) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.asking import traffic
 from integration.kit.oracle import Oracle
@@ -42,7 +42,14 @@ async def test_a_publish_is_stored_and_its_ack_says_where(js: Any, stream: OwnSt
 
 
 async def test_headers_come_back_as_they_were_given(js: Any, stream: OwnStream) -> None:
-    headers = {"One": "a: b; c", "Many": ["1", "2", "3"], "Empty": "", "Text": "grüße", "Case": "x", "case": "y"}
+    headers = {
+        "One": "a: b; c",
+        "Many": ["1", "2", "3"],
+        "Empty": "",
+        "Text": "grüße",
+        "Case": "x",
+        "case": "y",
+    }
     await js.publish(stream.subject("a"), b"x", headers=headers)
     (stored,) = await stream.messages()
     assert stored.headers == block(
@@ -52,7 +59,9 @@ async def test_headers_come_back_as_they_were_given(js: Any, stream: OwnStream) 
     (pushed,) = await take(sub, 1)
     got = await (await js.stream(stream.name)).get_message(1)
     for found in (pushed.headers, got.headers):
-        assert found == {name: value if isinstance(value, str) else value[0] for name, value in headers.items()}
+        assert found == {
+            name: value if isinstance(value, str) else value[0] for name, value in headers.items()
+        }
         assert found.get_all("Many") == ["1", "2", "3"]
     # What was read can be published again as it is.
     await js.publish(stream.subject("b"), pushed.data, headers=pushed.headers)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import jsclient
 import pytest
-from jsclient import ConsumerConfig
 
+import jsclient
 from integration.kit.asking import asked, delivers
 from integration.kit.leaks import no_leaks
 from integration.kit.oracle import Oracle
@@ -16,14 +15,13 @@ from integration.kit.proxy import Proxy
 from integration.kit.reading import take
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import within
+from jsclient import ConsumerConfig
 
 Rights = dict[str, dict[str, list[str]]]
 
 
 @pytest.fixture
-async def limited(
-    own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any
-) -> Any:
+async def limited(own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any) -> Any:
     """Start a server with a user of these rights; gives the user's `JetStream`, the proxy, the stream, the monitor."""
 
     async def start(rights: Rights, **options: Any) -> tuple[Any, Proxy, OwnStream, str]:
@@ -48,7 +46,9 @@ async def limited(
 async def test_without_the_right_to_create_the_call_says_so_at_once_and_leaves_nothing(
     limited: Any, kind: str, durable: str | None
 ) -> None:
-    js, tap, stream, monitor = await limited({"publish": {"deny": ["$JS.API.CONSUMER.>"], "allow": [">"]}}, timeout=20)
+    js, tap, stream, monitor = await limited(
+        {"publish": {"deny": ["$JS.API.CONSUMER.>"], "allow": [">"]}}, timeout=20
+    )
     await js.account_info()
     async with no_leaks(oracle=stream.oracle, streams=[stream.name], monitor=monitor):
         with pytest.raises(jsclient.PermissionDeniedError) as caught:

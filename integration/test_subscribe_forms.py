@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import jsclient
 import pytest
-from jsclient import ConsumerConfig
 
+import jsclient
 from integration.kit.asking import asked, delivers
 from integration.kit.leaks import no_leaks
 from integration.kit.oracle import Oracle, number_of
@@ -16,6 +16,7 @@ from integration.kit.reading import numbers, take
 from integration.kit.servers import ServerUnderTest
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, never, within
+from jsclient import ConsumerConfig
 
 
 async def read_next(sub: Any, count: int) -> list[int]:
@@ -104,9 +105,7 @@ async def test_a_callback_takes_the_messages_and_they_are_acked(
         note(message)
 
     await stream.publish(10)
-    async with await door.subscribe(
-        stream.all, queue=queue, callback=note if plain else note_later
-    ) as sub:
+    async with await door.subscribe(stream.all, queue=queue, callback=note if plain else note_later) as sub:
         await eventually(lambda: found == list(range(1, 11)), what="ten calls")
         info = await stream.oracle.wait_consumer(
             stream.name, sub.consumer, lambda info: info["ack_floor"]["stream_seq"] == 10
@@ -180,9 +179,7 @@ async def test_the_creator_of_a_shared_queue_consumer_takes_it_along_unless_told
 ) -> None:
     first, second = await connect(server), await connect(server)
     for delete_on_close in (True, False):
-        creator = await first.subscribe(
-            stream.subject("x"), queue="shared", delete_on_close=delete_on_close
-        )
+        creator = await first.subscribe(stream.subject("x"), queue="shared", delete_on_close=delete_on_close)
         member = await second.subscribe(stream.subject("x"), queue="shared")
         assert (creator.created, member.created) == (True, False)
         await creator.drain()
@@ -249,6 +246,47 @@ async def test_a_durable_that_is_made_again_delivers_to_another_subject(
     assert subjects == [frame.subject for frame in delivers(tap)]
     assert len(set(subjects)) == 2
     assert len(asked(tap, "CONSUMER.DELETE.>")) == 2
+
+
+@pytest.mark.covers("J70")
+async def test_the_time_of_a_message_is_that_of_its_ack_subject_to_the_nanosecond(
+    js: Any, stream: OwnStream
+) -> None:
+    """P33: in nats-py it is a microsecond off for every second message."""
+    await stream.publish(200)
+    async with await js.subscribe(stream.all) as sub:
+        for message in await take(sub, 200):
+            tokens = message.reply.split(".")
+            nanoseconds = int(tokens[7 if len(tokens) == 9 else 9])
+            assert message.metadata.timestamp_ns == nanoseconds
+            since_1970 = message.metadata.timestamp - datetime(1970, 1, 1, tzinfo=UTC)
+            assert since_1970 // timedelta(microseconds=1) == nanoseconds // 1000
+
+
+@pytest.mark.covers("J81", "J107")
+async def test_a_status_never_reaches_a_callback(
+    proxy: Any, connect: Any, events: list[Any], stream: OwnStream
+) -> None:
+    """P25: nats-py hands it over as an empty message."""
+    tap = await proxy()
+    js = await connect(tap)
+    found: list[bytes] = []
+    sub = await js.subscribe(stream.all, callback=lambda message: found.append(message.data))
+    for status in (
+        "409 Consumer Deleted",
+        "409 Message Size Exceeds MaxBytes",
+        "503",
+        "499 Odd",
+        "100 Odd",
+        "404",
+    ):
+        tap.inject_message(sub.subject, status=status)
+    await stream.publish(1)
+    await eventually(lambda: found, what="the message behind the statuses")
+    assert found == [b"1"]
+    told = [str(event) for event in events]
+    for text in ("Consumer Deleted", "503", "499"):
+        assert any(text in event for event in told), f"{text} must be told: {told}"
 
 
 @pytest.mark.covers("J48", "J2")

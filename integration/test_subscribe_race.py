@@ -9,10 +9,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import jsclient
 import pytest
-from jsclient import ConsumerConfig
 
+import jsclient
 from integration.kit.asking import answers_to, asked, creates, delivers
 from integration.kit.leaks import no_leaks
 from integration.kit.oracle import Oracle, OracleError, number_of
@@ -22,6 +21,7 @@ from integration.kit.recording import in_order
 from integration.kit.servers import ServerUnderTest
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, never, within
+from jsclient import ConsumerConfig
 
 DELIVER = "deliver.of.the.winner"
 GROUPED = {"deliver_subject": DELIVER, "deliver_group": "workers"}
@@ -217,21 +217,23 @@ async def test_the_server_refuses_a_second_subscriber_because_the_first_listens(
 ) -> None:
     """Without the interest made before the create request it would just move the deliver subject."""
     sub = await js.subscribe(stream.all, durable="used")
-    config = (await stream.consumer_info("used"))["config"]
 
-    async def create_again() -> Any:
-        other = {**config, "deliver_subject": "deliver.elsewhere"}
-        subject = f"CONSUMER.DURABLE.CREATE.{stream.name}.used"
-        return await stream.oracle.api(subject, {"stream_name": stream.name, "config": other})
+    async def create_again(name: str) -> Any:
+        config = (await stream.consumer_info(name))["config"] | {"deliver_subject": "deliver.elsewhere"}
+        subject = f"CONSUMER.DURABLE.CREATE.{stream.name}.{name}"
+        return await stream.oracle.api(subject, {"stream_name": stream.name, "config": config})
 
     with pytest.raises(OracleError) as caught:
-        await create_again()
+        await create_again("used")
     assert caught.value.err_code == 10013
     with pytest.raises(jsclient.DuplicateSubscriptionError):
         await js.subscribe(stream.all, durable="used")
     await stream.publish(1)
     assert (await sub.next(5)).data == b"1"
-    assert len(await stream.consumer_names()) == 1
+    other = await js.subscribe(stream.all, durable="unused", delete_on_close=False)
+    await other.unsubscribe()
+    moved = await create_again("unused")
+    assert moved["config"]["deliver_subject"] == "deliver.elsewhere"
 
 
 @pytest.mark.covers("J58", "J25")

@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import jsclient
 import pytest
-from jsclient import ConsumerConfig
 
+import jsclient
 from integration.kit import match
 from integration.kit.asking import answers_to, asked, creates, delivers, traffic
 from integration.kit.leaks import no_leaks
@@ -18,6 +17,8 @@ from integration.kit.proxy import Proxy
 from integration.kit.servers import ServerUnderTest
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, within
+from jsclient import ConsumerConfig
+
 
 @pytest.fixture
 async def tap(proxy: Any) -> Proxy:
@@ -37,11 +38,8 @@ async def leaving_nothing(
     js: Any, oracle: Oracle, stream: OwnStream, server: ServerUnderTest
 ) -> AsyncIterator[None]:
     """Fails where the test leaves a consumer, a NATS subscription or a task."""
-    async with no_leaks(
-        oracle=oracle, streams=[stream.name], monitor=server.monitor, settle=10
-    ):
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor, settle=10):
         yield
-
 
 
 REFUSED: list[Any] = [
@@ -104,23 +102,27 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(
 
 @pytest.mark.covers("J3")
 @pytest.mark.parametrize(
-    "config",
+    "arguments",
     [
-        {"durable_name": "d"},
-        {"deliver_group": "g"},
-        {"ack_policy": "explicit"},
-        {"max_deliver": 5},
-        {"deliver_subject": "x"},
-        {"flow_control": False},
+        {"durable": "d"},
+        {"consumer": "c"},
+        {"queue": "q"},
+        {"config": ConsumerConfig(durable_name="d")},
+        {"config": ConsumerConfig(deliver_group="g")},
+        {"config": ConsumerConfig(ack_policy="explicit")},
+        {"config": ConsumerConfig(max_deliver=5)},
+        {"config": ConsumerConfig(deliver_subject="x")},
+        {"config": ConsumerConfig(flow_control=False)},
     ],
+    ids=str,
 )
 async def test_an_ordered_subscription_refuses_what_would_make_it_unordered(
-    tap: Proxy, js: Any, leaving_nothing: None, config: dict[str, Any]
+    tap: Proxy, js: Any, leaving_nothing: None, arguments: dict[str, Any]
 ) -> None:
     """P35: nats-py takes a durable, a queue, acks and redeliveries, and leaves a durable behind."""
     since = len(tap.frames)
     with pytest.raises(jsclient.ConfigError):
-        await js.subscribe("a", ordered=True, config=ConsumerConfig(**config))
+        await js.subscribe("a", ordered=True, **arguments)
     await js.ping()
     assert traffic(tap, since) == []
 
@@ -184,6 +186,56 @@ async def test_an_answer_that_does_not_come_is_a_timeout_and_leaves_nothing(
         assert len(await stream.consumer_names()) == 1, "the server did create it"
 
 
+@pytest.mark.covers("J22", "J23", "J3")
+async def test_a_look_up_by_name_that_is_not_answered_fails_for_push_and_not_for_pull(
+    tap: Proxy, js: Any, stream: OwnStream
+) -> None:
+    await stream.create_consumer("push", deliver_subject="deliver.unanswered")
+    await stream.create_consumer("pull")
+    await stream.publish(2)
+    dropped = tap.drop_frames(answers_to(tap, "CONSUMER.INFO.>"))
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await js.subscribe(stream.all, consumer="push")
+    sub = await js.pull_subscribe(stream.all, consumer="pull")
+    assert dropped.count == 2
+    assert delivers(tap) == []
+    assert [message.data for message in await sub.fetch(2)] == [b"1", b"2"]
+    await sub.unsubscribe()
+    assert sorted(await stream.consumer_names()) == ["pull", "push"]
+
+
+@pytest.mark.covers("J3", "J60")
+async def test_a_connection_lost_while_creating_leaves_nothing(
+    tap: Proxy, connect: Any, stream: OwnStream, oracle: Oracle
+) -> None:
+    js = await connect(tap, timeout=15)
+    dropped = tap.drop_frames(answers_to(tap, "CONSUMER.DURABLE.CREATE.>"))
+    call = asyncio.create_task(js.subscribe(stream.all, durable="worker"))
+    await dropped.wait()
+    assert await stream.consumer_names() == ["worker"]
+    tap.cut()
+    with pytest.raises(jsclient.DisconnectedError):
+        await within(10, call, "the subscribe call")
+    await tap.wait_for(match.published("$JS.API.CONSUMER.DELETE.>"), 15)
+
+    async def gone() -> bool:
+        return await stream.consumer_names() == []
+
+    await eventually(gone, what="the consumer's removal")
+    await js.ping()
+    assert [sub for sub in tap.link.subs.values() if not (sub.subject or "").endswith(".*")] == []
+
+
+@pytest.mark.covers("J3")
+async def test_a_subscribe_on_a_closed_connection_says_so(tap: Proxy, js: Any, stream: OwnStream) -> None:
+    await js.close()
+    since = len(tap.frames)
+    for kind in ("subscribe", "pull_subscribe"):
+        with pytest.raises(jsclient.ClosedError):
+            await getattr(js, kind)(stream.all)
+    assert traffic(tap, since) == []
+
+
 @pytest.mark.covers("J3", "J60", "J53")
 async def test_a_durable_whose_creation_was_not_answered_is_removed_again(
     tap: Proxy, js: Any, stream: OwnStream, leaving_nothing: None
@@ -215,6 +267,24 @@ async def test_a_subscribe_that_is_cancelled_leaves_nothing(
     if "CREATE" in pattern:
         await eventually(lambda: asked(tap, "CONSUMER.DELETE.>"), what="the consumer's removal")
     assert (await stream.state())["messages"] == 0
+
+
+@pytest.mark.covers("J3", "J40")
+async def test_a_binding_that_is_cancelled_leaves_the_consumer_and_nothing_else(
+    tap: Proxy, js: Any, stream: OwnStream, server: ServerUnderTest
+) -> None:
+    await stream.create_consumer("there", deliver_subject="deliver.cancelled")
+    async with no_leaks(monitor=server.monitor):
+        held = tap.hold_frames(lambda frame: frame.op == "PONG" and frame.direction == "to_client")
+        call = asyncio.create_task(js.subscribe(stream.all, consumer="there"))
+        await held.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        held.release()
+    await js.ping()
+    assert {frame.sid for frame in delivers(tap)} == {frame.sid for frame in tap.unsubs()}
+    assert await stream.consumer_names() == ["there"]
 
 
 @pytest.mark.covers("J3", "J22", "J15")

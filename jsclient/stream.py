@@ -159,7 +159,9 @@ class Stream:
             return Consumer(self._context, found)
         if on_drift != "update":
             raise ConfigMismatchError(self.name, name, different)
-        return Consumer(self._context, await self._make(found.config.replace(**user_set(wanted)), "update"))
+        changes = {field: value for field, value in user_set(wanted).items() if field not in wanted.extra}
+        changed = found.config.replace(**changes, extra=found.config.extra | wanted.extra)
+        return Consumer(self._context, await self._make(changed, "update"))
 
     async def _make(self, config: ConsumerConfig, action: str | None) -> ConsumerInfo:
         api = self._context.api

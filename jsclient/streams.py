@@ -90,8 +90,9 @@ class StreamManager:
             return stream
         if on_drift != "update":
             raise ConfigMismatchError(key, "", different)
+        changes = {field: value for field, value, _ in different if field not in wanted.extra}
         return await self.update_stream(
-            stream.config.replace(**{field: value for field, value, _ in different})
+            stream.config.replace(**changes, extra=stream.config.extra | wanted.extra)
         )
 
     async def _make_stream(self, subject: str, config: StreamConfig, what: str) -> Stream:

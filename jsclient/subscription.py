@@ -201,6 +201,8 @@ class Subscription(PushReader):
             await delete_consumer(self._context, self.stream, self.consumer)
         except JetStreamError as error:
             self._emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
+        finally:
+            self._log.close()
 
     async def _give_back(self, frames: list[Frame]) -> None:
         """Messages that nobody will take: let the server deliver them elsewhere at once."""
@@ -229,7 +231,8 @@ class Subscription(PushReader):
         self._context.connection.remove_listener(self._lifecycle)
         self._context.open.discard(self)
         self._arrived.set()
-        self._log.close()
+        if self._finished is None:  # else its trouble is still to be told
+            self._log.close()
 
     async def abandon(self) -> None:
         """The connection is being closed: end, and delete an ephemeral consumer that we made."""

@@ -51,4 +51,3 @@ def answers_to(tap: Recording, pattern: str) -> Callable[[Frame], bool]:
         return frame.op in {"MSG", "HMSG"} and frame.subject in asked_with
 
     return fits
-

@@ -246,7 +246,7 @@ class GuardedConnection(Connection):
 
     def ping_sent(self) -> None:
         self._flush()
-        self._acks.ping_sent()
+        self._acks.ping_sent(reconnecting=not self._up)
 
     def pong_received(self) -> None:
         self._acks.pong_received()

@@ -145,13 +145,17 @@ class PullInboxes:
         """Requests that live without a caller, for up to ``wanted`` messages; the caller takes them over."""
         self._sweep()
         slots: list[Slot] = []
-        while self._orphans and wanted > 0:
-            slot = self._orphans.pop(0)
-            assert slot.request is not None
+        for slot in list(self._orphans):
+            request = slot.request
+            if request is None or request.ended:
+                continue  # silent or disconnected: listened to, but nothing to wait for
+            if wanted <= 0:
+                break
+            self._orphans.remove(slot)
             slot.frames = deque()
             self._busy.add(slot)
             slots.append(slot)
-            wanted -= slot.request.owed
+            wanted -= request.owed
         return slots
 
     def give_up(self, slot: Slot) -> None:

@@ -32,9 +32,9 @@ class UnconfirmedAcks:
         self._asked = True
         return True
 
-    def ping_sent(self) -> None:
-        """A PING goes out behind all that was written."""
-        self._marks.append(self._written)
+    def ping_sent(self, *, reconnecting: bool = False) -> None:
+        """A PING goes out behind all that was written; while reconnecting that was to another connection."""
+        self._marks.append(self._written - len(self._acks) if reconnecting else self._written)
 
     def pong_received(self) -> None:
         """The server has read what was written before the oldest PING under way."""
