@@ -1,7 +1,5 @@
 """The directive ``statuses``: the table of statuses, made from the one that the library runs on."""
 
-# ruff: noqa: SLF001 - that table is private: nobody but `classify` reads it, and this page
-
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 

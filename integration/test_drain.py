@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.reading import EventReader, numbers, of, told
 from integration.kit.streams import OwnStream

@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.reading import numbers, of, take, told
 from integration.kit.streams import OwnStream
@@ -205,7 +205,13 @@ async def test_a_subject_of_any_form_is_answered(tap: Any, near: Any, stream: Ow
 @pytest.mark.covers("J98")
 @pytest.mark.parametrize(
     "subject",
-    ["$JS.API.STREAM.DELETE.{stream}", "$JS.hub.API.STREAM.DELETE.{stream}", "$SYS.REQ.USER.INFO", "a.*", "a.>"],
+    [
+        "$JS.API.STREAM.DELETE.{stream}",
+        "$JS.hub.API.STREAM.DELETE.{stream}",
+        "$SYS.REQ.USER.INFO",
+        "a.*",
+        "a.>",
+    ],
 )
 @pytest.mark.parametrize("way", ["request", "stalled"])
 async def test_a_subject_that_must_not_be_published_to_is_refused_and_told(
@@ -228,9 +234,7 @@ async def test_a_subject_that_must_not_be_published_to_is_refused_and_told(
 
 
 @pytest.mark.covers("J99")
-async def test_flow_control_without_a_heartbeat_is_refused_by_the_server(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_flow_control_without_a_heartbeat_is_refused_by_the_server(js: Any, stream: OwnStream) -> None:
     with pytest.raises(jsclient.ApiError) as raised:
         await js.subscribe(stream.all, config=jsclient.ConsumerConfig(flow_control=True))
     assert raised.value.err_code == 10108

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.reading import numbers, of, take, told
 from integration.kit.streams import OwnStream

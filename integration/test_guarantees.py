@@ -111,3 +111,23 @@ async def test_with_acks_a_small_queue_makes_the_server_wait_and_drops_nothing(
                     break
         assert seen == list(range(1, 31))
         assert (sub.dropped, events) == (0, [])
+
+
+async def test_without_acks_what_is_published_while_nobody_is_connected_comes_after_the_reconnect(
+    stream: OwnStream,
+    oracle: Oracle,
+    proxy: Callable[..., Awaitable[Any]],
+    connect: Callable[..., Awaitable[Any]],
+) -> None:
+    link = await proxy()
+    js = await connect(link)
+    config = jsclient.ConsumerConfig(ack_policy="none", inactive_threshold=60)
+    async with await js.subscribe(stream.all, config=config) as sub:
+        await stream.publish(1)
+        assert number_of((await sub.next(timeout=WAIT)).data) == 1
+        link.refuse()
+        link.cut()
+        await oracle.wait_consumer(stream.name, sub.consumer, lambda info: not info.get("push_bound"), WAIT)
+        await stream.publish(5, first=2)
+        await link.accept()
+        assert [number_of((await sub.next(timeout=WAIT)).data) for _ in range(5)] == [2, 3, 4, 5, 6]

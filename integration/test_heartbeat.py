@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.reading import EventReader, of, take, told
 from integration.kit.streams import OwnStream
@@ -183,8 +184,6 @@ async def test_the_alarm_reaches_a_callback_subscription_without_calling_the_cal
 async def test_a_blocked_event_loop_is_no_silence_of_the_server(
     js: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    import time
-
     sub = await js.subscribe(stream.all, config=CONFIG)
     await asyncio.sleep(2 * BEAT)
     time.sleep(5 * BEAT)  # heartbeats arrive meanwhile and are read first
@@ -203,3 +202,23 @@ async def test_the_alarm_works_on_a_connection_of_the_users_own(
     await stream.delete_consumer(sub.consumer)
     await told(jsclient.ConsumerDeleted, events)
     assert isinstance(events[0], jsclient.HeartbeatMissed)
+
+
+@pytest.mark.server(">=2.14")
+@pytest.mark.covers("J64", "J82", "J89")
+async def test_p2_heartbeats_beside_the_second_ack_form_do_not_end_the_connection(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    """P2: with the second ack form on, the first heartbeat ended the reader, and nobody was told."""
+    own = await own_server(ack_v2=True)
+    stream = await make_stream(oracle=await oracle_for(own))
+    js = await connect(own)
+    sub = await js.subscribe(stream.all, config=CONFIG)
+    await stream.publish(1)
+    assert [message.data for message in await take(sub, 1)] == [b"1"]
+    await asyncio.sleep(4 * BEAT)
+    await stream.publish(1, first=2)
+    [message] = await take(sub, 1)
+    assert message.metadata.stream_seq == 2
+    await message.ack_sync(timeout=5)
+    assert events == []

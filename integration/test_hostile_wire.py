@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import resource
 import time
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from integration.kit.fake_server import FakeServer
 from integration.kit.reading import of
 from integration.kit.waiting import eventually
+from integration.kit.wire import Frame, message
 from jsclient import ConnectError, Disconnected, ErrorRaised, JetStreamError, PermissionDenied, Reconnected
 
 FAST = {"reconnect_time_wait": 0.02, "connect_timeout": 2.0}
@@ -73,14 +75,19 @@ class Fed:
     @classmethod
     async def make(cls, fake: FakeServer, js: Any) -> Fed:
         fake.answer_message("$JS.API.STREAM.NAMES", {"streams": ["S"], "total": 1})
-        config = {"ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant"}
         info = {"stream_name": "S", "name": "C", "created": "2026-01-01T00:00:00Z"}
         state = {
             "delivered": {"consumer_seq": 0, "stream_seq": 0},
             "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
             "num_pending": 0,
         }
-        fake.answer_message("$JS.API.CONSUMER.CREATE.S", {**info, **state, "config": config})
+
+        def created(request: Frame) -> bytes:
+            body = {**info, **state, "config": json.loads(request.payload)["config"]}
+            sid = fake.client.sid_of(request.reply or "")
+            return message(request.reply or "", sid or "", json.dumps(body).encode())
+
+        fake.answer("$JS.API.CONSUMER.CREATE.S", created)
         return cls(fake, await js.subscribe("a"))
 
     async def deliver(self) -> None:
@@ -89,8 +96,7 @@ class Fed:
         await eventually(lambda: self.fake.client.sid_of(self.sub.subject), 5, "the subscription")
         reply = f"$JS.ACK.S.C.1.{self.count}.{self.count}.1700000000000000000.0"
         self.fake.send_message(self.sub.subject, str(self.count).encode(), reply=reply)
-        message = await self.sub.next(timeout=5)
-        assert message.data == str(self.count).encode()
+        assert (await self.sub.next(timeout=5)).data == str(self.count).encode()
 
 
 @pytest.mark.parametrize("line", HARMLESS, ids=lambda line: repr(line[:40]))

@@ -88,6 +88,8 @@ async def test_illegal_names_are_refused_before_the_wire(js: Any, tap: Proxy, st
             js.delete_stream(bad),
             js.create_stream(bad, ["a"]),
             js.ensure_stream(bad, subjects=["a"]),
+            js.create_stream("LIST_OF_LETTERS", "abc.>"),
+            js.stream_name_by_subject(bad + ".."),
             handle.consumer(bad),
             handle.delete_consumer(bad),
             handle.create_consumer(durable_name=bad or "a.b"),
@@ -113,7 +115,9 @@ async def test_ensure_stream_compares_only_what_is_set(
         assert (await js.ensure_stream(name, **same)).config == created.config
     assert set(asked(tap, since=since)) == {f"STREAM.INFO.{name}"}
 
-    with pytest.raises(jsclient.ConfigMismatchError) as caught:
+    with pytest.raises(
+        jsclient.ConfigMismatchError, match=f"^stream '{name}': .* update the stream"
+    ) as caught:
         await js.ensure_stream(name, max_msgs=11, max_age=60)
     assert sorted(caught.value.mismatches)[1] == ("max_msgs", 11, 10)
     assert [field for field, _, _ in sorted(caught.value.mismatches)] == ["max_age", "max_msgs"]
@@ -189,6 +193,9 @@ async def test_streams_are_listed_page_by_page(
     assert [name async for name in js.stream_names(stream.subject("a"))] == [stream.name]
     assert [info.name async for info in js.streams(stream.all)] == [stream.name]
     assert [name async for name in js.stream_names(f"{stream.prefix}x.none")] == []
+    for listing in (js.stream_names(""), js.streams("a b")):
+        with pytest.raises(jsclient.InvalidNameError):
+            await anext(listing)
 
 
 async def test_the_account_is_told(js: Any, stream: OwnStream, server: ServerUnderTest) -> None:
@@ -242,6 +249,24 @@ async def test_a_stream_is_purged_in_whole_and_in_part(js: Any, stream: OwnStrea
     with pytest.raises(jsclient.ConfigError):
         await handle.purge(seq=1, keep=1)
     assert handle.cached_info.state.messages == 2
+
+
+@pytest.mark.parametrize("seq", [0, 1])
+async def test_a_purge_below_the_first_sequence_removes_nothing(
+    js: Any, oracle: Oracle, make_stream: Any, seq: int
+) -> None:
+    """Servers read 0 as "no sequence", older ones also 1, and remove everything."""
+    stream = await make_stream(storage="file")
+    await stream.publish(5)
+    handle = await js.stream(stream.name)
+    assert await handle.purge(seq=seq) == 0
+    assert await handle.purge(seq=seq, subject=stream.all) == 0
+    assert (await stream.state())["messages"] == 5
+    assert await handle.purge(seq=2) == 1
+    for bad in ({"seq": -1}, {"keep": -1}, {"seq": True}, {"keep": "1"}, {"seq": 2**64}):
+        with pytest.raises(jsclient.ConfigError):
+            await handle.purge(**bad)
+    assert (await stream.state())["messages"] == 4
 
 
 # Consumers

@@ -6,9 +6,9 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.reading import numbers, of, take, told
 from integration.kit.streams import OwnStream
@@ -101,9 +101,7 @@ async def test_a_start_policy_holds_whenever_the_consumer_is_lost(
 
 
 @pytest.mark.covers("J93")
-async def test_a_start_past_deleted_messages_is_no_gap(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_a_start_past_deleted_messages_is_no_gap(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(10)
     for seq in (1, 2, 5, 9):
         await stream.oracle.delete_message(stream.name, seq)

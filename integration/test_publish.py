@@ -192,6 +192,9 @@ REFUSED: list[Any] = [
     ({"subject": "a", "expected_last_seq": -1}, jsclient.ConfigError),
     ({"subject": "a", "expected_last_subject_seq": "1"}, jsclient.ConfigError),
     ({"subject": "a", "ttl": 0.5}, jsclient.ConfigError),
+    *(({"subject": "a", "timeout": bad}, jsclient.ConfigError) for bad in (0, -1, float("nan"), True, "1")),
+    ({"subject": "a", "headers": [("a", "b")]}, jsclient.ConfigError),
+    ({"subject": "a", "headers": "a: b"}, jsclient.ConfigError),
     ({"subject": "a", "headers": {"Nats-Msg-Id": "a"}, "msg_id": "b"}, jsclient.ConfigError),
 ]  # fmt: skip
 

@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.leaks import no_leaks
 from integration.kit.reading import numbers, of
@@ -39,7 +39,10 @@ async def test_a_fetch_takes_what_it_asked_for_and_leaves_the_rest(
     assert (numbers(batch), batch.ending, batch.error) == ([1, 2, 3, 4, 5], jsclient.Ending.FULL, None)
     assert numbers(await sub.fetch(2)) == [6, 7]
     asked = [json.loads(frame.payload) for frame in tap.sent(NEXT)]
-    assert [(one["batch"], 4 * 10**9 < one["expires"] <= 5 * 10**9) for one in asked] == [(5, True), (2, True)]
+    assert [(one["batch"], 4 * 10**9 < one["expires"] <= 5 * 10**9) for one in asked] == [
+        (5, True),
+        (2, True),
+    ]
 
 
 @pytest.mark.covers("J103", "J104")
@@ -94,9 +97,7 @@ async def test_p26_heartbeats_of_a_pull_are_not_counted(
 
 
 @pytest.mark.covers("J105")
-async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(near: Any, stream: OwnStream) -> None:
     """P13: an empty list, or a timeout, after the whole time."""
     name = (await stream.create_consumer("push", deliver_subject=f"d.{stream.prefix}"))["name"]
     consumer = await (await near.stream(stream.name)).consumer(name)
@@ -228,7 +229,7 @@ async def test_many_fetches_at_the_same_time_get_each_message_once(near: Any, st
 
 
 async def test_a_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) -> None:
-    await stream.publish(10, size=500)
+    await stream.publish(13, size=500)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     probe = (await sub.fetch(1))[0].size
     some = await sub.fetch(100, max_bytes=3 * probe + 20)
@@ -236,9 +237,11 @@ async def test_a_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) 
     assert sum(message.size for message in some) <= 3 * probe + 20
     assert some.ending is jsclient.Ending.MAX_BYTES
     none = await within(5, sub.fetch(100, max_bytes=100), "a fetch where nothing fits")
+    exact = await within(3, sub.fetch(100, max_bytes=3 * probe, expires=20), "a fetch filled to the byte")
+    assert (numbers(exact), exact.ending, exact.error) == ([5, 6, 7], jsclient.Ending.MAX_BYTES, None)
     assert (len(none), none.ending) == (0, jsclient.Ending.MAX_BYTES)
     rest = await sub.fetch(6, max_bytes=100_000)
-    assert (numbers(rest), rest.ending) == ([5, 6, 7, 8, 9, 10], jsclient.Ending.FULL)
+    assert (numbers(rest), rest.ending) == ([8, 9, 10, 11, 12, 13], jsclient.Ending.FULL)
 
 
 async def test_what_the_server_would_refuse_is_refused_before_it_is_sent(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit.oracle import OracleError
 from integration.kit.reading import numbers
 from integration.kit.streams import OwnStream

@@ -188,6 +188,28 @@ async def test_the_winners_consumer_must_fit_as_any_other(
     assert await stream.consumer_names() == ["shared"]
 
 
+@pytest.mark.covers("J59", "J112", "J60")
+@pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
+async def test_a_create_that_is_not_answered_never_deletes_the_consumer_of_another(
+    tap: Proxy, connect: Any, losing: Any, stream: OwnStream, kind: str
+) -> None:
+    js = await connect(tap, timeout=1)
+    await js.account_info()
+
+    async def meanwhile() -> None:
+        config = {"deliver_subject": DELIVER} if kind == "subscribe" else {"description": "the winner's"}
+        await stream.create_consumer("shared", filter_subject=stream.all, **config)
+        tap.drop_frames(answers_to(tap, "CONSUMER.DURABLE.CREATE.>"))
+
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await losing(getattr(js, kind)(stream.all, durable="shared"), meanwhile)
+    if kind == "subscribe":
+        await eventually(lambda: len(asked(tap, "CONSUMER.INFO.>")) == 2, what="the look whose it is")
+    await js.close()  # waits for what goes on behind the caller's back
+    assert asked(tap, "CONSUMER.DELETE.>") == []
+    assert await stream.consumer_names() == ["shared"]
+
+
 @pytest.mark.covers("J42", "J41", "J27", "J56")
 async def test_of_two_that_subscribe_to_one_durable_at_once_one_is_refused(
     connect: Any, server: ServerUnderTest, stream: OwnStream

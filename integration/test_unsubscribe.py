@@ -6,9 +6,9 @@ import asyncio
 import json
 from typing import Any
 
-import jsclient
 import pytest
 
+import jsclient
 from integration.kit import match
 from integration.kit.leaks import no_leaks
 from integration.kit.reading import numbers, of, take

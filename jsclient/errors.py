@@ -29,7 +29,8 @@
     ├─ ProtocolError                             the server said what the protocol does not allow
     ├─ PublishError                              a publish was refused or its outcome is unknown
     │   └─ MaxPayloadError                       the message is larger than the server takes
-    └─ TooManyInFlightError                      the publish window is full
+    ├─ TooManyInFlightError                      the publish window is full
+    └─ ServerNotFoundError · ServerStartError    the embedded nats-server is not there, or did not start
 
 Each is made from its fields and nothing else, so it prints them and can be pickled. API errors are
 classified by ``err_code`` and never by their text. Source: ADR-7, ADR-15.
@@ -76,6 +77,8 @@ __all__ = [
     "QueueMismatchError",
     "QueueRequiredError",
     "RequestTimeoutError",
+    "ServerNotFoundError",
+    "ServerStartError",
     "StatusError",
     "StreamExistsError",
     "StreamNotFoundError",
@@ -214,7 +217,8 @@ class BindError(JetStreamError):
         self.problem = problem
 
     def __str__(self) -> str:
-        return f"consumer {self.consumer!r} of stream {self.stream!r}: {self.problem}"
+        where = f"consumer {self.consumer!r} of stream" if self.consumer else "stream"
+        return f"{where} {self.stream!r}: {self.problem}"
 
 
 class DuplicateSubscriptionError(BindError):
@@ -266,7 +270,7 @@ class ConfigMismatchError(BindError):
         )
         problem = (
             f"its configuration is another than asked for ({fields}); "
-            "changes are not applied by subscribing: leave the field out, or update the consumer"
+            f"changes are not applied: leave the field out, or update the {'consumer' if consumer else 'stream'}"
         )
         super().__init__(stream, consumer, problem)
         self.args = (stream, consumer, list(mismatches))
@@ -433,3 +437,27 @@ class MaxPayloadError(PublishError):
 
 class TooManyInFlightError(JetStreamError):
     """The window of unanswered publishes is full."""
+
+
+# --- the embedded server ---------------------------------------------------------------------------------
+
+
+class ServerNotFoundError(JetStreamError, FileNotFoundError):
+    """There is no nats-server executable to run."""
+
+
+class ServerStartError(JetStreamError, RuntimeError):
+    """The nats-server ended or did not become ready.
+
+    Attributes:
+        reason: What was seen.
+        log: The last lines the server logged.
+    """
+
+    def __init__(self, reason: str, log: str) -> None:
+        super().__init__(reason, log)
+        self.reason = reason
+        self.log = log
+
+    def __str__(self) -> str:
+        return f"{self.reason}; its log ends with:\n{self.log}" if self.log else self.reason

@@ -32,6 +32,10 @@ def check_payload(data: object) -> bytes:
     raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes; encode text first")
 
 
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+
+
 async def publish(
     context: Context,
     subject: str,
@@ -49,6 +53,8 @@ async def publish(
     """See `JetStream.publish`."""
     check_publish_subject(subject)
     payload = check_payload(data)
+    if timeout is not None and not _is_time(timeout):
+        raise ConfigError(f"timeout is {timeout!r:.60} s: it must be over 0")
     merged = publish_headers(
         headers,
         msg_id=msg_id,

@@ -25,9 +25,9 @@ from typing import Any, Self
 
 from ._server import guard
 from ._server.binary import find_server
-from ._server.errors import ServerNotFoundError, ServerStartError
 from ._server.freeze import wait_until_frozen
 from ._server.probe import probe
+from .errors import ServerNotFoundError, ServerStartError
 
 __all__ = ["NatsServer", "ServerNotFoundError", "ServerStartError", "find_server"]
 

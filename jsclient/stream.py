@@ -80,6 +80,13 @@ class Stream:
         """
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
+        for what, value in (("seq", seq), ("keep", keep)):
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64
+            ):
+                raise ConfigError(f"{what} is {value!r:.60}: it must be a whole number of 0 or more")
+        if seq is not None and seq <= 1:
+            return 0  # nothing is below it; servers take 0, and before 2.14 also 1, for "everything"
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:
             body["filter"] = check_filter_subject(subject)

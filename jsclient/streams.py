@@ -114,7 +114,7 @@ class StreamManager:
         """All streams, or those that hold ``subject``, page by page."""
         offset: int | None = 0
         while offset is not None:
-            body = page_request(offset, subject=subject and check_filter_subject(subject))
+            body = page_request(offset, subject=None if subject is None else check_filter_subject(subject))
             answer = await self._context.call(self._context.api.stream_list(), body, what="list streams")
             items = page_items(answer, "streams")
             for item in items:
@@ -125,7 +125,7 @@ class StreamManager:
         """The names of all streams, or of those that hold ``subject``, page by page."""
         offset: int | None = 0
         while offset is not None:
-            body = page_request(offset, subject=subject and check_filter_subject(subject))
+            body = page_request(offset, subject=None if subject is None else check_filter_subject(subject))
             answer = await self._context.call(
                 self._context.api.stream_names(), body, what="list stream names"
             )
@@ -147,7 +147,9 @@ def _stream_config(
             raise ConfigError("give a StreamConfig or fields, not both")
         config = name
     else:
-        config = StreamConfig(name=name, subjects=None if subjects is None else list(subjects), **fields)
+        if subjects is not None and not isinstance(subjects, str):
+            subjects = list(subjects)  # a str is no list of subjects: the config refuses it
+        config = StreamConfig(name=name, subjects=subjects, **fields)  # type: ignore[arg-type]
     if not config.name:
         raise ConfigError("the stream has no name")
     return config

@@ -36,7 +36,11 @@ async def open_subscription(
         raise ConfigError(
             f"callback is {type(callback).__name__}: it must be a function or a coroutine function"
         )
-    if isinstance(heartbeat_alarm, bool) or not heartbeat_alarm >= 1:
+    if (
+        isinstance(heartbeat_alarm, bool)
+        or not isinstance(heartbeat_alarm, int | float)
+        or not heartbeat_alarm >= 1
+    ):
         raise ConfigError(f"heartbeat_alarm is {heartbeat_alarm!r} intervals: it must be 1 or more")
     context.connection.check_open()
     binder = Binder(context, request)

@@ -70,6 +70,7 @@ class FakeConnection(Connection):
         self.under_way: list[tuple[str, list[Frame]]] = []  # arrives while a subscription is drained
         self.limit = 1024 * 1024
         self.publishing = 0  # turns of the loop that a publish waits for room
+        self.stuck = False  # a publish waits for room for ever
         self._up, self._over = True, False
 
     # --- state -------------------------------------------------------------------------------------------
@@ -112,6 +113,8 @@ class FakeConnection(Connection):
         for _ in range(self.publishing):
             await asyncio.sleep(0)
         self.send(subject, payload, reply=reply, header=header)
+        if self.stuck:
+            await asyncio.Event().wait()
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         await self.publish(reply.decode("utf-8", "surrogateescape"), payload)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..errors import ClosedError, JetStreamError
 from ..protocol.ack import AckKind
 from ..protocol.events import Event, ForeignMessage
-from ..protocol.frames import Frame, is_control, is_data
+from ..protocol.frames import Frame, frame_size, is_control, is_data
 from ..protocol.headers import parse_headers
 from ..protocol.pull import Pull, PullRequest, encode_pull
 from ..protocol.status import ORDINARY, Ending
@@ -45,7 +45,7 @@ class Slot:
             if is_data(frame):
                 target.append(frame)
                 if request is not None:
-                    request.data(now)
+                    request.data(now, frame_size(frame))
             elif is_control(frame):
                 status, _ = parse_headers(frame[2])
                 if status is not None and request is not None:

@@ -63,16 +63,17 @@ class Requests:
         future: asyncio.Future[Frame] = loop.create_future()
         self._waiting[key] = subject, future
         try:
-            await connection.publish(subject, payload, reply=reply, header=header)
-            timer = loop.call_at(deadline, _expire, future)
-            try:
+            async with asyncio.timeout_at(deadline):
+                await connection.publish(subject, payload, reply=reply, header=header)  # it may wait for room
                 frame = await future
-            except TimeoutError:
+        except TimeoutError:
+            if not future.done() or future.cancelled():
                 raise RequestTimeoutError(described, timeout) from None
-            finally:
-                timer.cancel()
+            frame = future.result()  # it came at the last moment
         finally:
             del self._waiting[key]
+            if future.done() and not future.cancelled():
+                future.exception()  # where the publish failed as well, one of them is told
         if frame[2] and not frame[3] and inline_status(frame[2]) == 503:
             raise NoRespondersError(503, f"no responders on {subject!r}")
         return frame[3]
@@ -117,8 +118,3 @@ class Requests:
 def _fail(future: asyncio.Future[Frame], error: JetStreamError) -> None:
     if not future.done():
         future.set_exception(error)
-
-
-def _expire(future: asyncio.Future[Frame]) -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())

@@ -8,7 +8,7 @@ import shutil
 import sysconfig
 from pathlib import Path
 
-from .errors import ServerNotFoundError
+from ..errors import ServerNotFoundError
 
 __all__ = ["find_server"]
 

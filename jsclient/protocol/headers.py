@@ -242,6 +242,8 @@ def publish_headers(
         EXPECTED_LAST_MSG_ID: _id("expected_last_msg_id", expected_last_msg_id),
         TTL: _ttl(ttl),
     }
+    if headers is not None and not isinstance(headers, Mapping):
+        raise ConfigError(f"headers is {type(headers).__name__}: it must map names to values")
     merged: dict[str, str | Sequence[str]] = {}
     for name in headers or {}:
         merged[name] = _given(headers or {}, name)

@@ -96,12 +96,13 @@ class PullRequest:
     pull: Pull
     sent_at: float  # monotonic seconds
     owed: int = 0
+    owed_bytes: int | None = None  # None: not bounded
     ending: Ending | None = None
     error: JetStreamError | None = None
     _monitor: HeartbeatMonitor | None = None
 
     def __post_init__(self) -> None:
-        self.owed = self.pull.batch
+        self.owed, self.owed_bytes = self.pull.batch, self.pull.max_bytes
         if self.pull.idle_heartbeat is not None:
             self._monitor = HeartbeatMonitor(
                 self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_heard=self.sent_at
@@ -121,13 +122,17 @@ class PullRequest:
         over = self.sent_at + expires
         return over if self._monitor is None else min(over, self._monitor.deadline)
 
-    def data(self, now: float) -> None:
-        """A message arrived."""
+    def data(self, now: float, size: int = 0) -> None:
+        """A message of ``size`` bytes arrived."""
         self.owed -= 1
+        if self.owed_bytes is not None:
+            self.owed_bytes -= size
         if self._monitor is not None:
             self._monitor.heard(now)
         if self.owed <= 0:
             self._end(Ending.FULL)
+        elif self.owed_bytes is not None and self.owed_bytes <= 0:
+            self._end(Ending.MAX_BYTES)  # filled to the byte: the server says nothing more
 
     def status(self, code: int, description: str, now: float) -> None:
         """A status arrived on the inbox of this request."""
@@ -216,6 +221,8 @@ class PullBuffer:
         """A message of ``size`` bytes arrived."""
         self.owed = max(0, self.owed - 1)
         self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
+        if self.max_bytes is not None and not self.owed_bytes:
+            self.owed = 0  # filled to the byte: the server ends the request without a word
         self.buffered += 1
         self.buffered_bytes += size
         self.refusals, self._came = 0, True

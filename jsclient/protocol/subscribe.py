@@ -223,6 +223,8 @@ def check_request(request: SubscribeRequest) -> SubscribeRequest:
         ConfigError: What is wrong and what to do. `InvalidNameError` for names and subjects.
     """
     config = request.config
+    if not isinstance(config, ConsumerConfig):
+        raise ConfigError(f"config is {type(config).__name__}: it must be a ConsumerConfig")
     subject = request.subject or None
     if not config.filter_subjects:
         subject = _agree("the subject", subject, config.filter_subject)

@@ -158,7 +158,7 @@ def test_a_subscription_that_goes_while_its_frames_are_read_gets_no_more():
 
     host.reader.sinks[b"3"] = leave
     host.feed(msg(b"3", b"x") + msg(b"1", b"a") + msg(b"3", b"y"))
-    assert [entry[0] for entry in host.seen] in ([], ["other", "other"], ["other"])
+    assert all(entry[0] == "other" for entry in host.seen)
 
 
 @pytest.mark.parametrize("subject", [b"\xff\xfe", "ü.α".encode(), b"a" * 5000, b"\x80.\x00"])
@@ -182,7 +182,6 @@ def test_subjects_that_are_no_utf8_or_very_long_pass(subject):
         b"MSG a 1 x\r\n",
         b"MSG a 1 \r\n",
         b"MSG a 1 \xd9\xa3\r\n",
-        b"MSG  a 1 5\r\n",
         b"MSG a 1 " + b"9" * 400 + b"\r\n",
         b"MSG a 1 1073741824\r\n",
         b"HMSG a 1 5\r\n",

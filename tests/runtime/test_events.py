@@ -1,0 +1,147 @@
+"""Events reach the user apart from what emits them, and are logged otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from jsclient._runtime.events import EventHub, EventLog
+from jsclient.protocol.events import Connected, HeartbeatMissed, SlowConsumer
+from tests.virtual import settle, virtual
+
+
+def event(number: int = 1) -> HeartbeatMissed:
+    return HeartbeatMissed(stream="ORDERS", silent_for=float(number))
+
+
+@virtual
+async def test_events_come_in_order_and_not_while_they_are_emitted():
+    got = []
+    hub = EventHub(got.append)
+    for number in range(5):
+        hub.emit(event(number))
+    assert got == []
+    await settle()
+    assert got == [event(number) for number in range(5)]
+
+
+@virtual
+async def test_a_coroutine_function_may_take_its_time():
+    got = []
+
+    async def on_event(which):
+        await asyncio.sleep(3600)
+        got.append(which)
+
+    hub = EventHub(on_event)
+    hub.emit(event(1))
+    hub.emit(event(2))
+    await asyncio.sleep(4000)
+    assert got == [event(1), event(2)]
+
+
+@virtual
+async def test_an_on_event_that_raises_is_logged_and_gets_the_next_one(caplog):
+    got = []
+
+    def on_event(which):
+        got.append(which)
+        raise RuntimeError("mine")
+
+    async def later(which):
+        raise RuntimeError("mine too")
+
+    hub = EventHub(on_event)
+    hub.emit(event(1))
+    hub.emit(event(2))
+    await settle()
+    assert len(got) == 2
+    assert caplog.text.count("on_event raised") == 2
+    caplog.clear()
+    EventHub(later).emit(event(3))
+    await settle()
+    assert "mine too" in caplog.text
+
+
+def test_without_on_event_they_are_logged_as_warnings_and_the_quiet_ones_as_information(caplog):
+    caplog.set_level(logging.INFO, "jsclient")
+    hub = EventHub(None)
+    hub.emit(event())
+    hub.emit(Connected(url="nats://x"))
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert "HeartbeatMissed" in caplog.text
+
+
+@virtual
+async def test_a_flood_is_bounded_and_the_loss_is_logged(caplog):
+    got = []
+    hub = EventHub(got.append)
+    for number in range(5000):
+        hub.emit(event(number))
+    await settle()
+    assert len(got) == 1000
+    assert got[-1] == event(4999)
+    assert "too slow" in caplog.text
+
+
+@virtual
+async def test_closing_delivers_what_waits_and_ends_what_hangs():
+    got = []
+
+    async def on_event(which):
+        got.append(which)
+        await asyncio.Event().wait()
+
+    hub = EventHub(on_event)
+    hub.emit(event())
+    await hub.close()
+    assert got == [event()]
+
+
+# --- the events of one subscription --------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_reader_gets_the_events_kept_and_then_each_new_one_until_the_end():
+    log = EventLog()
+    log.add(event(1))
+
+    async def read():
+        return [item async for item in log.read()]
+
+    readers = [asyncio.ensure_future(read()) for _ in range(2)]
+    await settle()
+    log.add(event(2))
+    log.add(event(3))
+    await settle()
+    log.add(event(4))
+    log.close()
+    for reader in readers:
+        assert await reader == [event(number) for number in (1, 2, 3, 4)]
+    assert await read() == [event(number) for number in (1, 2, 3, 4)]
+
+
+@virtual
+async def test_only_the_last_thousand_are_kept():
+    log = EventLog()
+    for number in range(2500):
+        log.add(event(number))
+    log.close()
+    assert [item async for item in log.read()] == [event(number) for number in range(1500, 2500)]
+
+
+@virtual
+async def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing_for_the_next():
+    log = EventLog()
+    reader = log.read()
+    waiting = asyncio.ensure_future(anext(reader))
+    await settle()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    slow = SlowConsumer(dropped=1, first_stream_seq=1, last_stream_seq=1)
+    log.add(slow)
+    log.close()
+    assert [item async for item in log.read()] == [slow]

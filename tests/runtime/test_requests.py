@@ -1,0 +1,211 @@
+"""Request and reply: each answer finds its request, and nothing stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from jsclient._runtime.requests import Requests
+from jsclient.errors import (
+    ClosedError,
+    DisconnectedError,
+    MaxPayloadError,
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+)
+from tests.fake import FakeConnection
+from tests.virtual import settle, virtual
+
+
+def asking(requests: Requests, subject: str = "svc.a", timeout: float = 5.0) -> asyncio.Task[bytes]:
+    return asyncio.ensure_future(requests.request(subject, b"?", timeout=timeout, what="ask"))
+
+
+def reply(connection: FakeConnection, number: int, payload: bytes = b"!", header: bytes = b"") -> None:
+    to = connection.to("svc.")[number].reply
+    connection.deliver(to, [(to.encode(), b"", header, payload)])
+
+
+@virtual
+async def test_answers_find_their_requests_in_any_order_through_one_inbox():
+    connection = FakeConnection()
+    requests = Requests(connection)
+    tasks = [asking(requests) for _ in range(10)]
+    await settle()
+    for number in reversed(range(10)):
+        reply(connection, number, b"%d" % number)
+    assert await asyncio.gather(*tasks) == [b"%d" % number for number in range(10)]
+    assert len(connection.inboxes) == 1
+    assert requests._waiting == {}
+    await requests.close()
+    assert connection.inboxes == []
+
+
+@virtual
+async def test_no_answer_is_a_timeout_that_says_what_and_how_long_and_a_late_one_is_dropped():
+    connection = FakeConnection()
+    requests = Requests(connection)
+    with pytest.raises(RequestTimeoutError, match=r"ask.*within 7200 s") as caught:
+        await requests.request("svc.a", b"", timeout=7200.0, what="ask")
+    assert caught.value.timeout == 7200.0
+    reply(connection, 0)
+    assert requests._waiting == {}
+    second = asking(requests)
+    await settle()
+    reply(connection, 0, b"late")
+    reply(connection, 1, b"right")
+    reply(connection, 1, b"again")
+    assert await second == b"right"
+
+
+@virtual
+async def test_nobody_there_is_told_at_once():
+    connection = FakeConnection()
+    task = asking(Requests(connection))
+    await settle()
+    reply(connection, 0, b"", b"NATS/1.0 503\r\n\r\n")
+    with pytest.raises(NoRespondersError, match=r"svc\.a"):
+        await task
+
+
+@virtual
+async def test_a_payload_with_a_503_header_is_an_answer():
+    connection = FakeConnection()
+    task = asking(Requests(connection))
+    await settle()
+    reply(connection, 0, b"data", b"NATS/1.0 503\r\n\r\n")
+    assert await task == b"data"
+
+
+@virtual
+async def test_a_disconnect_fails_all_that_wait_and_the_next_request_waits_for_the_connection():
+    connection = FakeConnection()
+    requests = Requests(connection)
+    tasks = [asking(requests) for _ in range(3)]
+    await settle()
+    connection.disconnect()
+    for task in tasks:
+        with pytest.raises(DisconnectedError, match=r"svc\.a"):
+            await task
+    later = asking(requests)
+    await settle()
+    assert len(connection.to("svc.")) == 3, "nothing is sent while there is no connection"
+    connection.reconnect()
+    await settle()
+    reply(connection, 3, b"back")
+    assert await later == b"back"
+
+
+@virtual
+async def test_the_time_is_kept_though_the_connection_takes_no_more_bytes():
+    connection = FakeConnection()
+    connection.stuck = True
+    requests = Requests(connection)
+    with pytest.raises(RequestTimeoutError):
+        await requests.request("svc.a", b"", timeout=3.0)
+    assert requests._waiting == {}
+
+
+@virtual
+async def test_an_answer_at_the_last_moment_counts():
+    connection = FakeConnection()
+    task = asking(Requests(connection), timeout=5.0)
+    await settle()
+    loop = asyncio.get_running_loop()
+    loop.call_at(loop.time() + 5.0, reply, connection, 0)
+    assert await task == b"!"
+
+
+@virtual
+async def test_without_a_connection_for_all_the_time_it_is_a_timeout_and_nothing_was_sent():
+    connection = FakeConnection()
+    connection.disconnect()
+    with pytest.raises(RequestTimeoutError, match="not connected"):
+        await Requests(connection).request("svc.a", b"", timeout=3.0)
+    connection.reconnect()
+    await settle()
+    assert connection.sent == []
+
+
+@virtual
+async def test_a_closed_connection_is_told_at_once():
+    connection = FakeConnection()
+    requests = Requests(connection)
+    connection.disconnect()
+    waiting = asking(requests)
+    await settle()
+    await connection.close()
+    with pytest.raises(ClosedError):
+        await waiting
+    with pytest.raises(ClosedError):
+        await requests.request("svc.a", timeout=5.0)
+
+
+@virtual
+async def test_a_permission_that_is_denied_fails_the_request_concerned_and_no_other():
+    connection = FakeConnection()
+    requests = Requests(connection)
+    denied, other = asking(requests, "svc.a"), asking(requests, "svc.b")
+    await settle()
+    connection.deny("publish", "svc.a")
+    with pytest.raises(PermissionDeniedError):
+        await denied
+    connection.deny("publish", "svc.c")
+    connection.deny("subscribe", "_INBOX.of.somebody.else")
+    reply(connection, 1, b"fine")
+    assert await other == b"fine"
+
+
+@virtual
+async def test_where_the_inbox_is_denied_all_requests_fail():
+    connection = FakeConnection()
+    tasks = [asking(requests) for requests in [Requests(connection)] for _ in range(3)]
+    await settle()
+    connection.deny("subscribe", connection.inboxes[0].subject)
+    for task in tasks:
+        with pytest.raises(PermissionDeniedError):
+            await task
+
+
+@virtual
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_request_that_is_cancelled_leaves_nothing(turns):
+    connection = FakeConnection()
+    connection.publishing = 3  # turns that the publish waits for room
+    requests = Requests(connection)
+    task = asking(requests)
+    await settle(turns)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    connection.disconnect()
+    assert requests._waiting == {}
+    loop = asyncio.get_running_loop()
+    assert not [timer for timer in loop._scheduled if not timer.cancelled()]
+
+
+@virtual
+async def test_a_publish_that_fails_leaves_nothing():
+    connection = FakeConnection()
+    connection.limit = 0
+    requests = Requests(connection)
+    with pytest.raises(MaxPayloadError):
+        await requests.request("svc.a", b"x", timeout=5.0)
+    assert requests._waiting == {}
+
+
+@virtual
+async def test_a_disconnect_while_the_publish_waits_for_room_is_no_error_that_nobody_sees():
+    connection = FakeConnection()
+    connection.publishing = 5
+    task = asking(Requests(connection))
+    await settle(2)
+    connection.disconnect()
+    await asyncio.wait({task})
+    assert isinstance(task.exception(), DisconnectedError)
+    del task
+    gc.collect()
+    assert asyncio.get_running_loop().problems == []
