@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -97,6 +98,27 @@ async def test_a_callback_subscription_answers_after_the_messages_before_it_were
     assert [(data, count) for data, count in handled[:2]] == [(b"1", 0), (b"2", 0)]
 
 
+async def read(sub: Any, way: str, count: int, note: Callable[[Any], None]) -> None:
+    """Read `count` messages in one of the ways."""
+    left = count
+    if way == "next":
+        for _ in range(count):
+            note(await sub.next(timeout=5))
+    elif way == "async for":
+        async for message in sub:
+            note(message)
+            left -= 1
+            if not left:
+                break
+    else:
+        async for batch in sub.batches(50):
+            for message in batch:
+                note(message)
+            left -= len(batch)
+            if not left:
+                break
+
+
 @pytest.mark.covers("J81", "J95", "J96")
 @pytest.mark.parametrize("way", ["next", "async for", "batches", "callback"])
 async def test_the_servers_own_requests_are_answered_once_each_and_only_after_what_was_before(
@@ -109,27 +131,12 @@ async def test_the_servers_own_requests_are_answered_once_each_and_only_after_wh
     def note(message: Any) -> None:
         seen.append((numbers([message])[0], len(tap.frames)))
 
-    async def read(sub: Any) -> None:
-        if way == "next":
-            for _ in range(count):
-                note(await sub.next(timeout=5))
-        elif way == "async for":
-            async for message in sub:
-                note(message)
-                if len(seen) == count:
-                    break
-        elif way == "batches":
-            async for batch in sub.batches(50):
-                for message in batch:
-                    note(message)
-                if len(seen) == count:
-                    break
-
     if way == "callback":
         await near.subscribe(stream.all, config=SLOW, callback=note)
         await eventually(lambda: len(seen) == count, 15, "all messages")
     else:
-        await within(15, read(await near.subscribe(stream.all, config=SLOW)), "reading all")
+        sub = await near.subscribe(stream.all, config=SLOW)
+        await within(15, read(sub, way, count, note), "reading all")
     await near.ping()
 
     assert [number for number, _ in seen] == list(range(1, count + 1))

@@ -72,7 +72,7 @@ READERS = ["push", "ordered", "callback", "fetch", "messages"]
 
 @pytest.mark.parametrize("kind", READERS)
 async def test_every_reader_survives_every_poison(
-    kind: str, server: Any, connect: Any, make_stream: Any, events: list[Any]
+    kind: str, server: Any, oracle: Any, connect: Any, make_stream: Any, events: list[Any]
 ) -> None:
     """F4: 3 of 14 kill every kind of reader of nats-py, again after each reconnect."""
     js = await connect(server)
@@ -112,7 +112,9 @@ async def _read(kind: str, js: Any, stream: OwnStream) -> list[Any]:
     return await take(await js.subscribe(stream.all, **options), 20)
 
 
-async def test_stored_poison_can_be_asked_for_by_sequence(server: Any, js: Any, make_stream: Any) -> None:
+async def test_stored_poison_can_be_asked_for_by_sequence(
+    server: Any, oracle: Any, js: Any, make_stream: Any
+) -> None:
     """F4: direct and API gets give the message or a named error, and the connection lives."""
     for name, token, block in POISON:
         stream = await make_stream(allow_direct=True)

@@ -75,7 +75,7 @@ class Fed:
     @classmethod
     async def make(cls, fake: FakeServer, js: Any) -> Fed:
         fake.answer_message("$JS.API.STREAM.NAMES", {"streams": ["S"], "total": 1})
-        info = {"stream_name": "S", "name": "C", "created": "2026-01-01T00:00:00Z"}
+        info: dict[str, Any] = {"stream_name": "S", "name": "C", "created": "2026-01-01T00:00:00Z"}
         state = {
             "delivered": {"consumer_seq": 0, "stream_seq": 0},
             "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
@@ -83,11 +83,15 @@ class Fed:
         }
 
         def created(request: Frame) -> bytes:
-            body = {**info, **state, "config": json.loads(request.payload)["config"]}
+            if request.payload:
+                info["config"] = json.loads(request.payload)["config"]
+            body = {**info, **state}
             sid = fake.client.sid_of(request.reply or "")
             return message(request.reply or "", sid or "", json.dumps(body).encode())
 
         fake.answer("$JS.API.CONSUMER.CREATE.S", created)
+        fake.answer("$JS.API.CONSUMER.INFO.S.C", created)
+        fake.answer_message("$JS.API.CONSUMER.DELETE.>", {"success": True})
         return cls(fake, await js.subscribe("a"))
 
     async def deliver(self) -> None:

@@ -156,6 +156,7 @@ async def test_a_limit_of_the_consumer_ends_it_with_an_error(near: Any, stream: 
     assert numbers([await sub.messages(max_messages=5).next(timeout=5)]) == [1]
 
 
+@pytest.mark.server(">=2.12")
 @pytest.mark.covers("J106")
 async def test_nobody_who_answers_is_told_and_asked_again_with_pauses(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -267,10 +268,12 @@ async def test_leaving_the_iteration_leaves_nothing_behind(
 ) -> None:
     await js.stream_names(stream.all).__anext__()
     await stream.publish(50)
-    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
-        async with await js.pull_subscribe(stream.all) as sub:
-            for _ in range(5):
-                async with sub.messages(max_messages=5) as reader:
-                    async for _ in reader:
-                        break
-    await never(lambda: stream.consumer_names(), 0.1, "a consumer")
+    async with (
+        no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor),
+        await js.pull_subscribe(stream.all) as sub,
+    ):
+        for _ in range(5):
+            async with sub.messages(max_messages=5) as reader:
+                async for _ in reader:
+                    break
+    await never(stream.consumer_names, 0.1, "a consumer")

@@ -171,8 +171,8 @@ async def test_p13_too_many_waiting_requests_are_told_and_expired_ones_do_not_co
     sub = await near.pull_subscribe(stream.all, config=config)
     waiting = asyncio.create_task(sub.fetch(1, expires=1.5))
     await stream.oracle.wait_consumer(stream.name, sub.consumer, lambda info: info["num_waiting"] == 1)
-    # Servers from 2.11 on drop such a request without a word: then its heartbeats tell.
-    error = jsclient.PullLimitError if fits(server.version, "<2.11") else jsclient.HeartbeatError
+    # 2.12 and newer drop such a request without a word: then its heartbeats tell.
+    error = jsclient.HeartbeatError if fits(server.version, ">=2.12") else jsclient.PullLimitError
     with pytest.raises(error):
         await within(5, sub.fetch(1, expires=30, idle_heartbeat=0.3), "the error")
     assert len(await waiting) == 0
@@ -180,6 +180,7 @@ async def test_p13_too_many_waiting_requests_are_told_and_expired_ones_do_not_co
     assert numbers(await sub.fetch(1)) == [1]
 
 
+@pytest.mark.server(">=2.12")
 @pytest.mark.covers("J106")
 async def test_a_consumer_that_does_not_exist_is_an_error_at_once(
     near: Any, stream: OwnStream, events: list[Any]
@@ -192,6 +193,15 @@ async def test_a_consumer_that_does_not_exist_is_an_error_at_once(
     await stream.create_consumer("nothing")
     await stream.publish(1)
     assert numbers(await sub.fetch(1)) == [1]
+
+
+@pytest.mark.server("<2.12")
+async def test_where_an_older_server_does_not_answer_for_a_missing_consumer_the_heartbeats_tell(
+    near: Any, stream: OwnStream
+) -> None:
+    sub = await near.pull_subscribe(stream=stream.name, consumer="nothing")
+    with pytest.raises(jsclient.HeartbeatError):
+        await within(5, sub.fetch(1, expires=30, idle_heartbeat=0.3), "the error")
 
 
 @pytest.mark.covers("J104")

@@ -1,4 +1,4 @@
-"""Queue groups: one message, one member; and what becomes of the consumer. Source: ADR-15 §Queue name, §Unsubscribe and Drain."""
+"""Queue groups: one message, one member, and what becomes of the consumer. Source: ADR-15 §Queue name, §Drain."""
 
 from __future__ import annotations
 

@@ -143,18 +143,20 @@ async def test_user_headers_that_look_like_a_status_are_data(
     assert events == []
 
 
-@pytest.mark.covers("J107")
+@pytest.mark.covers("J105", "J106", "J107")
+@pytest.mark.parametrize("status", ERRORS)
 @pytest.mark.parametrize("call", ["next", "fetch"])
-async def test_an_unknown_status_ends_a_pull_with_an_error(
-    tap: Any, near: Any, stream: OwnStream, call: str
+async def test_an_error_status_ends_a_pull_with_its_error(
+    tap: Any, near: Any, stream: OwnStream, call: str, status: str
 ) -> None:
     sub = await near.pull_subscribe(stream.all)
     waiting = asyncio.create_task(sub.next(timeout=20) if call == "next" else sub.fetch(5, expires=20))
     request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"))
-    tap.inject_message(request.reply, status="599 Nobody Knows")
+    tap.inject_message(request.reply, status=status)
     with pytest.raises(jsclient.StatusError) as raised:
         await within(5, waiting, "the pull")
-    assert (raised.value.code, raised.value.description) == (599, "Nobody Knows")
+    assert type(raised.value) is ERRORS[status]
+    assert (raised.value.code, raised.value.description) == (code_of(status), status.partition(" ")[2])
 
 
 @pytest.mark.covers("J107")

@@ -13,8 +13,8 @@ from ._runtime.foreign import ForeignConnection
 from .errors import ConfigError
 from .protocol.models.consumer import ConsumerConfig
 from .protocol.models.publish import PubAck
+from .protocol.request import SubscribeRequest
 from .protocol.subjects import DEFAULT_PREFIX, Api
-from .protocol.subscribe import SubscribeRequest
 from .publisher import publish
 from .pull_subscription import PullSubscription
 from .streams import StreamManager

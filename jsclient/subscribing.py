@@ -11,7 +11,8 @@ from .protocol.heartbeat import HeartbeatMonitor
 from .protocol.models.consumer import ConsumerInfo, DeliverPolicy
 from .protocol.ordered import OrderedTracker, ordered_config
 from .protocol.push import PushTracker
-from .protocol.subscribe import Binding, SubscribeRequest
+from .protocol.request import SubscribeRequest
+from .protocol.subscribe import Binding
 from .pull_subscription import PullSubscription
 from .subscription import Callback, Subscription
 

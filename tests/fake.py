@@ -259,7 +259,13 @@ class FakeApi:
         return {
             "config": {"name": request.subject.rpartition(".")[2], "subjects": ["orders.>"]},
             "created": self.stream_created,
-            "state": {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": self.last_seq, "consumer_count": 0},
+            "state": {
+                "messages": 0,
+                "bytes": 0,
+                "first_seq": 1,
+                "last_seq": self.last_seq,
+                "consumer_count": 0,
+            },
         }
 
     def _consumer_info(self, request: Sent) -> Answer:

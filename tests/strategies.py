@@ -34,7 +34,11 @@ def jsack(stream_seq: int = 1, consumer_seq: int | None = None, **fields: Any) -
 
 
 def data(
-    stream_seq: int, consumer_seq: int | None = None, payload: bytes = b"x", header: bytes = b"", **fields: Any
+    stream_seq: int,
+    consumer_seq: int | None = None,
+    payload: bytes = b"x",
+    header: bytes = b"",
+    **fields: Any,
 ) -> Frame:
     """A message of the stream."""
     return b"orders.new", jsack(stream_seq, consumer_seq, **fields), header, payload
@@ -47,7 +51,9 @@ def status(code: int, description: str = "", reply: bytes = b"", **headers: obje
     return INBOX, reply, f"{line}\r\n{fields}\r\n".encode(), b""
 
 
-def heartbeat(last_consumer: int | None = None, last_stream: int | None = None, stalled: bytes = b"") -> Frame:
+def heartbeat(
+    last_consumer: int | None = None, last_stream: int | None = None, stalled: bytes = b""
+) -> Frame:
     """An idle heartbeat."""
     fields: dict[str, object] = {}
     if last_consumer is not None:

@@ -1,60 +1,60 @@
-"""docs/spec-map.md says which module and which tests belong to each statement of ADR-15, and is up to date."""
+"""Every item of ADR-15 is shown by a test, and the map of the documentation has each once."""
 
 from __future__ import annotations
 
-import importlib.util
+import ast
+import re
+from collections import defaultdict
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+IDS = [f"J{number}" for number in range(1, 115)]
+MAP = ROOT / "docs" / "spec-map.md"
 
 
-@pytest.fixture(scope="module")
-def spec_map() -> Any:
-    spec = importlib.util.spec_from_file_location("spec_map", ROOT / "docs" / "spec_map.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def marked(path: Path) -> list[tuple[str, str]]:
+    """The ids in ``covers(...)`` of a file, each with where it stands. `pytest.param(marks=…)` counts too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "covers":
+            for argument in node.args:
+                assert isinstance(argument, ast.Constant), f"{path}:{node.lineno}: an id is a text"
+                found.append((argument.value, f"{path.relative_to(ROOT)}:{node.lineno}"))
+    return found
 
 
-@pytest.fixture(scope="module")
-def rows(spec_map: Any) -> list[tuple[int, str, str]]:
-    return [item for item in spec_map.ITEMS if len(item) == 3]
+def shown() -> dict[str, list[str]]:
+    """Where each id is shown."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for folder in ("tests", "integration"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for which, place in marked(path):
+                places[which].append(place)
+    return places
 
 
-def test_every_statement_is_there_once(rows: list[tuple[int, str, str]]) -> None:
-    assert [number for number, _, _ in rows] == list(range(1, 115))
+def test_every_item_has_a_test():
+    places = shown()
+    assert [which for which in IDS if which not in places] == []
 
 
-def test_every_module_exists(rows: list[tuple[int, str, str]]) -> None:
-    for number, _, module in rows:
-        path = ROOT / "jsclient" / module.replace(".", "/")
-        assert path.with_suffix(".py").exists(), f"J{number}: {module}"
+def test_no_mark_names_an_item_that_does_not_exist():
+    odd = {which: places for which, places in shown().items() if which.startswith("J") and which not in IDS}
+    assert odd == {}
 
 
-def test_every_statement_has_a_test(spec_map: Any, rows: list[tuple[int, str, str]]) -> None:
-    covered = spec_map.covered()
-    assert [number for number, _, _ in rows if not covered.get(f"J{number}")] == []
+def test_a_mark_is_an_id():
+    for which, places in shown().items():
+        assert re.fullmatch(r"[A-Z]+[0-9]+", which), f"{which!r} at {places}"
 
 
-def test_the_page_is_up_to_date(spec_map: Any) -> None:
-    assert spec_map.PAGE.read_text() == spec_map.page(), "run: python docs/spec_map.py"
+def test_the_finder_finds_marks_and_nothing_else():
+    assert marked(ROOT / "tests" / "virtual.py") == []
+    found = marked(ROOT / "tests" / "protocol" / "test_binding.py")
+    assert {"J27", "J36"} <= {which for which, _ in found}, "marks of functions and of parameters"
 
 
-def test_a_mark_is_found_wherever_it_may_stand(
-    spec_map: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_it.py").write_text(
-        'pytestmark = pytest.mark.covers("J1")\n\n'
-        '@pytest.mark.covers("J2", "J3")\ndef test_a(): ...\n\n'
-        'class TestB:\n    @pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.covers("J4"))])\n'
-        "    async def test_b(self, x): ...\n"
-    )
-    monkeypatch.setattr(spec_map, "ROOT", tmp_path)
-    a, b = "tests/test_it.py::test_a", "tests/test_it.py::test_b"
-    assert spec_map.covered() == {"J1": [a, b], "J2": [a], "J3": [a], "J4": [b]}
+def test_the_map_of_the_documentation_has_every_item_once():
+    listed = re.findall(r"^\|\s*\**(J[0-9]+)\**\s*\|", MAP.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed, key=lambda which: int(which[1:])) == IDS

@@ -14,6 +14,7 @@ from ..errors import (
 )
 from ..protocol.codec import from_wire, to_wire
 from ..protocol.models.consumer import ConsumerInfo
+from ..protocol.request import SubscribeRequest
 from ..protocol.subscribe import (
     Binding,
     Create,
@@ -22,7 +23,6 @@ from ..protocol.subscribe import (
     LookUp,
     Step,
     StopListening,
-    SubscribeRequest,
     is_certainly_ours,
     subscribe_workflow,
 )

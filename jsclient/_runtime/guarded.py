@@ -69,7 +69,7 @@ class GuardedConnection(Connection):
                 servers=servers,
                 allow_reconnect=False,  # the first connect fails rather than trying for ever
                 reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps so long
-                max_reconnect_attempts=-1,
+                max_reconnect_attempts=0,  # below 0, nats-py would try without end and without a pause
                 error_cb=self._on_error,
                 disconnected_cb=self._on_disconnected,
                 reconnected_cb=self._on_reconnected,
@@ -79,15 +79,13 @@ class GuardedConnection(Connection):
                 **options,
             )
         except Exception as error:
-            self._closing = True
-            await nc._close(nats.aio.client.Client.CLOSED, False)
+            await self._give_up()
             raise connect_error(error, servers, nc.last_failure) from error
         except asyncio.CancelledError:
-            self._closing = True
-            await nc._close(nats.aio.client.Client.CLOSED, False)
+            await self._give_up()
             raise
         if not nc.is_connected:
-            await nc._close(nats.aio.client.Client.CLOSED, False)
+            await self._give_up()
             raise ConnectError(
                 f"{', '.join(shown(s) for s in servers)} closed the connection while connecting"
             )
@@ -95,6 +93,12 @@ class GuardedConnection(Connection):
         nc.options["allow_reconnect"] = True
         nc.options["max_reconnect_attempts"] = -1
         self._up = True
+
+    async def _give_up(self) -> None:
+        """The first connect failed: leave no socket and no task."""
+        self._closing = True
+        if self._nc._flush_queue is not None:  # else it never began to dial, and could not be closed
+            await self._nc._close(nats.aio.client.Client.CLOSED, False)
 
     # --- state ---------------------------------------------------------------------------------------------
 

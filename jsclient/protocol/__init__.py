@@ -14,7 +14,8 @@ frames         what arrives, and whether it is data, control or foreign
 ack            the JSAck, and what is answered to a message (ADR-15)
 status         what each inline status means: one table (ADR-15, ADR-37)
 events         what the user is told
-subscribe,     the subscribe workflow, and whether a found consumer fits (ADR-15)
+request,       what a subscribe call was given, the workflow, and whether a found consumer fits (ADR-15)
+subscribe,
 binding
 heartbeat      is the server still there? (ADR-15, ADR-37)
 gap            are deliveries missing? (ADR-15)

@@ -141,7 +141,10 @@ class PullRequest:
         verdict = classify(code, description)
         if verdict.ending is not None:
             error = None if verdict.error is None else verdict.error(code, description, verdict.retryable)
-            self._end(verdict.ending, error)
+            ending = verdict.ending
+            if ending is Ending.EXPIRED and self.pull.expires is None:
+                ending = Ending.NO_MESSAGES  # so a server of 2.10 ends no_wait where it had some, but not all
+            self._end(ending, error)
 
     def tick(self, now: float) -> None:
         """The deadline was reached: the server fell silent, or its word that the time is over was lost."""

@@ -21,7 +21,7 @@ from jsclient.errors import (
 )
 from jsclient.protocol.binding import check_binding
 from jsclient.protocol.models.consumer import ConsumerConfig
-from jsclient.protocol.subscribe import SubscribeRequest
+from jsclient.protocol.request import SubscribeRequest
 from tests.strategies import info
 
 PUSH = {"deliver_subject": "_INBOX.there"}

@@ -10,7 +10,7 @@ from jsclient.protocol.heartbeat import HeartbeatMonitor
 from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from jsclient.protocol.ordered import OrderedTracker, check_ordered, ordered_config, restart_config
 from jsclient.protocol.push import Answer
-from jsclient.protocol.subscribe import SubscribeRequest, check_request
+from jsclient.protocol.request import SubscribeRequest, check_request
 from tests.strategies import FC, data, flow_control, heartbeat
 
 

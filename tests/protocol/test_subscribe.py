@@ -7,13 +7,13 @@ import pytest
 
 from jsclient.errors import ConfigError, InvalidNameError
 from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig
-from jsclient.protocol.subscribe import (
+from jsclient.protocol.request import (
     FLOW_CONTROL_WINDOW,
     SubscribeRequest,
     check_request,
     creation_config,
-    subscribe_workflow,
 )
+from jsclient.protocol.subscribe import subscribe_workflow
 
 
 def refused(match: str = "", **fields) -> ConfigError:

@@ -25,6 +25,7 @@ from jsclient.errors import (
     SubjectMismatchError,
 )
 from jsclient.protocol.models.consumer import ConsumerConfig
+from jsclient.protocol.request import SubscribeRequest
 from jsclient.protocol.subscribe import (
     Binding,
     Create,
@@ -32,7 +33,6 @@ from jsclient.protocol.subscribe import (
     Listen,
     LookUp,
     StopListening,
-    SubscribeRequest,
     subscribe_workflow,
 )
 from tests.strategies import info

@@ -18,6 +18,7 @@ from jsclient.errors import (
 )
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.fake import SILENCE, Refusal, connected
+from tests.strategies import data
 from tests.virtual import settle, virtual
 
 CREATE = "$JS.API.CONSUMER.CREATE."
@@ -174,8 +175,6 @@ async def test_a_consumer_that_does_not_fit_is_neither_listened_to_nor_changed()
 @pytest.mark.covers("J40")
 async def test_what_the_server_sends_before_its_answer_is_read_is_not_lost():
     async with connected() as (js, connection):
-        from tests.strategies import data
-
         def early(request):
             subject = request.json["config"]["deliver_subject"]
             connection.deliver(subject, [data(1), data(2)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -115,17 +116,20 @@ def test_a_transcript_cut_once_at_every_place():
 def test_a_transcript_cut_anyhow_gives_the_same_frames(cuts):
     host = Host(b"1", b"2")
     edges = [0, *cuts, len(TRANSCRIPT)]
-    host.feed(*[TRANSCRIPT[a:b] for a, b in zip(edges, edges[1:], strict=False)])
+    host.feed(*[TRANSCRIPT[a:b] for a, b in pairwise(edges)])
     assert host.seen == WANTED
 
 
-@given(st.lists(st.tuples(st.sampled_from([b"1", b"2", b"3"]), st.binary(max_size=20)), max_size=40), st.randoms())
+@given(
+    st.lists(st.tuples(st.sampled_from([b"1", b"2", b"3"]), st.binary(max_size=20)), max_size=40),
+    st.randoms(),
+)
 def test_frames_of_several_subscriptions_keep_their_order(frames, chance):
     stream = b"".join(msg(sid, payload) for sid, payload in frames)
     cuts = sorted(chance.randrange(len(stream) + 1) for _ in range(5))
     edges = [0, *cuts, len(stream)]
     host = Host(b"1", b"2", b"3")
-    host.feed(*[stream[a:b] for a, b in zip(edges, edges[1:], strict=False)])
+    host.feed(*[stream[a:b] for a, b in pairwise(edges)])
     assert [(sid, payload) for sid, _, _, _, payload in host.seen] == frames
 
 
@@ -277,7 +281,19 @@ def test_time_grows_with_the_bytes_and_not_faster(make):
 @virtual
 async def test_nothing_in_a_random_stream_does_other_than_a_protocol_error():
     chance = random.Random(1)
-    words = [b"MSG ", b"HMSG ", b"a ", b"1 ", b"5", b"\r\n", b" ", b"PING\r\n", b"\x00", b"\xff", msg(b"1", b"ok")]
+    words = [
+        b"MSG ",
+        b"HMSG ",
+        b"a ",
+        b"1 ",
+        b"5",
+        b"\r\n",
+        b" ",
+        b"PING\r\n",
+        b"\x00",
+        b"\xff",
+        msg(b"1", b"ok"),
+    ]
     broken = 0
     for _ in range(3000):
         host = Host(b"1")

@@ -1,0 +1,167 @@
+"""The tree of errors: its shape, and that each prints, pickles and names what it is about."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.errors import (
+    ApiError,
+    ConfigError,
+    ConfigMismatchError,
+    InvalidNameError,
+    JetStreamError,
+    NoMatchingStreamError,
+    RequestTimeoutError,
+    StatusError,
+)
+
+CLASSES = [
+    value for _, value in inspect.getmembers(errors, inspect.isclass) if issubclass(value, BaseException)
+]
+
+# Of each class its base, as the module's docstring and the design have it.
+TREE = {
+    "ApiError": "JetStreamError",
+    "StreamNotFoundError": "ApiError",
+    "ConsumerNotFoundError": "ApiError",
+    "MessageNotFoundError": "ApiError",
+    "StreamExistsError": "ApiError",
+    "ConsumerExistsError": "ApiError",
+    "WrongLastSequenceError": "ApiError",
+    "ConfigError": "JetStreamError",
+    "InvalidNameError": "ConfigError",
+    "NoMatchingStreamError": "JetStreamError",
+    "BindError": "JetStreamError",
+    "DuplicateSubscriptionError": "BindError",
+    "QueueRequiredError": "BindError",
+    "QueueMismatchError": "BindError",
+    "NotQueueConsumerError": "BindError",
+    "SubjectMismatchError": "BindError",
+    "PushConsumerError": "BindError",
+    "PullConsumerError": "BindError",
+    "ConfigMismatchError": "BindError",
+    "QueueFlowControlError": "BindError",
+    "QueueHeartbeatError": "BindError",
+    "StatusError": "JetStreamError",
+    "ConsumerDeletedError": "StatusError",
+    "PullLimitError": "StatusError",
+    "BadRequestError": "StatusError",
+    "NoRespondersError": "StatusError",
+    "RequestTimeoutError": "JetStreamError",
+    "ClosedError": "JetStreamError",
+    "NotJetStreamMessageError": "JetStreamError",
+    "ProtocolError": "JetStreamError",
+    "PublishError": "JetStreamError",
+    "TooManyInFlightError": "JetStreamError",
+}
+
+
+def made(kind: type[BaseException]) -> BaseException:
+    """An error with something in every field, in the order of its constructor."""
+    values = {
+        "code": 409,
+        "err_code": 10058,
+        "retryable": True,
+        "streams": ["A", "B"],
+        "mismatches": [("ack_wait", 1.0, 2.0)],
+        "silent_for": 3.5,
+        "timeout": 2.0,
+        "size": 100,
+        "limit": 10,
+        "first_available": 7,
+    }
+    if not inspect.isfunction(kind.__init__):  # that of a built-in exception
+        return kind("text")
+    names = list(inspect.signature(kind).parameters)
+    return kind(*[values.get(name, f"<{name}>") for name in names])
+
+
+@pytest.mark.parametrize(("name", "base"), TREE.items())
+def test_the_tree_is_that_of_the_design(name, base):
+    assert getattr(errors, base) in getattr(errors, name).__bases__
+
+
+def test_there_is_one_root_and_the_built_in_bases_are_those_promised():
+    assert all(issubclass(kind, JetStreamError) for kind in CLASSES)
+    assert issubclass(ConfigError, ValueError)
+    assert issubclass(RequestTimeoutError, TimeoutError)
+    assert issubclass(errors.NotJetStreamMessageError, ValueError)
+    assert issubclass(errors.DisconnectedError, ConnectionError)
+    assert issubclass(errors.ConnectError, ConnectionError)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_is_described_and_stands_in_the_docstring_of_the_module(kind):
+    assert kind.__doc__
+    assert kind.__name__ in errors.__all__
+    assert kind.__name__ in (errors.__doc__ or "")
+    assert getattr(jsclient, kind.__name__) is kind
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_error_prints_and_survives_pickling_with_its_fields(kind):
+    error = made(kind)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert str(error).strip()
+    assert vars(copy) == vars(error)
+    assert "object at 0x" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("err_code", "kind"),
+    [
+        (10059, errors.StreamNotFoundError),
+        (10014, errors.ConsumerNotFoundError),
+        (10037, errors.MessageNotFoundError),
+        (10071, errors.WrongLastSequenceError),
+        (10164, errors.WrongLastSequenceError),
+        (10058, errors.StreamExistsError),
+        (10148, errors.ConsumerExistsError),
+        (10013, errors.ConsumerExistsError),
+        (10105, errors.ConsumerExistsError),
+        (99999, ApiError),
+        (0, ApiError),
+    ],
+)
+def test_api_errors_are_told_apart_by_their_number_and_not_their_text(err_code, kind):
+    error = ApiError.from_fields(404, err_code, "stream not found")
+    assert type(error) is kind
+    assert (error.code, error.err_code, error.description) == (404, err_code, "stream not found")
+    assert str(err_code) in str(error)
+
+
+@pytest.mark.covers("J36")
+def test_a_config_mismatch_names_every_field_with_both_values():
+    mismatches = [("ack_wait", 1.0, 2.0), ("max_deliver", 3, None), ("description", "mine", "theirs")]
+    error = ConfigMismatchError("ORDERS", "worker", mismatches)
+    assert error.mismatches == mismatches
+    for field, wanted, found in mismatches:
+        assert f"{field}: wanted {wanted!r}, found {found!r}" in str(error)
+    assert "ORDERS" in str(error)
+    assert pickle.loads(pickle.dumps(error)).mismatches == mismatches
+
+
+@pytest.mark.covers("J17", "J18")
+def test_no_matching_stream_names_those_that_overlap():
+    assert "no matching stream" in str(NoMatchingStreamError("a.b"))
+    several = str(NoMatchingStreamError("a.b", ["ONE", "TWO"]))
+    assert "ONE, TWO" in several
+    assert "matching stream" in several
+
+
+def test_long_and_odd_values_are_shown_shortened_and_printable():
+    assert len(str(InvalidNameError("stream", "x" * 10_000, "too long"))) < 200
+    assert "\n" not in str(InvalidNameError("stream", "a\nb", "no"))
+    assert len(str(errors.NotJetStreamMessageError("x" * 10_000))) < 300
+
+
+def test_statuses_say_whether_asking_again_can_help():
+    assert not StatusError(409, "x").retryable
+    assert errors.NoRespondersError().retryable
