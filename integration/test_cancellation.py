@@ -15,7 +15,7 @@ from integration.kit.oracle import Oracle
 from integration.kit.streams import OwnStream
 from integration.kit.traffic import Tally
 from integration.kit.waiting import eventually
-from jsclient import AckPolicy, ConsumerConfig, JetStreamError, RequestTimeoutError
+from jsclient import AckPolicy, ConsumerConfig, JetStreamError
 
 COUNT = 3000
 SEEDS = [1, 2]
@@ -25,8 +25,6 @@ async def _impatiently(call: Callable[[], Awaitable[Any]], chance: random.Random
     """The result of a call that is given 0 to 1 ms, None if that was too little."""
     try:
         return await asyncio.wait_for(call(), chance.random() / 1000)
-    except RequestTimeoutError:
-        return None
     except TimeoutError:
         return None
 
@@ -53,9 +51,9 @@ async def _collect(call: Callable[[], Awaitable[Any]], tally: Tally, seed: int, 
 
 async def _publish_slowly(stream: OwnStream) -> None:
     """So that calls do wait, and are cancelled while they do."""
-    for first in range(1, COUNT + 1, 50):
-        await stream.publish(50, first=first)
-        await asyncio.sleep(0.001)
+    for first in range(1, COUNT + 1, 30):
+        await stream.publish(30, first=first)
+        await asyncio.sleep(0.003)
 
 
 CALLS = ["push explicit", "push none", "ordered", "pull next", "fetch", "messages"]
@@ -80,7 +78,7 @@ async def test_cancelled_calls_lose_nothing(
         if kind == "pull next":
             call = psub.next
         elif kind == "fetch":
-            call = lambda: psub.fetch(7, expires=2.0)  # noqa: E731
+            call = lambda: psub.fetch(10, expires=2.0)  # noqa: E731
         else:
             call = psub.messages(max_messages=50).next
     tally = Tally(kind)
@@ -88,10 +86,8 @@ async def test_cancelled_calls_lose_nothing(
     cancelled = await _collect(call, tally, seed, acks=acks)
     await publishing
     print(f"{kind}: {cancelled} cancelled, {tally.counts(COUNT)}")
-    assert cancelled > 10
-    assert tally.counts(COUNT) == {"lost": 0, "repeated": 0, "disordered": 0, "untold": 0} or (
-        kind in {"fetch", "pull next"} and not tally.lost(COUNT) and not tally.repeated
-    )
+    assert cancelled > 3
+    assert tally.counts(COUNT) == {"lost": 0, "repeated": 0, "disordered": 0, "untold": 0}
     if kind in {"pull next", "fetch", "messages"}:
         info = await oracle.wait_consumer(stream.name, "d", lambda info: not info["num_ack_pending"])
         assert info["ack_floor"]["stream_seq"] == COUNT

@@ -10,10 +10,10 @@ import pytest
 
 import jsclient
 from integration.kit import match
+from integration.kit.deletes import DELETES, NO_DELETE
 from integration.kit.reading import EventReader, numbers, of, told
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, within
-from integration.test_unsubscribe import DELETES, NO_DELETE
 
 DURABLES = {"ephemeral": {}, "durable": {"durable": "d"}, "queue": {"queue": "q"}}
 

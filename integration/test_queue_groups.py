@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.oracle import OracleError
 from integration.kit.reading import numbers
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, never
@@ -118,5 +117,3 @@ async def test_when_a_member_goes_untaken_messages_are_given_to_the_others_at_on
     messages = [await quick.next(timeout=5) for _ in range(10)]
     assert sorted(numbers(messages)) == list(range(1, 11))
     assert {message.metadata.num_delivered for message in messages} == {2}
-    with pytest.raises(OracleError):
-        await stream.consumer_info("nothing")

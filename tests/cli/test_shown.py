@@ -1,0 +1,90 @@
+"""What is shown: averages, rankings, rates, lines that fit."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from jsclient.cli.progress import Progress, Rate, WorkerView, line
+from jsclient.cli.proof import Claim
+from jsclient.cli.screen import PlainScreen
+from jsclient.cli.summary import pace, summary
+from jsclient.cli.tally import Tally
+
+ROWS = [
+    ("UA", "EWR", "IAH", 100, 90, 900),
+    ("DL", "EWR", "IAH", 10, 10, 500),
+    ("DL", "JFK", "LAX", 120, 120, -120),
+    ("F9", "LGA", "DEN", 2, 1, 300),
+    ("XX", "LGA", "LEX", 1, 0, 0),
+]
+
+
+def test_routes_are_ranked_by_flights_of_all_carriers():
+    assert [(name, s.flights) for name, s in Tally(ROWS).busiest_routes(2)] == [
+        ("JFK-LAX", 120),
+        ("EWR-IAH", 110),
+    ]
+
+
+def test_averages_are_of_what_landed_and_of_enough_flights():
+    tally = Tally(ROWS)
+    assert [(name, s.average_delay) for name, s in tally.latest_carriers(9, 90)] == [
+        ("UA", 10.0),
+        ("DL", pytest.approx(380 / 130)),
+    ]
+    assert [(name, s.average_delay) for name, s in tally.latest_routes(1, 1)] == [("LGA-DEN", 300.0)]
+
+
+def test_what_never_landed_has_no_average():
+    assert "LGA-LEX" not in [name for name, _ in Tally(ROWS).latest_routes(9, 0)]
+
+
+def test_tallies_are_equal_when_all_sums_are():
+    assert Tally(ROWS) == Tally(reversed(ROWS))
+    assert Tally(ROWS) != Tally(ROWS[:-1])
+    changed = [*ROWS[:-1], ("XX", "LGA", "LEX", 1, 1, 0)]
+    assert Tally(ROWS) != Tally(changed)
+
+
+def test_a_rate_is_that_of_the_last_seconds():
+    rate = Rate(window=2.0)
+    for now, count in [(0.0, 0), (1.0, 1000), (2.0, 2000), (3.0, 2000), (4.0, 2000)]:
+        rate.at(now, count)
+    assert rate.value == 0
+    rate.at(5.0, 2200)
+    assert rate.value == pytest.approx(100)
+
+
+def test_the_text_at_the_end_fits_a_narrow_terminal():
+    claims = [Claim(True, "a"), Claim(False, "b")]
+    closing = pace(336_776, 16, published=100.0, counted=100.0, acked=105.0, whole=110.0)
+    text = summary(Tally(ROWS), {"UA": "A Name That Is Much Too Long"}, claims, closing)
+    assert max(map(len, text)) <= 79
+    assert "[ok] a" in text
+    assert "[FAILED] b" in text
+
+
+def test_few_flights_and_no_time_are_no_trouble():
+    text = summary(Tally([ROWS[-1]]), {}, [], pace(1, 1, published=0.0, counted=0.0, acked=0.0, whole=0.0))
+    assert any("LGA-LEX" in row for row in text)
+
+
+def test_plain_lines_come_every_few_seconds_and_at_each_phase():
+    out = io.StringIO()
+    screen = PlainScreen(out)
+    progress = Progress(phase="reading", where="a server", total=10)
+    screen.start()
+    for elapsed in (0.0, 1.0, 2.9, 3.0, 3.1):
+        progress.elapsed = elapsed
+        screen.show(progress)
+    progress.phase, progress.published, progress.counted = "replaying", 5, 4
+    progress.workers = [WorkerView(1, 11, "killed"), WorkerView(2, 12, "working")]
+    screen.show(progress)
+    screen.stop()
+    lines = out.getvalue().splitlines()
+    assert [row.split()[0] for row in lines] == ["a", "0.0", "3.0", "3.1"]
+    assert lines[-1] == line(progress)
+    assert "processed 4 of 10" in lines[-1]
+    assert lines[-1].endswith("workers 1")

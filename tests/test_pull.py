@@ -1,0 +1,328 @@
+"""Fetching on a fake connection: how it ends, what it counts, and that cancelling loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from jsclient import Ending
+from jsclient.errors import (
+    ClosedError,
+    ConfigError,
+    ConsumerDeletedError,
+    DisconnectedError,
+    HeartbeatError,
+    NoRespondersError,
+    PullLimitError,
+    RequestTimeoutError,
+    StatusError,
+)
+from jsclient.protocol.events import DeleteFailed, ForeignMessage
+from tests.fake import PullServer, Refusal, connected
+from tests.strategies import data, foreign, heartbeat, status
+from tests.virtual import settle, virtual
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def numbers(messages) -> list[int]:
+    return [message.metadata.stream_seq for message in messages]
+
+
+class fetching:  # noqa: N801  reads as: async with fetching(sub, connection, 3) as fetch
+    """A fetch under way, and the means to answer it."""
+
+    def __init__(self, sub, connection, batch, **options) -> None:
+        self.connection = connection
+        self._call = sub.fetch(batch, **options)
+
+    async def __aenter__(self):
+        self.task = asyncio.ensure_future(self._call)
+        await settle()
+        return self
+
+    async def __aexit__(self, *_):
+        self.task.cancel()
+        await asyncio.wait({self.task})
+
+    def arrives(self, *frames) -> None:
+        self.connection.deliver(self.connection.pulls()[-1].reply, list(frames))
+
+
+@virtual
+@pytest.mark.covers("J1", "J46")
+async def test_a_fetch_is_one_request_and_is_over_when_it_is_full():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3, expires=2.0) as fetch:
+            (pull,) = connection.pulls()
+            assert pull.subject == f"$JS.API.CONSUMER.MSG.NEXT.ORDERS.{sub.consumer}"
+            assert pull.json == {"batch": 3, "expires": 2_000_000_000, "idle_heartbeat": 500_000_000}
+            fetch.arrives(data(1), data(2))
+            await settle()
+            assert not fetch.task.done()
+            fetch.arrives(data(3))
+            batch = await fetch.task
+        assert numbers(batch) == [1, 2, 3]
+        assert (batch.ending, batch.error, len(batch)) == (Ending.FULL, None, 3)
+        assert numbers(batch[1:]) == [2, 3]
+
+
+@virtual
+@pytest.mark.covers("J103", "J104")
+@pytest.mark.parametrize(
+    ("frame", "ending"),
+    [
+        (status(404, "No Messages"), Ending.NO_MESSAGES),
+        (status(408, "Request Timeout"), Ending.EXPIRED),
+        (status(408, "Requests Pending"), Ending.EXPIRED),
+        (status(409, "Message Size Exceeds MaxBytes"), Ending.MAX_BYTES),
+    ],
+)
+async def test_an_ordinary_end_is_neither_raised_nor_counted(frame, ending):
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3) as fetch:
+            fetch.arrives(data(1), frame)
+            batch = await fetch.task
+        assert (numbers(batch), batch.ending, batch.error) == ([1], ending, None)
+        async with fetching(sub, connection, 3) as fetch:
+            fetch.arrives(frame)
+            assert len(await fetch.task) == 0
+
+
+@virtual
+@pytest.mark.covers("J105", "J106", "J107")
+@pytest.mark.parametrize(
+    ("frame", "error"),
+    [
+        (status(409, "Consumer Deleted"), ConsumerDeletedError),
+        (status(409, "Exceeded MaxWaiting"), PullLimitError),
+        (status(409, "Something New"), StatusError),
+        (status(503), NoRespondersError),
+        (status(777, "New"), StatusError),
+    ],
+)
+async def test_an_error_is_raised_or_told_by_the_batch_where_messages_came_before(frame, error):
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3) as fetch:
+            fetch.arrives(frame)
+            with pytest.raises(error):
+                await fetch.task
+        async with fetching(sub, connection, 3) as fetch:
+            fetch.arrives(data(1), frame)
+            batch = await fetch.task
+        assert numbers(batch) == [1]
+        assert type(batch.error) is error
+
+
+@virtual
+@pytest.mark.covers("J81", "J102")
+async def test_heartbeats_and_foreign_messages_do_not_come_out():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 1) as fetch:
+            fetch.arrives(heartbeat(), foreign(), status(100, "FlowControl Request", b"fc.1"), data(1))
+            assert numbers(await fetch.task) == [1]
+        assert connection.to("fc.") == []
+        await settle()
+        assert len(connection.told(ForeignMessage)) == 1
+
+
+@virtual
+async def test_where_the_server_says_nothing_it_ends_by_itself():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        started = now()
+        batch = await sub.fetch(3, expires=1.0)
+        assert (len(batch), batch.ending) == (0, Ending.EXPIRED)
+        assert now() - started == pytest.approx(1.5)
+        with pytest.raises(RequestTimeoutError):
+            await sub.next(timeout=1.0)
+        with pytest.raises(HeartbeatError):
+            await sub.fetch(1, expires=3600.0)
+
+
+@virtual
+async def test_what_cannot_work_is_refused_before_it_is_sent():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        for options in ({"batch": 0}, {"expires": 0}, {"expires": "1"}, {"max_bytes": 0}, {"idle_heartbeat": 4.0}):
+            with pytest.raises((ConfigError, TypeError)):
+                await sub.fetch(**({"batch": 1} | options))
+        assert connection.pulls() == []
+
+
+@virtual
+async def test_without_waiting_one_takes_what_is_there():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3, no_wait=True) as fetch:
+            assert connection.pulls()[0].json == {"batch": 3, "no_wait": True}
+            fetch.arrives(data(1), status(404, "No Messages"))
+            assert numbers(await fetch.task) == [1]
+
+
+@virtual
+async def test_statuses_of_one_request_do_not_end_another():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        first = asyncio.ensure_future(sub.fetch(2, expires=5))
+        await settle()
+        second = asyncio.ensure_future(sub.fetch(2, expires=5))
+        await settle()
+        one, two = [pull.reply for pull in connection.pulls()]
+        assert one != two
+        connection.deliver(two, [status(408, "Request Timeout")])
+        assert (await second).ending is Ending.EXPIRED
+        connection.deliver(one, [data(1), data(2)])
+        assert numbers(await first) == [1, 2]
+
+
+@virtual
+async def test_inboxes_are_used_again():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        for number in range(5):
+            async with fetching(sub, connection, 1) as fetch:
+                fetch.arrives(data(number + 1))
+                await fetch.task
+        assert len(connection.listening) == 1
+
+
+@virtual
+async def test_after_a_reconnect_the_rest_is_asked_for_for_the_time_left():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3, expires=10.0) as fetch:
+            fetch.arrives(data(1))
+            await asyncio.sleep(4)
+            fetch.arrives(heartbeat())
+            connection.disconnect()
+            await asyncio.sleep(0.5)
+            connection.reconnect()
+            await settle()
+            again = connection.pulls()[-1].json
+            assert again["batch"] == 2
+            assert again["expires"] == pytest.approx(5.5e9)
+            fetch.arrives(data(2), data(3))
+            assert numbers(await fetch.task) == [1, 2, 3]
+
+
+@virtual
+async def test_a_connection_that_does_not_come_back_in_a_moment_ends_it():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3, expires=60.0) as fetch:
+            connection.disconnect()
+            started = now()
+            with pytest.raises(DisconnectedError):
+                await fetch.task
+            assert now() - started < 2.0
+        connection.reconnect()
+
+
+@virtual
+async def test_a_fetch_that_is_cancelled_leaves_its_messages_to_the_next():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        async with fetching(sub, connection, 3, expires=30.0) as fetch:
+            fetch.arrives(data(1))
+            await settle()
+        assert sub.pending == 1
+        connection.deliver(connection.pulls()[0].reply, [data(2)])
+        async with fetching(sub, connection, 3, expires=30.0) as fetch:
+            assert len(connection.pulls()) == 1, "the request that lives is taken over"
+            fetch.arrives(data(3))
+            assert numbers(await fetch.task) == [1, 2, 3]
+
+
+@virtual
+async def test_whenever_fetches_are_cancelled_nothing_is_lost_and_the_order_is_kept():
+    for seed in range(60):
+        chance = random.Random(seed)
+        async with connected() as (js, connection):
+            sub = await js.pull_subscribe("orders.new")
+            server = PullServer(connection, 60, chance)
+            got: list[int] = []
+
+            async def read(*, sub=sub, got=got, chance=chance):
+                while True:
+                    batch = await sub.fetch(chance.randint(1, 10), expires=chance.choice([0.3, 1.9]))
+                    got += numbers(batch)
+
+            while len(got) < 60:
+                reader = asyncio.ensure_future(read())
+                await asyncio.sleep(chance.choice([0, 0.01, 0.1, 1.0, 3.0]))
+                reader.cancel()
+                await asyncio.wait({reader})
+                assert reader.cancelled(), reader
+            await server.stop()
+            assert got == list(range(1, 61)), seed
+
+
+# --- the end -------------------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.covers("J108", "J112", "J113")
+async def test_unsubscribe_deletes_what_it_created_and_nothing_else():
+    async with connected() as (js, connection):
+        connection.api.has("d")
+        for how, deleted in [({}, 1), ({"durable": "e"}, 1), ({"durable": "d"}, 0), ({"consumer": "d"}, 0)]:
+            before = len(connection.deleted())
+            sub = await js.pull_subscribe("orders.new", **how)
+            await sub.unsubscribe()
+            await sub.unsubscribe()
+            assert len(connection.deleted()) - before == deleted
+            with pytest.raises(ClosedError):
+                await sub.fetch(1)
+
+
+@virtual
+@pytest.mark.covers("J23")
+async def test_a_consumer_that_cannot_be_looked_up_is_pulled_from_all_the_same():
+    async with connected() as (js, connection):
+        connection.api.on("CONSUMER.INFO", Refusal(10014, 404))
+        sub = await js.pull_subscribe("orders.new", consumer="mine")
+        async with fetching(sub, connection, 1) as fetch:
+            assert connection.pulls()[0].subject.endswith(".ORDERS.mine")
+            fetch.arrives(data(1))
+            assert numbers(await fetch.task) == [1]
+        await sub.unsubscribe()
+        assert connection.deleted() == []
+
+
+@virtual
+@pytest.mark.covers("J111")
+async def test_trouble_with_the_deletion_after_a_drain_is_an_event():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        connection.api.on("CONSUMER.DELETE", Refusal(10008, 503))
+        await sub.drain()
+        await settle()
+        assert len(connection.told(DeleteFailed)) == 1
+
+
+@virtual
+async def test_closing_ends_a_fetch_and_gives_back_what_nobody_took():
+    async with connected() as (js, connection):
+        connection.api.has("d")
+        sub = await js.pull_subscribe("orders.new", durable="d")
+        async with fetching(sub, connection, 3, expires=30.0) as fetch:
+            fetch.arrives(data(1))
+            await settle()
+        async with fetching(sub, connection, 3, no_wait=False, expires=30.0):
+            pass
+        waiting = asyncio.ensure_future(sub.fetch(5, expires=30.0, max_bytes=1))
+        await settle()
+        await sub.unsubscribe()
+        batch = await waiting
+        assert len(batch) == 0
+        assert connection.acks() == [b"-NAK"]
+        assert connection.listening == []

@@ -1,0 +1,339 @@
+"""A push subscription on a fake connection: taking, callbacks, events, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from jsclient.errors import (
+    ApiError,
+    ClosedError,
+    ConfigError,
+    ConsumerDeletedError,
+    NoRespondersError,
+    RequestTimeoutError,
+    StatusError,
+)
+from jsclient.protocol.events import (
+    ConsumerDeleted,
+    DeleteFailed,
+    ErrorRaised,
+    FlowControlRefused,
+    GapDetected,
+    HandlerFailed,
+    HeartbeatMissed,
+    SlowConsumer,
+)
+from jsclient.protocol.models.consumer import ConsumerConfig
+from tests.fake import SILENCE, Refusal, connected
+from tests.strategies import FC, data, flow_control, foreign, heartbeat, status
+from tests.virtual import settle, virtual
+
+BEATS = ConsumerConfig(idle_heartbeat=5.0)
+FLOW = ConsumerConfig(idle_heartbeat=5.0, flow_control=True)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def numbers(messages) -> list[int]:
+    return [message.metadata.stream_seq for message in messages]
+
+
+# --- next ----------------------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.covers("J1")
+async def test_messages_are_taken_one_by_one_in_batches_and_by_iteration():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new")
+        connection.deliver(sub.subject, [data(number) for number in range(1, 8)])
+        assert (await sub.next()).metadata.stream_seq == 1
+        assert sub.pending == 6
+        async for message in sub:
+            assert message.metadata.stream_seq == 2
+            break
+        assert numbers(await anext(sub.batches(2))) == [3, 4]
+        assert numbers(await anext(sub.batches())) == [5, 6, 7]
+
+
+@virtual
+async def test_next_waits_as_long_as_it_is_told():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new")
+        started = now()
+        with pytest.raises(RequestTimeoutError, match="within 7200 s"):
+            await sub.next(timeout=7200)
+        assert now() - started == pytest.approx(7200)
+        for timeout in (0, -1):
+            with pytest.raises(RequestTimeoutError):
+                await sub.next(timeout=timeout)
+        connection.deliver(sub.subject, [data(1)])
+        assert await sub.next(timeout=0)
+
+
+@virtual
+@pytest.mark.covers("J81", "J95", "J96", "J97")
+async def test_flow_control_is_answered_inside_next_which_goes_on_for_the_time_left():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", config=FLOW)
+        connection.deliver(sub.subject, [data(1), flow_control(1), data(2), flow_control(2)])
+        assert connection.to("$JS.FC.") == []
+        await sub.next()
+        assert connection.to("$JS.FC.") == []
+        assert (await sub.next(timeout=0)).metadata.stream_seq == 2
+        (answer,) = connection.to("$JS.FC.")
+        assert (answer.subject.encode(), answer.payload, answer.reply) == (FC % 1, b"", "")
+        started = now()
+        asyncio.get_running_loop().call_later(3, connection.deliver, sub.subject, [flow_control(3)])
+        with pytest.raises(RequestTimeoutError):
+            await sub.next(timeout=10)
+        assert now() - started == pytest.approx(10)
+        assert [sent.subject.encode() for sent in connection.to("$JS.FC.")] == [FC % 1, FC % 2, FC % 3]
+
+
+@virtual
+@pytest.mark.covers("J100", "J101")
+async def test_a_stalled_heartbeat_is_answered_once():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", config=FLOW)
+        connection.deliver(sub.subject, [heartbeat(0, 0, FC % 9)])
+        with pytest.raises(RequestTimeoutError):
+            await sub.next(timeout=1)
+        connection.deliver(sub.subject, [heartbeat(0, 0, FC % 9)])
+        with pytest.raises(RequestTimeoutError):
+            await sub.next(timeout=1)
+        assert [sent.subject.encode() for sent in connection.to("$JS.FC.")] == [FC % 9]
+
+
+@virtual
+@pytest.mark.covers("J105", "J106", "J107")
+async def test_error_statuses_are_raised_at_their_place():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new")
+        connection.deliver(
+            sub.subject, [data(1), status(409, "Consumer Deleted"), data(2), status(503), status(777, "New")]
+        )
+        await sub.next()
+        with pytest.raises(ConsumerDeletedError):
+            await sub.next()
+        assert numbers(await sub.next_batch()) == [2]
+        with pytest.raises(NoRespondersError):
+            await sub.next()
+        with pytest.raises(StatusError, match="777"):
+            await sub.next()
+
+
+@virtual
+async def test_an_error_does_not_take_the_batch_before_it_away():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", config=FLOW)
+        connection.deliver(sub.subject, [data(1), data(2), flow_control(1), status(503), data(3)])
+        assert numbers(await sub.next_batch()) == [1, 2]
+        with pytest.raises(NoRespondersError):
+            await sub.next_batch()
+        assert numbers(await sub.next_batch()) == [3]
+
+
+@virtual
+@pytest.mark.covers("J103", "J104")
+async def test_ordinary_statuses_and_foreign_messages_do_not_come_out():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new")
+        connection.deliver(sub.subject, [status(404), status(408), heartbeat(0, 0), foreign(), data(1)])
+        assert (await sub.next()).metadata.stream_seq == 1
+        with pytest.raises(RequestTimeoutError):
+            await sub.next(timeout=1)
+
+
+@virtual
+async def test_whenever_next_is_cancelled_no_message_is_lost():
+    for seed in range(60):
+        chance = random.Random(seed)
+        async with connected() as (js, connection):
+            sub = await js.subscribe("orders.new")
+            got: list[int] = []
+
+            async def read(*, sub=sub, got=got, chance=chance):
+                while True:
+                    try:
+                        message = await sub.next(timeout=chance.choice([None, 0.01, 1.0]))
+                    except RequestTimeoutError:
+                        continue
+                    got.append(message.metadata.stream_seq)
+
+            reader = asyncio.ensure_future(read())
+            for number in range(1, 40):
+                connection.deliver(sub.subject, [data(number)])
+                await asyncio.sleep(chance.choice([0, 0, 0.01, 0.5]))
+                if chance.random() < 0.5:
+                    reader.cancel()
+                    await asyncio.wait({reader})
+                    reader = asyncio.ensure_future(read())
+            await asyncio.sleep(2)
+            reader.cancel()
+            await asyncio.wait({reader})
+            assert got == list(range(1, 40)), seed
+
+
+# --- callbacks -----------------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.covers("J1")
+async def test_a_callback_gets_one_message_after_the_other_and_each_is_acked():
+    async with connected() as (js, connection):
+        got, inside = [], 0
+
+        async def handle(message):
+            nonlocal inside
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(60)
+            got.append(message.metadata.stream_seq)
+            inside -= 1
+
+        sub = await js.subscribe("orders.new", callback=handle)
+        connection.deliver(sub.subject, [data(1), data(2), data(3)])
+        await asyncio.sleep(1000)
+        assert got == [1, 2, 3]
+        assert connection.acks() == [b"+ACK"] * 3
+        with pytest.raises(ConfigError):
+            await sub.next()
+
+
+@virtual
+async def test_what_the_callback_acked_itself_is_not_acked_again_and_what_it_raised_is_told():
+    async with connected() as (js, connection):
+
+        def handle(message):
+            if message.metadata.stream_seq == 2:
+                raise ValueError("mine")
+            return message.nak() if message.metadata.stream_seq == 1 else None
+
+        sub = await js.subscribe("orders.new", callback=handle)
+        connection.deliver(sub.subject, [data(1), data(2), data(3)])
+        await settle()
+        assert connection.acks() == [b"-NAK", b"+ACK"]
+        (failed,) = connection.told(HandlerFailed)
+        assert (failed.stream_seq, str(failed.error)) == (2, "mine")
+
+
+@virtual
+@pytest.mark.covers("J79")
+@pytest.mark.parametrize("how", [{"auto_ack": False}, {"config": ConsumerConfig(ack_policy="none")}])
+async def test_nothing_is_acked_by_itself_where_that_is_switched_off_or_the_policy_is_none(how):
+    async with connected() as (js, connection):
+        got = []
+        sub = await js.subscribe("orders.new", callback=got.append, **how)
+        connection.deliver(sub.subject, [data(1), data(2)])
+        await settle()
+        assert len(got) == 2
+        assert connection.acks() == []
+
+
+@virtual
+@pytest.mark.covers("J95", "J105", "J107")
+async def test_with_a_callback_flow_control_keeps_its_place_and_errors_are_events():
+    async with connected() as (js, connection):
+        seen = []
+
+        async def handle(message):
+            seen.append((message.metadata.stream_seq, len(connection.to("$JS.FC."))))
+            await asyncio.sleep(1)
+
+        sub = await js.subscribe("orders.new", callback=handle, config=FLOW)
+        connection.deliver(
+            sub.subject, [data(1), data(2), flow_control(1), data(3), status(409, "x"), status(777)]
+        )
+        await asyncio.sleep(5)
+        assert seen == [(1, 0), (2, 0), (3, 1)]
+        assert [event.error.code for event in connection.told(ErrorRaised)] == [409, 777]
+
+
+# --- watching ------------------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.covers("J82", "J84", "J85", "J87")
+async def test_silence_is_told_after_three_intervals_and_the_subscription_goes_on():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", config=BEATS)
+        await asyncio.sleep(14.9)
+        assert connection.told(HeartbeatMissed) == []
+        await asyncio.sleep(0.5)
+        (event,) = connection.told(HeartbeatMissed)
+        assert event.silent_for == pytest.approx(15.1)
+        connection.deliver(sub.subject, [data(1)])
+        assert await sub.next()
+        assert not sub.is_closed
+        await sub.unsubscribe()
+        before = len(connection.told(HeartbeatMissed))
+        await asyncio.sleep(3600)
+        assert len(connection.told(HeartbeatMissed)) == before, "the watch ends with the subscription"
+
+
+@virtual
+@pytest.mark.covers("J86")
+async def test_how_many_heartbeats_may_be_missed_can_be_set():
+    async with connected() as (js, connection):
+        await js.subscribe("orders.new", config=BEATS, heartbeat_alarm=10)
+        await asyncio.sleep(49)
+        assert connection.told(HeartbeatMissed) == []
+        await asyncio.sleep(2)
+        assert len(connection.told(HeartbeatMissed)) == 1
+
+
+@virtual
+@pytest.mark.covers("J82", "J83")
+async def test_the_interval_of_a_consumer_that_was_found_is_watched_too_and_anything_resets_it():
+    async with connected() as (js, connection):
+        connection.api.has("d", deliver_subject="_INBOX.there", idle_heartbeat=5_000_000_000)
+        sub = await js.subscribe("orders.new", durable="d")
+        for frame in (data(1), heartbeat(1, 1), data(2), status(409, "x")):
+            await asyncio.sleep(14)
+            connection.deliver(sub.subject, [frame])
+        assert connection.told(HeartbeatMissed) == []
+        await asyncio.sleep(16)
+        assert len(connection.told(HeartbeatMissed)) == 1
+
+
+@virtual
+async def test_silence_of_a_consumer_that_is_gone_is_told_by_name_and_once():
+    async with connected() as (js, connection):
+        await js.subscribe("orders.new", config=BEATS)
+        connection.api.consumers.clear()
+        await asyncio.sleep(120)
+        assert len(connection.told(ConsumerDeleted)) == 1
+        assert len(connection.told(HeartbeatMissed)) > 2
+
+
+@virtual
+@pytest.mark.covers("J88", "J90", "J91", "J92")
+@pytest.mark.parametrize(
+    ("how", "told"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
+)
+async def test_gaps_are_told_except_to_queue_members_and_where_that_is_switched_off(how, told):
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", **how)
+        connection.deliver(sub.subject, [data(1), data(5)])
+        await settle()
+        assert len(connection.told(GapDetected)) == told
+        assert sub.pending == 2
+
+
+@virtual
+async def test_an_overflow_and_a_refused_answer_are_told_here_and_by_the_connection():
+    async with connected() as (js, connection):
+        config = ConsumerConfig(ack_policy="none")
+        sub = await js.subscribe("orders.new", max_pending=2, config=config)
+        connection.deliver(sub.subject, [data(1), data(2), data(3), flow_control(subject=b"$JS.API.STREAM.DELETE.S")])
+        await sub.unsubscribe()
+        assert [type(event) async for event in sub.events()] == [SlowConsumer, FlowControlRefused]
+        assert len(connection.told(SlowConsumer)) == len(connection.told(FlowControlRefused)) == 1
+        assert sub.dropped == 1
+        assert not connection.to("$JS.API.STREAM.DELETE")
