@@ -27,6 +27,7 @@ __all__ = ["Callback", "Subscription"]
 Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 DRAIN_TIMEOUT = 30.0  # seconds
+_FLUSH_TIMEOUT = 1.0  # seconds
 _YIELD_EVERY = 100  # messages a callback may take before the event loop gets its turn
 
 
@@ -123,10 +124,10 @@ class Subscription(PushReader):
         """
         if self._state is State.CLOSED:
             return
-        self._state = State.CLOSED
-        await self._stop_listening()
-        await self._give_back(self._tracker.clear())
         self._end()
+        # Where the consumer stays, the server is to know that nobody listens before somebody binds to it again.
+        await self._stop_listening(flush=not self._deletes, timeout=_FLUSH_TIMEOUT)
+        await self._give_back(self._tracker.clear())
         if self._deletes:
             self._deletes = False
             await delete_consumer(self._context, self.stream, self.consumer)

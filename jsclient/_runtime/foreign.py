@@ -187,12 +187,15 @@ class ForeignConnection(Connection):
             pass  # closed or draining: it is gone either way
 
     async def drain(self, inbox: Any, timeout: float) -> None:
-        theirs, inbox.theirs = inbox.theirs, None
-        if theirs is not None and self.is_connected:
-            try:
+        theirs = inbox.theirs
+        try:
+            if theirs is not None and self.is_connected:
                 await asyncio.wait_for(theirs.drain(), timeout)
-            except (nats.errors.Error, TimeoutError):
-                pass
+                inbox.theirs = None
+        except (nats.errors.Error, TimeoutError):
+            pass
+        finally:
+            await self.unsubscribe(inbox)
 
     async def ping(self, timeout: float) -> float:
         self._check_sendable(0)

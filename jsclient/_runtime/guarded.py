@@ -24,7 +24,7 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
+from ..protocol.events import AcksLost, Connected, Disconnected, ErrorRaised, PermissionDenied, Reconnected
 from ..protocol.frames import Frame, Sink
 from ..protocol.server_error import is_authentication, read_server_error
 from .addresses import connect_error, reason, shown
@@ -93,6 +93,7 @@ class GuardedConnection(Connection):
         nc.options["allow_reconnect"] = True
         nc.options["max_reconnect_attempts"] = -1
         self._up = True
+        self.hub.emit(Connected(url=self.url))
 
     async def _give_up(self) -> None:
         """The first connect failed: leave no socket and no task."""
@@ -321,14 +322,15 @@ class GuardedConnection(Connection):
             self._write_subscription(inbox._id, b"UNSUB %d\r\n" % inbox._id)
 
     async def drain(self, inbox: Any, timeout: float) -> None:
-        if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:
-            # The server reads UNSUB, then PING: after the PONG nothing is under way. The sink stays until then.
-            self._write(b"UNSUB %d\r\n" % inbox._id)
-            try:
+        try:
+            if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:
+                # The server reads UNSUB, then PING: after the PONG nothing is under way. The sink stays until then.
+                self._write(b"UNSUB %d\r\n" % inbox._id)
                 await self.ping(timeout)
-            except JetStreamError:
-                pass
-        await self.unsubscribe(inbox)
+        except JetStreamError:
+            pass
+        finally:
+            await self.unsubscribe(inbox)
 
     def _ping(self) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -51,15 +51,19 @@ def check_pull(
         isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1
     ):
         raise ConfigError(f"max_bytes is {max_bytes!r}: it must be a whole number of 1 or more")
-    if expires is not None and not 0 < expires < float("inf"):
+    if expires is not None and not _is_time(expires):
         raise ConfigError(f"expires is {expires!r} s: it must be over 0")
     if idle_heartbeat is not None:
-        if not 0 < idle_heartbeat < float("inf"):
+        if not _is_time(idle_heartbeat):
             raise ConfigError(f"idle_heartbeat is {idle_heartbeat!r} s: it must be over 0")
         if expires is None or idle_heartbeat > expires / 2:
             raise ConfigError(
                 f"idle_heartbeat is {idle_heartbeat} s: the server takes at most half of expires ({expires} s)"
             )
+
+
+def _is_time(seconds: object) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
 
 
 class Pull(msgspec.Struct, frozen=True):

@@ -41,6 +41,8 @@ from jsclient.protocol.status import Ending, Meaning
         (1, 0.0, None, None),
         (1, -1.0, None, None),
         (1, float("inf"), None, None),
+        (1, "1", None, None),
+        (1, True, None, None),
         (1, float("nan"), None, None),
         (1, 1.0, 0, None),
         (1, 1.0, True, None),

@@ -1,0 +1,264 @@
+"""``jsclient demo`` as a user runs it: a program, with processes of its own, that is killed and interrupted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+import re
+import signal
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from integration.kit.oracle import Oracle
+from integration.kit.ports import free_port
+from integration.kit.servers import NEWEST, ServerUnderTest, find_binary
+from integration.kit.waiting import eventually, within
+
+ROOT = Path(__file__).resolve().parent.parent
+LIMIT = 120.0  # seconds; ten are usual, of which five are ack_wait
+MARK = "JSCLIENT_DEMO_TEST"
+
+
+@dataclass
+class Run:
+    """A running demonstration, what it has said, and all processes that came of it."""
+
+    process: asyncio.subprocess.Process
+    mark: str
+    out: list[str] = field(default_factory=list)
+    err: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "".join(self.out)
+
+    def processes(self) -> dict[int, str]:
+        """The processes that carry its mark, with their command lines. The dead are not among them."""
+        wanted = f"{MARK}={self.mark}".encode()
+        found = {}
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if wanted in (path / "environ").read_bytes().split(b"\0"):
+                    command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    found[int(path.name)] = command
+        return found
+
+    def workers(self) -> list[int]:
+        return [pid for pid, command in self.processes().items() if "jsclient.cli.worker" in command]
+
+    async def ended(self) -> int:
+        return await within(LIMIT, self.process.wait(), f"the demonstration; it said: {self.text}{self.err}")
+
+    async def nothing_left(self) -> None:
+        await eventually(lambda: not self.processes(), 30, f"no process left; there is {self.processes()}")
+
+
+@pytest.fixture
+async def demo(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Awaitable[Run]]]:
+    """Start it: `await demo("--limit", "100")`."""
+    runs: list[Run] = []
+    version = request.config.getoption("server_version", NEWEST)
+    binary = find_binary(version)
+
+    async def start(*arguments: str) -> Run:
+        mark = uuid.uuid4().hex
+        environment = {**os.environ, MARK: mark, "JSCLIENT_NATS_SERVER": str(binary), "PYTHONPATH": str(ROOT)}
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "jsclient", "demo", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        run = Run(process, mark)
+        runs.append(run)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        readers.append(asyncio.create_task(_keep(process.stdout, run.out)))
+        readers.append(asyncio.create_task(_keep(process.stderr, run.err)))
+        return run
+
+    readers: list[asyncio.Task[None]] = []
+    yield start
+    for run in runs:
+        for pid in run.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await run.process.wait()
+    await asyncio.gather(*readers)
+
+
+async def _keep(pipe: asyncio.StreamReader, lines: list[str]) -> None:
+    while line := await pipe.readline():
+        lines.append(line.decode())
+
+
+async def finished(run: Run) -> int:
+    """Its exit code, once all it said was read."""
+    code = await run.ended()
+    await asyncio.sleep(0)
+    await eventually(
+        lambda: run.process.stdout is not None and run.process.stdout.at_eof(), 10, "end of output"
+    )
+    return code
+
+
+def proof(run: Run) -> list[str]:
+    return [line for line in run.text.splitlines() if line.startswith("[")]
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_every_flight_is_processed_though_a_worker_is_killed(
+    demo: Callable[..., Awaitable[Run]],
+) -> None:
+    run = await demo("--limit", "5000", "--plain")
+    assert await finished(run) == 0, run.err
+    assert run.err == []
+    lines = proof(run)
+    assert lines[0] == "[ok] 5,000 of 5,000 flights processed, 0 lost (distinct stream sequences)"
+    assert lines[1] == "[ok] the server agrees: 5,000 stored, 0 to be delivered, 0 not acked"
+    redelivered = re.fullmatch(
+        r"\[ok\] ([\d,]+) redelivered \(num_delivered > 1\): worker \d was killed at (\d+) %", lines[2]
+    )
+    twice = re.fullmatch(
+        r"\[ok\] ([\d,]+) processed twice and counted once, ([\d,]+) of them because of the kill", lines[3]
+    )
+    assert redelivered is not None, lines
+    assert twice is not None, lines
+    assert 40 <= int(redelivered[2]) <= 60
+    assert int(redelivered[1].replace(",", "")) >= int(twice[2].replace(",", "")) > 0
+    assert lines[4] == "[ok] flights and delays by carrier and route: matches the file"
+    assert re.search(r"SIGKILL for worker \d", run.text)
+    assert "took over" in run.text
+    await run.nothing_left()
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_without_a_kill_one_worker_does_it_all(demo: Callable[..., Awaitable[Run]]) -> None:
+    run = await demo("--limit", "700", "--workers", "1", "--no-kill", "--plain")
+    assert await finished(run) == 0, run.err
+    assert "SIGKILL" not in run.text
+    assert proof(run)[0].startswith("[ok] 700 of 700")
+    assert len(proof(run)) == 5
+    await run.nothing_left()
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_the_only_worker_can_be_the_one_that_is_killed(demo: Callable[..., Awaitable[Run]]) -> None:
+    run = await demo("--limit", "1", "--workers", "1", "--plain")
+    assert await finished(run) == 0, run.err
+    assert proof(run)[3] == "[ok] 1 processed twice and counted once, 1 of them because of the kill"
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_a_foreign_server_is_used_and_left_as_it_was(
+    demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle
+) -> None:
+    before = await oracle.stream_names()
+    run = await demo("--limit", "2000", "--plain", "--no-kill", "--servers", server.url)
+    assert await finished(run) == 0, run.err
+    assert server.url in run.text
+    assert proof(run)[0].startswith("[ok] 2,000 of 2,000")
+    assert sorted(await oracle.stream_names()) == sorted(before)
+    await run.nothing_left()
+
+
+@pytest.mark.limit(LIMIT + 60)
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_in_the_middle_ends_all_of_it_and_removes_the_stream(
+    demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle, signum: signal.Signals
+) -> None:
+    before = await oracle.stream_names()
+    run = await demo("--plain", "--servers", server.url)
+    await eventually(lambda: "published" in run.text, LIMIT, "the replay has begun")
+    assert len(run.workers()) == 3
+    assert sorted(await oracle.stream_names()) != sorted(before)
+    run.process.send_signal(signum)
+    assert await finished(run) == 130
+    assert len(run.err) == 1, run.err
+    assert run.err[0].startswith("jsclient demo: interrupted; ")
+    await run.nothing_left()
+    assert sorted(await oracle.stream_names()) == sorted(before)
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_a_signal_while_it_starts_ends_all_of_it(demo: Callable[..., Awaitable[Run]]) -> None:
+    run = await demo("--plain")
+    await eventually(lambda: "starting" in run.text, LIMIT, "it has begun")
+    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGINT)
+    assert await finished(run) == 130
+    assert "Traceback" not in "".join(run.err)
+    await run.nothing_left()
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_nothing_is_left_when_it_is_killed_itself(demo: Callable[..., Awaitable[Run]]) -> None:
+    run = await demo("--plain")
+    await eventually(lambda: "published" in run.text, LIMIT, "the replay has begun")
+    assert any("nats-server" in command for command in run.processes().values())
+    run.process.kill()
+    await run.ended()
+    await run.nothing_left()
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_a_worker_that_somebody_kills_is_replaced_and_nothing_is_lost(
+    demo: Callable[..., Awaitable[Run]],
+) -> None:
+    run = await demo("--plain", "--no-kill")
+    await eventually(lambda: "published" in run.text, LIMIT, "the replay has begun")
+    os.kill(run.workers()[0], signal.SIGKILL)
+    assert await finished(run) == 0, run.err
+    assert "somebody killed worker" in run.text
+    assert proof(run)[0].startswith("[ok] 336,776 of 336,776")
+
+
+@pytest.mark.limit(LIMIT + 60)
+@pytest.mark.parametrize("where", ["nats://127.0.0.1:{port}", "nats://127.0.0.1:port", "foo bar"])
+async def test_a_server_that_is_not_there_is_told_in_a_line(
+    demo: Callable[..., Awaitable[Run]], where: str
+) -> None:
+    run = await demo("--plain", "--servers", where.format(port=free_port()))
+    assert await finished(run) == 1
+    assert len(run.err) == 1, run.err
+    assert re.match(r"jsclient demo: (no server could be reached at|cannot connect to) ", run.err[0])
+    await run.nothing_left()
+
+
+def test_the_live_table_shows_who_works_and_fits_its_terminal() -> None:
+    from rich.console import Console
+
+    from jsclient.cli.progress import Progress, WorkerView
+    from jsclient.cli.screen import LiveScreen
+
+    out = io.StringIO()
+    screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))
+    workers = [
+        WorkerView(1, 101, "killed", 40),
+        *(WorkerView(n, 100 + n, "working", n) for n in range(2, 12)),
+    ]
+    progress = Progress("replaying", "here", 3.0, 100, 100, 60, 50, 7, 8, 9, 10, workers=workers)
+    for note in ("one", "two", "three", "four"):
+        screen.note(note)
+    screen.start()
+    screen.show(progress)
+    frame = out.getvalue().splitlines()
+    screen.stop()
+    shown = "\n".join(frame)
+    assert len(frame) <= 24
+    assert re.search(r"published .* 60 +60%", shown)
+    assert re.search(r"pending 7 +ack pending 8 +redelivered 9 +processed twice 10", shown)
+    assert re.search(r"1 +101 +killed +40", shown)
+    assert re.search(r"11 +111 +working +11", shown)
+    assert "and 5 more" in shown
+    assert "four" in shown
+    assert "one" not in shown.replace("more", "")
+    assert out.getvalue().rstrip("\x1b[2KA1\r\n") != shown, "the table is erased at the end"
