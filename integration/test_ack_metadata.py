@@ -9,7 +9,7 @@ import pytest
 
 import jsclient
 from integration.kit import match
-from integration.kit.reading import take
+from integration.kit.reading import alarms, take
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually
 
@@ -149,6 +149,6 @@ async def test_something_without_a_jsack_is_not_handed_over_but_told(
     await stream.publish(1)
     assert [message.data for message in await take(sub, 1)] == [b"1"]
     await eventually(
-        lambda: [e.count for e in events if isinstance(e, jsclient.ForeignMessage)] == [1, 2],
+        lambda: [e.count for e in alarms(events) if isinstance(e, jsclient.ForeignMessage)] == [1, 2],
         what="two events",
     )

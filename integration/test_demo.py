@@ -20,6 +20,7 @@ from integration.kit.oracle import Oracle
 from integration.kit.ports import free_port
 from integration.kit.servers import NEWEST, ServerUnderTest, find_binary
 from integration.kit.waiting import eventually, within
+from jsclient.server import NatsServer
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 120.0  # seconds; ten are usual, of which five are ack_wait
@@ -233,6 +234,31 @@ async def test_a_server_that_is_not_there_is_told_in_a_line(
     await run.nothing_left()
 
 
+@pytest.mark.limit(LIMIT + 60)
+async def test_a_server_without_jetstream_is_told_in_a_line(demo: Callable[..., Awaitable[Run]]) -> None:
+    async with NatsServer(jetstream=False) as plain:
+        run = await demo("--plain", "--servers", plain.url)
+        assert await finished(run) == 1
+        assert len(run.err) == 1, run.err
+        assert run.err[0].startswith("jsclient demo: ")
+        await run.nothing_left()
+
+
+@pytest.mark.limit(LIMIT + 60)
+async def test_a_stream_that_goes_away_on_the_way_is_a_failure_and_no_end_without_proof(
+    demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle
+) -> None:
+    before = set(await oracle.stream_names())
+    run = await demo("--plain", "--servers", server.url)
+    await eventually(lambda: "published" in run.text, LIMIT, "the replay has begun")
+    (stream,) = set(await oracle.stream_names()) - before
+    await oracle.delete_stream(stream)
+    assert await finished(run) == 1
+    assert "Traceback" not in "".join(run.err)
+    assert proof(run) == []
+    await run.nothing_left()
+
+
 def test_the_live_table_shows_who_works_and_fits_its_terminal() -> None:
     from rich.console import Console
 
@@ -246,19 +272,20 @@ def test_the_live_table_shows_who_works_and_fits_its_terminal() -> None:
         *(WorkerView(n, 100 + n, "working", n) for n in range(2, 12)),
     ]
     progress = Progress("replaying", "here", 3.0, 100, 100, 60, 50, 7, 8, 9, 10, workers=workers)
-    for note in ("one", "two", "three", "four"):
-        screen.note(note)
+    for number in range(1, 5):
+        screen.note(f"note-{number}")
     screen.start()
     screen.show(progress)
-    frame = out.getvalue().splitlines()
-    screen.stop()
-    shown = "\n".join(frame)
-    assert len(frame) <= 24
+    shown = out.getvalue()
+    height = len(shown.splitlines())
+    assert height <= 24
     assert re.search(r"published .* 60 +60%", shown)
     assert re.search(r"pending 7 +ack pending 8 +redelivered 9 +processed twice 10", shown)
     assert re.search(r"1 +101 +killed +40", shown)
     assert re.search(r"11 +111 +working +11", shown)
     assert "and 5 more" in shown
-    assert "four" in shown
-    assert "one" not in shown.replace("more", "")
-    assert out.getvalue().rstrip("\x1b[2KA1\r\n") != shown, "the table is erased at the end"
+    assert "note-4" in shown
+    assert "note-1" not in shown
+    screen.stop()
+    assert out.getvalue().endswith("\x1b[1A\x1b[2K" * height), "the table is erased at the end"
+    assert "\x1b[?25h" in out.getvalue(), "the cursor is back"

@@ -10,7 +10,7 @@ import pytest
 
 import jsclient
 from integration.kit import match
-from integration.kit.reading import EventReader, of, take, told
+from integration.kit.reading import EventReader, alarms, of, take, told
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, never, within
 
@@ -115,7 +115,7 @@ async def test_an_idle_consumer_with_heartbeats_raises_no_alarm_and_gives_no_mes
     assert (called.pending, asked.pending) == (0, 0)
     with pytest.raises(jsclient.RequestTimeoutError):
         await asked.next(timeout=2 * BEAT)
-    assert events == []
+    assert alarms(events) == []
 
 
 @pytest.mark.covers("J82")
@@ -125,7 +125,7 @@ async def test_a_heartbeat_found_in_the_consumer_is_watched_too(
     await stream.create_consumer("push", deliver_subject="deliver.here", idle_heartbeat=int(BEAT * 1e9))
     await js.subscribe(stream=stream.name, consumer="push")
     await asyncio.sleep(4 * BEAT)
-    assert events == []
+    assert alarms(events) == []
     await stream.delete_consumer("push")
     alarm = await told(jsclient.HeartbeatMissed, events)
     assert alarm.consumer == "push"
@@ -198,10 +198,10 @@ async def test_the_alarm_works_on_a_connection_of_the_users_own(
 ) -> None:
     sub = await foreign_js.subscribe(stream.all, config=CONFIG)
     await asyncio.sleep(5 * BEAT)
-    assert events == []
+    assert alarms(events) == []
     await stream.delete_consumer(sub.consumer)
     await told(jsclient.ConsumerDeleted, events)
-    assert isinstance(events[0], jsclient.HeartbeatMissed)
+    assert isinstance(alarms(events)[0], jsclient.HeartbeatMissed)
 
 
 @pytest.mark.server(">=2.14")
@@ -221,4 +221,4 @@ async def test_p2_heartbeats_beside_the_second_ack_form_do_not_end_the_connectio
     [message] = await take(sub, 1)
     assert message.metadata.stream_seq == 2
     await message.ack_sync(timeout=5)
-    assert events == []
+    assert alarms(events) == []

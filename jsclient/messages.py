@@ -18,6 +18,7 @@ from .errors import (
     ConsumerNotFoundError,
     JetStreamError,
     NoRespondersError,
+    PermissionDeniedError,
     PullLimitError,
     RequestTimeoutError,
 )
@@ -166,6 +167,7 @@ class Messages:
             self._state = "open"
             self._timer = Timer(self._tick)
             connection.add_listener(self._lifecycle)
+            connection.denied.append(self._denied)
             self._context.open.add(self)
             if connection.is_connected:
                 self._connected()
@@ -175,6 +177,11 @@ class Messages:
         if self._monitor is not None:
             self._monitor.heard(self._context.connection.now())
         self._ask()
+
+    def _denied(self, error: PermissionDeniedError) -> None:
+        if self._error is None and self._puller.is_denied(error, self._inbox):
+            self._error = error
+            self._puller.changed.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
@@ -295,6 +302,8 @@ class Messages:
             self._timer.cancel()
         connection = self._context.connection
         connection.remove_listener(self._lifecycle)
+        if self._denied in connection.denied:
+            connection.denied.remove(self._denied)
         self._context.open.discard(self)
         inbox, self._inbox = self._inbox, None
         self._puller.changed.set()

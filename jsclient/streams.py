@@ -152,4 +152,6 @@ def _stream_config(
         config = StreamConfig(name=name, subjects=subjects, **fields)  # type: ignore[arg-type]
     if not config.name:
         raise ConfigError("the stream has no name")
+    for subject in config.subjects or ():
+        check_filter_subject(subject)
     return config

@@ -10,7 +10,7 @@ import asyncio
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -280,7 +280,8 @@ class FakeApi:
         self._made += 1
         name = config.get("durable_name") or config.get("name") or f"made{self._made}"
         self.consumers[name] = config
-        return self.info(name, config)
+        before = config.get("opt_start_seq", self.delivered + 1) - 1
+        return self.info(name, config, delivered={"consumer_seq": 0, "stream_seq": before})
 
     _consumer_durable_create = _consumer_create
 

@@ -39,7 +39,11 @@ def verbs(msg: Message):
 async def test_it_says_where_it_stands():
     connection = FakeConnection()
     msg = message(connection, data(22, 20, b"hello", domain="hub"))
-    assert (msg.subject, msg.data, msg.reply) == ("orders.new", b"hello", jsack(22, 20, domain="hub").decode())
+    assert (msg.subject, msg.data, msg.reply) == (
+        "orders.new",
+        b"hello",
+        jsack(22, 20, domain="hub").decode(),
+    )
     assert (msg.metadata.stream_seq, msg.metadata.consumer_seq, msg.metadata.domain) == (22, 20, "hub")
     assert msg.metadata is msg.metadata
     assert msg.size == len(b"orders.new") + len(msg.reply) + 5
@@ -219,7 +223,11 @@ async def test_many_are_acked_at_once_and_the_failures_are_told_together():
     messages = [message(connection, data(number)) for number in range(1, 2500)]
     await ack_all(messages)
     assert len(connection.acks()) == 2499
-    odd = [message(connection, data(1)), message(connection, (b"a", b"", b"", b"")), message(connection, data(2))]
+    odd = [
+        message(connection, data(1)),
+        message(connection, (b"a", b"", b"", b"")),
+        message(connection, data(2)),
+    ]
     with pytest.raises(ExceptionGroup) as caught:
         await ack_all(odd)
     assert [type(error) for error in caught.value.exceptions] == [NotJetStreamMessageError]

@@ -136,7 +136,7 @@ async def test_heartbeats_and_foreign_messages_do_not_come_out():
 
 @virtual
 async def test_where_the_server_says_nothing_it_ends_by_itself():
-    async with connected() as (js, connection):
+    async with connected() as (js, _connection):
         sub = await js.pull_subscribe("orders.new")
         started = now()
         batch = await sub.fetch(3, expires=1.0)
@@ -152,7 +152,13 @@ async def test_where_the_server_says_nothing_it_ends_by_itself():
 async def test_what_cannot_work_is_refused_before_it_is_sent():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
-        for options in ({"batch": 0}, {"expires": 0}, {"expires": "1"}, {"max_bytes": 0}, {"idle_heartbeat": 4.0}):
+        for options in (
+            {"batch": 0},
+            {"expires": 0},
+            {"expires": "1"},
+            {"max_bytes": 0},
+            {"idle_heartbeat": 4.0},
+        ):
             with pytest.raises(ConfigError):
                 await sub.fetch(**({"batch": 1} | options))
         assert connection.pulls() == []

@@ -13,6 +13,8 @@ MAX_LINES, MAX_FUNCTION = 350, 60
 
 # Lists rather than code: every exception with its description.
 LISTS = {"jsclient/errors.py"}
+# To be split; until then they do not grow further.
+LARGER = {"jsclient/_runtime/guarded.py": 370}
 
 
 def name(path: Path) -> str:
@@ -30,7 +32,7 @@ def without_docstring(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_no_file_outgrows_its_concept(path):
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= MAX_LINES or name(path) in LISTS, f"{lines} lines"
+    assert lines <= LARGER.get(name(path), MAX_LINES) or name(path) in LISTS, f"{lines} lines"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

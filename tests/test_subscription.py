@@ -8,8 +8,6 @@ import random
 import pytest
 
 from jsclient.errors import (
-    ApiError,
-    ClosedError,
     ConfigError,
     ConsumerDeletedError,
     NoRespondersError,
@@ -18,7 +16,6 @@ from jsclient.errors import (
 )
 from jsclient.protocol.events import (
     ConsumerDeleted,
-    DeleteFailed,
     ErrorRaised,
     FlowControlRefused,
     GapDetected,
@@ -27,7 +24,7 @@ from jsclient.protocol.events import (
     SlowConsumer,
 )
 from jsclient.protocol.models.consumer import ConsumerConfig
-from tests.fake import SILENCE, Refusal, connected
+from tests.fake import connected
 from tests.strategies import FC, data, flow_control, foreign, heartbeat, status
 from tests.virtual import settle, virtual
 
@@ -331,7 +328,9 @@ async def test_an_overflow_and_a_refused_answer_are_told_here_and_by_the_connect
     async with connected() as (js, connection):
         config = ConsumerConfig(ack_policy="none")
         sub = await js.subscribe("orders.new", max_pending=2, config=config)
-        connection.deliver(sub.subject, [data(1), data(2), data(3), flow_control(subject=b"$JS.API.STREAM.DELETE.S")])
+        connection.deliver(
+            sub.subject, [data(1), data(2), data(3), flow_control(subject=b"$JS.API.STREAM.DELETE.S")]
+        )
         await sub.unsubscribe()
         assert [type(event) async for event in sub.events()] == [SlowConsumer, FlowControlRefused]
         assert len(connection.told(SlowConsumer)) == len(connection.told(FlowControlRefused)) == 1

@@ -52,7 +52,9 @@ async def test_what_it_did_not_create_or_was_told_to_keep_is_not_deleted(end):
 
 @virtual
 @pytest.mark.covers("J109")
-@pytest.mark.parametrize(("answer", "error"), [(Refusal(10008, 503), ApiError), (SILENCE, RequestTimeoutError)])
+@pytest.mark.parametrize(
+    ("answer", "error"), [(Refusal(10008, 503), ApiError), (SILENCE, RequestTimeoutError)]
+)
 async def test_trouble_with_the_deletion_is_raised_by_unsubscribe(answer, error):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
@@ -105,6 +107,19 @@ async def test_a_reader_that_waits_while_it_is_drained_gets_what_is_still_under_
         await settle()
         order = [entry for entry in connection.log if entry[0] == "drain" or "DELETE" in entry[1]]
         assert [kind for kind, _ in order] == ["drain", "pub"]
+
+
+@virtual
+@pytest.mark.covers("J110")
+async def test_a_callback_that_is_idle_while_it_is_drained_gets_what_is_still_under_way():
+    async with connected() as (js, connection):
+        handled = []
+        sub = await js.subscribe("orders.new", callback=handled.append)
+        await settle()
+        connection.under_way = [(sub.subject, [data(number)]) for number in range(1, 6)]
+        await sub.drain()
+        assert numbers(handled) == [1, 2, 3, 4, 5]
+        assert connection.acks() == [b"+ACK"] * 5
 
 
 @virtual

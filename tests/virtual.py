@@ -53,7 +53,8 @@ def run(main: Coroutine[Any, Any, Any]) -> Any:
     try:
         result = loop.run_until_complete(main)
         left = asyncio.all_tasks(loop)
-        assert not left, f"left running: {left}"
+        if left:
+            raise AssertionError(f"left running: {left}")
         return result
     finally:
         _end(loop)
@@ -67,7 +68,8 @@ def _end(loop: VirtualLoop) -> None:
         if tasks:
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
-        assert not loop.problems, loop.problems
+        if loop.problems:
+            raise AssertionError(f"went wrong unseen: {loop.problems}")
     finally:
         loop.close()
 

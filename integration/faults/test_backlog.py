@@ -53,7 +53,6 @@ async def test_a_slow_handler_holds_the_server_back(
     """R11, R13: 600 MB through a handler that stops now and then: no stall, queue and memory bounded."""
     count = 60_000 if kind == "flow control" else 30_000
     tap = await proxy(record=False)
-    requests = tap.hold_frames(lambda _: False)
     answers = tap.modify_frames(is_flow_control_reply, lambda frame: frame.raw)
     asked = tap.modify_frames(is_flow_control, lambda frame: frame.raw)
     js = await connect(tap)
@@ -96,7 +95,6 @@ async def test_a_slow_handler_holds_the_server_back(
         f"{kind}: {count} in {took:.1f} s, highest {tally.highest} messages {tally.highest_bytes / MEGABYTE:.1f} MB, "
         f"grown {(peak - before) / MEGABYTE:.0f} MB, {asked.count} flow control requests, {answers.count} answers"
     )
-    assert requests.count == 0
     assert tally.wrong == []
     assert tally.highest_bytes <= limit
     assert sub.dropped == 0 or kind == "ordered"

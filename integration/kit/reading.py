@@ -54,3 +54,8 @@ class EventReader:
     async def _read(self, sub: Any) -> None:
         async for event in sub.events():
             self.events.append(event)
+
+
+def alarms(events: Iterable[Any]) -> list[Any]:
+    """The events without those that only say that the connection stands."""
+    return [event for event in events if type(event).__name__ not in {"Connected", "Reconnected"}]

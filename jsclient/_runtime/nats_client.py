@@ -8,9 +8,11 @@ are ours; what nats-py calls back is guarded, so that no exception ends reading 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any, ClassVar, Protocol
 
 import nats.aio.client
+import nats.aio.transport
 import nats.errors
 
 from ..errors import PermissionDeniedError, ProtocolError
@@ -19,6 +21,7 @@ from .wire import FrameReader, Host
 __all__ = ["NatsClient", "Owner", "WireSubscription"]
 
 _READ_SIZE = 64 * 1024
+_BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
 
 
 class Owner(Host, Protocol):
@@ -71,6 +74,20 @@ class _ParserSeam:
         self._reader.reset()
 
 
+class _TcpTransport(nats.aio.transport.TcpTransport):
+    """nats-py's, which after a failed TLS handshake would wait for ever for the end of a socket it no longer has."""
+
+    async def connect_tls(self, *args: Any, **options: Any) -> None:
+        try:
+            await super().connect_tls(*args, **options)
+        except BaseException:
+            writer = self._io_writer
+            self._io_reader = self._io_writer = None
+            if writer is not None:
+                writer.transport.abort()
+            raise
+
+
 class NatsClient(nats.aio.client.Client):
     """nats-py's client with our reader in it."""
 
@@ -101,7 +118,12 @@ class NatsClient(nats.aio.client.Client):
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.close()  # of an attempt that failed behind the dial: nats-py would leave its socket open
-        await super()._connect_to_server(s)
+        if s.uri.scheme in {"ws", "wss"}:
+            await super()._connect_to_server(s)
+            return
+        s.last_attempt = time.monotonic()  # nats-py's clock for its pauses
+        self._transport = transport = _TcpTransport()  # type: ignore[no-untyped-call]
+        await transport.connect(s.uri, _BUFFER_SIZE, self.options["connect_timeout"])
 
     async def _select_next_server(self) -> None:
         """On the first connect each server is tried once; after that nats-py's way, for ever."""

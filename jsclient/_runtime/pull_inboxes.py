@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import ClosedError, JetStreamError
+from ..errors import ClosedError, JetStreamError, PermissionDeniedError
 from ..protocol.ack import AckKind
 from ..protocol.events import Event, ForeignMessage
 from ..protocol.frames import Frame, frame_size, is_control, is_data
@@ -121,6 +121,7 @@ class PullInboxes:
         if not self._listening:
             self._listening = True
             self.context.connection.add_listener(self._lifecycle)
+            self.context.connection.denied.append(self._denied)
         self._sweep()
         slot = self._idle.pop() if self._idle else Slot(self)
         slot.frames = deque()
@@ -191,6 +192,16 @@ class PullInboxes:
                     slot.request.disconnected()
         self.changed.set()
 
+    def is_denied(self, error: PermissionDeniedError, inbox: Inbox | None) -> bool:
+        """Whether a permission that is missing is one to pull, or to listen on this inbox."""
+        return error.subject == self._subject or (inbox is not None and error.subject == inbox.subject)
+
+    def _denied(self, error: PermissionDeniedError) -> None:
+        for slot in (*self._busy, *self._orphans):
+            if slot.request is not None and self.is_denied(error, slot.inbox):
+                slot.request.denied(error)
+        self.changed.set()
+
     async def _drop(self, slot: Slot) -> None:
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:
@@ -205,6 +216,8 @@ class PullInboxes:
         self._closed = True
         connection = self.context.connection
         connection.remove_listener(self._lifecycle)
+        if self._listening:
+            connection.denied.remove(self._denied)
         for slot in self._busy:
             if slot.request is not None:
                 slot.request.closed()

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-__all__ = ["Progress", "Rate", "WorkerView", "line"]
+import msgspec
+
+from ..protocol.events import Event
+
+__all__ = ["Progress", "Rate", "WorkerView", "in_words", "line"]
 
 
 class Rate:
@@ -67,6 +71,11 @@ class Progress:
             worker.rate.at(now, worker.counted)
 
     @property
+    def stored(self) -> int:
+        """Flights known to be in the stream. An answer to the publisher may come after the flight was processed."""
+        return max(self.published, self.counted)
+
+    @property
     def working(self) -> int:
         """Workers at work."""
         return sum(worker.state == "working" for worker in self.workers)
@@ -79,6 +88,13 @@ def line(progress: Progress) -> str:
     if not p.published:
         return f"{head}{p.phase}" + (f": {p.read:,} flights" if p.read else "")
     return (
-        f"{head}published {p.published:,}  processed {p.counted:,} of {p.total:,} ({p.counting.value:,.0f}/s)  "
+        f"{head}published {p.stored:,}  processed {p.counted:,} of {p.total:,} ({p.counting.value:,.0f}/s)  "
         f"pending {p.pending:,}  ack pending {p.ack_pending:,}  redelivered {p.redelivered:,}  workers {p.working}"
     )
+
+
+def in_words(event: Event) -> str:
+    """An event in a line: its name, and what it says."""
+    fields = msgspec.structs.asdict(event).items()
+    told = ", ".join(f"{name} {value}" for name, value in fields if value not in ("", None))
+    return " ".join(f"{type(event).__name__}: {told}".split())

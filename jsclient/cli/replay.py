@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 from .. import connect
 from ..client import JetStream
 from ..errors import JetStreamError
-from ..protocol.events import Event
+from ..protocol.events import Connected, Event
 from ..protocol.models.consumer import ConsumerInfo
 from ..server import NatsServer
 from .crew import Crew, Worker
 from .flights import Flight, airline_names, read_flights
 from .ledger import Ledger
-from .progress import Progress
+from .progress import Progress, in_words
 from .proof import Killing, claims
 from .publishing import publish_all
 from .reports import Report, Setup, Verdict
@@ -129,23 +129,22 @@ class Replay:
             await js.create_stream(self._stream, subjects=subjects)
             yield
             return
+        created = False
         try:
             # Inside the try: cancelled here, it may have been created all the same.
             await js.create_stream(self._stream, subjects=subjects, max_age=_KEEP)
+            created = True
             yield
         finally:
-            await self._remove_stream(js)
-
-    async def _remove_stream(self, js: JetStream) -> None:
-        try:
-            await js.delete_stream(self._stream)
-        except JetStreamError as error:
-            failing = sys.exc_info()[1] is not error and sys.exc_info()[1] is not None
-            if not failing:
-                print(f"jsclient demo: stream {self._stream} could not be removed: {error}", file=sys.stderr)
+            try:
+                await js.delete_stream(self._stream)
+            except JetStreamError as error:
+                if created:
+                    print(f"jsclient demo: stream {self._stream} was not removed: {error}", file=sys.stderr)
 
     def _on_event(self, event: Event) -> None:
-        self._screen.note(" ".join(str(event).split()))
+        if not isinstance(event, Connected):
+            self._screen.note(f"{self._elapsed:.1f} s: {in_words(event)}")
 
     # --- the workers -----------------------------------------------------------------------------------------
 

@@ -122,7 +122,7 @@ def _bars(p: Progress) -> Table:
     bars.add_column(ratio=1)
     bars.add_column(justify="right")
     bars.add_column(justify="right")
-    steps = [("published", p.published, p.publishing.value), ("processed", p.counted, p.counting.value)]
+    steps = [("published", p.stored, p.publishing.value), ("processed", p.counted, p.counting.value)]
     if not p.published:
         steps = [("read     ", min(p.read, p.total), 0.0)]
     for name, count, rate in steps:

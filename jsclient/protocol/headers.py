@@ -104,12 +104,13 @@ class Headers(dict[str, str]):
         else:
             pairs = headers.items() if isinstance(headers, Mapping) else headers
         super().__init__()
-        self._repeated = {}
+        repeated: dict[str, list[str]] = {}
         for name, value in pairs:
             if name in self:
-                self._repeated[name] = (*self._repeated.get(name, (self[name],)), value)
+                repeated.setdefault(name, [self[name]]).append(value)
             else:
                 dict.__setitem__(self, name, value)
+        self._repeated = {name: tuple(values) for name, values in repeated.items()}
 
     def get_all(self, name: str) -> list[str]:
         """All values of ``name`` in their order; none: an empty list."""

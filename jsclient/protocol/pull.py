@@ -167,6 +167,10 @@ class PullRequest:
             Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was under way")
         )
 
+    def denied(self, error: JetStreamError) -> None:
+        """This user may not ask for messages, or may not be sent them."""
+        self._end(Ending.REFUSED, error)
+
     def closed(self) -> None:
         """Nobody reads any more."""
         self._end(Ending.CLOSED)

@@ -6,11 +6,12 @@ import io
 
 import pytest
 
-from jsclient.cli.progress import Progress, Rate, WorkerView, line
+from jsclient.cli.progress import Progress, Rate, WorkerView, in_words, line
 from jsclient.cli.proof import Claim
 from jsclient.cli.screen import PlainScreen
 from jsclient.cli.summary import pace, summary
 from jsclient.cli.tally import Tally
+from jsclient.protocol.events import Disconnected
 
 ROWS = [
     ("UA", "EWR", "IAH", 100, 90, 900),
@@ -88,3 +89,12 @@ def test_plain_lines_come_every_few_seconds_and_at_each_phase():
     assert lines[-1] == line(progress)
     assert "processed 4 of 10" in lines[-1]
     assert lines[-1].endswith("workers 1")
+
+
+def test_an_event_is_told_in_a_line():
+    assert in_words(Disconnected(reason="gone\nfor now")) == "Disconnected: reason gone for now"
+
+
+def test_what_was_processed_was_stored_even_if_the_publisher_does_not_know_yet():
+    assert Progress(published=500, counted=600).stored == 600
+    assert Progress(published=500, counted=400).stored == 500

@@ -149,7 +149,9 @@ def test_an_overflow_is_read_again_and_not_lost():
     assert tracker.may_recreate
     assert tracker.resume_stream_seq == 3
     tracker.recreated("c2", 2, 0.0)
-    tracker.receive([data(3, 1)], 0.0)
+    (again,) = tracker.receive([data(3, 1), data(4, 2)], 0.0)
+    assert isinstance(again.event, SlowConsumer), "another episode"
+    assert again.event.first_stream_seq == 4
     assert taken(tracker) == [2, 3]
 
 

@@ -116,7 +116,7 @@ class Simulation:
                 self.got.append((generation, stream_seq))
 
     def recreate(self) -> None:
-        """What the handle does: once there is room, a new consumer, and a look at the stream where it is not in place."""
+        """What the handle does: once there is room, a new consumer, and a look at which stream it is."""
         reader, server = self.reader, self.server
         if reader.wants is None or not reader.may_recreate:
             return

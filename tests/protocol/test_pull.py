@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 
 import pytest
 from hypothesis import given
@@ -290,58 +289,3 @@ def test_a_message_that_is_larger_than_the_buffer_does_not_make_it_spin():
     assert buffer.ended(Meaning.ENDED, Ending.MAX_BYTES, pending(1000, 100), 0.0)
     assert buffer.ask() is None
     assert buffer.paused_until == 0.05
-
-
-@pytest.mark.parametrize("max_bytes", [None, 700])
-def test_what_is_owed_and_what_waits_never_pass_the_limits_whatever_the_server_does(max_bytes):
-    """A model of the server: it holds requests, fills, expires or refuses them, and loses its connection."""
-    for seed in range(300):
-        chance = random.Random(seed)
-        limit = chance.choice([1, 2, 7, 50])
-        buffer = online(limit, limit // 2 if limit > 1 else 0, max_bytes)
-        held: list[list[int]] = []  # messages and bytes that each request may still bring
-        waiting: list[int] = []
-        now = 0.0
-        for _ in range(200):
-            if (wanted := buffer.ask()) is not None:
-                held.append([wanted[0], wanted[1] or 10**9])
-            in_reach = sum(request[0] for request in held) + len(waiting)
-            assert in_reach <= limit
-            if max_bytes is not None:
-                assert sum(request[1] for request in held) + sum(waiting) <= max_bytes
-            assert buffer.buffered == len(waiting)
-            step = chance.randrange(12)
-            if step < 5 and held:
-                size = chance.randint(10, 100)
-                if size > held[0][1]:
-                    messages, room = held.pop(0)
-                    buffer.ended(Meaning.ENDED, Ending.MAX_BYTES, pending(messages, room), now)
-                else:
-                    held[0][0] -= 1
-                    held[0][1] -= size
-                    waiting.append(size)
-                    buffer.delivered(size)
-                    if 0 in held[0]:  # filled: the server ends it without a word
-                        held.pop(0)
-            elif step < 9 and waiting:
-                buffer.taken(waiting.pop(0))
-            elif step == 9 and held:
-                messages, room = held.pop(0)
-                meaning = chance.choice([Meaning.ENDED, Meaning.RETRY])
-                buffer.ended(meaning, Ending.EXPIRED, pending(messages, room), now)
-            elif step == 10 and chance.random() < 0.2:
-                held.clear()
-                buffer.disconnected()
-                assert buffer.ask() is None
-                buffer.connected()
-            else:
-                now += 10.0
-                buffer.tick(now)
-        while held or waiting or buffer.paused_until is not None:
-            while held:
-                messages, room = held.pop()
-                buffer.ended(Meaning.ENDED, Ending.EXPIRED, pending(messages, room), now)
-            while waiting:
-                buffer.taken(waiting.pop())
-            buffer.tick(now := now + 10.0)
-        assert buffer.ask() is not None, "an empty reader asks"

@@ -85,7 +85,9 @@ def test_no_status_and_nothing_foreign_ever_comes_out(frame):
 
 
 @pytest.mark.covers("J81")
-@pytest.mark.parametrize("header", [heartbeat(9, 9)[2], flow_control()[2], status(409, "Consumer Deleted")[2]])
+@pytest.mark.parametrize(
+    "header", [heartbeat(9, 9)[2], flow_control()[2], status(409, "Consumer Deleted")[2]]
+)
 @pytest.mark.parametrize("payload", [b"", b"x"])
 def test_a_message_is_not_taken_for_a_status_whatever_its_headers(header, payload):
     push = watching()
@@ -230,11 +232,14 @@ def test_any_subject_that_can_be_published_to_is_answered():
 
 
 @pytest.mark.parametrize(
-    "subject", [b"", b"$JS.API.STREAM.DELETE.ORDERS", b"$SYS.REQ.X", b"a b", b"a.*", b"own.api.STREAM.DELETE.S"]
+    "subject",
+    [b"", b"$JS.API.STREAM.DELETE.ORDERS", b"$SYS.REQ.X", b"a b", b"a.*", b"own.api.STREAM.DELETE.S"],
 )
 def test_an_illegal_flow_control_subject_is_refused_and_told(subject):
     push = tracker(api_prefix=b"own.api")
-    (event,) = told(push.receive([(b"_INBOX.x", subject, b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"")], 0.0))
+    (event,) = told(
+        push.receive([(b"_INBOX.x", subject, b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"")], 0.0)
+    )
     assert event == FlowControlRefused(stream="ORDERS", consumer="worker", subject=subject.decode())
     assert drained(push) == []
 

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jsclient.errors import NoRespondersError
-from jsclient.protocol.events import ErrorRaised, FlowControlStalled, GapDetected, HeartbeatMissed, SlowConsumer
+from jsclient.protocol.events import (
+    ErrorRaised,
+    FlowControlStalled,
+    GapDetected,
+    HeartbeatMissed,
+    SlowConsumer,
+)
 from jsclient.protocol.frames import frame_size
 from jsclient.protocol.gap import GapTracker
 from jsclient.protocol.heartbeat import HeartbeatMonitor
@@ -20,7 +26,7 @@ INTERVAL = 1.0
 
 
 class PushAndServer(RuleBasedStateMachine):
-    """The server sends while its window has room, asks for an answer when half of it is used, and tells when it is idle."""
+    """The server sends while its window has room, asks for an answer at half of it, and tells when it is idle."""
 
     @initialize(room=st.integers(1, 12))
     def begin(self, room):

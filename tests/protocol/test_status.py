@@ -81,7 +81,8 @@ def test_every_verdict_is_an_ordinary_end_or_an_error_but_never_both():
     for code in range(100, 1000):
         for description in ("", "x", *(row[1] for row in CATALOGUE)):
             found = classify(code, description)
-            assert (found.error is None) == (
-                found.meaning in {M.HEARTBEAT, M.FLOW_CONTROL, M.ENDED}
-            ), (code, description)
+            assert (found.error is None) == (found.meaning in {M.HEARTBEAT, M.FLOW_CONTROL, M.ENDED}), (
+                code,
+                description,
+            )
             assert (found.ending is None) == (found.meaning in {M.HEARTBEAT, M.FLOW_CONTROL})

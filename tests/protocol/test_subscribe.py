@@ -189,7 +189,9 @@ def test_a_small_queue_bounds_what_may_be_unacked():
     assert created(subject="a", max_pending=10).max_ack_pending == 10
     assert created(subject="a").max_ack_pending is None
     assert created(subject="a", max_pending=5000).max_ack_pending is None
-    assert created(subject="a", max_pending=10, config=ConsumerConfig(max_ack_pending=99)).max_ack_pending == 99
+    assert (
+        created(subject="a", max_pending=10, config=ConsumerConfig(max_ack_pending=99)).max_ack_pending == 99
+    )
     none = ConsumerConfig(ack_policy="none")
     assert created(subject="a", max_pending=10, config=none).max_ack_pending is None
 

@@ -52,7 +52,9 @@ THERE = {"deliver_subject": "_INBOX.there"}
 
 def made(step: Create):
     """The server's answer to a create: what was asked for, under a name."""
-    return info(step.config.durable_name or "made1", **{f: getattr(step.config, f) for f in ("deliver_subject",)})
+    return info(
+        step.config.durable_name or "made1", **{f: getattr(step.config, f) for f in ("deliver_subject",)}
+    )
 
 
 def play(*answers: object, **fields: object) -> tuple[list[object], Binding | JetStreamError]:
@@ -96,7 +98,9 @@ def test_no_stream_and_more_than_one_are_the_same_error(names, pull):
 
 
 @pytest.mark.covers("J19")
-@pytest.mark.parametrize("error", [ApiError(503, 10008, "no quorum"), RequestTimeoutError("find"), NoRespondersError()])
+@pytest.mark.parametrize(
+    "error", [ApiError(503, 10008, "no quorum"), RequestTimeoutError("find"), NoRespondersError()]
+)
 def test_an_error_of_the_lookup_is_raised(error):
     assert play(error) == ([FindStream("orders.new")], error)
 
@@ -191,7 +195,9 @@ def test_a_durable_that_does_not_exist_is_created(how):
 
 @pytest.mark.covers("J43")
 @pytest.mark.parametrize("pull", [True, False])
-@pytest.mark.parametrize("error", [e for e in NO_CONSUMER if e is not NOT_FOUND], ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "error", [e for e in NO_CONSUMER if e is not NOT_FOUND], ids=lambda e: type(e).__name__
+)
 def test_a_durable_of_which_it_is_not_known_whether_it_exists_is_not_created(error, pull):
     assert play(error, stream="ORDERS", durable="d", pull=pull) == ([LookUp("ORDERS", "d")], error)
 
@@ -261,7 +267,9 @@ def test_exists_on_an_ephemeral_consumer_is_just_an_error():
 @pytest.mark.parametrize("error", [IN_USE, EXISTS])
 def test_a_queue_member_that_lost_the_race_goes_on_with_the_consumer_there(error):
     found = info("q", durable_name="q", deliver_group="q", push_bound=True, **THERE)
-    steps, binding = play(NOT_FOUND, "_INBOX.mine", error, None, found, "_INBOX.there", stream="ORDERS", queue="q")
+    steps, binding = play(
+        NOT_FOUND, "_INBOX.mine", error, None, found, "_INBOX.there", stream="ORDERS", queue="q"
+    )
     assert [type(step) for step in steps] == [LookUp, Listen, Create, StopListening, LookUp, Listen]
     assert steps[-1] == Listen("_INBOX.there", "q")
     assert not binding.created
@@ -314,10 +322,14 @@ def test_the_consumer_of_whoever_was_faster_must_fit_as_any_other(fields, reques
 )
 def test_in_that_race_a_pull_subscription_checks_type_subject_and_configuration(fields, error):
     config = ConsumerConfig(ack_wait=2.0) if "ack_wait" in fields else ConsumerConfig()
-    end = play(NOT_FOUND, EXISTS, info("d", **fields), stream="ORDERS", durable="d", pull=True, config=config)[1]
+    end = play(
+        NOT_FOUND, EXISTS, info("d", **fields), stream="ORDERS", durable="d", pull=True, config=config
+    )[1]
     assert type(end) is error
 
 
 @pytest.mark.covers("J54")
 def test_a_consumer_that_is_gone_again_after_the_race_is_an_error():
-    assert play(NOT_FOUND, "_INBOX.mine", EXISTS, None, NOT_FOUND, stream="ORDERS", durable="d")[1] is NOT_FOUND
+    assert (
+        play(NOT_FOUND, "_INBOX.mine", EXISTS, None, NOT_FOUND, stream="ORDERS", durable="d")[1] is NOT_FOUND
+    )

@@ -1,0 +1,229 @@
+"""An ordered subscription on a fake connection: every message once, in order, through any number of consumers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jsclient import OrderedSubscription
+from jsclient.errors import ConfigError, StreamNotFoundError
+from jsclient.protocol.events import ConsumerReset, ErrorRaised, HeartbeatMissed, StreamReset
+from jsclient.protocol.models.consumer import ConsumerConfig
+from tests.fake import Refusal, connected
+from tests.strategies import data, heartbeat
+from tests.virtual import settle, virtual
+
+
+def creates(connection) -> list[dict]:
+    return [sent.json["config"] for sent in connection.to("$JS.API.CONSUMER.CREATE.")]
+
+
+def arrives(connection, *frames) -> None:
+    """On the deliver subject of the newest consumer."""
+    connection.deliver(creates(connection)[-1]["deliver_subject"], list(frames))
+
+
+async def taken(sub, count: int) -> list[int]:
+    return [(await sub.next(timeout=60)).metadata.stream_seq for _ in range(count)]
+
+
+@virtual
+@pytest.mark.covers("J93", "J94")
+async def test_the_consumer_is_that_of_adr_17():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        assert isinstance(sub, OrderedSubscription)
+        (config,) = creates(connection)
+        assert config == {
+            "ack_policy": "none",
+            "deliver_policy": "all",
+            "deliver_subject": sub.subject,
+            "filter_subject": "orders.new",
+            "flow_control": True,
+            "idle_heartbeat": 5_000_000_000,
+            "inactive_threshold": 300_000_000_000,
+            "max_deliver": 1,
+            "mem_storage": True,
+            "num_replicas": 1,
+            "replay_policy": "instant",
+        }
+
+
+@virtual
+@pytest.mark.covers("J92", "J93")
+async def test_a_gap_closes_the_subscription_releases_the_consumer_and_makes_a_new_one():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        first = sub.consumer
+        old = creates(connection)[0]["deliver_subject"]
+        arrives(connection, data(3, 1), data(4, 2), data(9, 5))
+        await settle(60)
+        again = creates(connection)[1]
+        assert (again["deliver_policy"], again["opt_start_seq"]) == ("by_start_sequence", 5)
+        assert again["deliver_subject"] != old
+        assert connection.listening == [again["deliver_subject"]]
+        assert connection.deleted() == [first]
+        assert connection.log.index(("unsub", old)) < connection.log.index(("sub", again["deliver_subject"]))
+        connection.deliver(old, [data(99, 3)])
+        arrives(connection, data(5, 1), data(6, 2))
+        assert await taken(sub, 4) == [3, 4, 5, 6]
+        (reset,) = connection.told(ConsumerReset)
+        assert (reset.resume_stream_seq, reset.consumer) == (5, sub.consumer)
+
+
+@virtual
+@pytest.mark.covers("J94")
+async def test_missed_heartbeats_make_a_new_consumer():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        arrives(connection, data(1, 1))
+        connection.api.last_seq = 1
+        await asyncio.sleep(16)
+        assert len(creates(connection)) == 2
+        assert creates(connection)[1]["opt_start_seq"] == 2
+        assert len(connection.told(HeartbeatMissed)) == 1
+        connection.api.delivered = 1
+        arrives(connection, data(2, 1), heartbeat(1, 2))
+        assert await taken(sub, 2) == [1, 2]
+
+
+@virtual
+async def test_a_reconnect_makes_a_new_consumer_at_once():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        arrives(connection, data(1, 1), data(2, 2))
+        connection.api.last_seq = connection.api.delivered = 2
+        connection.disconnect()
+        await asyncio.sleep(3)
+        connection.reconnect()
+        await settle(60)
+        assert creates(connection)[-1]["opt_start_seq"] == 3
+        arrives(connection, data(3, 1))
+        assert await taken(sub, 3) == [1, 2, 3]
+
+
+@virtual
+async def test_what_was_new_stays_where_it_began_though_nothing_had_come():
+    async with connected() as (js, connection):
+        connection.api.delivered = connection.api.last_seq = 100
+        sub = await js.subscribe("orders.new", ordered=True, config=ConsumerConfig(deliver_policy="new"))
+        connection.disconnect()
+        connection.reconnect()
+        await settle(60)
+        config = creates(connection)[-1]
+        assert (config["deliver_policy"], config["opt_start_seq"]) == ("by_start_sequence", 101)
+        arrives(connection, data(101, 1))
+        assert await taken(sub, 1) == [101]
+
+
+@virtual
+async def test_after_an_overflow_it_waits_for_room_and_reads_on_without_a_hole():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True, max_pending=4)
+        arrives(connection, *[data(number, number) for number in range(1, 10)])
+        await settle(60)
+        assert len(creates(connection)) == 1
+        assert await taken(sub, 2) == [1, 2]
+        await settle(60)
+        assert creates(connection)[-1]["opt_start_seq"] == 5
+        arrives(connection, data(5, 1))
+        assert await taken(sub, 3) == [3, 4, 5]
+
+
+@virtual
+@pytest.mark.parametrize("end", ["unsubscribe", "drain"])
+async def test_an_end_while_it_waits_for_room_leaves_no_task_and_makes_no_consumer(end):
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True, max_pending=1)
+        arrives(connection, data(1, 1), data(2, 2))
+        await settle()
+        await getattr(sub, end)()
+        if end == "drain":
+            assert [message.metadata.stream_seq async for message in sub] == [1]
+        await settle(60)
+        assert len(creates(connection)) == 1
+        assert connection.listening == []
+        left = [task.get_name() for task in asyncio.all_tasks() if "reset" in task.get_name()]
+        assert left == []
+
+
+@virtual
+async def test_a_consumer_that_cannot_be_made_is_tried_again_and_told_once():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        connection.api.on("CONSUMER.CREATE", *[Refusal(10008, 503)] * 5)
+        arrives(connection, data(1, 2))
+        await asyncio.sleep(8)
+        assert len(creates(connection)) == 7
+        assert len(connection.told(ErrorRaised)) == 1
+        arrives(connection, data(1, 1))
+        assert await taken(sub, 1) == [1]
+
+
+@virtual
+async def test_a_stream_that_is_gone_ends_it_behind_what_waits():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        arrives(connection, data(1, 1), data(5, 5))
+        connection.api.on("CONSUMER.CREATE", *[Refusal(10059, 404, "stream not found")] * 50)
+        await asyncio.sleep(60)
+        assert await taken(sub, 1) == [1]
+        with pytest.raises(StreamNotFoundError):
+            await sub.next()
+        assert sub.is_closed
+        assert connection.listening == []
+
+
+@virtual
+async def test_a_stream_that_was_made_again_is_read_from_its_start():
+    async with connected() as (js, connection):
+        sub = await js.subscribe("orders.new", ordered=True)
+        await settle(60)
+        arrives(connection, data(1, 1), data(2, 2))
+        connection.api.stream_created = "2026-06-01T00:00:00Z"
+        connection.api.last_seq = 50
+        connection.api.delivered = 2
+        connection.disconnect()
+        connection.reconnect()
+        await settle(120)
+        (event,) = connection.told(StreamReset)
+        assert event.last_stream_seq == 2
+        assert creates(connection)[-1]["opt_start_seq"] == 1
+        arrives(connection, data(1, 1))
+        assert await taken(sub, 3) == [1, 2, 1]
+
+
+@virtual
+async def test_its_messages_are_not_acked_and_its_end_deletes_the_newest_consumer():
+    async with connected() as (js, connection):
+        got = []
+        sub = await js.subscribe("orders.new", ordered=True, callback=got.append)
+        arrives(connection, data(1, 1), data(2, 2), data(3, 3))
+        await settle()
+        for message in got:
+            await message.ack()
+        assert len(got) == 3
+        assert connection.acks() == []
+        await sub.unsubscribe()
+        assert connection.deleted() == [sub.consumer]
+
+
+@virtual
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"queue": "q"},
+        {"durable": "d"},
+        {"consumer": "c"},
+        {"config": ConsumerConfig(ack_policy="explicit")},
+        {"config": ConsumerConfig(name="n")},
+        {"config": ConsumerConfig(flow_control=False)},
+    ],
+)
+@pytest.mark.covers("J3", "J93")
+async def test_what_an_ordered_subscription_cannot_be_is_refused_before_anything_is_sent(how):
+    async with connected() as (js, connection):
+        with pytest.raises(ConfigError):
+            await js.subscribe("orders.new", ordered=True, **how)
+        assert connection.log == []
