@@ -16,7 +16,7 @@ import pytest
 from integration.kit.reading import of, take
 from integration.kit.streams import OwnStream
 from integration.kit.traffic import Tally
-from integration.kit.waiting import within
+from integration.kit.waiting import eventually, within
 from jsclient import ConsumerConfig, Disconnected, JetStreamError
 
 POISON: list[tuple[str, bytes, bytes]] = [
@@ -63,8 +63,12 @@ async def poisoned(server: Any, stream: OwnStream, token: bytes, block: bytes) -
         server.url,
         [(odd, block, data) if data == b"10" else (plain, b"", data) for data in payloads],
     )
-    assert (await stream.state())["messages"] == 20
+    await eventually(lambda: _stored(stream), what="20 stored messages")
     return payloads
+
+
+async def _stored(stream: OwnStream) -> bool:
+    return bool((await stream.state())["messages"] == 20)
 
 
 READERS = ["push", "ordered", "callback", "fetch", "messages"]

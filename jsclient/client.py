@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -58,6 +59,7 @@ class JetStream(StreamManager):
         connection = nc if isinstance(nc, Connection) else ForeignConnection(nc, on_event)
         self._connection = connection
         self._context = Context(connection, api, timeout)
+        self._closing = asyncio.Lock()
 
     @property
     def is_connected(self) -> bool:
@@ -245,12 +247,18 @@ class JetStream(StreamManager):
 
         Ephemeral consumers that subscriptions created are deleted; durable ones stay.
         """
-        for handle in list(self._context.open):
-            await handle.abandon()
-        await self._context.tasks.settle(1.0)
-        await self._context.requests.close()
-        await self._connection.close()
-        await self._connection.hub.close()
+        async with self._closing:
+            context = self._context
+            context.closer = asyncio.current_task()
+            # All at once: with a server that does not answer, each would wait its time out.
+            ends = (handle.abandon() for handle in list(context.open))
+            for result in await asyncio.gather(*ends, return_exceptions=True):
+                if isinstance(result, BaseException):
+                    context.report(result)
+            await context.tasks.settle(1.0)
+            await context.requests.close()
+            await self._connection.close()
+            await self._connection.hub.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any
 
 from ._runtime.events import OnEvent
+from ._runtime.foreign import open_plain
 from ._runtime.guarded import GuardedConnection
+from ._runtime.nats_client import seam_gaps
 from .client import JetStream
 from .errors import ConfigError
 from .protocol.names import check_publish_subject
 from .protocol.subjects import DEFAULT_PREFIX
 
 __all__ = ["connect"]
+
+_log = logging.getLogger("jsclient")
 
 
 class _Connecting:
@@ -117,13 +122,23 @@ async def _connect(
     urls = [servers] if isinstance(servers, str) else list(servers)
     if not urls:
         raise ConfigError("servers is empty: give at least one URL")
-    connection = GuardedConnection(on_event, inbox_prefix)
-    js = JetStream(connection, domain, prefix, timeout)
     settings = {
         **options,
         "connect_timeout": connect_timeout,
         "ping_interval": ping_interval,
         "max_outstanding_pings": 2,
     }
+    if gaps := seam_gaps():
+        _log.warning(
+            "this version of nats-py is not known to jsclient (%s): its public API is used, which is slower, "
+            "and odd input from a server can end the connection",
+            ", ".join(gaps),
+        )
+        plain = await open_plain(
+            urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
+        )
+        return JetStream(plain, domain, prefix, timeout)
+    connection = GuardedConnection(on_event, inbox_prefix)
+    js = JetStream(connection, domain, prefix, timeout)
     await connection.open(urls, reconnect_time_wait=reconnect_time_wait, options=settings)
     return js

@@ -29,6 +29,7 @@ class Consumer:
         self._info = info
         silent = info.config.ack_policy == AckPolicy.NONE
         self._puller = Puller(context, info.stream_name, info.name, silent=silent)
+        self._reader: Messages | None = None
 
     @property
     def name(self) -> str:
@@ -99,7 +100,10 @@ class Consumer:
         )
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        return self.messages().__aiter__()
+        """One `messages` reader for all loops over this: what a loop that was left had waiting, the next one gets."""
+        if self._reader is None or self._reader.is_closed:
+            self._reader = self.messages()
+        return self._reader
 
     async def pause(self, until: datetime | timedelta) -> datetime | None:
         """Deliver nothing until a time, or for a time. Server 2.11 and newer.

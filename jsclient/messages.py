@@ -21,6 +21,7 @@ from .errors import (
     PermissionDeniedError,
     PullLimitError,
     RequestTimeoutError,
+    StreamNotFoundError,
 )
 from .message import Message
 from .protocol.ack import AckKind
@@ -96,6 +97,11 @@ class Messages:
         """Messages that have arrived and wait to be taken."""
         return len(self._frames)
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self._state == "closed"
+
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def next(self, timeout: float | None = None) -> Message:
@@ -162,13 +168,18 @@ class Messages:
                 raise ClosedError("the subscription is closed")
             connection = self._context.connection
             base = f"{connection.new_inbox()}."
-            self._inbox = await connection.subscribe(f"{base}*", self._receive)
+            inbox = await connection.subscribe(f"{base}*", self._receive)
+            if self._state != "new":  # stopped meanwhile
+                await connection.unsubscribe(inbox)
+                return
+            self._inbox = inbox
             self._base = base
             self._state = "open"
             self._timer = Timer(self._tick)
             connection.add_listener(self._lifecycle)
             connection.denied.append(self._denied)
             self._context.open.add(self)
+            self._puller.readers.add(self)
             if connection.is_connected:
                 self._connected()
 
@@ -257,7 +268,7 @@ class Messages:
             from_wire(
                 ConsumerInfo, await context.call(context.api.consumer_info(puller.stream, puller.consumer))
             )
-        except ConsumerNotFoundError:
+        except (ConsumerNotFoundError, StreamNotFoundError):
             self._puller.emit(ConsumerDeleted(stream=puller.stream, consumer=puller.consumer))
             self._error = ConsumerDeletedError(409, "Consumer Deleted")
             puller.changed.set()
@@ -305,6 +316,7 @@ class Messages:
         if self._denied in connection.denied:
             connection.denied.remove(self._denied)
         self._context.open.discard(self)
+        self._puller.readers.discard(self)
         inbox, self._inbox = self._inbox, None
         self._puller.changed.set()
         if inbox is not None:

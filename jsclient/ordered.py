@@ -114,7 +114,7 @@ class OrderedSubscription(Subscription):
             except ClosedError:
                 return
             except DisconnectedError:
-                continue
+                missing_since = None
             except JetStreamError as error:
                 if isinstance(error, StreamNotFoundError):
                     missing_since = missing_since or loop.time()

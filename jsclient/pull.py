@@ -17,6 +17,9 @@ from .protocol.status import ORDINARY, Ending
 __all__ = ["Batch", "Puller"]
 
 _GRACE = 0.8  # seconds that a fetch waits for a lost connection to come back
+_MOVES = 3  # times that a fetch asks again when the consumer moves
+_MOVE_PAUSE = 0.1  # seconds before it does
+_ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
 
 
 class Batch(Sequence[Message]):
@@ -127,6 +130,8 @@ class _Fetch:
         self._slots: list[Slot] = []
         self._own: Slot | None = None  # the request that this fetch sent last
         self._offline_since: float | None = None
+        self._ask_after = 0.0  # monotonic seconds
+        self._moves = 0
 
     async def run(self) -> tuple[Ending, JetStreamError | None]:
         puller, connection = self._puller, self._puller.context.connection
@@ -146,7 +151,7 @@ class _Fetch:
                     slot.request.owed for slot in self._slots if slot.request and not slot.request.ended
                 )
                 missing = self._batch - len(self.frames) - owed
-                if missing > 0 and now < self._deadline:
+                if missing > 0 and self._ask_after <= now < self._deadline:
                     await self._ask(missing, now)
                     continue
             else:
@@ -182,7 +187,12 @@ class _Fetch:
             ending = request.ending
             assert ending is not None
             adopted = slot is not self._own
-            if ending is Ending.DISCONNECTED or (adopted and ending in ORDINARY) or ending is Ending.FULL:
+            moved = ending is Ending.MOVED and self._moves < _MOVES
+            if moved:
+                # Another leader, or a server that shuts down: the same request will be taken in a moment.
+                self._moves += 1
+                self._ask_after = puller.context.connection.now() + _MOVE_PAUSE
+            if moved or ending in _ASK_AGAIN or (adopted and ending in ORDINARY):
                 # Lost with the connection, or only somebody else's time was over: ask again for the rest.
                 self._slots.remove(slot)
                 puller.give_up(slot)
@@ -209,6 +219,8 @@ class _Fetch:
     def _wake_at(self) -> float:
         deadlines = [slot.request.deadline for slot in self._slots if slot.request is not None]
         moments = [moment for moment in deadlines if moment is not None]
+        if self._ask_after > self._puller.context.connection.now():
+            moments.append(self._ask_after)
         if self._offline_since is not None:
             moments.append(min(self._offline_since + _GRACE, self._deadline))
         return min([*moments, self._deadline + MARGIN])

@@ -36,6 +36,7 @@ class PullSubscription:
         self._puller = Puller(
             context, binding.stream, binding.consumer, silent=policy == AckPolicy.NONE, listener=self._log.add
         )
+        self._reader: Messages | None = None
         context.open.add(self)
 
     @property
@@ -149,7 +150,10 @@ class PullSubscription:
         )
 
     def __aiter__(self) -> AsyncIterator[Message]:
-        return self.messages().__aiter__()
+        """One `messages` reader for all loops over this: what a loop that was left had waiting, the next one gets."""
+        if self._reader is None or self._reader.is_closed:
+            self._reader = self.messages()
+        return self._reader
 
     async def unsubscribe(self) -> None:
         """Stop, and delete the consumer if this subscription created it. Calling it again does nothing.

@@ -219,7 +219,7 @@ class PushReader:
                 try:
                     self._context.connection.send(command.subject.decode("utf-8", "surrogateescape"))
                 except JetStreamError:
-                    pass  # the connection is down: heartbeats will say that the answer is missing
+                    self._tracker.flow.not_sent(command.subject)  # heartbeats will say that it is missing
             else:
                 self._emit(command.event)
 

@@ -46,6 +46,7 @@ async def open_subscription(
     context.connection.check_open()
     binder = Binder(context, request)
     binding = await binder.bind()
+    context.connection.check_open()  # closed meanwhile: nothing would ever wake who reads
     info, inbox = binding.info, binder.inbox
     assert info is not None
     assert inbox is not None

@@ -12,7 +12,7 @@ from ._runtime.connection import Inbox, Lifecycle
 from ._runtime.consumer_calls import delete_consumer
 from ._runtime.context import Context
 from ._runtime.intake import Intake
-from .errors import JetStreamError, RequestTimeoutError
+from .errors import ClosedError, JetStreamError, RequestTimeoutError
 from .message import AckChannel, Message
 from .protocol.ack import AckKind
 from .protocol.events import DeleteFailed, HandlerFailed
@@ -28,6 +28,7 @@ Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 
 DRAIN_TIMEOUT = 30.0  # seconds
 _FLUSH_TIMEOUT = 1.0  # seconds
+_CANCEL_TIMEOUT = 1.0  # seconds a handler gets to end when it is cancelled
 _YIELD_EVERY = 100  # messages a callback may take before the event loop gets its turn
 
 
@@ -57,6 +58,7 @@ class Subscription(PushReader):
         self._inbox: Inbox | None = None
         self._finished: asyncio.Task[None] | None = None
         self._runner: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None
 
     # --- running ---------------------------------------------------------------------------------------------
 
@@ -144,12 +146,27 @@ class Subscription(PushReader):
 
         Raises:
             RequestTimeoutError: The handler did not come to an end in time; the subscription is closed.
+            ClosedError: The connection was closed meanwhile.
+
+        Calling it again waits for the same end. From the callback itself it only begins.
+        Cancelled: it goes on.
         """
-        if self._state is not State.OPEN:
+        itself = self._runner is not None and self._runner is asyncio.current_task()
+        if self._state is State.OPEN:
+            self._state, self._flushing = State.DRAINING, True
+            self._draining = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
+        if self._draining is None or itself:
             return
-        self._state = State.DRAINING
+        try:
+            await asyncio.shield(self._draining)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._draining.cancelled() and (task is None or not task.cancelling()):
+                raise ClosedError("the connection was closed while draining") from None
+            raise
+
+    async def _drain(self, timeout: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout
-        self._flushing = True
         try:
             await self._stop_listening(flush=True, timeout=timeout)
         finally:
@@ -157,21 +174,12 @@ class Subscription(PushReader):
             self._timer.cancel()
             self._arrived.set()
         if self._runner is not None:
-            if self._runner is not asyncio.current_task():
-                await self._finish_runner(deadline, timeout)
-            else:
-                self._context.tasks.start(self._finish_later(deadline, timeout), "drain")
+            await self._finish_runner(deadline, timeout)
             return
         if not self._tracker.waits:
             self._emptied()
         if self._finished is not None:
             await asyncio.shield(self._finished)
-
-    async def _finish_later(self, deadline: float, timeout: float) -> None:
-        try:
-            await self._finish_runner(deadline, timeout)
-        except RequestTimeoutError as error:
-            self._context.report(error)
 
     async def _finish_runner(self, deadline: float, timeout: float) -> None:
         assert self._runner is not None
@@ -179,9 +187,10 @@ class Subscription(PushReader):
         await asyncio.wait({self._runner}, timeout=max(left, 0.0))
         handled = self._runner.done()
         if not handled:
+            frames = self._tracker.clear()  # first, for a handler may not let itself be cancelled
             self._runner.cancel()
-            await asyncio.wait({self._runner})
-            await self._give_back(self._tracker.clear())
+            await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)
+            await self._give_back(frames)
         self._emptied()
         if self._finished is not None:
             await asyncio.shield(self._finished)
@@ -237,19 +246,18 @@ class Subscription(PushReader):
 
     async def abandon(self) -> None:
         """The connection is being closed: end, and delete an ephemeral consumer that we made."""
-        self._deletes = (
-            self._deletes and not self._binding.is_durable and self._context.connection.is_connected
-        )
+        keeps = self._binding.is_durable and self._state is not State.DRAINING  # else its end was asked for
+        self._deletes = self._deletes and not keeps and self._context.connection.is_connected
         runner = self._runner
         try:
             await self.unsubscribe()
         except JetStreamError as error:
             self._emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
-        if runner is not None and runner is not asyncio.current_task():
+        if runner is not None and runner not in (asyncio.current_task(), self._context.closer):
             _, late = await asyncio.wait({runner}, timeout=1.0)
             for task in late:
                 task.cancel()
-                await asyncio.wait({task})
+                await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT)
 
     async def __aenter__(self) -> Self:
         return self

@@ -105,7 +105,7 @@ class Binder:
 
     async def _create(self, step: Create) -> ConsumerInfo:
         """Create the consumer; it must not be left behind if nobody waits for it any more."""
-        creating = self._context.tasks.start(self._request_create(step), "create consumer")
+        creating = self._context.tasks.start(self._request_create(step), "create consumer", awaited=True)
         try:
             info: ConsumerInfo = await asyncio.shield(creating)
             if self.inbox is not None and self.inbox.denied is not None:

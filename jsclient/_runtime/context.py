@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ class Context:
     requests: Requests = field(init=False)
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)
+    closer: asyncio.Task[object] | None = None  # who closes all; it may be a handler, and is not waited for
 
     def __post_init__(self) -> None:
         self.requests = Requests(self.connection)

@@ -20,6 +20,7 @@ OnEvent: TypeAlias = Callable[[Event], Awaitable[None] | None]
 _log = logging.getLogger("jsclient")
 _QUIET = (Connected, Reconnected)
 _KEPT = 1000
+_AT_ONCE = 100  # coroutines of ``on_event`` that run side by side
 
 
 class EventHub:
@@ -30,6 +31,7 @@ class EventHub:
         self._waiting: deque[Event] = deque(maxlen=_KEPT)
         self._scheduled = False
         self._tasks = Tasks(_report)
+        self._running = 0
 
     def emit(self, event: Event) -> None:
         """Tell the user, on the next turn of the loop. Without ``on_event`` it is logged as a warning."""
@@ -39,27 +41,38 @@ class EventHub:
         if len(self._waiting) == self._waiting.maxlen:
             _log.warning("on_event is too slow; dropped: %s", self._waiting[0])
         self._waiting.append(event)
+        self._schedule()
+
+    def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._deliver)
 
     def _deliver(self) -> None:
         self._scheduled = False
-        while self._waiting:
+        while self._waiting and self._running < _AT_ONCE:
             event = self._waiting.popleft()
             assert self._on_event is not None
             try:
                 result = self._on_event(event)
-            except Exception as error:  # noqa: BLE001  a user's callback may raise anything
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  a user's callback may raise anything
                 _report(error)
                 continue
             if inspect.isawaitable(result):
-                self._tasks.start(_await(result), "on_event")
+                self._running += 1
+                self._tasks.start(_await(result), "on_event").add_done_callback(self._ended)
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        self._running -= 1
+        if self._waiting:
+            self._schedule()
 
     async def close(self) -> None:
         """Deliver what waits, give running callbacks a moment, and stop."""
         self._deliver()
         await self._tasks.settle(1.0)
+        self._waiting.clear()  # of a flood that on_event was too slow for
+        await self._tasks.cancel()
 
 
 async def _await(result: Awaitable[None]) -> None:

@@ -15,6 +15,7 @@ import nats.errors
 
 from ..errors import (
     ClosedError,
+    ConnectError,
     DisconnectedError,
     JetStreamError,
     MaxPayloadError,
@@ -24,11 +25,12 @@ from ..errors import (
 from ..protocol.events import Disconnected, ErrorRaised, Reconnected
 from ..protocol.frames import Frame, Sink
 from ..protocol.headers import Headers, parse_headers
+from .addresses import connect_error
 from .connection import Connection, Inbox, Lifecycle
 from .events import OnEvent
 from .tasks import Tasks
 
-__all__ = ["ForeignConnection"]
+__all__ = ["ForeignConnection", "open_plain"]
 
 _LOOK_EVERY = 0.05  # seconds; nats-py's hooks are the user's
 _NO_LIMIT = 0  # nats-py: 0 switches a limit off; ours is the tracker's
@@ -218,3 +220,52 @@ class ForeignConnection(Connection):
         self._ended = True
         self._notify(Lifecycle.CLOSED)
         await self._tasks.cancel()
+
+
+class _PlainConnection(ForeignConnection):
+    """A nats-py connection that jsclient opened, and closes."""
+
+    async def close(self) -> None:
+        await super().close()
+        await self._nc.close()
+
+
+async def open_plain(
+    servers: list[str],
+    on_event: OnEvent | None,
+    inbox_prefix: str,
+    *,
+    reconnect_time_wait: float,
+    options: dict[str, Any],
+) -> ForeignConnection:
+    """Connect with nats-py's public API alone, where its private names are not those we know.
+
+    Raises:
+        ConnectError: None could be reached in time, or TLS is asked for: nats-py would go on without it.
+        AuthenticationError: A server refused the credentials.
+    """
+    if options.get("tls") is not None or any(server.startswith(("tls:", "wss:")) for server in servers):
+        raise ConnectError("TLS cannot be required of this version of nats-py: use one that jsclient knows")
+    failures: list[Exception] = []
+
+    async def remember(error: Exception) -> None:
+        failures[:] = [error]
+
+    nc = nats.aio.client.Client()
+    try:
+        async with asyncio.timeout(options["connect_timeout"]):
+            await nc.connect(
+                servers=servers,
+                reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps so long
+                max_reconnect_attempts=-1,
+                error_cb=remember,
+                inbox_prefix=inbox_prefix,
+                **options,
+            )
+    except (Exception, asyncio.CancelledError) as error:
+        await nc.close()
+        if not isinstance(error, Exception):
+            raise
+        last = failures[-1] if failures else error
+        raise connect_error(last, servers, last) from error
+    return _PlainConnection(nc, on_event)

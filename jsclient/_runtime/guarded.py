@@ -17,6 +17,7 @@ import nats.errors
 
 from ..errors import (
     AuthenticationError,
+    ClosedError,
     ConnectError,
     DisconnectedError,
     JetStreamError,
@@ -144,13 +145,16 @@ class GuardedConnection(Connection):
         self._out.clear()
         self._out_size = 0
         self._acks.connection_lost()
-        for pong in self._nc._pongs:
-            if not pong.done():
-                pong.set_exception(DisconnectedError("the connection was lost before a PONG came"))
-                pong.exception()  # it is no news to whoever does not wait any more
-        self._nc._pongs = []
+        self._no_pongs(DisconnectedError("the connection was lost before a PONG came"))
         self.hub.emit(Disconnected(reason=reason(error)))
         self._notify(Lifecycle.DISCONNECTED)
+
+    def _no_pongs(self, error: JetStreamError) -> None:
+        for pong in self._nc._pongs:
+            if not pong.done():
+                pong.set_exception(error)
+                pong.exception()  # it is no news to whoever does not wait any more
+        self._nc._pongs = []
 
     async def _on_error(self, error: Exception) -> None:
         """nats-py's errors while it reconnects: the disconnect was told, that we are not let in any more was not."""
@@ -361,5 +365,6 @@ class GuardedConnection(Connection):
             except (DisconnectedError, TimeoutError):
                 pass
         self._closing, self._up = True, False
+        self._no_pongs(ClosedError("the connection was closed before a PONG came"))
         self._notify(Lifecycle.CLOSED)
         await self._nc.close()

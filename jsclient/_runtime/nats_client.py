@@ -8,6 +8,8 @@ are ours; what nats-py calls back is guarded, so that no exception ends reading 
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import time
 from typing import Any, ClassVar, Protocol
 
@@ -18,10 +20,57 @@ import nats.errors
 from ..errors import PermissionDeniedError, ProtocolError
 from .wire import FrameReader, Host
 
-__all__ = ["NatsClient", "Owner", "WireSubscription"]
+__all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
 
 _READ_SIZE = 64 * 1024
 _BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
+
+
+_METHODS = {
+    "_attempt_reconnect": (),
+    "_close": ("status", "do_cbs"),
+    "_connect_command": (),
+    "_connect_to_server": ("s",),
+    "_process_headers": ("headers",),
+    "_process_info": ("info",),
+    "_process_msg": ("sid", "subject", "reply", "data", "headers"),
+    "_process_op_err": ("e",),
+    "_process_pong": (),
+    "_read_loop": (),
+    "_select_next_server": (),
+    "_send_ping": ("future",),
+}
+_ATTRIBUTES = (
+    "_current_server",
+    "_flush_queue",
+    "_max_payload",
+    "_pings_outstanding",
+    "_pongs",
+    "_pongs_received",
+    "_ps",
+    "_server_info",
+    "_server_pool",
+    "_sid",
+    "_status",
+    "_subs",
+    "_transport",
+)
+
+
+@functools.cache
+def seam_gaps() -> tuple[str, ...]:
+    """What is used here of nats-py's private names and is not there, or takes other arguments."""
+    client = nats.aio.client.Client
+    gaps = [
+        name
+        for name, wanted in _METHODS.items()
+        if not (method := getattr(client, name, None))
+        or tuple(inspect.signature(method).parameters)[1 : 1 + len(wanted)] != wanted
+    ]
+    if gaps:
+        return tuple(gaps)
+    instance = client()
+    return tuple(name for name in _ATTRIBUTES if not hasattr(instance, name))
 
 
 class Owner(Host, Protocol):
@@ -86,6 +135,14 @@ class _TcpTransport(nats.aio.transport.TcpTransport):
             if writer is not None:
                 writer.transport.abort()
             raise
+
+    def close(self) -> None:
+        if self._io_writer is not None:  # before 2.15, nats-py closes it unasked
+            self._io_writer.close()
+
+    async def wait_closed(self) -> None:
+        if self._io_writer is not None:
+            await self._io_writer.wait_closed()
 
 
 class NatsClient(nats.aio.client.Client):

@@ -6,6 +6,7 @@ A caller that is cancelled leaves its request to the next one: what the server s
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -15,9 +16,8 @@ from ..protocol.events import Event, ForeignMessage
 from ..protocol.frames import Frame, frame_size, is_control, is_data
 from ..protocol.headers import parse_headers
 from ..protocol.pull import Pull, PullRequest, encode_pull
-from ..protocol.status import ORDINARY, Ending
 from .connection import Inbox, Lifecycle
-from .context import Context
+from .context import Closable, Context
 from .signal import Signal
 
 __all__ = ["PullInboxes", "Slot"]
@@ -78,6 +78,7 @@ class PullInboxes:
         self._idle: list[Slot] = []
         self._busy: set[Slot] = set()
         self._orphans: list[Slot] = []  # their requests live, their callers do not wait
+        self.readers: set[Closable] = set()  # continuous ones, which end with this
         self._foreign = 0
         self._closed = False
         self._listening = False
@@ -135,6 +136,9 @@ class PullInboxes:
             slot.request = PullRequest(pull, now)
             slot.until = now + (pull.expires or 0.0) + _LINGER
             await self.context.connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject)
+        except asyncio.CancelledError:
+            self.give_up(slot)  # it may have gone out: what comes of it is not lost
+            raise
         except BaseException:
             self._busy.discard(slot)
             slot.request = None
@@ -166,21 +170,17 @@ class PullInboxes:
             self.leftover.extend(slot.frames)
         slot.frames = None
         request = slot.request
-        if request is None or (request.ended and request.ending in ORDINARY and request.owed <= 0):
+        if request is None or request.settled:
             self._idle.append(slot)
-        elif request.ended and request.ending not in {Ending.SILENT, Ending.DISCONNECTED}:
-            self._idle.append(slot)  # the server has said so: nothing more comes
         else:
-            self._orphans.append(slot)
+            self._orphans.append(slot)  # its last word may be late, and would end the next request
 
     def _sweep(self) -> None:
         """Requests without a caller that have ended: their inboxes are free, or of no more use."""
         now = self.context.connection.now()
-        for slot in [s for s in self._orphans if s.request is not None and s.request.ended]:
-            assert slot.request is not None
-            if slot.request.ending not in {Ending.SILENT, Ending.DISCONNECTED}:
-                self._orphans.remove(slot)
-                self._idle.append(slot)
+        for slot in [s for s in self._orphans if s.request is not None and s.request.settled]:
+            self._orphans.remove(slot)
+            self._idle.append(slot)
         for slot in [s for s in self._orphans if now >= s.until]:
             self._orphans.remove(slot)
             self.context.tasks.start(self._drop(slot), "drop an inbox")
@@ -222,14 +222,16 @@ class PullInboxes:
             if slot.request is not None:
                 slot.request.closed()
         self.changed.set()
+        for reader in list(self.readers):
+            await reader.abandon()
         slots = (*self._idle, *self._orphans, *self._busy)
         self._idle, self._orphans = [], []
         for slot in slots:
             await self._drop(slot)
         if give_back and not self.silent:
             try:
-                for frame in self.leftover:
-                    await connection.ack(frame[1], AckKind.NAK.value, settles=False)
+                while self.leftover:
+                    await connection.ack(self.leftover.popleft()[1], AckKind.NAK.value, settles=False)
             except JetStreamError:
                 pass  # ack_wait does the same, later
         self.leftover.clear()

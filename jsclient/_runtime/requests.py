@@ -6,6 +6,7 @@ import asyncio
 import itertools
 
 from ..errors import (
+    ClosedError,
     DisconnectedError,
     JetStreamError,
     NoRespondersError,
@@ -106,7 +107,9 @@ class Requests:
                 _fail(future, error)
 
     async def close(self) -> None:
-        """End the inbox."""
+        """End the inbox, and whatever waits for an answer."""
+        for subject, future in self._waiting.values():
+            _fail(future, ClosedError(f"closed while waiting for the answer to {subject}"))
         self._connection.remove_listener(self._lifecycle)
         if self._denied in self._connection.denied:
             self._connection.denied.remove(self._denied)

@@ -16,12 +16,22 @@ class Tasks:
         self._on_error = on_error
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run a coroutine in the background; ``name`` is shown in task dumps."""
+    def start(
+        self, coroutine: Coroutine[Any, Any, Any], name: str, *, awaited: bool = False
+    ) -> asyncio.Task[Any]:
+        """Run a coroutine in the background; ``name`` is shown in task dumps.
+
+        ``awaited``: somebody waits for the result, so its error is theirs and is not told.
+        """
         task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._forget if awaited else self._ended)
         return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen by whoever waits
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -34,6 +34,8 @@ class UnconfirmedAcks:
 
     def ping_sent(self, *, reconnecting: bool = False) -> None:
         """A PING goes out behind all that was written; while reconnecting that was to another connection."""
+        if reconnecting:
+            self._marks.clear()  # of an attempt that failed
         self._marks.append(self._written - len(self._acks) if reconnecting else self._written)
 
     def pong_received(self) -> None:

@@ -40,6 +40,7 @@ class FlowControl:
 
     answered: bytes = b""  # the last one answered
     waiting: bytes = b""  # the last one whose place in the queue is not reached yet
+    repeated_at: float | None = None  # monotonic seconds: a heartbeat repeated what was answered
 
     def requested(self, subject: bytes) -> bool:
         """A request, or a stalled heartbeat that repeats one: whether it takes a place in the queue."""
@@ -48,11 +49,29 @@ class FlowControl:
         self.waiting = subject
         return True
 
+    def stalled(self, subject: bytes, now: float, interval: float) -> bool:
+        """A heartbeat, one every ``interval`` seconds, says that no answer came: whether it takes a place in the queue.
+
+        The first one that repeats an answered subject may have been under way when the answer went out; the next one
+        says that the answer was lost.
+        """
+        if subject == self.answered and subject != self.waiting:
+            if self.repeated_at is None or now - self.repeated_at < interval / 2:
+                self.repeated_at = now if self.repeated_at is None else self.repeated_at
+                return False
+            self.not_sent(subject)
+        return self.requested(subject)
+
+    def not_sent(self, subject: bytes) -> None:
+        """The answer did not go out, or was lost: it is to be asked for again."""
+        if subject == self.answered:
+            self.answered, self.repeated_at = b"", None
+
     def reached(self, subject: bytes) -> bool:
         """The reader came to its place: whether to answer now."""
         if subject == self.waiting:
             self.waiting = b""
         if subject == self.answered:
             return False
-        self.answered = subject
+        self.answered, self.repeated_at = subject, None
         return True

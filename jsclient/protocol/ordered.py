@@ -60,7 +60,11 @@ class OrderedTracker(PushTracker):
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
         """Frames of the present consumer arrived together, in order."""
-        return [] if self.wants is not None else PushTracker.receive(self, frames, now)
+        if self.wants is None:
+            return PushTracker.receive(self, frames, now)
+        if self.heartbeat is not None:
+            self.heartbeat.heard(now)  # not taken in, but it was not silent either
+        return []
 
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached: silence asks for a new consumer."""
@@ -121,7 +125,7 @@ class OrderedTracker(PushTracker):
             self.expected += 1
             return
         size = frame_size(frame)
-        if self.pending >= self.max_pending or self.pending_bytes + size > self.max_pending_bytes:
+        if not self._has_room(size):
             self._drop(stream_seq, commands)
             self.wants = Recreate("the queue was full")
             return

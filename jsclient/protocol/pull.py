@@ -103,6 +103,7 @@ class PullRequest:
     owed_bytes: int | None = None  # None: not bounded
     ending: Ending | None = None
     error: JetStreamError | None = None
+    settled: bool = False  # the server sends nothing more for it; else its inbox is not fit for another request
     _monitor: HeartbeatMonitor | None = None
 
     def __post_init__(self) -> None:
@@ -134,8 +135,10 @@ class PullRequest:
         if self._monitor is not None:
             self._monitor.heard(now)
         if self.owed <= 0:
+            self.settled = True
             self._end(Ending.FULL)
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
+            self.settled = True
             self._end(Ending.MAX_BYTES)  # filled to the byte: the server says nothing more
 
     def status(self, code: int, description: str, now: float) -> None:
@@ -148,6 +151,7 @@ class PullRequest:
             ending = verdict.ending
             if ending is Ending.EXPIRED and self.pull.expires is None:
                 ending = Ending.NO_MESSAGES  # so a server of 2.10 ends no_wait where it had some, but not all
+            self.settled = True
             self._end(ending, error)
 
     def tick(self, now: float) -> None:

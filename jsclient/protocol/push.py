@@ -39,6 +39,9 @@ __all__ = ["Answer", "Command", "Emit", "PushTracker", "whole_number"]
 _MAX_MARKS = 1024  # places in the queue that are no messages; a server has one request at a time under way
 
 
+_UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, where the consumer is not known to send any
+
+
 class Emit(msgspec.Struct, frozen=True):
     """Tell the user."""
 
@@ -107,7 +110,7 @@ class PushTracker:
             if is_data(frame):
                 self._data(frame, commands)
             elif is_control(frame):
-                self._control(frame, commands)
+                self._control(frame, commands, now)
             else:
                 self._foreign(frame, commands)
         return commands
@@ -133,13 +136,19 @@ class PushTracker:
         if self.gaps is not None and (event := self.gaps.message(stream_seq, consumer_seq)) is not None:
             commands.append(Emit(event))
         size = frame_size(frame)
-        if self.pending >= self.max_pending or self.pending_bytes + size > self.max_pending_bytes:
+        if not self._has_room(size):
             self._drop(stream_seq, commands)
             return
         self._overflow = None
         self.pending += 1
         self.pending_bytes += size
         self._queue.append(frame)
+
+    def _has_room(self, size: int) -> bool:
+        """Whether a message may wait. An empty queue takes a message of any size: it could never be read otherwise."""
+        if not self.pending:
+            return True
+        return self.pending < self.max_pending and self.pending_bytes + size <= self.max_pending_bytes
 
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
         """No room. Told once an episode, at its start; `dropped` goes on counting."""
@@ -166,7 +175,7 @@ class PushTracker:
             )
             commands.append(Emit(event))
 
-    def _control(self, frame: Frame, commands: list[Command]) -> None:
+    def _control(self, frame: Frame, commands: list[Command], now: float) -> None:
         status, fields = parse_headers(frame[2])
         if status is None:
             self._foreign(frame, commands)
@@ -175,12 +184,12 @@ class PushTracker:
         if verdict.meaning is Meaning.FLOW_CONTROL:
             self._flow_control(frame[1], commands)
         elif verdict.meaning is Meaning.HEARTBEAT:
-            self._heartbeat(fields, commands)
+            self._heartbeat(fields, commands, now)
         elif verdict.error is not None:
             self._fail(verdict.error(status.code, status.description, verdict.retryable), commands)
         # What is left is the ordinary end of a pull, which says nothing to a push subscription.
 
-    def _heartbeat(self, fields: names.Headers, commands: list[Command]) -> None:
+    def _heartbeat(self, fields: names.Headers, commands: list[Command], now: float) -> None:
         last_consumer = whole_number(fields.get(names.LAST_CONSUMER))
         last_stream = whole_number(fields.get(names.LAST_STREAM))
         if last_consumer is not None and last_stream is not None:
@@ -188,7 +197,7 @@ class PushTracker:
         stalled = fields.get(names.CONSUMER_STALLED)
         if stalled:
             subject = stalled.encode("utf-8", "surrogateescape")
-            if self._flow_control(subject, commands):
+            if self._flow_control(subject, commands, stalled_at=now):
                 text = subject.decode("utf-8", "backslashreplace")
                 commands.append(
                     Emit(FlowControlStalled(stream=self.stream, consumer=self.consumer, subject=text))
@@ -199,14 +208,23 @@ class PushTracker:
         if self.gaps is not None and (event := self.gaps.heartbeat(last_stream, last_consumer)) is not None:
             commands.append(Emit(event))
 
-    def _flow_control(self, subject: bytes, commands: list[Command]) -> bool:
+    def _flow_control(
+        self, subject: bytes, commands: list[Command], stalled_at: float | None = None
+    ) -> bool:
         if not may_answer(subject, self.api_prefix):
             text = subject.decode("utf-8", "backslashreplace")
             commands.append(
                 Emit(FlowControlRefused(stream=self.stream, consumer=self.consumer, subject=text))
             )
             return False
-        if len(self._queue) - self.pending >= _MAX_MARKS or not self.flow.requested(subject):
+        if len(self._queue) - self.pending >= _MAX_MARKS:
+            return False
+        if stalled_at is None:
+            placed = self.flow.requested(subject)
+        else:
+            interval = self.heartbeat.interval if self.heartbeat is not None else _UNKNOWN_INTERVAL
+            placed = self.flow.stalled(subject, stalled_at, interval)
+        if not placed:
             return False
         self._queue.append(_Marker(subject))
         return True
