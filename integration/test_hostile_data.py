@@ -204,7 +204,7 @@ async def test_an_injected_status_is_an_error_with_a_name_and_reading_goes_on(
     sub = await js.subscribe(stream.all, durable="d")
     tap.inject_message(sub.subject, status=status)
     await stream.publish(1)
-    code = int(status.split()[0])
+    code = int(status.split(maxsplit=1)[0])
     is_status = 100 <= code <= 999
     if is_status:
         with pytest.raises(StatusError) as caught:
@@ -231,7 +231,7 @@ async def test_foreign_messages_are_dropped_counted_and_told_seldom(
         taking = psub.messages(expires=10.0) if kind == "messages" else psub
         with pytest.raises(RequestTimeoutError):
             await taking.next(timeout=0.3)
-        [pull] = [frame for frame in tap.sent("$JS.API.CONSUMER.MSG.NEXT.>", before)]
+        [pull] = tap.sent("$JS.API.CONSUMER.MSG.NEXT.>", before)
         inbox = pull.reply
     for number in range(100):
         # Without and with a reply, with user headers: none comes from the consumer.
@@ -310,7 +310,18 @@ async def test_an_answer_that_is_no_json_is_an_error_of_that_request_only(
     tap = await proxy()
     js = await connect(tap)
     handle = await js.stream(stream.name)
-    odd = [b"", b"{", b"[]", b"null", b"1", b'"x"', b"\xff", b'{"error": 1}', b'{"error": {"code": "x"}}', b"[" * 5000]
+    odd = [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"1",
+        b'"x"',
+        b"\xff",
+        b'{"error": 1}',
+        b'{"error": {"code": "x"}}',
+        b"[" * 5000,
+    ]
     for body in odd:
         rule = tap.modify_frames(
             lambda frame: frame.payload.startswith(b'{"type":'),

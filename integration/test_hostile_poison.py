@@ -34,7 +34,11 @@ POISON: list[tuple[str, bytes, bytes]] = [
     ("a status as header", b"x", b"NATS/1.0\r\nStatus: 409\r\nDescription: Consumer Deleted\r\n\r\n"),
     ("headers not UTF-8", b"x", b"NATS/1.0\r\n\xff\xfe: \xff\r\n\r\n"),
     ("no colon", b"x", b"NATS/1.0\r\nabc\r\n\r\n"),
-    ("heartbeat headers", b"x", b"NATS/1.0\r\nNats-Last-Consumer: 1\r\nNats-Consumer-Stalled: $JS.API.x\r\n\r\n"),
+    (
+        "heartbeat headers",
+        b"x",
+        b"NATS/1.0\r\nNats-Last-Consumer: 1\r\nNats-Consumer-Stalled: $JS.API.x\r\n\r\n",
+    ),
 ]
 
 
@@ -43,7 +47,9 @@ async def store_raw(url: str, messages: Iterable[tuple[bytes, bytes, bytes]]) ->
     parts = urlsplit(url)
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     await reader.readline()
-    writer.write(b"CONNECT " + json.dumps({"verbose": False, "headers": True, "lang": "raw"}).encode() + b"\r\n")
+    writer.write(
+        b"CONNECT " + json.dumps({"verbose": False, "headers": True, "lang": "raw"}).encode() + b"\r\n"
+    )
     for subject, block, payload in messages:
         size = len(block) + len(payload)
         line = b"HPUB %b %d %d" % (subject, len(block), size) if block else b"PUB %b %d" % (subject, size)

@@ -28,7 +28,7 @@ HARMLESS = [
     b"MSG \xff\xfe 999999 0\r\n\r\n",
     b"HMSG nobody 999999 2 2\r\nNA\r\n",
     b"-ERR 'Permissions Violation for Publish to \"Some.Subject\"'\r\n",
-    b"-ERR 'Permissions Violation for Subscription to \"x\" using queue \"y\"'\r\n",
+    b'-ERR \'Permissions Violation for Subscription to "x" using queue "y"\'\r\n',
     b"-ERR 'Invalid Subject'\r\n",
     b"INFO {}\r\n",
     b'INFO {"max_payload": -1, "connect_urls": [], "ldm": true}\r\n',

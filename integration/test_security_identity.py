@@ -70,7 +70,9 @@ async def test_an_nkey(own_server: Any, connect: Any, tmp_path: Path) -> None:
 
 def _seed(nkeys: Any) -> bytes:
     """A user's seed: prefix bytes, 32 random bytes, a checksum, in base 32."""
-    prefix = bytes([nkeys.PREFIX_BYTE_SEED | (nkeys.PREFIX_BYTE_USER >> 5), (nkeys.PREFIX_BYTE_USER & 31) << 3])
+    prefix = bytes(
+        [nkeys.PREFIX_BYTE_SEED | (nkeys.PREFIX_BYTE_USER >> 5), (nkeys.PREFIX_BYTE_USER & 31) << 3]
+    )
     raw = prefix + os.urandom(32)
     return base64.b32encode(raw + nkeys.crc16(bytearray(raw)).to_bytes(2, "little")).rstrip(b"=")
 

@@ -88,8 +88,8 @@ async def test_a_deliver_subject_that_is_not_allowed_is_an_error_and_no_consumer
     own, stream = await restricted(own_server, oracle_for, publish=["nothing"], subscribe=["Deliver.Here"])
     js = await connect(own, user="ann", password="x")
     started = time.monotonic()
+    config = ConsumerConfig(deliver_subject="Deliver.Here")
     with pytest.raises(PermissionDeniedError) as caught:
-        config = ConsumerConfig(deliver_subject="Deliver.Here")
         await js.subscribe("Orders.>", stream="Mixed_Case", config=config)
     assert time.monotonic() - started < LIMIT
     assert (caught.value.operation, caught.value.subject) == ("subscribe", "Deliver.Here")
@@ -153,9 +153,7 @@ async def test_an_ack_that_is_not_allowed_is_told(
     assert not second.acked
 
 
-async def test_two_calls_that_match_are_both_told(
-    own_server: Any, oracle_for: Any, connect: Any
-) -> None:
+async def test_two_calls_that_match_are_both_told(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3: and a call to another subject is not."""
     own, _ = await restricted(own_server, oracle_for, publish=["Orders.New"], subscribe=["nothing"])
     js = await connect(own, user="ann", password="x")

@@ -45,11 +45,6 @@ def texts(error: BaseException | None) -> Iterable[str]:
         error = error.__cause__ or error.__context__
 
 
-def without_the_test(text: str) -> str:
-    """A traceback shows lines of this file, which may name the canary's constant but not its value."""
-    return text
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", ["refused", "closed", "garbage", "no server", "TLS"])
 async def test_a_failing_connect_shows_no_secret(way: str, fault: str, caplog: Any) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,9 @@ import trustme
 import jsclient
 from integration.faults.readers import FAST
 from integration.kit.fake_server import FakeServer
-from integration.kit.reading import numbers, take, told
-from integration.kit.streams import OwnStream
-from integration.kit.waiting import eventually
-from jsclient import ConnectError, Reconnected
+from integration.kit.reading import told
+from integration.kit.waiting import eventually, never
+from jsclient import ConnectError, Disconnected, JetStreamError, Reconnected
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +83,48 @@ async def test_a_certificate_that_does_not_fit_is_refused(
     with pytest.raises(ConnectError) as caught:
         await jsclient.connect(own.url.replace("nats://", "tls://"), connect_timeout=2.0, **options)
     assert "certificate" in str(caught.value).lower()
+
+
+async def test_tls_outlasts_reconnects_and_a_handshake_that_fails_ends_in_time(
+    own_server: Any,
+    proxy: Any,
+    connect: Any,
+    ca: trustme.CA,
+    tmp_path: Path,
+    background: Any,
+    events: list[Any],
+) -> None:
+    """X1, R19: reconnects are checked as the first connect is, and closing meanwhile does not hang."""
+    background.allow("SSL|certificate")
+    own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1")})
+    tap = await proxy(own, frames=False)
+    js = await connect(tap.url.replace("nats://", "tls://"), tls=context(ca), **FAST)
+    await js.create_stream("S", subjects=["s"], storage="memory")
+    tap.cut()
+    await told(Reconnected, events)
+    assert (await js.publish("s", b"1")).seq == 1
+    # A certificate of somebody else from now on.
+    (tmp_path / "other").mkdir()
+    own.reload({"tls": certificate(trustme.CA(), tmp_path / "other", "127.0.0.1")})
+    await eventually(lambda: "Reloaded" in own.log, what="the new certificate")
+    links = len(tap.links)
+    tap.cut()
+    await eventually(lambda: len(tap.links) > links + 2, what="attempts that are refused")
+    assert not js.is_connected
+    started = time.monotonic()
+    await js.close()
+    assert time.monotonic() - started < 5
+
+
+async def test_a_server_that_lost_its_tls_is_not_reconnected_to(
+    own_server: Any, connect: Any, ca: trustme.CA, tmp_path: Path, events: list[Any]
+) -> None:
+    """X1, X13: `tls://` holds for every reconnect, wherever it leads."""
+    own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1")})
+    js = await connect(own.url.replace("nats://", "tls://"), tls=context(ca), **FAST)
+    own.process.config = own._with({})
+    await own.restart()
+    await told(Disconnected, events)
+    await never(lambda: js.is_connected, 0.7, "a connection in the clear")
+    with pytest.raises(JetStreamError):
+        await js.publish("s", b"secret", timeout=0.3)

@@ -10,27 +10,23 @@ from typing import Self
 import msgspec
 
 from ._runtime.connection import Inbox, Lifecycle
+from ._runtime.consumer_calls import is_gone, nak_all
 from ._runtime.timer import Timer
 from .errors import (
     ClosedError,
     ConfigError,
     ConsumerDeletedError,
-    ConsumerNotFoundError,
     JetStreamError,
     NoRespondersError,
     PermissionDeniedError,
     PullLimitError,
     RequestTimeoutError,
-    StreamNotFoundError,
 )
 from .message import Message
-from .protocol.ack import AckKind
-from .protocol.codec import from_wire
 from .protocol.events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
 from .protocol.frames import Frame, frame_size, is_control, is_data
 from .protocol.headers import Headers, Status, parse_headers
 from .protocol.heartbeat import HeartbeatMonitor
-from .protocol.models.consumer import ConsumerInfo
 from .protocol.pull import HEARTBEATS_ALLOWED, Pull, PullBuffer, check_pull, default_heartbeat, encode_pull
 from .protocol.status import Meaning, classify
 from .pull import Puller
@@ -263,17 +259,11 @@ class Messages:
 
     async def _is_it_gone(self) -> None:
         """Nobody answers pulls for a while: a consumer that does not exist is an end, anything else is not."""
-        context, puller = self._context, self._puller
-        try:
-            from_wire(
-                ConsumerInfo, await context.call(context.api.consumer_info(puller.stream, puller.consumer))
-            )
-        except (ConsumerNotFoundError, StreamNotFoundError):
-            self._puller.emit(ConsumerDeleted(stream=puller.stream, consumer=puller.consumer))
+        puller = self._puller
+        if await is_gone(self._context, puller.stream, puller.consumer):
+            puller.emit(ConsumerDeleted(stream=puller.stream, consumer=puller.consumer))
             self._error = ConsumerDeletedError(409, "Consumer Deleted")
             puller.changed.set()
-        except JetStreamError:
-            pass  # not known; the pulls go on asking
 
     def _raised(self, error: JetStreamError) -> Event:
         return ErrorRaised(stream=self._puller.stream, consumer=self._puller.consumer, error=error)
@@ -326,11 +316,7 @@ class Messages:
             # Without acks the server would not deliver them again: the next reader of this handle gets them.
             self._puller.leftover.extend(frames)
             return
-        try:
-            for frame in frames:
-                await connection.ack(frame[1], AckKind.NAK.value, settles=False)
-        except JetStreamError:
-            pass  # ack_wait does the same, later
+        await nak_all(connection, frames)
 
     async def drain(self) -> None:
         """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""

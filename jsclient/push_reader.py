@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from enum import Enum
 from typing import Self
 
-from ._runtime.consumer_calls import consumer_info
+from ._runtime.consumer_calls import consumer_info, is_gone
 from ._runtime.context import Context
 from ._runtime.events import EventLog
 from ._runtime.signal import Signal
@@ -15,10 +15,8 @@ from ._runtime.timer import Timer
 from .errors import (
     ClosedError,
     ConfigError,
-    ConsumerNotFoundError,
     JetStreamError,
     RequestTimeoutError,
-    StreamNotFoundError,
 )
 from .message import AckChannel, Message
 from .protocol.events import ConsumerDeleted, Event
@@ -234,13 +232,9 @@ class PushReader:
             self._context.tasks.start(self._ask_for_consumer(), "is the consumer there")
 
     async def _ask_for_consumer(self) -> None:
-        try:
-            await self.consumer_info()
-        except (ConsumerNotFoundError, StreamNotFoundError):
+        if await is_gone(self._context, self.stream, self.consumer):
             self._emit(ConsumerDeleted(stream=self.stream, consumer=self.consumer))
             return  # and do not ask again
-        except JetStreamError:
-            pass  # the alarm was told; why the server does not answer is not known
         self._checking = False
 
 

@@ -9,12 +9,11 @@ from types import TracebackType
 from typing import Self, TypeAlias
 
 from ._runtime.connection import Inbox, Lifecycle
-from ._runtime.consumer_calls import delete_consumer
+from ._runtime.consumer_calls import delete_consumer, nak_all
 from ._runtime.context import Context
 from ._runtime.intake import Intake
 from .errors import ClosedError, JetStreamError, RequestTimeoutError
 from .message import AckChannel, Message
-from .protocol.ack import AckKind
 from .protocol.events import DeleteFailed, HandlerFailed
 from .protocol.frames import Frame
 from .protocol.models.consumer import AckPolicy, ConsumerConfig
@@ -218,11 +217,7 @@ class Subscription(PushReader):
         """Messages that nobody will take: let the server deliver them elsewhere at once."""
         if self._deletes or self._channel.silent or not self._context.connection.is_connected:
             return
-        for frame in frames:
-            try:
-                await self._context.connection.ack(frame[1], AckKind.NAK.value, settles=False)
-            except JetStreamError:
-                return  # ack_wait does the same, later
+        await nak_all(self._context.connection, frames)
 
     async def _stop_listening(self, *, flush: bool = False, timeout: float = 0.0) -> None:
         inbox, self._inbox = self._inbox, None

@@ -138,6 +138,7 @@ async def _running(coroutine: Any) -> AsyncIterator[None]:
 
 async def wait_for_all(tallies: dict[str, Tally], last: int, timeout: float = 15.0) -> None:
     """Return when every reader has had everything up to stream sequence `last`."""
+
     def missing() -> dict[str, int]:
         return {name: len(tally.lost(last)) for name, tally in tallies.items() if tally.lost(last)}
 
@@ -150,4 +151,3 @@ async def wait_for_all(tallies: dict[str, Tally], last: int, timeout: float = 15
 
 def told(events: list[Any], *kinds: type) -> list[Any]:
     return [event for event in events if isinstance(event, kinds)]
-

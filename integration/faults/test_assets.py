@@ -92,7 +92,7 @@ async def test_an_ordered_reader_goes_on_when_its_consumer_is_deleted(
     reset = await told(ConsumerReset, events)
     assert sub.consumer != old
     assert reset.resume_stream_seq in (0, 51)
-    await eventually(lambda: stream.consumer_names(), what="one consumer")
+    await eventually(stream.consumer_names, what="one consumer")
     assert await stream.consumer_names() == [sub.consumer]
 
 
@@ -249,9 +249,7 @@ async def test_a_handler_that_never_returns_stops_only_itself(
 
 
 @pytest.mark.parametrize("kind", ["ordered", "explicit"])
-async def test_a_full_buffer_loses_nothing(
-    kind: str, js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_a_full_buffer_loses_nothing(kind: str, js: Any, stream: OwnStream, events: list[Any]) -> None:
     """R4, R8, R11: up to 20,000 waiting for a queue of 1,000; 18,987 lost for good from nats-py's ordered consumer."""
     count = 20_000 if kind == "ordered" else 5000
     await stream.publish(count)

@@ -149,7 +149,9 @@ async def test_publishes_with_an_id_are_stored_exactly_once(
     async def publisher(first: int) -> None:
         for number in range(first, first + 150):
             data = str(number).encode()
-            results.append((await js.publish(stream.subject("x"), data, msg_id=f"id{number}", timeout=25)).seq)
+            results.append(
+                (await js.publish(stream.subject("x"), data, msg_id=f"id{number}", timeout=25)).seq
+            )
 
     publishers = [asyncio.create_task(publisher(first)) for first in range(1, 3001, 150)]
     await eventually(lambda: len(results) > 300, 20, "publishes before the fault")
@@ -288,7 +290,9 @@ async def test_a_subscription_made_in_the_middle_of_a_reconnect_is_made(
     seen: list[Any] = []
     kept = await connection.subscribe("seam.old", seen.extend)
     await js.ping()
-    pongs = tap.hold_frames(lambda frame: frame.op == "PONG" and frame.connection == 1 and len(pings(tap)) > 1)
+    pongs = tap.hold_frames(
+        lambda frame: frame.op == "PONG" and frame.connection == 1 and len(pings(tap)) > 1
+    )
     tap.cut()
     await pongs.wait()
     assert not connection.is_connected

@@ -58,4 +58,4 @@ class EventReader:
 
 def alarms(events: Iterable[Any]) -> list[Any]:
     """The events without those that only say that the connection stands."""
-    return [event for event in events if type(event).__name__ not in {"Connected", "Reconnected"}]
+    return [event for event in events if type(event).__name__ != "Reconnected"]

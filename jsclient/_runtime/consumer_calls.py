@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from ..errors import ConsumerNotFoundError, StreamNotFoundError
+from collections.abc import Iterable
+
+from ..errors import ConsumerNotFoundError, JetStreamError, StreamNotFoundError
+from ..protocol.ack import AckKind
 from ..protocol.codec import from_wire
+from ..protocol.frames import Frame
 from ..protocol.models.consumer import ConsumerInfo
+from .connection import Connection
 from .context import Context
 
-__all__ = ["consumer_info", "delete_consumer"]
+__all__ = ["consumer_info", "delete_consumer", "is_gone", "nak_all"]
 
 
 async def consumer_info(context: Context, stream: str, consumer: str) -> ConsumerInfo:
@@ -26,3 +31,23 @@ async def delete_consumer(context: Context, stream: str, consumer: str) -> None:
         )
     except (ConsumerNotFoundError, StreamNotFoundError):
         pass
+
+
+async def is_gone(context: Context, stream: str, consumer: str) -> bool:
+    """Whether the server says that there is no such consumer, or no such stream. Not known is no."""
+    try:
+        await consumer_info(context, stream, consumer)
+    except (ConsumerNotFoundError, StreamNotFoundError):
+        return True
+    except JetStreamError:
+        pass
+    return False
+
+
+async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
+    """Messages that nobody will take: let the server deliver them elsewhere at once (nak)."""
+    try:
+        for frame in frames:
+            await connection.ack(frame[1], AckKind.NAK.value, settles=False)
+    except JetStreamError:
+        pass  # ack_wait does the same, later

@@ -25,7 +25,8 @@ from ..errors import (
 from ..protocol.events import Disconnected, ErrorRaised, Reconnected
 from ..protocol.frames import Frame, Sink
 from ..protocol.headers import Headers, parse_headers
-from .addresses import connect_error
+from ..protocol.server_error import is_authentication
+from .addresses import connect_error, reason
 from .connection import Connection, Inbox, Lifecycle
 from .events import OnEvent
 from .tasks import Tasks
@@ -249,7 +250,7 @@ async def open_plain(
     failures: list[Exception] = []
 
     async def remember(error: Exception) -> None:
-        failures[:] = [error]
+        failures[:] = [*failures[-9:], error]
 
     nc = nats.aio.client.Client()
     try:
@@ -263,9 +264,13 @@ async def open_plain(
                 **options,
             )
     except (Exception, asyncio.CancelledError) as error:
-        await nc.close()
+        try:
+            await nc.close()
+        except AttributeError:
+            pass  # some versions cannot close what was never connected
         if not isinstance(error, Exception):
             raise
-        last = failures[-1] if failures else error
+        refused = [failure for failure in failures if is_authentication(reason(failure))]
+        last = [error, *failures, *refused][-1]
         raise connect_error(last, servers, last) from error
     return _PlainConnection(nc, on_event)

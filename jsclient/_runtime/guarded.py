@@ -25,7 +25,7 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..protocol.events import AcksLost, Connected, Disconnected, ErrorRaised, PermissionDenied, Reconnected
+from ..protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
 from ..protocol.frames import Frame, Sink
 from ..protocol.server_error import is_authentication, read_server_error
 from .addresses import connect_error, reason, shown
@@ -94,7 +94,6 @@ class GuardedConnection(Connection):
         nc.options["allow_reconnect"] = True
         nc.options["max_reconnect_attempts"] = -1
         self._up = True
-        self.hub.emit(Connected(url=self.url))
 
     async def _give_up(self) -> None:
         """The first connect failed: leave no socket and no task."""

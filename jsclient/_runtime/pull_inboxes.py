@@ -10,13 +10,13 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from ..errors import ClosedError, JetStreamError, PermissionDeniedError
-from ..protocol.ack import AckKind
+from ..errors import ClosedError, PermissionDeniedError
 from ..protocol.events import Event, ForeignMessage
 from ..protocol.frames import Frame, frame_size, is_control, is_data
 from ..protocol.headers import parse_headers
 from ..protocol.pull import Pull, PullRequest, encode_pull
 from .connection import Inbox, Lifecycle
+from .consumer_calls import nak_all
 from .context import Closable, Context
 from .signal import Signal
 
@@ -229,9 +229,5 @@ class PullInboxes:
         for slot in slots:
             await self._drop(slot)
         if give_back and not self.silent:
-            try:
-                while self.leftover:
-                    await connection.ack(self.leftover.popleft()[1], AckKind.NAK.value, settles=False)
-            except JetStreamError:
-                pass  # ack_wait does the same, later
+            await nak_all(connection, list(self.leftover))
         self.leftover.clear()

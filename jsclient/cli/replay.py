@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from .. import connect
 from ..client import JetStream
 from ..errors import JetStreamError
-from ..protocol.events import Connected, Event
+from ..protocol.events import Event
 from ..protocol.models.consumer import ConsumerInfo
 from ..server import NatsServer
 from .crew import Crew, Worker
@@ -143,8 +143,7 @@ class Replay:
                     print(f"jsclient demo: stream {self._stream} was not removed: {error}", file=sys.stderr)
 
     def _on_event(self, event: Event) -> None:
-        if not isinstance(event, Connected):
-            self._screen.note(f"{self._elapsed:.1f} s: {in_words(event)}")
+        self._screen.note(f"{self._elapsed:.1f} s: {in_words(event)}")
 
     # --- the workers -----------------------------------------------------------------------------------------
 

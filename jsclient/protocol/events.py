@@ -13,7 +13,6 @@ from ..errors import JetStreamError
 
 __all__ = [
     "AcksLost",
-    "Connected",
     "ConsumerDeleted",
     "ConsumerReset",
     "DeleteFailed",
@@ -160,12 +159,6 @@ class PublishFailed(Event, frozen=True, kw_only=True):
 
     subject: str
     error: BaseException
-
-
-class Connected(Event, frozen=True, kw_only=True):
-    """The first connection to a server was made. ``url`` is shown without user info."""
-
-    url: str = ""
 
 
 class Disconnected(Event, frozen=True, kw_only=True):

@@ -103,7 +103,7 @@ class PullRequest:
     owed_bytes: int | None = None  # None: not bounded
     ending: Ending | None = None
     error: JetStreamError | None = None
-    settled: bool = False  # the server sends nothing more for it; else its inbox is not fit for another request
+    settled: bool = False  # the server sends nothing more for it; else its inbox fits no other request
     _monitor: HeartbeatMonitor | None = None
 
     def __post_init__(self) -> None:

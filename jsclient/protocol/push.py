@@ -208,9 +208,7 @@ class PushTracker:
         if self.gaps is not None and (event := self.gaps.heartbeat(last_stream, last_consumer)) is not None:
             commands.append(Emit(event))
 
-    def _flow_control(
-        self, subject: bytes, commands: list[Command], stalled_at: float | None = None
-    ) -> bool:
+    def _flow_control(self, subject: bytes, commands: list[Command], stalled_at: float | None = None) -> bool:
         if not may_answer(subject, self.api_prefix):
             text = subject.decode("utf-8", "backslashreplace")
             commands.append(

@@ -91,3 +91,27 @@ def test_as_the_server_asks_one_request_after_the_other_each_is_answered_once(ro
         answers += [subject for _ in range(places) if flow.reached(subject)]
         assert not any(flow.requested(subject) for _ in range(after))
     assert answers == [b"fc.%d" % number for number in range(len(rounds))]
+
+
+@pytest.mark.covers("J100")
+def test_an_answer_that_heartbeats_an_interval_apart_still_miss_was_lost():
+    flow = FlowControl()
+    assert flow.requested(b"a")
+    assert flow.reached(b"a")
+    assert not flow.stalled(b"a", 10.0, 1.0)  # it may have been under way when the answer went out
+    assert not flow.stalled(b"a", 10.1, 1.0)  # and this one was held up
+    assert flow.stalled(b"a", 11.0, 1.0)
+    assert not flow.stalled(b"a", 12.0, 1.0)  # its place is not reached yet
+    assert flow.reached(b"a")
+    assert not flow.stalled(b"a", 13.0, 1.0)
+    assert flow.stalled(b"b", 13.0, 1.0)
+
+
+@pytest.mark.covers("J100")
+def test_an_answer_that_did_not_go_out_is_asked_for_again():
+    flow = FlowControl()
+    assert flow.requested(b"a")
+    assert flow.reached(b"a")
+    flow.not_sent(b"a")
+    assert flow.stalled(b"a", 10.0, 1.0)
+    assert flow.reached(b"a")

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from jsclient._runtime.events import EventHub, EventLog
-from jsclient.protocol.events import Connected, HeartbeatMissed, SlowConsumer
+from jsclient.protocol.events import HeartbeatMissed, Reconnected, SlowConsumer
 from tests.virtual import settle, virtual
 
 
@@ -69,7 +69,7 @@ def test_without_on_event_they_are_logged_as_warnings_and_the_quiet_ones_as_info
     caplog.set_level(logging.INFO, "jsclient")
     hub = EventHub(None)
     hub.emit(event())
-    hub.emit(Connected(url="nats://x"))
+    hub.emit(Reconnected(url="nats://x"))
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "HeartbeatMissed" in caplog.text
 
