@@ -14,7 +14,7 @@ MAX_LINES, MAX_FUNCTION = 350, 60
 # Lists rather than code: every exception with its description.
 LISTS = {"jsclient/errors.py"}
 # To be split; until then they do not grow further.
-LARGER = {"jsclient/_runtime/guarded.py": 370}
+LARGER: dict[str, int] = {}
 
 
 def name(path: Path) -> str:

@@ -32,11 +32,10 @@ from .addresses import connect_error, reason, shown
 from .connection import Connection, Lifecycle
 from .events import OnEvent
 from .nats_client import NatsClient, WireSubscription
+from .outbox import Outbox
 from .unconfirmed import UnconfirmedAcks
 
 __all__ = ["GuardedConnection"]
-
-_HIGH_WATER = 2 * 1024 * 1024  # bytes buffered for writing above which a publish waits
 
 
 class GuardedConnection(Connection):
@@ -45,13 +44,9 @@ class GuardedConnection(Connection):
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         super().__init__(on_event, inbox_prefix)
         self._nc = NatsClient(self)
-        self._out: list[bytes] = []
-        self._out_size = 0
-        self._write_scheduled = False
+        self._out = Outbox(lambda: self._nc._transport)
         self._acks = UnconfirmedAcks()
-        self._late: dict[
-            int, bytes
-        ] = {}  # SUB and UNSUB, by sid, of what changed while there was no connection
+        self._late: dict[int, bytes] = {}  # SUB and UNSUB, by sid, of what changed without a connection
         self._up = False
         self._closing = False
         self._refused = False  # told that the credentials are refused, since the last disconnect
@@ -142,7 +137,6 @@ class GuardedConnection(Connection):
             return
         self._up = False
         self._out.clear()
-        self._out_size = 0
         self._acks.connection_lost()
         self._no_pongs(DisconnectedError("the connection was lost before a PONG came"))
         self.hub.emit(Disconnected(reason=reason(error)))
@@ -168,7 +162,7 @@ class GuardedConnection(Connection):
     async def _on_reconnected(self) -> None:
         self._up, self._refused = True, False
         for command in self._late.values():
-            self._write(command)
+            self._out.write(command)
         self._late.clear()
         self.hub.emit(Reconnected(url=self.url))
         self._resend_acks()
@@ -181,7 +175,7 @@ class GuardedConnection(Connection):
 
     async def on_line(self, line: bytes) -> None:
         if line.startswith(b"PING"):
-            self._write(b"PONG\r\n")
+            self._out.write(b"PONG\r\n")
         elif line.startswith(b"PONG"):
             await self._nc._process_pong()
         elif line.startswith(b"-ERR"):
@@ -234,26 +228,26 @@ class GuardedConnection(Connection):
             line = f"HPUB {head} {len(header)} {size}\r\n"
         else:
             line = f"PUB {head} {size}\r\n"
-        self._write(b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n")))
+        self._out.write(b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n")))
 
     async def publish(
         self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b""
     ) -> None:
+        if self._out.is_full:
+            await self._make_room()
         self.send(subject, payload, reply=reply, header=header)
-        if self._out_size > _HIGH_WATER:
-            await self._drain_writes()
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
+        if self._out.is_full:
+            await self._make_room()  # before writing: an ack that is cancelled here was not sent
         self._check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
-        self._write(command)
+        self._out.write(command)
         if settles and self._acks.add(command):
             self._ping()
-        if self._out_size > _HIGH_WATER:
-            await self._drain_writes()
 
     def ping_sent(self) -> None:
-        self._flush()
+        self._out.flush()
         self._acks.ping_sent(reconnecting=not self._up)
 
     def pong_received(self) -> None:
@@ -264,7 +258,7 @@ class GuardedConnection(Connection):
         lost = self._acks.all()
         if lost:
             for command in lost:
-                self._write(command)
+                self._out.write(command)
             self.hub.emit(AcksLost(count=len(lost), resent=len(lost)))
             self._ping()
 
@@ -273,33 +267,12 @@ class GuardedConnection(Connection):
             self.check_open()
             raise DisconnectedError("not connected to a server at this moment; nothing was sent")
 
-    def _write(self, data: bytes) -> None:
-        self._out.append(data)
-        self._out_size += len(data)
-        if not self._write_scheduled:
-            self._write_scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        """One write for all that came together in this turn of the loop."""
-        self._write_scheduled = False
-        if not self._out:
-            return
-        data = b"".join(self._out)
-        self._out.clear()
-        self._out_size = 0
-        transport = self._nc._transport
-        if transport is not None:
-            transport.write(data)
-
-    async def _drain_writes(self) -> None:
-        self._flush()
-        transport = self._nc._transport
-        if transport is not None:
-            try:
-                await transport.drain()  # type: ignore[no-untyped-call]
-            except OSError as error:
-                raise DisconnectedError("the connection was lost while writing") from error
+    async def _make_room(self) -> None:
+        self._check_sendable()
+        try:
+            await self._out.drain()
+        except OSError as error:
+            raise DisconnectedError("the connection was lost while writing") from error
 
     async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> WireSubscription:
         self.check_open()
@@ -315,7 +288,7 @@ class GuardedConnection(Connection):
     def _write_subscription(self, sid: int, command: bytes) -> None:
         """At once, or at the reconnect: nats-py, which makes all anew, may have done so already by now."""
         if self.is_connected:
-            self._write(command)
+            self._out.write(command)
         else:
             self._late[sid] = command
 
@@ -328,7 +301,7 @@ class GuardedConnection(Connection):
         try:
             if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:
                 # The server reads UNSUB, then PING: after the PONG nothing is under way. The sink stays until then.
-                self._write(b"UNSUB %d\r\n" % inbox._id)
+                self._out.write(b"UNSUB %d\r\n" % inbox._id)
                 await self.ping(timeout)
         except JetStreamError:
             pass
@@ -339,8 +312,8 @@ class GuardedConnection(Connection):
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._nc._pongs.append(future)
         self.ping_sent()
-        self._write(b"PING\r\n")
-        self._flush()  # at once: nats-py writes its own PINGs directly, and PONGs are told apart by their order
+        self._out.write(b"PING\r\n")
+        self._out.flush()  # at once: nats-py writes its own PINGs directly, and PONGs are told apart by their order
         return future
 
     async def ping(self, timeout: float) -> float:
@@ -360,7 +333,7 @@ class GuardedConnection(Connection):
             return
         if self.is_connected:
             try:
-                await asyncio.wait_for(self._drain_writes(), 2.0)
+                await asyncio.wait_for(self._make_room(), 2.0)
             except (DisconnectedError, TimeoutError):
                 pass
         self._closing, self._up = True, False

@@ -1,0 +1,69 @@
+"""What is to be written: one write for all that comes together in a turn of the event loop, and a bound."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["Outbox"]
+
+HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
+
+
+class Outbox:
+    """Collects commands and writes them to the transport of the moment.
+
+    ``transport`` gives nats-py's transport, or None while there is none.
+    """
+
+    def __init__(self, transport: Callable[[], Any]) -> None:
+        self._transport = transport
+        self._commands: list[bytes] = []
+        self._size = 0
+        self._backlog = 0  # bytes that the transport had not sent when it was last looked at
+        self._scheduled = False
+
+    def write(self, command: bytes) -> None:
+        """Send it with what else comes in this turn of the loop."""
+        self._commands.append(command)
+        self._size += len(command)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Send what was collected now."""
+        self._scheduled = False
+        if not self._commands:
+            return
+        data = b"".join(self._commands)
+        self.clear()
+        transport = self._transport()
+        if transport is not None:
+            transport.write(data)
+            self._look()
+
+    def clear(self) -> None:
+        """Forget what was collected: it is not to be sent on another connection."""
+        self._commands.clear()
+        self._size = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more waits to be sent than should."""
+        if self._size + self._backlog <= HIGH_WATER:
+            return False
+        self._look()
+        return self._size + self._backlog > HIGH_WATER
+
+    def _look(self) -> None:
+        writer = getattr(self._transport(), "_io_writer", None)
+        self._backlog = 0 if writer is None else writer.transport.get_write_buffer_size()
+
+    async def drain(self) -> None:
+        """Send, and wait until the other side has taken most of it. Raises OSError when the connection is lost."""
+        self.flush()
+        transport = self._transport()
+        if transport is not None:
+            await transport.drain()
