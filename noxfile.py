@@ -119,6 +119,37 @@ def integration(session: nox.Session) -> None:
     session.run("pytest", "integration", *session.posargs)
 
 
+# What the server's version and the form of its acks make no difference to.
+ANY_SERVER = (
+    "faults",
+    "kit",
+    "test_cancellation.py",
+    "test_demo.py",
+    "test_examples.py",
+    "test_guarantees.py",
+    "test_hostile_data.py",
+    "test_hostile_wire.py",
+    "test_kit.py",
+    "test_leaks.py",
+    "test_readme.py",
+    "test_seam.py",
+    "test_security_identity.py",
+    "test_security_names.py",
+    "test_security_secrets.py",
+    "test_security_tls.py",
+    "test_server.py",
+)
+
+
+@nox.session(reuse_venv=True)
+def versions(session: nox.Session) -> None:
+    """What goes over the wire, against the oldest and a middle nats-server, and with acks in their new form."""
+    session.install("--editable", ".", *group("integration"))
+    ignored = [f"--ignore=integration/{name}" for name in ANY_SERVER]
+    for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25"):
+        session.run("pytest", "integration", "-q", form, *ignored, *session.posargs)
+
+
 @nox.session(reuse_venv=True)
 def coverage(session: nox.Session) -> None:
     """What all tests together do not reach."""
@@ -143,7 +174,7 @@ def docs(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def bench(session: nox.Session) -> None:
     """The benchmarks."""
-    session.install("--editable", ".[server,uvloop]")
+    session.install("--editable", ".[server]")
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
@@ -158,5 +189,5 @@ def demo(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def check(session: nox.Session) -> None:
     """Everything that has to pass, in order."""
-    for name in ("lint", "types", "tests", "integration", "docs"):
+    for name in ("lint", "types", "tests", "integration", "versions", "docs"):
         session.notify(name)

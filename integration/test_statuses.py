@@ -151,12 +151,26 @@ async def test_an_error_status_ends_a_pull_with_its_error(
 ) -> None:
     sub = await near.pull_subscribe(stream.all)
     waiting = asyncio.create_task(sub.next(timeout=20) if call == "next" else sub.fetch(5, expires=20))
-    request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"))
-    tap.inject_message(request.reply, status=status)
+    asked = 0
+    for _ in range(4 if ERRORS[status] is jsclient.LeadershipChangeError else 1):
+        # A consumer that moves is asked again; that it goes on moving is an error.
+        request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"), since=asked)
+        asked = request.number + 1
+        tap.inject_message(request.reply, status=status)
     with pytest.raises(jsclient.StatusError) as raised:
         await within(5, waiting, "the pull")
     assert type(raised.value) is ERRORS[status]
     assert (raised.value.code, raised.value.description) == (code_of(status), status.partition(" ")[2])
+
+
+async def test_a_pull_goes_on_when_its_consumer_moves(tap: Any, near: Any, stream: OwnStream) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    waiting = asyncio.create_task(sub.fetch(2, expires=20))
+    request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"))
+    tap.inject_message(request.reply, status="409 Leadership Change")
+    await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"), since=request.number + 1)
+    await stream.publish(2)
+    assert numbers(await within(5, waiting, "the fetch")) == [1, 2]
 
 
 @pytest.mark.covers("J107")
