@@ -9,11 +9,17 @@ from typing import Any
 import pytest
 
 import jsclient
+import jsclient.server
 from integration.kit import match
 from integration.kit.reading import alarms, numbers, of, take, told
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, within
 
+DENIED = """
+accounts { A { jetstream: enabled, users: [
+  { user: a, password: b, permissions: { publish: ">", subscribe: "nothing" } }
+] } }
+"""
 FLOW = jsclient.ConsumerConfig(flow_control=True, idle_heartbeat=0.3, ack_policy="none")
 CREATES = "$JS.API.CONSUMER.CREATE.>"
 
@@ -237,3 +243,15 @@ async def test_a_handler_that_cannot_be_cancelled_does_not_hold_up_a_drain(
         await within(2.5, sub.drain(timeout=0.2), "drain")
     await asyncio.sleep(2)
     assert len(seen) == 1
+
+
+async def test_every_request_of_a_user_without_an_inbox_is_refused_by_name() -> None:
+    """The first was; those after it waited their time out for answers that could not come."""
+    async with jsclient.server.NatsServer(port=0, config=DENIED) as server:
+        url = server.url.replace("nats://", "nats://a:b@")
+        async with jsclient.connect(url, on_event=lambda _: None) as js:
+            for _ in range(3):
+                started = time.monotonic()
+                with pytest.raises(jsclient.PermissionDeniedError):
+                    await js.account_info()
+                assert time.monotonic() - started < 2

@@ -10,8 +10,9 @@ from .consumer import Consumer
 from .errors import ConfigError, ConfigMismatchError, ConsumerNotFoundError
 from .protocol.api import next_offset, page_items, page_request
 from .protocol.codec import from_wire, to_wire
-from .protocol.models.consumer import ConsumerConfig, ConsumerInfo, config_mismatches, user_set
+from .protocol.models.consumer import ConsumerConfig, ConsumerInfo, user_set
 from .protocol.models.message import StoredMessage, read_stored_message
+from .protocol.models.mismatch import config_mismatches
 from .protocol.models.stream import StreamInfo
 from .protocol.models.stream_config import StreamConfig
 from .protocol.names import check_filter_subject

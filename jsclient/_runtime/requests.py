@@ -56,6 +56,10 @@ class Requests:
             await connection.wait_connected(deadline)
         except DisconnectedError:
             raise RequestTimeoutError(f"{what or subject}: not connected to a server", timeout) from None
+        if self._inbox is not None and self._inbox.denied is not None:
+            # Rights may change: ask for a new one, and be refused by name.
+            denied, self._inbox = self._inbox, None
+            await connection.unsubscribe(denied)
         if self._inbox is None:
             await self._open()
         token = str(next(self._tokens))

@@ -19,7 +19,8 @@ from ..errors import (
     QueueRequiredError,
     SubjectMismatchError,
 )
-from .models.consumer import ConsumerConfig, ConsumerInfo, config_mismatches
+from .models.consumer import ConsumerConfig, ConsumerInfo
+from .models.mismatch import config_mismatches
 
 __all__ = ["Wanted", "check_binding"]
 

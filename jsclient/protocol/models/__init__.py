@@ -13,10 +13,10 @@ from .consumer import (
     PriorityPolicy,
     ReplayPolicy,
     SequenceInfo,
-    config_mismatches,
     user_set,
 )
 from .message import StoredMessage, read_direct_message, read_stored_message
+from .mismatch import config_mismatches
 from .publish import PubAck, read_pub_ack
 from .stream import LostStreamData, StreamAlternate, StreamInfo, StreamSourceInfo, StreamState
 from .stream_config import (

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 from ..codec import Model, Seconds, SettableTime, Time
 from .cluster import ClusterInfo
-from .mismatch import mismatches
 
 __all__ = [
     "AckPolicy",
@@ -23,7 +22,6 @@ __all__ = [
     "PriorityPolicy",
     "ReplayPolicy",
     "SequenceInfo",
-    "config_mismatches",
     "user_set",
 ]
 
@@ -221,14 +219,3 @@ def user_set(config: ConsumerConfig) -> dict[str, Any]:
     """The fields that are not None, by name, with those of ``extra``."""
     fields = {name: getattr(config, name) for name in config.__struct_fields__ if name != "extra"}
     return {name: value for name, value in (config.extra | fields).items() if value is not None}
-
-
-def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """Every field that was set in ``wanted`` and differs in ``found``, the server's: (field, wanted, found).
-
-    Compared is what the server makes of a value, so a configuration never conflicts with the consumer that
-    was created from it; the rules are in ``mismatch``. Not compared: what was not set, ``name`` (the look-up
-    went by it) and ``deliver_subject`` (the one thing that may change). Source: ADR-15 §Push Consumer active
-    information.
-    """
-    return mismatches(user_set(wanted), wanted, found)

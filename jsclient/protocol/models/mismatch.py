@@ -17,14 +17,12 @@ Source: nats-server server/consumer.go (setConsumerConfigDefaults).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..units import format_time, parse_time_ns, seconds_to_ns
+from .consumer import ConsumerConfig, user_set
 
-if TYPE_CHECKING:
-    from .consumer import ConsumerConfig
-
-__all__ = ["mismatches"]
+__all__ = ["config_mismatches"]
 
 _NOT_COMPARED: Final = frozenset({"name", "deliver_subject"})
 
@@ -38,12 +36,15 @@ _UNLIMITED: Final = frozenset({"max_deliver", "max_ack_pending"})  # 0: the defa
 _SET_BY_FLOW_CONTROL_POLICY: Final = frozenset({"flow_control", "idle_heartbeat"})
 
 
-def mismatches(
-    given: Mapping[str, Any], wanted: ConsumerConfig, found: ConsumerConfig
-) -> list[tuple[str, Any, Any]]:
-    """The fields of ``given`` (those set in ``wanted``) that differ in ``found``, in their order."""
+def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
+    """Every field that was set in ``wanted`` and differs in ``found``, the server's: (field, wanted, found).
+
+    Compared is what the server makes of a value, so a configuration never conflicts with the consumer that was created
+    from it. Not compared: what was not set, ``name`` (the look-up went by it) and ``deliver_subject`` (the one thing
+    that may change). Source: ADR-15 §Push Consumer active information.
+    """
     differing = []
-    for name, value in given.items():
+    for name, value in user_set(wanted).items():
         if name in _NOT_COMPARED or _is_overruled(name, value, wanted, found):
             continue
         there = getattr(found, name) if name in found.__struct_fields__ else found.extra.get(name)
