@@ -255,3 +255,26 @@ async def test_every_request_of_a_user_without_an_inbox_is_refused_by_name() -> 
                 with pytest.raises(jsclient.PermissionDeniedError):
                     await js.account_info()
                 assert time.monotonic() - started < 2
+
+
+async def test_a_reader_holds_no_more_than_it_may_after_many_reconnects(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """It kept its inbox, so the server went on serving the pulls from before each cut beside the new ones."""
+    await stream.oracle.create_consumer(stream.name, "d", ack_policy="explicit")
+    sub = await near.pull_subscribe(stream=stream.name, consumer="d")
+    reader = sub.messages(max_messages=10)
+    first = asyncio.create_task(reader.next())
+    for cuts in range(1, 6):
+        await eventually(lambda: near.is_connected, what="a connection")
+        tap.cut()
+        await eventually(lambda n=cuts: len(of(jsclient.Reconnected, events)) >= n, what="a reconnect")
+    await stream.publish(100)
+    got = [await within(10, first, "the first message")]
+    got += [await reader.next(timeout=10) for _ in range(99)]
+    assert sorted(numbers(got)) == list(range(1, 101))
+    await stream.publish(100)
+    await eventually(lambda: reader.pending > 0, what="a message that waits")
+    await near.ping()
+    assert reader.pending <= 10
+    await reader.stop()

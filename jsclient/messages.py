@@ -9,8 +9,9 @@ from typing import Self
 
 import msgspec
 
-from ._runtime.connection import Inbox, Lifecycle
+from ._runtime.connection import Lifecycle
 from ._runtime.consumer_calls import is_gone, nak_all
+from ._runtime.reader_inbox import ReaderInbox
 from ._runtime.timer import Timer
 from .errors import (
     ClosedError,
@@ -71,16 +72,13 @@ class Messages:
         self._puller = puller
         self._context = puller.context
         self._pull = Pull(max_messages, expires, max_bytes, idle_heartbeat=idle_heartbeat)
-        # At the brim (threshold == max_messages) there is never room to ask for.
         self._buffer = PullBuffer(max_messages, min(threshold, max_messages - 1), max_bytes)
         self._monitor = (
             None if idle_heartbeat is None else HeartbeatMonitor(idle_heartbeat, HEARTBEATS_ALLOWED)
         )
         self._frames: deque[Frame] = deque()
         self._error: JetStreamError | None = None
-        self._inbox: Inbox | None = None
-        self._base = ""
-        self._count = 0
+        self._inbox = ReaderInbox(puller.context.connection, self._receive)
         self._timer: Timer | None = None
         self._state = "new"  # new, open, draining, closed
         self._flushing = False  # draining: what is under way still arrives
@@ -163,13 +161,10 @@ class Messages:
             if self._puller.is_closed:
                 raise ClosedError("the subscription is closed")
             connection = self._context.connection
-            base = f"{connection.new_inbox()}."
-            inbox = await connection.subscribe(f"{base}*", self._receive)
+            await self._inbox.open()
             if self._state != "new":  # stopped meanwhile
-                await connection.unsubscribe(inbox)
+                await self._inbox.close()
                 return
-            self._inbox = inbox
-            self._base = base
             self._state = "open"
             self._timer = Timer(self._tick)
             connection.add_listener(self._lifecycle)
@@ -186,28 +181,41 @@ class Messages:
         self._ask()
 
     def _denied(self, error: PermissionDeniedError) -> None:
-        if self._error is None and self._puller.is_denied(error, self._inbox):
+        if self._error is None and self._puller.is_denied(error, self._inbox.inbox):
             self._error = error
             self._puller.changed.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
-            self._connected()
+            if self._inbox.inbox is not None:
+                self._connected()
         elif what is Lifecycle.DISCONNECTED:
             self._buffer.disconnected()
+            self._context.tasks.start(self._change_inbox(), "change the inbox of a reader")
         else:
             self._state = "closed"
         self._arm()
         self._puller.changed.set()
 
+    async def _change_inbox(self) -> None:
+        """The server keeps pulls as long as somebody listens: those from before would come on top of the new ones."""
+        async with self._starting:
+            if self._state != "open":
+                return
+            await self._inbox.close()
+            await self._inbox.open()
+            if self._state != "open":  # ended meanwhile
+                await self._inbox.close()
+            elif self._context.connection.is_connected:
+                self._connected()
+
     def _ask(self) -> None:
         wanted = self._buffer.ask() if self._error is None else None
         if wanted is not None:
-            self._count += 1
             pull = msgspec.structs.replace(self._pull, batch=wanted[0], max_bytes=wanted[1])
             subject = self._context.api.consumer_next(self._puller.stream, self._puller.consumer)
             try:
-                self._context.connection.send(subject, encode_pull(pull), reply=f"{self._base}{self._count}")
+                self._context.connection.send(subject, encode_pull(pull), reply=self._inbox.next_reply())
             except JetStreamError:
                 self._buffer.disconnected()  # it will be asked for at the reconnect
         self._arm()
@@ -296,7 +304,7 @@ class Messages:
 
     async def stop(self) -> None:
         """End now. What waits untaken goes back to the server at once (nak). Calling it again does nothing."""
-        if self._state == "closed" and self._inbox is None:
+        if self._state == "closed" and self._inbox.inbox is None:
             return
         self._state = "closed"
         if self._timer is not None:
@@ -307,10 +315,8 @@ class Messages:
             connection.denied.remove(self._denied)
         self._context.open.discard(self)
         self._puller.readers.discard(self)
-        inbox, self._inbox = self._inbox, None
         self._puller.changed.set()
-        if inbox is not None:
-            await connection.unsubscribe(inbox)
+        await self._inbox.close()
         frames, self._frames = self._frames, deque()
         if self._puller.silent:
             # Without acks the server would not deliver them again: the next reader of this handle gets them.
@@ -322,21 +328,18 @@ class Messages:
         """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""
         if self._state == "open":
             self._state = "draining"
-            inbox, self._inbox = self._inbox, None
             if self._timer is not None:
                 self._timer.cancel()
-            self._flushing = inbox is not None
+            self._flushing = True
             try:
-                if inbox is not None:
-                    await self._context.connection.drain(inbox, self._context.timeout)
+                await self._inbox.drain(self._context.timeout)
             finally:
                 self._flushing = False
                 self._puller.changed.set()
         elif self._state == "new":
             self._state = "closed"
 
-    async def abandon(self) -> None:
-        await self.stop()
+    abandon = stop  # when the connection is closed
 
     async def __aenter__(self) -> Self:
         return self
