@@ -269,6 +269,7 @@ async def test_a_reader_holds_no_more_than_it_may_after_many_reconnects(
         await eventually(lambda: near.is_connected, what="a connection")
         tap.cut()
         await eventually(lambda n=cuts: len(of(jsclient.Reconnected, events)) >= n, what="a reconnect")
+    await stream.oracle.wait_consumer(stream.name, "d", lambda info: info["num_waiting"] == 1)
     await stream.publish(100)
     got = [await within(10, first, "the first message")]
     got += [await reader.next(timeout=10) for _ in range(99)]

@@ -172,6 +172,32 @@ async def test_everything_works_end_to_end(
     assert js.is_closed
 
 
+async def test_a_reconnect_that_loses_its_cancellation_ends_all_the_same(
+    proxy: Any, connect: Any, monkeypatch: Any, events: list[Any]
+) -> None:
+    """R12: `asyncio.wait_for` of Python 3.11 gives a result that comes together with a cancellation."""
+    tap = await proxy()
+    js = await connect(tap, **FAST)
+    tries: list[int] = []
+
+    async def stubborn(*_: Any) -> None:
+        tries.append(1)
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            pass
+        raise OSError("no way")
+
+    monkeypatch.setattr(nats_client._TcpTransport, "connect", stubborn)
+    tap.cut()
+    await told(Disconnected, events)
+    await eventually(lambda: len(tries) > 1, what="attempts")
+    await js.close()
+    made = len(tries)
+    await asyncio.sleep(0.3)
+    assert len(tries) <= made + 1
+
+
 # Where the names are not there
 
 

@@ -16,6 +16,7 @@ from integration.faults.readers import FAST
 from integration.kit.match import is_ack
 from integration.kit.monitor import connections
 from integration.kit.reading import numbers, of, take, told
+from integration.kit.servers import fits
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, never
 from jsclient import AuthenticationError, ConfigError, ConnectError, Disconnected, ErrorRaised, Reconnected
@@ -96,7 +97,9 @@ async def test_a_user_that_is_revoked_and_restored_goes_on(
     await never(lambda: js.is_connected, 0.5, "a connection without a right to it")
     own.reload(users("ann", "judge"))
     await told(Reconnected, events)
-    # Not by the judge: older servers take a moment to serve JetStream again, which a publish of ours waits for.
+    assert await js.ping() < 5
+    if not fits(own.version, ">=2.11"):
+        return  # a server of 2.10 shuts its JetStream down when it reloads its users
     await js.publish(stream.subject("x"), b"2", msg_id="2")
     assert numbers(await take(sub, 1)) == [2]
 

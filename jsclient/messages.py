@@ -266,7 +266,7 @@ class Messages:
             self._puller.emit(self._raised(error))
 
     async def _is_it_gone(self) -> None:
-        """Nobody answers pulls for a while: a consumer that does not exist is an end, anything else is not."""
+        """Nobody answers pulls: that the consumer does not exist is an end, anything else is not."""
         puller = self._puller
         if await is_gone(self._context, puller.stream, puller.consumer):
             puller.emit(ConsumerDeleted(stream=puller.stream, consumer=puller.consumer))
@@ -284,11 +284,10 @@ class Messages:
             if not self._buffer.owed:
                 monitor.heard(now)  # nothing was asked for, so silence is right
             elif (silent := monitor.tick(now)) is not None:
-                puller = self._puller
-                self._puller.emit(
-                    HeartbeatMissed(stream=puller.stream, consumer=puller.consumer, silent_for=silent)
-                )
+                stream, consumer = self._puller.stream, self._puller.consumer
+                self._puller.emit(HeartbeatMissed(stream=stream, consumer=consumer, silent_for=silent))
                 self._buffer.silent()
+                self._context.tasks.start(self._is_it_gone(), "is the consumer there")
         if self._state == "open":
             self._ask()
 

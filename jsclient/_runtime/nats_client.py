@@ -156,11 +156,15 @@ class NatsClient(nats.aio.client.Client):
         self.wants_tls = False
         self.first_connect = True
         self.last_failure: BaseException | None = None
+        self._over = False
 
     # --- connecting ----------------------------------------------------------------------------------------
 
     def _connect_command(self) -> bytes:
         transport = self._transport
+        if self._over and transport is not None:
+            transport.close()  # type: ignore[no-untyped-call]
+        self._end_if_over()
         secure = transport is not None and _is_secure(transport)
         wants = self.wants_tls or (
             self._current_server is not None and self._current_server.uri.scheme in {"tls", "wss"}
@@ -171,7 +175,17 @@ class NatsClient(nats.aio.client.Client):
         self.reader.max_payload = self._max_payload
         return super()._connect_command()
 
+    def _end_if_over(self) -> None:
+        """A cancelled reconnect ends here at the latest: `asyncio.wait_for` may have lost the cancellation."""
+        if self._over:
+            raise asyncio.CancelledError
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002  as nats-py has it
+        self._over = True
+        await super()._close(status, do_cbs)
+
     async def _connect_to_server(self, s: Any) -> None:
+        self._end_if_over()
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
             writer.close()  # of an attempt that failed behind the dial: nats-py would leave its socket open
@@ -210,7 +224,7 @@ class NatsClient(nats.aio.client.Client):
             except Exception as error:  # noqa: BLE001  else reconnecting would end here, unseen
                 self.owner.report(error)
                 await asyncio.sleep(self.options["reconnect_time_wait"])
-                if not self.is_closed:
+                if not self._over:
                     continue
             return
 
