@@ -209,8 +209,9 @@ class OrderedSubscription(Subscription):
 
     async def _give_up(self, error: JetStreamError) -> None:
         """It cannot be read any more: what waits is still to be taken, then the error."""
-        self._tracker.fail(error)
-        if self._callback is not None:
+        if self._callback is None:
+            self._tracker.fail(error)
+        else:
             self._emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
         self._deletes = False
         await self._stop_listening()
