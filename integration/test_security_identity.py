@@ -59,7 +59,8 @@ async def test_a_token(own_server: Any, connect: Any) -> None:
 
 async def test_an_nkey(own_server: Any, connect: Any, tmp_path: Path) -> None:
     """X2: from text and from a file."""
-    nkeys = pytest.importorskip("nkeys", reason="the extra nkeys is not installed")
+    import nkeys
+
     own_seed, other_seed = (_seed(nkeys) for _ in range(2))
     public = nkeys.from_seed(bytearray(own_seed)).public_key.decode()
     own = await own_server(config={"authorization": {"users": [{"nkey": public}]}})

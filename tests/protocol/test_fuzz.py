@@ -1,6 +1,6 @@
 """Every parser of what comes from outside, on generated and damaged inputs: only the documented errors.
 
-20,000 inputs per target by default, from a fixed seed; ``JSCLIENT_FUZZ`` sets another number, and then the seed is
+100,000 inputs per target by default, from a fixed seed; ``JSCLIENT_FUZZ`` sets another number, and then the seed is
 taken from the clock and printed where an input fails.
 """
 
@@ -30,7 +30,7 @@ from jsclient.protocol.ordered import OrderedTracker
 from jsclient.protocol.push import PushTracker
 from jsclient.protocol.status import classify
 
-ROUNDS = int(os.environ.get("JSCLIENT_FUZZ", "20000"))
+ROUNDS = int(os.environ.get("JSCLIENT_FUZZ", "100000"))
 SEED = 15 if "JSCLIENT_FUZZ" not in os.environ else time.time_ns()
 
 ACK = b"$JS.ACK.ORDERS.worker.1.22.20.1700000000123456789.7"
