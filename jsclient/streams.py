@@ -31,13 +31,13 @@ class StreamManager:
         return from_wire(AccountInfo, answer)
 
     @overload
-    async def create_stream(self, name: StreamConfig, /) -> Stream: ...
+    async def create_stream(self, name: StreamConfig) -> Stream: ...
     @overload
     async def create_stream(
-        self, name: str, /, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str, subjects: Sequence[str] | None = None, **fields: Any
     ) -> Stream: ...
     async def create_stream(
-        self, name: str | StreamConfig, /, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
     ) -> Stream:
         """Create a stream. Raises `StreamExistsError` if one of this name has another configuration."""
         config = _stream_config(name, subjects, fields)
@@ -46,7 +46,7 @@ class StreamManager:
         )
 
     async def update_stream(
-        self, name: str | StreamConfig, /, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
     ) -> Stream:
         """Give a stream this configuration. Raises `StreamNotFoundError`."""
         config = _stream_config(name, subjects, fields)
@@ -55,7 +55,7 @@ class StreamManager:
         )
 
     async def create_or_update_stream(
-        self, name: str | StreamConfig, /, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
     ) -> Stream:
         """Give a stream this configuration; create it if there is none."""
         config = _stream_config(name, subjects, fields)
