@@ -109,7 +109,8 @@ class PullSubscription:
 
         Cancelled: nothing is lost. What had arrived, and what the server still sends for this request, goes to the next
         call.
-        Reconnect: the rest is asked for again at once, for the time that is left.
+        Reconnect: the rest is asked for again at once, for the time that is left; so it is, three times at most,
+        when the consumer moves to another server (409 Leadership Change, Server Shutdown).
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
