@@ -110,13 +110,12 @@ async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(near: Any, s
 @pytest.mark.parametrize("what", ["consumer", "stream"])
 @pytest.mark.parametrize("batch", [1, 10])
 async def test_p13_a_consumer_deleted_in_flight_is_an_error_at_once(
-    tap: Any, near: Any, stream: OwnStream, batch: int, what: str
+    near: Any, stream: OwnStream, batch: int, what: str
 ) -> None:
     """P13: an empty list, or a timeout, after the whole time."""
     sub = await near.pull_subscribe(stream.all)
     fetching = asyncio.create_task(sub.fetch(batch, expires=30))
-    await tap.wait_for(match.published(NEXT))
-    await near.ping()
+    await stream.until_asked(sub.consumer)
     await (stream.delete_consumer(sub.consumer) if what == "consumer" else stream.delete())
     with pytest.raises(jsclient.ConsumerDeletedError) as raised:
         await within(5, fetching, "the error")

@@ -49,6 +49,13 @@ class OwnStream:
     async def consumer_info(self, name: str) -> Json:
         return await self.oracle.consumer_info(self.name, name)
 
+    async def until_asked(self, name: str, requests: int = 1) -> None:
+        """Wait until the consumer holds this many pull requests: one that was only written may still stand in a queue
+        of the server, where a deletion takes it away without a word."""
+        await self.oracle.wait_consumer(
+            self.name, name, lambda info: info["num_waiting"] >= requests, what="a pull"
+        )
+
     async def consumer_names(self) -> list[str]:
         return await self.oracle.consumer_names(self.name)
 
