@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Any
 
 from ._runtime.connection import Inbox, Lifecycle
@@ -87,6 +88,8 @@ class OrderedSubscription(Subscription):
     # --- making a new consumer ---------------------------------------------------------------------------------
 
     def _reset_if_wanted(self) -> None:
+        if self._tracker.wants is not None:
+            self._ready = deque()  # until the reset, who makes room is to say so
         if self._tracker.wants is not None and self._resetting is None and self._state is State.OPEN:
             self._resetting = self._context.tasks.start(
                 self._reset(), f"reset of the ordered reader of {self.stream}"
@@ -170,6 +173,8 @@ class OrderedSubscription(Subscription):
     def _use(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
         self._inbox, self._intake = inbox, intake
         self._tracker.recreated(info.name, info.delivered.stream_seq, self._context.connection.now())
+        if not self._has_callback:
+            self._ready = self._tracker.front
         intake.open(self._receive)
 
     async def _began_again(self, asked: asyncio.Future[StreamInfo | None] | None, info: ConsumerInfo) -> bool:

@@ -42,6 +42,9 @@ class PushReader:
         self._tracker = tracker
         self._binding = binding
         self._has_callback = False
+        self._ready = (
+            tracker.front
+        )  # what can be taken without more ado; another one, empty, where there is some
         self._channel = AckChannel(context.connection, context.requests, context.timeout)
         self._log = EventLog()
         self._arrived = Signal()
@@ -147,6 +150,8 @@ class PushReader:
 
     async def __anext__(self) -> Message:
         """As `next`, for ``async for``. Not a generator: one that was cancelled would end and lose the rest."""
+        if self._ready:
+            return Message(self._ready.popleft(), self._channel)
         try:
             return await self.next()
         except ClosedError:
@@ -164,8 +169,11 @@ class PushReader:
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
         """Wait for a message; it and what else has arrived, ``max_messages`` at most. Raises as `next`."""
-        batch = [await self.next()]
-        while len(batch) < max_messages and self._tracker.pending:
+        batch, front, channel = [await self.next()], self._tracker.front, self._channel
+        while (room := max_messages - len(batch)) > 0:
+            if front:
+                batch.extend([Message(front.popleft(), channel) for _ in range(min(room, len(front)))])
+                continue
             try:
                 message = self._take()
             except JetStreamError as error:
@@ -178,18 +186,18 @@ class PushReader:
 
     def _take(self) -> Message | None:
         """The next message that waits. Flow control on the way is answered."""
+        self._taken()
         while True:
             frame, commands = self._tracker.take()
             if commands:
                 self._carry_out(commands)
             if frame is not None:
-                self._taken()
                 return Message(frame, self._channel)
             if not self._tracker.waits:
                 return None
 
     def _taken(self) -> None:
-        """A message left the queue."""
+        """Messages left the queue."""
 
     def _emptied(self) -> None:
         """Somebody asked for more after the end, and all has been taken."""

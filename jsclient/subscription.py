@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import deque
 from collections.abc import Awaitable, Callable
-from types import TracebackType
+from types import CoroutineType, TracebackType
 from typing import Self, TypeAlias
 
 from ._runtime.connection import Inbox, Lifecycle
@@ -51,7 +52,8 @@ class Subscription(PushReader):
     ) -> None:
         super().__init__(context, tracker, binding)
         self._callback = callback
-        self._has_callback = callback is not None
+        if callback is not None:
+            self._has_callback, self._ready = True, deque()
         self._auto_ack = auto_ack
         self._deletes = delete_on_close and binding.created
         self._inbox: Inbox | None = None
@@ -72,9 +74,10 @@ class Subscription(PushReader):
         """The callback's task: one message after the other."""
         callback = self._callback
         assert callback is not None
+        front, channel, auto_ack = self._tracker.front, self._channel, self._auto_ack
         handled = 0
         while True:
-            message = self._take()
+            message = Message(front.popleft(), channel) if front else self._take()
             if message is None:
                 if self._nothing_comes:
                     return
@@ -82,9 +85,9 @@ class Subscription(PushReader):
                 continue
             try:
                 result = callback(message)
-                if inspect.isawaitable(result):
+                if type(result) is CoroutineType or inspect.isawaitable(result):
                     await result
-                if self._auto_ack and not message.acked:
+                if auto_ack:
                     await message.ack()
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is not None and task.cancelling():
@@ -94,6 +97,7 @@ class Subscription(PushReader):
                 self._handler_failed(message, error)
             handled += 1
             if handled % _YIELD_EVERY == 0:
+                self._taken()
                 await asyncio.sleep(0)
 
     def _handler_failed(self, message: Message, error: BaseException) -> None:

@@ -137,6 +137,10 @@ class Connection(abc.ABC):
         ``settles``: the message is done with it (ACK, TERM), so it is sent again if the connection dies under it.
         """
 
+    def ack_at_once(self, reply: bytes) -> bool:
+        """Publish ``+ACK`` if that needs no waiting; False: nothing was done, `ack` does it or says why not."""
+        return False
+
     @abc.abstractmethod
     async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> Inbox:
         """Make a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously."""

@@ -33,7 +33,7 @@ from .connection import Connection, Lifecycle
 from .events import OnEvent
 from .nats_client import NatsClient, WireSubscription
 from .outbox import Outbox
-from .unconfirmed import UnconfirmedAcks
+from .unconfirmed import LIMIT, UnconfirmedAcks
 
 __all__ = ["GuardedConnection"]
 
@@ -243,8 +243,20 @@ class GuardedConnection(Connection):
         self._check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
         self._out.write(command)
-        if settles and self._acks.add(command):
+        if settles:
+            self._acks.acks.append(command)
+            if self._acks.wants_ping():
+                self._ping()
+
+    def ack_at_once(self, reply: bytes) -> bool:
+        command = b"PUB %b 4\r\n+ACK\r\n" % reply
+        if not self._up or not self._out.write_if_room(command):
+            return False
+        acks = self._acks.acks
+        acks.append(command)
+        if len(acks) >= LIMIT and self._acks.wants_ping():
             self._ping()
+        return True
 
     def ping_sent(self) -> None:
         self._out.flush()

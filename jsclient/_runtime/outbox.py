@@ -32,6 +32,17 @@ class Outbox:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
 
+    def write_if_room(self, command: bytes) -> bool:
+        """As `write`, unless more waits than should. In one step, for it is called once a message."""
+        if self._size + self._backlog > HIGH_WATER:
+            return False
+        self._commands.append(command)
+        self._size += len(command)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+        return True
+
     def flush(self) -> None:
         """Send what was collected now."""
         self._scheduled = False

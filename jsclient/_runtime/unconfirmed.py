@@ -12,22 +12,24 @@ LIMIT = 4096  # acks after which the server is asked, with a PING, whether it ha
 class UnconfirmedAcks:
     """Acks in the order they were written. A PONG confirms those written before its PING."""
 
-    __slots__ = ("_acks", "_asked", "_marks", "_written")
+    __slots__ = ("_asked", "_confirmed", "_marks", "acks")
 
     def __init__(self) -> None:
-        self._acks: deque[bytes] = deque()
-        self._written = 0
+        self.acks: deque[bytes] = deque()  # whoever writes an ack appends it here too
+        self._confirmed = 0
         self._marks: deque[int] = deque()  # acks written before each PING under way
         self._asked = False
 
     def __len__(self) -> int:
-        return len(self._acks)
+        return len(self.acks)
 
-    def add(self, command: bytes) -> bool:
-        """An ack is written. True: it is time to send a PING."""
-        self._acks.append(command)
-        self._written += 1
-        if len(self._acks) < LIMIT or self._asked:
+    @property
+    def _written(self) -> int:
+        return self._confirmed + len(self.acks)
+
+    def wants_ping(self) -> bool:
+        """Whether it is time to send a PING. Says so once."""
+        if len(self.acks) < LIMIT or self._asked:
             return False
         self._asked = True
         return True
@@ -36,15 +38,16 @@ class UnconfirmedAcks:
         """A PING goes out behind all that was written; while reconnecting that was to another connection."""
         if reconnecting:
             self._marks.clear()  # of an attempt that failed
-        self._marks.append(self._written - len(self._acks) if reconnecting else self._written)
+        self._marks.append(self._confirmed if reconnecting else self._written)
 
     def pong_received(self) -> None:
         """The server has read what was written before the oldest PING under way."""
         self._asked = False
         if self._marks:
-            unread = self._written - self._marks.popleft()
-            while len(self._acks) > unread:
-                self._acks.popleft()
+            read = self._marks.popleft()
+            while self._confirmed < read:
+                self.acks.popleft()
+                self._confirmed += 1
 
     def connection_lost(self) -> None:
         """The PINGs under way will not be answered."""
@@ -53,4 +56,4 @@ class UnconfirmedAcks:
 
     def all(self) -> list[bytes]:
         """Those that may not have been read."""
-        return list(self._acks)
+        return list(self.acks)

@@ -68,67 +68,72 @@ class FrameReader:
 
     async def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than the rest
         """Read all whole frames; where the first partial one begins."""
-        pos, size = 0, len(data)
+        pos, size, find = 0, len(data), data.find
+        limit = self.max_payload + _HEADROOM
         batch: list[Frame] = []
         batch_sid = b""
         sinks = self.sinks
         try:
             while pos < size:
-                end = data.find(b"\r\n", pos)
-                if end < 0:
+                end = find(b"\r", pos)
+                body = end + 2
+                if end < 0 or body > size:
                     if size - pos > MAX_CONTROL_LINE:
                         raise ProtocolError("a control line has no end")
                     self._need = 0
                     return pos
-                start = data[pos]
-                if start == 77 and data.startswith(b"MSG ", pos):  # M
-                    header_size = 0
-                    args = data[pos + 4 : end].split(b" ")
-                    count = len(args)
-                    if count == 4:
-                        subject, sid, reply, total_text = args
-                    elif count == 3:
-                        subject, sid, total_text = args
+                if data[end + 1] != 10:
+                    raise ProtocolError("a control line with CR alone")
+                args = data[pos:end].split(b" ")
+                if args[0] == b"MSG":
+                    if len(args) == 5:
+                        _, subject, sid, reply, total_text = args
+                    elif len(args) == 4:
+                        _, subject, sid, total_text = args
                         reply = b""
                     else:
                         raise ProtocolError("malformed MSG")
-                    if not total_text.isdigit():
+                    if not total_text.isdigit() or len(total_text) > 12:
                         raise ProtocolError("malformed MSG")
-                elif start == 72 and data.startswith(b"HMSG ", pos):  # H
-                    args = data[pos + 5 : end].split(b" ")
-                    count = len(args)
-                    if count == 5:
-                        subject, sid, reply, header_text, total_text = args
-                    elif count == 4:
-                        subject, sid, header_text, total_text = args
+                    header_size, total = 0, int(total_text)
+                elif args[0] == b"HMSG":
+                    if len(args) == 6:
+                        _, subject, sid, reply, header_text, total_text = args
+                    elif len(args) == 5:
+                        _, subject, sid, header_text, total_text = args
                         reply = b""
                     else:
                         raise ProtocolError("malformed HMSG")
-                    if not (header_text.isdigit() and total_text.isdigit()) or len(header_text) > 12:
+                    if (
+                        not (header_text.isdigit() and total_text.isdigit())
+                        or len(header_text + total_text) > 24
+                    ):
                         raise ProtocolError("malformed HMSG")
-                    header_size = int(header_text)
+                    header_size, total = int(header_text), int(total_text)
                 else:
                     if batch:
                         self._hand_over(batch_sid, batch)
                         batch = []
                     await self._host.on_line(data[pos:end])
-                    pos = end + 2
+                    pos, limit = body, self.max_payload + _HEADROOM  # INFO may have changed it
                     continue
-                total = int(total_text) if len(total_text) <= 12 else self.max_payload + _HEADROOM + 1
-                if total > self.max_payload + _HEADROOM or header_size > total:
-                    raise ProtocolError(
-                        f"a frame of {total} bytes; the server announced {self.max_payload} at most"
-                    )
-                body = end + 2
                 after = body + total
-                if after + 2 > size:
-                    self._need = after + 2 - pos
+                following = after + 2
+                if total > limit or header_size > total:
+                    raise ProtocolError(
+                        f"a frame of {total:,} bytes; the server announced {self.max_payload} at most"
+                    )
+                if following > size:
+                    self._need = following - pos
                     return pos
-                if data[after : after + 2] != b"\r\n":
+                if data[after] != 13 or data[after + 1] != 10:
                     raise ProtocolError("a payload does not end where it should")
-                middle = body + header_size
-                frame = (subject, reply, data[body:middle], data[middle:after])
-                pos = after + 2
+                if header_size:
+                    middle = body + header_size
+                    frame = (subject, reply, data[body:middle], data[middle:after])
+                else:
+                    frame = (subject, reply, b"", data[body:after])
+                pos = following
                 if sid == batch_sid and batch:
                     batch.append(frame)
                     continue

@@ -12,6 +12,7 @@ itself is the subject of the ack, unmodified. Source: ADR-15 §JSAck, §Ack Hand
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -19,9 +20,22 @@ from enum import Enum
 import msgspec
 
 from ..errors import ConfigError, NotJetStreamMessageError
+from .frames import Frame
 from .units import seconds_to_ns
 
-__all__ = ["AckKind", "AckState", "Metadata", "ack_payload", "is_jsack", "parse_jsack", "sequences"]
+__all__ = [
+    "ACKED",
+    "AckKind",
+    "AckState",
+    "Metadata",
+    "ack_payload",
+    "is_jsack",
+    "match_jsack",
+    "parse_jsack",
+    "run_of",
+    "runs_on",
+    "sequences",
+]
 
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
@@ -33,6 +47,9 @@ _JSACK = re.compile(
     rb"|T\.T\.T\.T\.N\.(N)\.(N)\.N\.N(?:\.T)*"
     rb")\Z".replace(b"N", rb"[0-9]{1,19}").replace(b"T", rb"[^.]+")
 )
+
+match_jsack = _JSACK.match
+"""Whether a reply is a JSAck, in one step. Few are that it does not know; ask `sequences` then."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -119,6 +136,32 @@ def sequences(reply: bytes) -> tuple[int, int]:
     return (int(v1_stream), int(v1_consumer)) if v1_stream else (int(v2_stream), int(v2_consumer))
 
 
+def run_of(reply: bytes) -> bytes:
+    """What the JSAcks of a run of first deliveries have in common: everything before the stream sequence.
+
+    b"" where the numbers do not stand at the end, so that there is no quick way to read them.
+    """
+    return reply.rsplit(b".", 4)[0] if reply.count(b".") in {8, 10} else b""
+
+
+def runs_on(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> bool:
+    """Whether all these frames are of a run, and their consumer sequences count on from ``consumer_seq``.
+
+    The ordinary case, which is worth a short way: no more than this is read of them. None: they need not count.
+    """
+    try:
+        if consumer_seq is None:
+            return bool(run) and all(frame[1].rsplit(b".", 4)[0] == run for frame in frames)
+        for _, reply, _, _ in frames:
+            start, _, number, _, _ = reply.rsplit(b".", 4)
+            if start != run or int(number) != consumer_seq:
+                return False
+            consumer_seq += 1
+    except ValueError:
+        return False
+    return bool(run)
+
+
 class AckKind(Enum):
     """What can be said about a message, as it stands on the wire. Source: ADR-15 §Ack Handling."""
 
@@ -180,3 +223,7 @@ class AckState:
         """The ack could not be published: the message stays ackable."""
         if kind.is_terminal:
             self._sending = False
+
+
+ACKED = AckState(acked=True)
+"""The state of a message whose terminal ack was sent: it changes no more, so all have the same."""

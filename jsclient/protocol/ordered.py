@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import msgspec
 
 from ..errors import ConfigError, NotJetStreamMessageError
-from .ack import sequences
+from .ack import run_of, runs_on, sequences
 from .events import Event, StreamReset
 from .flow_control import FlowControl
-from .frames import Frame, frame_size
+from .frames import Frame
 from .models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from .push import Command, PushTracker
 
@@ -56,7 +56,7 @@ class OrderedTracker(PushTracker):
     @property
     def may_recreate(self) -> bool:
         """Whether there is room again: after an overflow the queue is emptied by half first."""
-        return self.pending <= self.max_pending // 2 and self.pending_bytes <= self.max_pending_bytes // 2
+        return self._queue.is_half_empty
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
         """Frames of the present consumer arrived together, in order."""
@@ -124,18 +124,27 @@ class OrderedTracker(PushTracker):
         if stream_seq <= self.last_stream_seq or stream_seq < self.asked_from:
             self.expected += 1
             return
-        size = frame_size(frame)
-        if not self._has_room(size):
+        if not self._queue.add([frame]):
             self._drop(stream_seq, commands)
             self.wants = Recreate("the queue was full")
             return
+        self._run = run_of(frame[1])
         self._overflow = None
         self.expected += 1
         self.received += 1
         self.last_stream_seq = stream_seq
-        self.pending += 1
-        self.pending_bytes += size
-        self._queue.append(frame)
+
+    def _whole_run(self, frames: list[Frame]) -> bool:
+        if not runs_on(frames, self._run, self.expected):
+            return False
+        first, last = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
+        if first <= self.last_stream_seq or first < self.asked_from or not self._queue.add(frames):
+            return False
+        self._overflow = None
+        self.expected += len(frames)
+        self.received += len(frames)
+        self.last_stream_seq = last
+        return True
 
     def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:
         if last_consumer != self.expected - 1:

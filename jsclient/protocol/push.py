@@ -9,14 +9,15 @@ Source: ADR-15 §Automatic Status Management.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import TypeAlias
 
 import msgspec
 
 from ..errors import JetStreamError, NotJetStreamMessageError
 from . import headers as names
-from .ack import sequences
+from .ack import run_of, runs_on, sequences
+from .delivery_queue import DeliveryQueue
 from .events import (
     ErrorRaised,
     Event,
@@ -27,7 +28,7 @@ from .events import (
     SlowConsumer,
 )
 from .flow_control import FlowControl, may_answer
-from .frames import Frame, frame_size, is_control, is_data
+from .frames import Frame, is_control, is_data
 from .gap import GapTracker
 from .headers import parse_headers
 from .heartbeat import HeartbeatMonitor
@@ -84,20 +85,36 @@ class PushTracker:
 
     stream: str
     consumer: str
-    max_pending: int  # messages that may wait
-    max_pending_bytes: int  # bytes, as the server counts them
+    max_pending: InitVar[int]  # messages that may wait
+    max_pending_bytes: InitVar[int]  # bytes, as the server counts them
     heartbeat: HeartbeatMonitor | None = None
     gaps: GapTracker | None = None
     raises: bool = True  # errors take their place in the queue (else they are events)
     api_prefix: bytes = b"$JS.API"  # under which nothing is answered
     flow: FlowControl = field(default_factory=FlowControl)
-    pending: int = 0  # messages that wait
-    pending_bytes: int = 0
     received: int = 0
     dropped: int = 0
     foreign: int = 0
-    _queue: deque[Frame | _Marker | _Failure] = field(default_factory=deque)
+    front: deque[Frame] = field(
+        init=False
+    )  # messages that can be taken from its left, without a call of `take`
+    _queue: DeliveryQueue[_Marker | _Failure] = field(init=False)
+    _run: bytes = b""  # what the JSAck of the next message is expected to begin with
     _overflow: SlowConsumer | None = None  # the episode under way
+
+    def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
+        self._queue = DeliveryQueue(max_pending, max_pending_bytes)
+        self.front = self._queue.front
+
+    @property
+    def pending(self) -> int:
+        """Messages that wait."""
+        return self._queue.messages
+
+    @property
+    def pending_bytes(self) -> int:
+        """Their bytes, as the server counts them."""
+        return self._queue.bytes
 
     # --- what arrives --------------------------------------------------------------------------------------
 
@@ -106,6 +123,8 @@ class PushTracker:
         if self.heartbeat is not None:
             self.heartbeat.heard(now)
         commands: list[Command] = []
+        if self._whole_run(frames):
+            return commands
         for frame in frames:
             if is_data(frame):
                 self._data(frame, commands)
@@ -132,23 +151,29 @@ class PushTracker:
         except NotJetStreamMessageError as error:
             self._fail(error, commands)
             return
+        self._run = run_of(frame[1])
         self.received += 1
         if self.gaps is not None and (event := self.gaps.message(stream_seq, consumer_seq)) is not None:
             commands.append(Emit(event))
-        size = frame_size(frame)
-        if not self._has_room(size):
+        if self._queue.add([frame]):
+            self._overflow = None
+        else:
             self._drop(stream_seq, commands)
-            return
-        self._overflow = None
-        self.pending += 1
-        self.pending_bytes += size
-        self._queue.append(frame)
 
-    def _has_room(self, size: int) -> bool:
-        """Whether a message may wait. An empty queue takes a message of any size: it could never be read otherwise."""
-        if not self.pending:
-            return True
-        return self.pending < self.max_pending and self.pending_bytes + size <= self.max_pending_bytes
+    def _whole_run(self, frames: list[Frame]) -> bool:
+        """The ordinary case, in few steps: messages only, without a gap, and room for all. Else nothing is done."""
+        gaps = self.gaps
+        if gaps is not None and gaps.consumer_seq is None:
+            return False
+        expected = None if gaps is None or gaps.consumer_seq is None else gaps.consumer_seq + 1
+        if not runs_on(frames, self._run, expected) or not self._queue.add(frames):
+            return False
+        if gaps is not None and gaps.consumer_seq is not None:
+            gaps.consumer_seq += len(frames)
+            gaps.stream_seq = sequences(frames[-1][1])[0]
+        self.received += len(frames)
+        self._overflow = None
+        return True
 
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
         """No room. Told once an episode, at its start; `dropped` goes on counting."""
@@ -215,7 +240,7 @@ class PushTracker:
                 Emit(FlowControlRefused(stream=self.stream, consumer=self.consumer, subject=text))
             )
             return False
-        if len(self._queue) - self.pending >= _MAX_MARKS:
+        if self._queue.marks >= _MAX_MARKS:
             return False
         if stalled_at is None:
             placed = self.flow.requested(subject)
@@ -224,18 +249,18 @@ class PushTracker:
             placed = self.flow.stalled(subject, stalled_at, interval)
         if not placed:
             return False
-        self._queue.append(_Marker(subject))
+        self._queue.mark(_Marker(subject))
         return True
 
     def _fail(self, error: JetStreamError, commands: list[Command]) -> None:
-        if self.raises and len(self._queue) <= self.max_pending:
-            self._queue.append(_Failure(error))
+        if self.raises and self._queue.has_room_for_mark:
+            self._queue.mark(_Failure(error))
         else:
             commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))
 
     def fail(self, error: JetStreamError) -> None:
         """The end: ``error`` is raised behind the last message that waits."""
-        self._queue.append(_Failure(error))
+        self._queue.mark(_Failure(error))
 
     # --- what is taken -------------------------------------------------------------------------------------
 
@@ -246,24 +271,22 @@ class PushTracker:
             JetStreamError: An error has its place before the next message. Asking again goes on behind it.
         """
         commands: list[Command] = []
-        while self._queue:
-            entry = self._queue.popleft()
-            if isinstance(entry, tuple):
-                self.pending -= 1
-                self.pending_bytes -= frame_size(entry)
-                return entry, commands
-            if isinstance(entry, _Failure):
+        while not self.front:
+            mark = self._queue.advance()
+            if mark is None:
+                return None, commands
+            if isinstance(mark, _Failure):
                 if commands:  # the answers first; the error keeps its place
-                    self._queue.appendleft(entry)
+                    self._queue.mark_first(mark)
                     return None, commands
-                raise entry.error
-            if self.flow.reached(entry.subject):
-                commands.append(Answer(entry.subject))
-        return None, commands
+                raise mark.error
+            if self.flow.reached(mark.subject):
+                commands.append(Answer(mark.subject))
+        return self.front.popleft(), commands
 
     def put_back(self, error: JetStreamError) -> None:
         """An error that `take` raised is to be raised again by the next one."""
-        self._queue.appendleft(_Failure(error))
+        self._queue.mark_first(_Failure(error))
 
     @property
     def waits(self) -> bool:
@@ -272,7 +295,4 @@ class PushTracker:
 
     def clear(self) -> list[Frame]:
         """Forget everything that waits; the messages among it."""
-        frames = [entry for entry in self._queue if isinstance(entry, tuple)]
-        self._queue.clear()
-        self.pending = self.pending_bytes = 0
-        return frames
+        return self._queue.clear()

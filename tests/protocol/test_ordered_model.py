@@ -47,7 +47,7 @@ class Server:
 class Simulation:
     """A reader, the server, and what goes wrong between them, all from one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, room: int | None = None) -> None:
         self.random = random.Random(seed)
         self.server = Server()
         self.now = 0.0
@@ -58,7 +58,7 @@ class Simulation:
         self.reader = OrderedTracker(
             "ORDERS",
             "c",
-            self.random.choice([1, 2, 5, 100]),
+            room or self.random.choice([1, 2, 5, 100]),
             10_000_000,
             heartbeat=HeartbeatMonitor(INTERVAL),
         )
@@ -181,8 +181,7 @@ def test_whatever_happens_every_message_comes_once_and_in_order():
 
 def test_without_faults_there_is_no_reset():
     for seed in range(50):
-        simulation = Simulation(seed)
-        simulation.reader.max_pending = 10_000
+        simulation = Simulation(seed, room=10_000)
         simulation.faults = False
         actions = [simulation.publish, simulation.network, simulation.beat, simulation.take]
         for _ in range(80):
