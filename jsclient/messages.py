@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from types import TracebackType
 from typing import Self
-
-import msgspec
 
 from ._runtime.connection import Lifecycle
 from ._runtime.consumer_calls import is_gone, nak_all
 from ._runtime.reader_inbox import ReaderInbox
 from ._runtime.timer import Timer
-from .errors import (
-    ClosedError,
-    ConfigError,
-    ConsumerDeletedError,
-    JetStreamError,
-    NoRespondersError,
-    PermissionDeniedError,
-    PullLimitError,
-    RequestTimeoutError,
-)
+from .errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from .message import Message
-from .protocol.events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
-from .protocol.frames import Frame, frame_size, is_control, is_data
-from .protocol.headers import Headers, Status, parse_headers
-from .protocol.heartbeat import HeartbeatMonitor
-from .protocol.pull import HEARTBEATS_ALLOWED, Pull, PullBuffer, check_pull, default_heartbeat, encode_pull
-from .protocol.status import Meaning, classify
+from .protocol.consume import Ask, Command, ConsumeTracker, Tell
+from .protocol.frames import Frame
+from .protocol.pull import Pull, check_pull, default_heartbeat, encode_pull
 from .pull import Puller
 
 __all__ = ["Messages"]
-
-_BELIEVED_AFTER = 5.0  # seconds of "no responders" before the server is asked whether the consumer is gone
 
 
 class Messages:
@@ -69,27 +52,22 @@ class Messages:
             raise ConfigError(
                 f"threshold_messages is {threshold_messages!r}: it must be 0 to max_messages ({max_messages})"
             )
+        pull = Pull(max_messages, expires, max_bytes, idle_heartbeat=idle_heartbeat)
         self._puller = puller
         self._context = puller.context
-        self._pull = Pull(max_messages, expires, max_bytes, idle_heartbeat=idle_heartbeat)
-        self._buffer = PullBuffer(max_messages, min(threshold, max_messages - 1), max_bytes)
-        self._monitor = (
-            None if idle_heartbeat is None else HeartbeatMonitor(idle_heartbeat, HEARTBEATS_ALLOWED)
-        )
-        self._frames: deque[Frame] = deque()
-        self._error: JetStreamError | None = None
+        self._channel = puller.channel
+        self._tracker = ConsumeTracker(puller.stream, puller.consumer, pull, threshold)
+        self._front = self._tracker.front
         self._inbox = ReaderInbox(puller.context.connection, self._receive)
         self._timer: Timer | None = None
         self._state = "new"  # new, open, draining, closed
         self._flushing = False  # draining: what is under way still arrives
-        self._refused_since: float | None = None
-        self._told_stuck = False  # that the next message is larger than max_bytes
         self._starting = asyncio.Lock()
 
     @property
     def pending(self) -> int:
         """Messages that have arrived and wait to be taken."""
-        return len(self._frames)
+        return len(self._front)
 
     @property
     def is_closed(self) -> bool:
@@ -118,8 +96,8 @@ class Messages:
             message = self._take()
             if message is not None:
                 return message
-            if self._error is not None:
-                error = self._error
+            if self._tracker.error is not None:
+                error = self._tracker.error
                 await self.stop()
                 raise error
             if self._state != "open" and not self._flushing:
@@ -136,6 +114,9 @@ class Messages:
 
     async def __anext__(self) -> Message:
         """As `next`, for ``async for``. Not a generator: one that was cancelled would end and lose the rest."""
+        front = self._front
+        if len(front) > self._tracker.low and front:
+            return Message(front.popleft(), self._channel)
         try:
             return await self.next()
         except ClosedError:
@@ -143,14 +124,14 @@ class Messages:
 
     def _take(self) -> Message | None:
         if self._puller.leftover and self._state == "open":
-            return Message(self._puller.leftover.popleft(), self._puller.channel)
-        if not self._frames:
+            return Message(self._puller.leftover.popleft(), self._channel)
+        if not self._front:
             return None
-        frame = self._frames.popleft()
-        self._buffer.taken(frame_size(frame))
-        if self._state == "open":
-            self._ask()
-        return Message(frame, self._puller.channel)
+        frame, commands = self._tracker.take()
+        if commands and self._state == "open":
+            self._carry_out(commands)
+            self._arm()
+        return Message(frame, self._channel)
 
     # --- running ---------------------------------------------------------------------------------------------
 
@@ -175,14 +156,12 @@ class Messages:
                 self._connected()
 
     def _connected(self) -> None:
-        self._buffer.connected()
-        if self._monitor is not None:
-            self._monitor.heard(self._context.connection.now())
-        self._ask()
+        self._carry_out(self._tracker.connected(self._context.connection.now()))
+        self._arm()
 
     def _denied(self, error: PermissionDeniedError) -> None:
-        if self._error is None and self._puller.is_denied(error, self._inbox.inbox):
-            self._error = error
+        if self._puller.is_denied(error, self._inbox.inbox):
+            self._tracker.fail(error)
             self._puller.changed.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
@@ -190,7 +169,7 @@ class Messages:
             if self._inbox.inbox is not None:
                 self._connected()
         elif what is Lifecycle.DISCONNECTED:
-            self._buffer.disconnected()
+            self._tracker.disconnected()
             self._context.tasks.start(self._change_inbox(), "change the inbox of a reader")
         else:
             self._state = "closed"
@@ -209,95 +188,49 @@ class Messages:
             elif self._context.connection.is_connected:
                 self._connected()
 
-    def _ask(self) -> None:
-        wanted = self._buffer.ask() if self._error is None else None
-        if wanted is not None:
-            pull = msgspec.structs.replace(self._pull, batch=wanted[0], max_bytes=wanted[1])
-            subject = self._context.api.consumer_next(self._puller.stream, self._puller.consumer)
-            try:
-                self._context.connection.send(subject, encode_pull(pull), reply=self._inbox.next_reply())
-            except JetStreamError:
-                self._buffer.disconnected()  # it will be asked for at the reconnect
-        self._arm()
-
     def _receive(self, frames: list[Frame]) -> None:
         if self._state == "closed":
             return
-        now = self._context.connection.now()
-        if self._monitor is not None:
-            self._monitor.heard(now)
-        for frame in frames:
-            if is_data(frame):
-                self._refused_since, self._told_stuck = None, False
-                self._buffer.delivered(frame_size(frame))
-                self._frames.append(frame)
-            elif is_control(frame):
-                status, fields = parse_headers(frame[2])
-                if status is not None:
-                    self._on_status(status, fields, now)
-            else:
-                self._puller.foreign_message(frame)
+        commands = self._tracker.receive(frames, self._context.connection.now())
         if self._state == "open":
-            self._ask()
+            commands += self._tracker.ask()
+        self._carry_out(commands)
+        self._arm()
         self._puller.changed.set()
 
-    def _on_status(self, status: Status, fields: Headers, now: float) -> None:
-        verdict = classify(status.code, status.description)
-        if verdict.ending is None:
-            return
-        stuck = self._buffer.ended(verdict.meaning, verdict.ending, fields, now)
-        if verdict.error is None:
-            self._refused_since = None
-            if stuck and not self._told_stuck:
-                self._told_stuck = True
-                self._puller.emit(self._raised(PullLimitError(status.code, status.description)))
-            return
-        error = verdict.error(status.code, status.description, verdict.retryable)
-        if verdict.meaning is not Meaning.RETRY:
-            self._error = error
-        elif isinstance(error, NoRespondersError):
-            if self._refused_since is None:
-                self._refused_since = now
-                self._puller.emit(self._raised(error))
-            elif now - self._refused_since >= _BELIEVED_AFTER:
-                self._refused_since = now
-                self._context.tasks.start(self._is_it_gone(), "is the consumer there")
-        else:
-            self._puller.emit(self._raised(error))
+    def _tick(self) -> None:
+        commands = self._tracker.tick(self._context.connection.now())
+        if self._state == "open":
+            commands += self._tracker.ask()
+        self._carry_out(commands)
+        self._arm()
 
-    async def _is_it_gone(self) -> None:
+    def _carry_out(self, commands: list[Command]) -> None:
+        puller = self._puller
+        for command in commands:
+            if isinstance(command, Ask):
+                subject = self._context.api.consumer_next(puller.stream, puller.consumer)
+                try:
+                    self._context.connection.send(
+                        subject, encode_pull(command.pull), reply=self._inbox.next_reply()
+                    )
+                except JetStreamError:
+                    self._tracker.disconnected()  # it will be asked for at the reconnect
+            elif isinstance(command, Tell):
+                puller.emit(command.event)
+            else:
+                self._context.tasks.start(self._look_for_consumer(), "is the consumer there")
+
+    async def _look_for_consumer(self) -> None:
         """Nobody answers pulls: that the consumer does not exist is an end, anything else is not."""
         puller = self._puller
         if await is_gone(self._context, puller.stream, puller.consumer):
-            puller.emit(ConsumerDeleted(stream=puller.stream, consumer=puller.consumer))
-            self._error = ConsumerDeletedError(409, "Consumer Deleted")
+            puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()
 
-    def _raised(self, error: JetStreamError) -> Event:
-        return ErrorRaised(stream=self._puller.stream, consumer=self._puller.consumer, error=error)
-
-    def _tick(self) -> None:
-        now = self._context.connection.now()
-        self._buffer.tick(now)
-        monitor = self._monitor
-        if monitor is not None and self._buffer.online and now >= monitor.deadline:
-            if not self._buffer.owed:
-                monitor.heard(now)  # nothing was asked for, so silence is right
-            elif (silent := monitor.tick(now)) is not None:
-                stream, consumer = self._puller.stream, self._puller.consumer
-                self._puller.emit(HeartbeatMissed(stream=stream, consumer=consumer, silent_for=silent))
-                self._buffer.silent()
-                self._context.tasks.start(self._is_it_gone(), "is the consumer there")
-        if self._state == "open":
-            self._ask()
-
     def _arm(self) -> None:
-        if self._timer is None:
-            return
-        moments = [self._buffer.paused_until] if self._buffer.paused_until is not None else []
-        if self._monitor is not None and self._buffer.online:
-            moments.append(self._monitor.deadline)
-        self._timer.set(min(moments) if moments and self._state == "open" and self._error is None else None)
+        if self._timer is not None:
+            self._timer.set(self._tracker.deadline if self._state == "open" else None)
 
     # --- ending ----------------------------------------------------------------------------------------------
 
@@ -316,7 +249,8 @@ class Messages:
         self._puller.readers.discard(self)
         self._puller.changed.set()
         await self._inbox.close()
-        frames, self._frames = self._frames, deque()
+        frames = [*self._front]
+        self._front.clear()
         if self._puller.silent:
             # Without acks the server would not deliver them again: the next reader of this handle gets them.
             self._puller.leftover.extend(frames)

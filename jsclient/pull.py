@@ -167,6 +167,10 @@ class _Fetch:
         """Take what arrived. False: the next message would pass ``max_bytes``."""
         puller = self._puller
         for source in (puller.leftover, *(slot.frames for slot in self._slots if slot.frames is not None)):
+            if self._max_bytes is None and len(self.frames) + len(source) <= self._batch:
+                self.frames.extend(source)
+                source.clear()
+                continue
             while source and len(self.frames) < self._batch:
                 size = frame_size(source[0])
                 if self._max_bytes is not None and self._size + size > self._max_bytes:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..errors import ClosedError, PermissionDeniedError
+from ..protocol.delivery_queue import total_size
 from ..protocol.events import Event, ForeignMessage
 from ..protocol.frames import Frame, frame_size, is_control, is_data
 from ..protocol.headers import parse_headers
@@ -22,6 +23,7 @@ from .signal import Signal
 
 __all__ = ["PullInboxes", "Slot"]
 
+_FLUSH = 1.0  # seconds that an end waits for what is under way
 _LINGER = 5.0  # seconds beyond its expiry that the inbox of an abandoned request is kept
 
 
@@ -41,6 +43,12 @@ class Slot:
         inboxes, request = self.inboxes, self.request
         now = inboxes.context.connection.now()
         target = inboxes.leftover if self.frames is None else self.frames
+        if all(map(is_data, frames)):
+            target.extend(frames)
+            if request is not None:
+                request.data(now, total_size(frames), len(frames))
+            inboxes.changed.set()
+            return
         for frame in frames:
             if is_data(frame):
                 target.append(frame)
@@ -226,8 +234,22 @@ class PullInboxes:
             await reader.abandon()
         slots = (*self._idle, *self._orphans, *self._busy)
         self._idle, self._orphans = [], []
+        gives_back = give_back and not self.silent
+        flushed = [
+            slot for slot in slots if gives_back and slot.request is not None and not slot.request.settled
+        ]
         for slot in slots:
-            await self._drop(slot)
-        if give_back and not self.silent:
+            if slot not in flushed:
+                await self._drop(slot)
+        if flushed:
+            # All at once: with a server that does not answer, each would wait its time out.
+            await asyncio.gather(*(self._flush(slot) for slot in flushed))
+        if gives_back:
             await nak_all(connection, list(self.leftover))
         self.leftover.clear()
+
+    async def _flush(self, slot: Slot) -> None:
+        """Listen no more once everything has arrived that is under way for its request."""
+        inbox, slot.inbox = slot.inbox, None
+        if inbox is not None:
+            await self.context.connection.drain(inbox, min(_FLUSH, self.context.timeout))

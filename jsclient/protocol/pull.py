@@ -127,9 +127,9 @@ class PullRequest:
         over = self.sent_at + expires
         return over if self._monitor is None else min(over, self._monitor.deadline)
 
-    def data(self, now: float, size: int = 0) -> None:
-        """A message of ``size`` bytes arrived."""
-        self.owed -= 1
+    def data(self, now: float, size: int = 0, count: int = 1) -> None:
+        """Messages of ``size`` bytes together arrived."""
+        self.owed -= count
         if self.owed_bytes is not None:
             self.owed_bytes -= size
         if self._monitor is not None:
@@ -232,19 +232,19 @@ class PullBuffer:
         """The connection is gone, and with it what was owed."""
         self.online, self.owed, self.owed_bytes = False, 0, 0
 
-    def delivered(self, size: int) -> None:
-        """A message of ``size`` bytes arrived."""
-        self.owed = max(0, self.owed - 1)
+    def delivered(self, size: int, count: int = 1) -> None:
+        """Messages of ``size`` bytes together arrived."""
+        self.owed = max(0, self.owed - count)
         self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
         if self.max_bytes is not None and not self.owed_bytes:
             self.owed = 0  # filled to the byte: the server ends the request without a word
-        self.buffered += 1
+        self.buffered += count
         self.buffered_bytes += size
         self.refusals, self._came = 0, True
 
-    def taken(self, size: int) -> None:
-        """The user took a message."""
-        self.buffered -= 1
+    def taken(self, size: int, count: int = 1) -> None:
+        """The user took messages of ``size`` bytes together."""
+        self.buffered -= count
         self.buffered_bytes -= size
 
     def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
