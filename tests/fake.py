@@ -109,7 +109,7 @@ class FakeConnection(Connection):
             asyncio.get_running_loop().call_soon(self.deliver, reply, [(reply.encode(), b"", b"", body)])
 
     async def publish(
-        self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b""
+        self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"", urgent: bool = False
     ) -> None:
         for _ in range(self.publishing):
             await asyncio.sleep(0)

@@ -126,9 +126,18 @@ class Connection(abc.ABC):
 
     @abc.abstractmethod
     async def publish(
-        self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b""
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
     ) -> None:
-        """Publish, and wait while more is buffered than should be. Raises as `send`."""
+        """Publish, and wait while more is buffered than should be. Raises as `send`.
+
+        ``urgent``: the caller will wait for the answer, so do not wait for more to write.
+        """
 
     @abc.abstractmethod
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:

@@ -139,7 +139,13 @@ class ForeignConnection(Connection):
         self._tasks.start(self.publish(subject, payload, reply=reply, header=header), "send")
 
     async def publish(
-        self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b""
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
     ) -> None:
         self._check_sendable(len(header) + len(payload))
         fields: dict[str, str] | None = None

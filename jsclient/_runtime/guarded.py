@@ -33,6 +33,7 @@ from .connection import Connection, Lifecycle
 from .events import OnEvent
 from .nats_client import NatsClient, WireSubscription
 from .outbox import Outbox
+from .subscriptions import Subscriptions
 from .unconfirmed import LIMIT, UnconfirmedAcks
 
 __all__ = ["GuardedConnection"]
@@ -46,7 +47,7 @@ class GuardedConnection(Connection):
         self._nc = NatsClient(self)
         self._out = Outbox(lambda: self._nc._transport)
         self._acks = UnconfirmedAcks()
-        self._late: dict[int, bytes] = {}  # SUB and UNSUB, by sid, of what changed without a connection
+        self._subscriptions = Subscriptions(self._nc, self._out, lambda: self.is_connected)
         self._up = False
         self._closing = False
         self._refused = False  # told that the credentials are refused, since the last disconnect
@@ -161,9 +162,7 @@ class GuardedConnection(Connection):
 
     async def _on_reconnected(self) -> None:
         self._up, self._refused = True, False
-        for command in self._late.values():
-            self._out.write(command)
-        self._late.clear()
+        self._subscriptions.reconnected()
         self.hub.emit(Reconnected(url=self.url))
         self._resend_acks()
         self._notify(Lifecycle.CONNECTED)
@@ -200,9 +199,7 @@ class GuardedConnection(Connection):
         if isinstance(error, PermissionDeniedError):
             self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
             if error.operation == "subscribe":
-                for subscription in self._nc._subs.values():
-                    if subscription._subject == error.subject:
-                        subscription.denied = error  # type: ignore[attr-defined]
+                self._subscriptions.denied(error)
             self._permission_denied(error)
             return
         self.report(error)
@@ -220,6 +217,24 @@ class GuardedConnection(Connection):
     # --- sending -------------------------------------------------------------------------------------------
 
     def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
+        self._out.write(self._command(subject, payload, reply, header))
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
+    ) -> None:
+        if self._out.is_full:
+            await self._make_room()
+        command = self._command(subject, payload, reply, header)
+        (self._out.write_now if urgent else self._out.write)(command)
+
+    def _command(self, subject: str, payload: bytes, reply: str, header: bytes) -> bytes:
+        """PUB or HPUB. Raises as `send`."""
         self._check_sendable()
         size = len(header) + len(payload)
         self.check_size(size)
@@ -228,14 +243,7 @@ class GuardedConnection(Connection):
             line = f"HPUB {head} {len(header)} {size}\r\n"
         else:
             line = f"PUB {head} {size}\r\n"
-        self._out.write(b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n")))
-
-    async def publish(
-        self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b""
-    ) -> None:
-        if self._out.is_full:
-            await self._make_room()
-        self.send(subject, payload, reply=reply, header=header)
+        return b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n"))
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         if self._out.is_full:
@@ -257,6 +265,9 @@ class GuardedConnection(Connection):
         if len(acks) >= LIMIT and self._acks.wants_ping():
             self._ping()
         return True
+
+    def bytes_read(self) -> None:
+        self._out.answered = True
 
     def ping_sent(self) -> None:
         self._out.flush()
@@ -288,33 +299,17 @@ class GuardedConnection(Connection):
 
     async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> WireSubscription:
         self.check_open()
-        self._nc._sid += 1
-        sid = self._nc._sid
-        subscription = WireSubscription(sid, subject, queue)
-        self._nc.reader.sinks[b"%d" % sid] = sink
-        self._nc._subs[sid] = subscription  # type: ignore[assignment]
-        group = f"{queue} " if queue else ""
-        self._write_subscription(sid, f"SUB {subject} {group}{sid}\r\n".encode())
-        return subscription
-
-    def _write_subscription(self, sid: int, command: bytes) -> None:
-        """At once, or at the reconnect: nats-py, which makes all anew, may have done so already by now."""
-        if self.is_connected:
-            self._out.write(command)
-        else:
-            self._late[sid] = command
+        return self._subscriptions.add(subject, sink, queue)
 
     async def unsubscribe(self, inbox: Any) -> None:
-        self._nc.reader.sinks.pop(b"%d" % inbox._id, None)
-        if self._nc._subs.pop(inbox._id, None) is not None:
-            self._write_subscription(inbox._id, b"UNSUB %d\r\n" % inbox._id)
+        self._subscriptions.remove(inbox)
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         try:
-            if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:
-                # The server reads UNSUB, then PING: after the PONG nothing is under way. The sink stays until then.
-                self._out.write(b"UNSUB %d\r\n" % inbox._id)
-                await self.ping(timeout)
+            if self._subscriptions.stop(inbox):
+                await self.ping(
+                    timeout
+                )  # the server has read UNSUB before it: after the PONG nothing is under way
         except JetStreamError:
             pass
         finally:

@@ -82,6 +82,9 @@ class Owner(Host, Protocol):
     def report(self, error: BaseException) -> None:
         """An error that has no caller."""
 
+    def bytes_read(self) -> None:
+        """Something came."""
+
     def ping_sent(self) -> None:
         """A PING is about to be written."""
 
@@ -242,6 +245,7 @@ class NatsClient(nats.aio.client.Client):
                 data = await transport.read(_READ_SIZE)
                 if not data:
                     raise nats.errors.UnexpectedEOF
+                self.owner.bytes_read()
                 await self.reader.feed(data)
             return
         except asyncio.CancelledError:

@@ -23,6 +23,7 @@ class Outbox:
         self._size = 0
         self._backlog = 0  # bytes that the transport had not sent when it was last looked at
         self._scheduled = False
+        self.answered = True  # something was read since `write_now` last wrote at once
 
     def write(self, command: bytes) -> None:
         """Send it with what else comes in this turn of the loop."""
@@ -31,6 +32,19 @@ class Outbox:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
+
+    def write_now(self, command: bytes) -> None:
+        """As `write`, but at once where nothing else waits: for a request whose sender does nothing until the answer.
+
+        Once only until something is read, so that a thousand senders share their writes all the same.
+        """
+        transport = self._transport()
+        if self._commands or not self.answered or transport is None:
+            self.write(command)
+            return
+        self.answered = False
+        transport.write(command)
+        self._look()
 
     def write_if_room(self, command: bytes) -> bool:
         """As `write`, unless more waits than should. In one step, for it is called once a message."""

@@ -143,7 +143,9 @@ class PullInboxes:
             now = self.context.connection.now()
             slot.request = PullRequest(pull, now)
             slot.until = now + (pull.expires or 0.0) + _LINGER
-            await self.context.connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject)
+            await self.context.connection.publish(
+                self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True
+            )
         except asyncio.CancelledError:
             self.give_up(slot)  # it may have gone out: what comes of it is not lost
             raise

@@ -69,7 +69,9 @@ class Requests:
         self._waiting[key] = subject, future
         try:
             async with asyncio.timeout_at(deadline):
-                await connection.publish(subject, payload, reply=reply, header=header)  # it may wait for room
+                await connection.publish(
+                    subject, payload, reply=reply, header=header, urgent=True
+                )  # it may wait for room
                 frame = await future
         except TimeoutError:
             if not future.done() or future.cancelled():

@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
-from fractions import Fraction
 from typing import Final
 
 from ..errors import ConfigError, ProtocolError
@@ -54,7 +53,10 @@ def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum
     elif not math.isfinite(seconds) if isinstance(seconds, float) else abs(seconds) > _MAX_NS:
         raise ConfigError(f"{what}: {seconds!r} is no usable number of seconds")
     else:
-        ns = round(Fraction(seconds) * _NS)
+        above, below = seconds.as_integer_ratio()
+        ns, rest = divmod(above * _NS, below)
+        if 2 * rest > below or (2 * rest == below and ns % 2):  # exact, and to even, as round() does
+            ns += 1
     if abs(ns) > _MAX_NS:
         raise ConfigError(f"{what}: {seconds!r} is more than 292 years")
     if minimum is not None and ns < minimum * _NS:
