@@ -29,7 +29,7 @@ Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
 DRAIN_TIMEOUT = 30.0  # seconds
 _FLUSH_TIMEOUT = 1.0  # seconds
 _CANCEL_TIMEOUT = 1.0  # seconds a handler gets to end when it is cancelled
-_YIELD_EVERY = 100  # messages a callback may take before the event loop gets its turn
+_TURN = 0.005  # seconds a callback may go on before the event loop gets its turn
 
 
 class Subscription(PushReader):
@@ -75,13 +75,15 @@ class Subscription(PushReader):
         callback = self._callback
         assert callback is not None
         front, channel, auto_ack = self._tracker.front, self._channel, self._auto_ack
-        handled = 0
+        now = asyncio.get_running_loop().time
+        handled, since = 0, now()
         while True:
             message = Message(front.popleft(), channel) if front else self._take()
             if message is None:
                 if self._nothing_comes:
                     return
                 await self._arrived.wait()
+                since = now()
                 continue
             try:
                 result = callback(message)
@@ -96,9 +98,10 @@ class Subscription(PushReader):
             except Exception as error:  # noqa: BLE001  a user's callback may raise anything
                 self._handler_failed(message, error)
             handled += 1
-            if handled % _YIELD_EVERY == 0:
+            if handled % 8 == 0 and now() - since > _TURN:
                 self._taken()
                 await asyncio.sleep(0)
+                since = now()
 
     def _handler_failed(self, message: Message, error: BaseException) -> None:
         try:

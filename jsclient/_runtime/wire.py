@@ -93,9 +93,7 @@ class FrameReader:
                         reply = b""
                     else:
                         raise ProtocolError("malformed MSG")
-                    if not total_text.isdigit() or len(total_text) > 12:
-                        raise ProtocolError("malformed MSG")
-                    header_size, total = 0, int(total_text)
+                    header_text = b""
                 elif args[0] == b"HMSG":
                     if len(args) == 6:
                         _, subject, sid, reply, header_text, total_text = args
@@ -106,10 +104,11 @@ class FrameReader:
                         raise ProtocolError("malformed HMSG")
                     if (
                         not (header_text.isdigit() and total_text.isdigit())
-                        or len(header_text + total_text) > 24
+                        or len(header_text) > len(total_text)
+                        or len(total_text) > 12
+                        or int(header_text) > int(total_text)
                     ):
                         raise ProtocolError("malformed HMSG")
-                    header_size, total = int(header_text), int(total_text)
                 else:
                     if batch:
                         self._hand_over(batch_sid, batch)
@@ -117,19 +116,24 @@ class FrameReader:
                     await self._host.on_line(data[pos:end])
                     pos, limit = body, self.max_payload + _HEADROOM  # INFO may have changed it
                     continue
-                after = body + total
+                if not total_text.isdigit():
+                    raise ProtocolError("malformed MSG")
+                try:
+                    after = body + int(total_text)
+                except ValueError:  # more than 4,300 digits
+                    raise ProtocolError("malformed MSG") from None
                 following = after + 2
-                if total > limit or header_size > total:
-                    raise ProtocolError(
-                        f"a frame of {total:,} bytes; the server announced {self.max_payload} at most"
-                    )
                 if following > size:
+                    if after - body > limit:
+                        raise ProtocolError(
+                            f"a frame of {after - body:,} bytes; the server announced {self.max_payload} at most"
+                        )
                     self._need = following - pos
                     return pos
                 if data[after] != 13 or data[after + 1] != 10:
                     raise ProtocolError("a payload does not end where it should")
-                if header_size:
-                    middle = body + header_size
+                if header_text:
+                    middle = body + int(header_text)
                     frame = (subject, reply, data[body:middle], data[middle:after])
                 else:
                     frame = (subject, reply, b"", data[body:after])
