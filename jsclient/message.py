@@ -10,7 +10,7 @@ import msgspec
 
 from ._runtime.connection import Connection
 from ._runtime.requests import Requests
-from .protocol.ack import ACKED, AckKind, AckState, Metadata, ack_payload, match_jsack, parse_jsack, sequences
+from .protocol.ack import ACKED, AckKind, AckState, Metadata, ack_payload, match_jsack, read_jsack, sequences
 from .protocol.frames import Frame, frame_size
 from .protocol.headers import Headers, parse_headers
 
@@ -81,7 +81,7 @@ class Message(
             NotJetStreamMessageError: The reply is not a JSAck.
         """
         if self._metadata is None:
-            self._metadata = parse_jsack(self.reply)
+            self._metadata = read_jsack(self._frame[1])
         return self._metadata
 
     # --- acks ------------------------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ class DeliveryQueue(Generic[Mark]):
     @property
     def bytes(self) -> int:
         """Their bytes."""
+        self._settle_exactly()
+        return self._bytes
+
+    def _settle_exactly(self) -> None:
+        """Count the part of the first run that was taken, too."""
         taken = self._settle()
         if taken:  # a part of the first run: the rest of it lies in front
             count, size = self._runs[0]
@@ -63,7 +68,6 @@ class DeliveryQueue(Generic[Mark]):
             self._runs[0] = (count - taken, rest)
             self._counted -= taken
             self._bytes += rest - size
-        return self._bytes
 
     @property
     def has_room_for_mark(self) -> bool:
@@ -117,6 +121,7 @@ class DeliveryQueue(Generic[Mark]):
     def mark_first(self, mark: Mark) -> None:
         """Before all that waits."""
         if self.front:
+            self._settle_exactly()  # the run that is being taken will not lie in front any more
             self._behind.appendleft(list(self.front))
             self._messages += len(self.front)
             self.front.clear()

@@ -10,7 +10,7 @@ connection:
 - spaces and tabs around a value are dropped (ADR-4 lets readers do so, so do not write such values);
 - what is not UTF-8 reads as U+FFFD, so the text can always be printed and encoded again.
 
-Source: ADR-4; ADR-43 (Nats-TTL); RFC 7230 §3.2.6 (token); nats-server server/client.go (sliceHeader),
+Source: ADR-4; ADR-43 (Nats-TTL); ADR-22; RFC 7230 §3.2.6 (token); nats-server server/client.go (sliceHeader),
 server/stream.go (header names, parseMessageTTL).
 """
 
@@ -24,7 +24,18 @@ from typing import Any, Final
 import msgspec
 
 from ..errors import ConfigError, InvalidNameError
-from .names import check_stream_name
+from .header_names import *  # noqa: F403
+from .header_names import (
+    EXPECTED_LAST_MSG_ID,
+    EXPECTED_LAST_SEQUENCE,
+    EXPECTED_LAST_SUBJECT_SEQUENCE,
+    EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT,
+    EXPECTED_STREAM,
+    MSG_ID,
+    ROLLUP,
+    TTL,
+)
+from .names import check_filter_subject, check_stream_name
 from .units import seconds_to_ns
 
 __all__ = [
@@ -32,51 +43,11 @@ __all__ = [
     "Status",
     "encode_headers",
     "inline_status",
+    "merge_headers",
     "parse_headers",
     "publish_headers",
+    "ttl_header",
 ]
-
-# --- what a publisher may set ----------------------------------------------------------------------------
-
-MSG_ID: Final = "Nats-Msg-Id"
-EXPECTED_STREAM: Final = "Nats-Expected-Stream"
-EXPECTED_LAST_SEQUENCE: Final = "Nats-Expected-Last-Sequence"
-EXPECTED_LAST_SUBJECT_SEQUENCE: Final = "Nats-Expected-Last-Subject-Sequence"
-EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: Final = "Nats-Expected-Last-Subject-Sequence-Subject"
-EXPECTED_LAST_MSG_ID: Final = "Nats-Expected-Last-Msg-Id"
-ROLLUP: Final = "Nats-Rollup"
-TTL: Final = "Nats-TTL"
-INCR: Final = "Nats-Incr"
-BATCH_ID: Final = "Nats-Batch-Id"
-BATCH_SEQUENCE: Final = "Nats-Batch-Sequence"
-BATCH_COMMIT: Final = "Nats-Batch-Commit"
-SCHEDULE: Final = "Nats-Schedule"
-SCHEDULE_TARGET: Final = "Nats-Schedule-Target"
-SCHEDULE_SOURCE: Final = "Nats-Schedule-Source"
-SCHEDULE_TTL: Final = "Nats-Schedule-TTL"
-REQUIRED_API_LEVEL: Final = "Nats-Required-Api-Level"
-
-# --- what the server sets --------------------------------------------------------------------------------
-
-LAST_CONSUMER: Final = "Nats-Last-Consumer"
-LAST_STREAM: Final = "Nats-Last-Stream"
-CONSUMER_STALLED: Final = "Nats-Consumer-Stalled"
-PENDING_MESSAGES: Final = "Nats-Pending-Messages"
-PENDING_BYTES: Final = "Nats-Pending-Bytes"
-PIN_ID: Final = "Nats-Pin-Id"
-STREAM: Final = "Nats-Stream"
-SUBJECT: Final = "Nats-Subject"
-SEQUENCE: Final = "Nats-Sequence"
-TIME_STAMP: Final = "Nats-Time-Stamp"
-LAST_SEQUENCE: Final = "Nats-Last-Sequence"
-NUM_PENDING: Final = "Nats-Num-Pending"
-UP_TO_SEQUENCE: Final = "Nats-UpTo-Sequence"
-MSG_SIZE: Final = "Nats-Msg-Size"
-STREAM_SOURCE: Final = "Nats-Stream-Source"
-MARKER_REASON: Final = "Nats-Marker-Reason"
-COUNTER_SOURCES: Final = "Nats-Counter-Sources"
-SCHEDULER: Final = "Nats-Scheduler"
-SCHEDULE_NEXT: Final = "Nats-Schedule-Next"
 
 _VERSION: Final = b"NATS/1.0"
 _INLINE = re.compile(rb"NATS/1\.0 ([1-9][0-9]{2})(?: |\r\n|\Z)")
@@ -95,22 +66,26 @@ class Headers(dict[str, str]):
 
     __slots__ = ("_repeated",)
 
-    _repeated: dict[str, tuple[str, ...]]
+    _repeated: dict[str, list[str]]
 
     def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         """Take a mapping, or (name, value) pairs in which names may repeat."""
-        if isinstance(headers, Headers):
-            pairs: Iterable[tuple[str, str]] = headers.pairs()
+        if headers == ():
+            pairs: Iterable[tuple[str, str]] = ()
+        elif isinstance(headers, Headers):
+            pairs = headers.pairs()
         else:
             pairs = headers.items() if isinstance(headers, Mapping) else headers
-        super().__init__()
-        repeated: dict[str, list[str]] = {}
+        self._repeated = {}
         for name, value in pairs:
-            if name in self:
-                repeated.setdefault(name, [self[name]]).append(value)
-            else:
-                dict.__setitem__(self, name, value)
-        self._repeated = {name: tuple(values) for name, values in repeated.items()}
+            self.add(name, value)
+
+    def add(self, name: str, value: str) -> None:
+        """One more value of ``name``, behind those that it has."""
+        if name in self:
+            self._repeated.setdefault(name, [self[name]]).append(value)
+        else:
+            dict.__setitem__(self, name, value)
 
     def get_all(self, name: str) -> list[str]:
         """All values of ``name`` in their order; none: an empty list."""
@@ -178,12 +153,23 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
     """
     if block[:8] != _VERSION:
         return None, Headers()
-    first, *lines = block.split(b"\r\n")
-    headers = Headers(_pairs(lines))
-    code = inline_status(block)
-    if code == 0:
-        return None, headers
-    return Status(code, _text(first[12:]), headers), headers
+    first, *lines = block.decode(errors="replace").split("\r\n")
+    headers = Headers()
+    put = super(
+        Headers, headers
+    ).__setitem__  # in one step, for this is done for every message whose headers are read
+    for line in lines:
+        if not line:
+            break
+        name, colon, value = line.partition(":")
+        if not colon or not name:
+            continue
+        if name in headers:
+            headers.add(name, value.strip(" \t"))
+        else:
+            put(name, value.strip(" \t"))
+    code = 0 if len(first) == 8 else inline_status(block)
+    return Status(code, first[12:].strip(" \t"), headers) if code else None, headers
 
 
 def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
@@ -215,8 +201,10 @@ def publish_headers(
     expected_stream: str | None = None,
     expected_last_seq: int | None = None,
     expected_last_subject_seq: int | None = None,
+    expected_last_subject_seq_subject: str | None = None,
     expected_last_msg_id: str | None = None,
     ttl: float | timedelta | str | None = None,
+    rollup: str | None = None,
 ) -> dict[str, str | Sequence[str]] | None:
     """The user's headers and those of a JetStream publish in one new dict; None if there are none.
 
@@ -227,22 +215,43 @@ def publish_headers(
         expected_last_seq: The stream's last sequence must be this one; 0 means an empty stream.
         expected_last_subject_seq: The last sequence of the message's subject must be this one; 0 means none
             yet.
+        expected_last_subject_seq_subject: Look at the last sequence of this subject instead, which may have
+            wildcards.
         expected_last_msg_id: The message id of the stream's last message must be this one.
         ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server counts
             whole seconds and cuts the rest off, so a fraction is rounded up: a message lives at least as long
             as asked.
+        rollup: ``"sub"``: the message replaces all earlier ones of its subject; ``"all"``: of the stream.
 
     Raises:
         ConfigError: A value out of range, or a header that says something else than the argument for it.
     """
+    other = expected_last_subject_seq_subject
+    if other is not None and expected_last_subject_seq is None:
+        raise ConfigError(
+            "expected_last_subject_seq_subject says where to look: give expected_last_subject_seq, too"
+        )
     wanted = {
         MSG_ID: _id("msg_id", msg_id),
         EXPECTED_STREAM: None if expected_stream is None else check_stream_name(expected_stream),
         EXPECTED_LAST_SEQUENCE: _sequence("expected_last_seq", expected_last_seq),
         EXPECTED_LAST_SUBJECT_SEQUENCE: _sequence("expected_last_subject_seq", expected_last_subject_seq),
+        EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: None if other is None else check_filter_subject(other),
         EXPECTED_LAST_MSG_ID: _id("expected_last_msg_id", expected_last_msg_id),
-        TTL: _ttl(ttl),
+        TTL: ttl_header(ttl),
+        ROLLUP: _rollup(rollup),
     }
+    return merge_headers(headers, wanted) or None
+
+
+def merge_headers(
+    headers: Mapping[str, str | Sequence[str]] | None, wanted: Mapping[str, str | None]
+) -> dict[str, str | Sequence[str]]:
+    """The user's ``headers`` and those of ``wanted`` that are not None, in one new dict.
+
+    Raises:
+        ConfigError: ``headers`` is no mapping, or says something else than ``wanted``.
+    """
     if headers is not None and not isinstance(headers, Mapping):
         raise ConfigError(f"headers is {type(headers).__name__}: it must map names to values")
     merged: dict[str, str | Sequence[str]] = {}
@@ -254,7 +263,7 @@ def publish_headers(
         if name in merged and merged[name] not in (value, [value]):
             raise ConfigError(f"the header {name} and the argument for it differ; give one of them")
         merged[name] = value
-    return merged or None
+    return merged
 
 
 def _given(headers: Mapping[str, str | Sequence[str]], name: str) -> str | Sequence[str]:
@@ -263,19 +272,6 @@ def _given(headers: Mapping[str, str | Sequence[str]], name: str) -> str | Seque
         values = headers.get_all(name)
         return values if len(values) > 1 else values[0]
     return headers[name]
-
-
-def _pairs(lines: Iterable[bytes]) -> Iterable[tuple[str, str]]:
-    for line in lines:
-        if not line:
-            return
-        name, colon, value = line.partition(b":")
-        if colon and name:
-            yield name.decode(errors="replace"), _text(value)
-
-
-def _text(raw: bytes) -> str:
-    return raw.strip(b" \t").decode(errors="replace")
 
 
 def _values(name: str, given: object) -> list[str]:
@@ -314,9 +310,20 @@ def _sequence(what: str, value: int | None) -> str | None:
     return str(value)
 
 
-def _ttl(value: float | timedelta | str | None) -> str | None:
+def _rollup(value: str | None) -> str | None:
+    if value is not None and value not in ("sub", "all"):
+        raise ConfigError(f"rollup: {value!r:.60} is neither 'sub' nor 'all'")
+    return value
+
+
+def ttl_header(value: float | timedelta | str | None, what: str = "ttl") -> str | None:
+    """A time to live as the wire has it: whole seconds, rounded up, or ``never``; None stays None.
+
+    Raises:
+        ConfigError: It is less than a second, or neither a number nor ``"never"``.
+    """
     if value is None or value == "never":
         return value  # type: ignore[return-value]
     if isinstance(value, str):
-        raise ConfigError(f"ttl: {value!r:.60} is neither a number of seconds nor 'never'")
-    return str(-(-seconds_to_ns(value, what="ttl", minimum=1.0) // _NS))
+        raise ConfigError(f"{what}: {value!r:.60} is neither a number of seconds nor 'never'")
+    return str(-(-seconds_to_ns(value, what=what, minimum=1.0) // _NS))

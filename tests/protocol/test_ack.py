@@ -9,8 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError
-from jsclient.protocol.ack import AckKind, AckState, Metadata, ack_payload, is_jsack, parse_jsack, sequences
-from tests.strategies import good_names, odd_jsacks, u64
+from jsclient.protocol.ack import (
+    AckKind,
+    AckState,
+    Metadata,
+    ack_payload,
+    is_jsack,
+    parse_jsack,
+    read_jsack,
+    run_of,
+    runs_on,
+    sequences,
+)
+from tests.strategies import data, good_names, odd_jsacks, u64
 
 V1 = "$JS.ACK.ORDERS.worker.3.22.20.1700000000123456789.7"
 V2 = "$JS.ACK.hub.aHash.ORDERS.worker.3.22.20.1700000000123456789.7"
@@ -150,17 +161,46 @@ def test_what_is_written_is_read(stream, consumer, delivered, sseq, cseq, ts, pe
     reply = f"{start}{stream}.{consumer}.{delivered}.{sseq}.{cseq}.{ts}.{pending}"
     wanted = Metadata(stream, consumer, delivered, sseq, cseq, ts, pending, domain)
     assert parse_jsack(reply) == wanted
+    assert read_jsack(reply.encode()) == wanted
     assert sequences(reply.encode()) == (sseq, cseq)
 
 
 @settings(max_examples=1500)
 @given(odd_jsacks)
-def test_both_readers_of_a_jsack_agree_on_every_input(reply):
-    whole, short = outcome(parse_jsack, reply), outcome(sequences, reply.encode("utf-8", "surrogatepass"))
+def test_all_readers_of_a_jsack_agree_on_every_input(reply):
+    wire = reply.encode("utf-8", "surrogatepass")
+    whole, short = outcome(parse_jsack, reply), outcome(sequences, wire)
+    assert outcome(read_jsack, wire) == whole
     if isinstance(whole, Metadata):
         assert short == (whole.stream_seq, whole.consumer_seq)
     else:
         assert short is NotJetStreamMessageError
+
+
+def test_a_run_counts_on_and_anything_else_is_looked_at_one_by_one():
+    frames = [data(10 + number, number) for number in range(5, 9)]
+    run = run_of(frames[0][1])
+    assert runs_on(frames, run, 5)
+    assert runs_on(frames, run, None)
+    assert not runs_on(frames, run, 4)
+    assert not runs_on(frames, b"", None)
+    assert not runs_on([*frames, data(30, 10)], run, 5), "a hole"
+    assert not runs_on([*frames, frames[-1]], run, 5), "a repeat"
+    assert not runs_on([frames[1], frames[0]], run, 5), "out of order"
+    for odd in (
+        b"",
+        b"_INBOX.x",
+        b"$JS.ACK.S",
+        run,
+        run + b".15.x.1.1",
+        run.replace(b".1", b".2", 1) + b".15.9.1.1",
+    ):
+        assert not runs_on([*frames, (b"s", odd, b"", b"")], run, 5), odd
+
+
+@pytest.mark.parametrize("reply", [V1 + ".more", V2 + ".more", "$JS.ACK.S", ""])
+def test_a_reply_whose_numbers_stand_elsewhere_begins_no_run(reply):
+    assert run_of(reply.encode()) == b""
 
 
 @pytest.mark.covers("J61")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import re
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, InvalidNameError
+from jsclient.protocol import header_names
 from jsclient.protocol import headers as names
 from jsclient.protocol.headers import (
     Headers,
@@ -280,6 +282,14 @@ def test_any_bytes_give_a_result_that_can_be_printed(block):
         assert pickle.loads(pickle.dumps(status)) == status
 
 
+def test_every_name_is_that_of_the_wire():
+    for constant, name in vars(header_names).items():
+        if constant.isupper():
+            assert constant in header_names.__all__
+            assert getattr(names, constant) == name
+            assert re.fullmatch(r"Nats(-[A-Z][A-Za-z]*)+", name)
+
+
 # --- the headers of a publish ----------------------------------------------------------------------------
 
 
@@ -296,16 +306,20 @@ def test_each_argument_has_its_header():
         expected_stream="ORDERS",
         expected_last_seq=7,
         expected_last_subject_seq=2**64 - 1,
+        expected_last_subject_seq_subject="a.*",
         expected_last_msg_id="m0",
         ttl=60,
+        rollup="sub",
     ) == {
         "A": "b",
         "Nats-Msg-Id": "m1",
         "Nats-Expected-Stream": "ORDERS",
         "Nats-Expected-Last-Sequence": "7",
         "Nats-Expected-Last-Subject-Sequence": "18446744073709551615",
+        "Nats-Expected-Last-Subject-Sequence-Subject": "a.*",
         "Nats-Expected-Last-Msg-Id": "m0",
         "Nats-TTL": "60",
+        "Nats-Rollup": "sub",
     }
 
 
@@ -375,9 +389,28 @@ def test_an_expected_stream_is_a_stream_name():
         publish_headers(expected_stream="a.b")
 
 
+@pytest.mark.parametrize("subject", ["", "a..b", "a b", ">.a", 7])
+def test_a_subject_that_is_looked_at_is_a_filter(subject):
+    with pytest.raises(InvalidNameError, match="invalid subject"):
+        publish_headers(expected_last_subject_seq=0, expected_last_subject_seq_subject=subject)
+
+
+def test_a_subject_without_its_sequence_says_nothing():
+    with pytest.raises(ConfigError, match="expected_last_subject_seq, too"):
+        publish_headers(expected_last_subject_seq_subject="a")
+
+
+@pytest.mark.parametrize("rollup", ["", "SUB", "subject", True, 1, b"sub"])
+def test_a_rollup_is_of_a_subject_or_of_all(rollup):
+    assert publish_headers(rollup="all") == {names.ROLLUP: "all"}
+    with pytest.raises(ConfigError, match="rollup"):
+        publish_headers(rollup=rollup)
+
+
 @pytest.mark.parametrize(
     ("header", "arguments"),
     [
+        ({names.ROLLUP: "all"}, {"rollup": "sub"}),
         ({names.MSG_ID: "a"}, {"msg_id": "b"}),
         ({names.MSG_ID: ["a", "b"]}, {"msg_id": "a"}),
         ({names.TTL: "1h"}, {"ttl": 3600}),
