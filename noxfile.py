@@ -123,6 +123,7 @@ def integration(session: nox.Session) -> None:
 ANY_SERVER = (
     "faults",
     "kit",
+    "test_benchmarks.py",
     "test_cancellation.py",
     "test_demo.py",
     "test_examples.py",
@@ -173,9 +174,13 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def bench(session: nox.Session) -> None:
-    """The benchmarks."""
-    session.install("--editable", ".[server]")
+    """The benchmarks, against other clients. Options after --: --help says which."""
+    session.install("--editable", ".[server]", *group("bench"))
     session.run("python", "-m", "benchmarks", *session.posargs)
+
+
+for version in nox.project.python_versions(PROJECT):
+    nox.session(bench.func, name=f"bench-{version}", python=version, reuse_venv=True)
 
 
 @nox.session(reuse_venv=True)

@@ -1,1 +1,4 @@
-"""Benchmarks: what a message costs, against nats-py, in one run. ``python -m benchmarks --help``."""
+"""Benchmarks: what a message costs, against other clients and the server's own limit, in one run.
+
+``python -m benchmarks --help``.
+"""

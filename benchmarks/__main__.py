@@ -1,133 +1,198 @@
-"""Runs the workloads in turn and prints a table of medians; the figures go to ``benchmarks/results/``.
-
-Every run is a process of its own on the same server and stream; the clients alternate within each round, so that a
-machine that changes its speed changes it for all. CPU is that of the client process, user and system, with the start
-of the interpreter and the connection taken away (a run with one message). It is the steady figure; rates move with the
-machine and compare within a row only.
-"""
+"""Runs the works in turn and prints tables of medians. What each is: benchmarks/README.md."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+import os
 import platform
-import resource
-import statistics
-import subprocess
 import sys
 import time
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import jsclient
-from benchmarks.workloads import PAYLOAD, SUBJECT, WORKS
+from benchmarks import draw
+from benchmarks.clients import CLIENTS, load
+from benchmarks.figures import summarize
+from benchmarks.report import FORMAT, about_line, across, between, report
+from benchmarks.run import Settings, compare
+from benchmarks.works import GROUPS, WORKS, select
 
-RESULTS = Path(__file__).parent / "results"
-STORED = 200_000  # messages
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "explanation" / "performance.md"
 
+# A client may be a gigabyte behind before the server cuts it off; by default that is 64 MB, which a push consumer
+# without flow control comes to at 1 KiB a message.
+SERVER = {"max_pending": 1 << 30}
 
-def measure(client: str, work: str, url: str, count: int) -> dict[str, float]:
-    """One run in this process."""
-    function = WORKS[work][client][0]
-    asyncio.run(function(url, 1))  # imports, connection, first consumer
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    started = time.perf_counter()
-    asyncio.run(function(url, count))
-    seconds = time.perf_counter() - started
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"rate": count / seconds, "cpu_us": cpu / count * 1e6, "rss_mb": after.ru_maxrss / 1024}
-
-
-def run_apart(client: str, work: str, url: str, count: int) -> dict[str, float]:
-    """One run in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks", "--one", client, work, url, str(count)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{client}, {work}: {done.stderr[-2000:]}")
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+_EXAMPLES = """\
+examples:
+  python -m benchmarks                                       the table of seven works, with all clients there are
+  python -m benchmarks --works ordered 'fetch-*' --clients jsclient raw
+  python -m benchmarks --scale 0.05 --rounds 1               a quick look
+  python -m benchmarks --works all --rounds 5 --save         everything; figures to benchmarks/results/
+  python -m benchmarks --list                                all works
+  python -m benchmarks --report FILE ... [--save]            the tables of stored figures; with --save into the docs
+  python -m benchmarks --draw FILE                           the picture of stored figures, into the docs
+"""
 
 
-async def fill(js: jsclient.JetStream, count: int) -> None:
-    """Put the messages into the stream."""
-    await js.create_stream("BENCH", subjects=["bench.>"], storage="memory")
-    for _ in range(count // 1000):
-        await asyncio.gather(*(js.publish(SUBJECT, PAYLOAD) for _ in range(1000)))
-
-
-def compare(url: str, rounds: int, scale: float) -> dict[str, dict[str, list[dict[str, float]]]]:
-    """All works, all clients, alternating."""
-    runs: dict[str, dict[str, list[dict[str, float]]]] = {
-        work: {c: [] for c in WORKS[work]} for work in WORKS
-    }
-    for number in range(rounds):
-        for work, clients in WORKS.items():
-            for client, (_, count) in clients.items():
-                if sys.stderr.isatty():
-                    print(
-                        f"\rround {number + 1} of {rounds}: {work}, {client}".ljust(70),
-                        end="",
-                        file=sys.stderr,
-                        flush=True,
-                    )
-                runs[work][client].append(run_apart(client, work, url, max(1, int(count * scale))))
-    if sys.stderr.isatty():
-        print("\r".ljust(72), end="\r", file=sys.stderr)
-    return runs
-
-
-def table(runs: dict[str, dict[str, list[dict[str, float]]]]) -> str:
-    """The medians as text."""
-    lines = [
-        f"{'':27}{'jsclient':^24}{'nats-py':^24}{'ratio':^14}",
-        f"{'':27}{'msg/s':>10}{'CPU µs':>8}{'MB':>6}{'msg/s':>10}{'CPU µs':>8}{'MB':>6}{'rate':>7}{'CPU':>7}",
-    ]
-    for work, clients in runs.items():
-        median = {
-            client: {key: statistics.median(run[key] for run in found) for key in found[0]}
-            for client, found in clients.items()
-        }
-        ours, theirs = median["jsclient"], median["nats-py"]
-        cells = "".join(f"{m['rate']:>10,.0f}{m['cpu_us']:>8.1f}{m['rss_mb']:>6.0f}" for m in (ours, theirs))
-        rate, cpu = ours["rate"] / theirs["rate"], theirs["cpu_us"] / ours["cpu_us"]
-        lines.append(f"{work:27}{cells}{rate:>6.1f}x{cpu:>6.1f}x")
-    return "\n".join(lines)
-
-
-async def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__.splitlines()[0] if __doc__ else ""
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    found = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="What a message costs: jsclient, other clients, and the server's own limit.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--rounds", type=int, default=3, help="rounds, the medians of which are shown (3)")
-    parser.add_argument("--scale", type=float, default=1.0, help="how much of each work (1.0)")
-    parser.add_argument("--save", action="store_true", help="keep the figures in benchmarks/results/")
-    options = parser.parse_args()
-    async with jsclient.server.NatsServer() as server:
-        async with jsclient.connect(server.url, timeout=30.0) as js:
-            await fill(js, max(1000, int(STORED * options.scale)))
-        about: dict[str, Any] = {
+    add = found.add_argument
+    add("--rounds", type=int, default=3, metavar="N", help="rounds; medians are shown (3)")
+    add("--scale", type=float, default=1.0, metavar="X", help="how much of each work (1.0)")
+    add(
+        "--works",
+        nargs="+",
+        default=["table"],
+        metavar="WORK",
+        help=f"by name, pattern or group: {', '.join(GROUPS)}, all (table)",
+    )
+    add(
+        "--clients",
+        nargs="+",
+        default=list(CLIENTS),
+        choices=CLIENTS,
+        metavar="CLIENT",
+        help=", ".join(CLIENTS),
+    )
+    add(
+        "--size",
+        type=int,
+        default=128,
+        metavar="BYTES",
+        help="of a payload, where the work does not say (128)",
+    )
+    add("--headers", action="store_true", help="three headers on every message, one of which is read")
+    add("--storage", choices=("memory", "file"), default="memory", help="of the streams (memory)")
+    add("--loop", choices=("asyncio", "uvloop"), default="asyncio", help="event loop (asyncio)")
+    add(
+        "--save",
+        action="store_true",
+        help="keep the figures in benchmarks/results/; with --report: fill the docs",
+    )
+    add("--draw", nargs="?", const="", metavar="FILE", help="draw the picture, of this run or of FILE")
+    add("--report", nargs="+", type=Path, metavar="FILE", help="no runs: print the tables of stored figures")
+    add("--list", action="store_true", help="no runs: list the works")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The program."""
+    command = parser()
+    options = command.parse_args(arguments)
+    if options.list:
+        for work in WORKS:
+            print(f"{work.group:14} {work.name:22} {work.title}")
+        return 0
+    if options.report:
+        return _report(options.report, save=options.save)
+    if options.draw:
+        return _draw(_read(Path(options.draw)))
+    try:
+        works = select(options.works)
+    except ValueError as error:
+        command.error(str(error))
+    if options.rounds < 1 or options.scale <= 0 or options.size < 1:
+        command.error("--rounds, --scale and --size must be over 0")
+    stored = asyncio.run(_measure(works, options))
+    print(report(stored))
+    if options.save:
+        _save(stored)
+    if options.draw is not None:
+        _draw(stored)
+    return 1 if any("error" in run and run["client"] == "jsclient" for run in stored["runs"]) else 0
+
+
+async def _measure(works: Sequence[Any], options: argparse.Namespace) -> dict[str, Any]:
+    settings = Settings(
+        options.rounds, options.scale, options.size, options.headers, options.storage, options.loop
+    )
+    clients = {client: version for client in options.clients if (version := _version(client)) is not None}
+    async with jsclient.server.NatsServer(config=SERVER) as server:
+        about = {
             "date": time.strftime("%Y-%m-%d"),
             "python": platform.python_version(),
+            "system": f"{platform.system()} {platform.machine()}",
+            "cores": os.cpu_count(),
             "server": server.version,
-            "jsclient": jsclient.__version__,
-            "nats-py": version("nats-py"),
+            "clients": clients,
+            "loop": options.loop,
+            "storage": options.storage,
+            "size": options.size,
+            "headers": options.headers,
             "rounds": options.rounds,
-            "payload_bytes": len(PAYLOAD),
+            "scale": options.scale,
+            "works": options.works,
         }
-        runs = await asyncio.to_thread(compare, server.url, options.rounds, options.scale)
-    print(", ".join(f"{key} {value}" for key, value in about.items()))
-    print(table(runs))
-    if options.save:
-        path = RESULTS / f"{about['date']}-python{about['python']}.json"
-        path.write_text(json.dumps({"about": about, "runs": runs}, indent=1) + "\n")
-        print(f"saved as {path.name}")
+        return {
+            "format": FORMAT,
+            "about": about,
+            "runs": await compare(server, works, list(clients), settings),
+        }
+
+
+def _version(client: str) -> str | None:
+    """The version of a client, "" if it has none; None, told on stderr, if it is not there."""
+    try:
+        found: str = load(client).VERSION
+    except ImportError as error:
+        print(f"{client} is left out: {error}", file=sys.stderr)
+        return None
+    return found
+
+
+def _read(path: Path) -> dict[str, Any]:
+    stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if stored.get("format") != FORMAT:
+        raise SystemExit(f"{path} is of another format; measure again")
+    return stored
+
+
+def _save(stored: dict[str, Any]) -> None:
+    about = stored["about"]
+    works = "-".join(name.replace("*", "").replace("/", "") for name in about["works"])
+    size = f"{about['size']}B" + ("-headers" if about["headers"] else "")
+    name = f"{about['date']}-{works}-python{about['python']}-{about['loop']}-{about['storage']}-{size}.json"
+    RESULTS.mkdir(exist_ok=True)
+    text = json.dumps(stored, indent=1)
+    (RESULTS / name).write_text(text + "\n", encoding="utf-8")
+    print(f"saved as benchmarks/results/{name}")
+
+
+def _report(paths: Sequence[Path], *, save: bool) -> int:
+    files = [_read(path) for path in paths]
+    first = report(files[0])
+    others = f"\n### Other settings, jsclient\n\n{across(files)}\n" if len(files) > 1 else ""
+    print(first + others)
+    if save:
+        for page, tables in ((HERE / "README.md", first + others), (PAGE, first)):
+            text = page.read_text(encoding="utf-8")
+            page.write_text(between(text, "tables", tables), encoding="utf-8")
+            print(f"filled {page.name}")
+    return 0
+
+
+def _draw(stored: dict[str, Any]) -> int:
+    runs = summarize(stored["runs"])
+    works = [work for work in WORKS if work.group == "table"]
+    for name, theme in (("light", draw.LIGHT), ("dark", draw.DARK)):
+        path = PAGE.parent / f"performance-{name}.svg"
+        path.write_text(draw.picture(works, runs, theme, about_line(stored["about"])), encoding="utf-8")
+        print(f"drew {path.name}")
+    return 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 6 and sys.argv[1] == "--one":
-        print(json.dumps(measure(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))))
-    else:
-        asyncio.run(main())
+    sys.exit(main())

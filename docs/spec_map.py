@@ -6,12 +6,10 @@
 Statements and modules stand in the table below; the tests are found by their ``covers`` marks.
 """
 
-import ast
 import sys
-from collections import defaultdict
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from marked import ROOT, marked
+
 PAGE = ROOT / "docs" / "spec-map.md"
 
 # (number, statement, module), and headings.
@@ -144,42 +142,9 @@ ITEMS = [
 ]
 
 
-def covered() -> dict[str, list[str]]:
-    """The tests of each id, as ``file::test``, in order of the files."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for part in ("tests", "integration"):
-        for path in sorted((ROOT / part).rglob("test_*.py")):
-            tree = ast.parse(path.read_text())
-            whole = [
-                node for node in tree.body if isinstance(node, ast.Assign) and _names(node) == ["pytestmark"]
-            ]
-            common = [identifier for node in whole for identifier in _ids(node.value)]
-            for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-                    marks = [identifier for mark in node.decorator_list for identifier in _ids(mark)]
-                    for identifier in dict.fromkeys([*common, *marks]):
-                        found[identifier].append(f"{path.relative_to(ROOT).as_posix()}::{node.name}")
-    return found
-
-
-def _names(node: ast.Assign) -> list[str]:
-    return [target.id for target in node.targets if isinstance(target, ast.Name)]
-
-
-def _ids(node: ast.AST) -> list[str]:
-    """The ids of every ``covers(...)`` in an expression, such as those of a parametrized case."""
-    return [
-        argument.value
-        for call in ast.walk(node)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "covers"
-        for argument in call.args
-        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
-    ]
-
-
 def page() -> str:
     """The text of spec-map.md."""
-    tests = covered()
+    tests = marked("covers")
     lines = [
         "# From ADR-15 to module and test",
         "",

@@ -40,6 +40,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
+@pytest.mark.row(111)
 @pytest.mark.covers("J62", "J71", "J72", "J73", "J74", "J75")
 @pytest.mark.parametrize("kind", ACKS)
 async def test_an_ack_is_a_publish_of_its_kind_to_the_jsack(
@@ -55,6 +56,7 @@ async def test_an_ack_is_a_publish_of_its_kind_to_the_jsack(
     assert message.acked == (kind != "in progress")
 
 
+@pytest.mark.row(111, 112)
 @pytest.mark.covers("J76")
 @pytest.mark.parametrize("first", TERMINAL)
 async def test_after_a_terminal_ack_nothing_more_is_sent_and_nothing_raised(
@@ -70,6 +72,7 @@ async def test_after_a_terminal_ack_nothing_more_is_sent_and_nothing_raised(
     assert sent == [ACKS[first][1]]
 
 
+@pytest.mark.row(112)
 @pytest.mark.covers("J76")
 async def test_of_acks_at_the_same_time_one_is_sent(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
@@ -79,6 +82,7 @@ async def test_of_acks_at_the_same_time_one_is_sent(tap: Any, near: Any, stream:
     assert len([f for f in tap.find(match.is_ack) if f.subject == message.reply]) == 1
 
 
+@pytest.mark.row(112)
 @pytest.mark.covers("J75", "J77")
 async def test_in_progress_repeats_and_holds_off_redelivery_and_an_ack_may_follow(
     tap: Any, near: Any, stream: OwnStream
@@ -108,6 +112,7 @@ async def test_without_in_progress_the_same_wait_ends_in_redelivery(js: Any, str
     await second.ack()
 
 
+@pytest.mark.row(113)
 @pytest.mark.covers("J73")
 async def test_nak_brings_the_message_again_at_once_or_after_its_delay(
     tap: Any, near: Any, stream: OwnStream
@@ -142,6 +147,7 @@ async def test_term_ends_redelivery_and_the_advisory_has_the_reason(
     assert (await stream.consumer_info("d"))["num_ack_pending"] == 0
 
 
+@pytest.mark.row(115)
 @pytest.mark.covers("J79")
 @pytest.mark.parametrize("kind", ACKS)
 async def test_without_an_ack_policy_nothing_is_sent(
@@ -155,6 +161,7 @@ async def test_without_an_ack_policy_nothing_is_sent(
     assert tap.find(match.is_ack) == []
 
 
+@pytest.mark.row(114, 115)
 @pytest.mark.covers("J79")
 async def test_a_callback_without_an_ack_policy_sends_no_ack(tap: Any, near: Any, stream: OwnStream) -> None:
     got: list[Any] = []
@@ -190,6 +197,7 @@ async def test_an_ack_without_a_connection_raises_and_leaves_the_message_ackable
     assert await stream.oracle.ack_floor(stream.name, "d") == 1
 
 
+@pytest.mark.row(116)
 @pytest.mark.covers("J78", "J80")
 async def test_an_ack_that_the_server_did_not_confirm_can_be_repeated(
     tap: Any, near: Any, stream: OwnStream
@@ -206,6 +214,7 @@ async def test_an_ack_that_the_server_did_not_confirm_can_be_repeated(
     assert await stream.oracle.ack_floor(stream.name, "d") == 1
 
 
+@pytest.mark.row(116)
 @pytest.mark.covers("J72")
 async def test_after_ack_sync_the_server_has_counted(js: Any, stream: OwnStream) -> None:
     sub = await js.subscribe(stream.all, durable="d", delete_on_close=False)

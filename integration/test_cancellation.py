@@ -59,6 +59,7 @@ async def _publish_slowly(stream: OwnStream) -> None:
 CALLS = ["push explicit", "push none", "ordered", "pull next", "fetch", "messages"]
 
 
+@pytest.mark.row(59)
 @pytest.mark.covers("J97")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", CALLS)
@@ -182,6 +183,7 @@ async def _cancelled_everywhere(make: Callable[[], Awaitable[Any]], after: Calla
 SUBSCRIBES = ["push", "durable", "queue", "ordered", "pull", "pull durable", "callback"]
 
 
+@pytest.mark.row(125)
 @pytest.mark.covers("J3", "J60")
 @pytest.mark.parametrize("kind", SUBSCRIBES)
 async def test_a_subscribe_cancelled_at_any_await_leaves_nothing(

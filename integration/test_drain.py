@@ -33,6 +33,7 @@ async def gone(stream: OwnStream) -> bool:
     return await stream.consumer_names() == []
 
 
+@pytest.mark.row(119, 123)
 @pytest.mark.covers("J110", "J113")
 @pytest.mark.parametrize("kind", DURABLES)
 async def test_under_load_received_is_handled_is_acked_and_then_the_consumer_is_deleted(
@@ -103,6 +104,7 @@ async def test_what_is_under_way_when_drain_is_called_still_arrives(
     await eventually(lambda: gone(stream), what="the consumer is deleted")
 
 
+@pytest.mark.row(126)
 @pytest.mark.covers("J110", "J113")
 async def test_an_idle_subscription_is_drained_at_once(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
@@ -114,6 +116,7 @@ async def test_an_idle_subscription_is_drained_at_once(tap: Any, near: Any, stre
     assert len(tap.sent(DELETES)) == 1
 
 
+@pytest.mark.row(122)
 @pytest.mark.covers("J111")
 @pytest.mark.parametrize("kind", ["callback", "read after", "idle", "pull"])
 async def test_that_the_deletion_failed_is_told_and_not_raised(
@@ -203,6 +206,7 @@ async def test_unsubscribe_called_in_the_handler_ends_it_with_this_message(
     assert handled == [1]
 
 
+@pytest.mark.row(126)
 @pytest.mark.covers("J110", "J112")
 async def test_draining_what_was_found_keeps_it_and_its_unacked_messages(
     near: Any, stream: OwnStream

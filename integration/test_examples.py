@@ -51,6 +51,11 @@ SAID = {
         "is silent",
         "ConsumerDeleted: EVENT_LOG/",
     ],
+    "07_worker.py": [
+        "dead letter 5, try 1: no such customer",
+        "dead letter 7, try 3: the database is busy",
+        "handled 28, failed 5, tried again 3",
+    ],
 }
 
 

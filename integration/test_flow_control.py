@@ -37,6 +37,7 @@ def answered(tap: Any) -> list[str]:
     return [frame.subject for frame in tap.find(match.is_flow_control_reply)]
 
 
+@pytest.mark.row(34)
 @pytest.mark.covers("J95", "J96", "J97")
 async def test_next_answers_when_its_place_is_reached_and_gives_the_message_behind_it(
     tap: Any, near: Any, stream: OwnStream
@@ -119,6 +120,7 @@ async def read(sub: Any, way: str, count: int, note: Callable[[Any], None]) -> N
                 break
 
 
+@pytest.mark.row(34, 39, 43)
 @pytest.mark.covers("J81", "J95", "J96")
 @pytest.mark.parametrize("way", ["next", "async for", "batches", "callback"])
 async def test_the_servers_own_requests_are_answered_once_each_and_only_after_what_was_before(
@@ -154,6 +156,7 @@ async def test_the_servers_own_requests_are_answered_once_each_and_only_after_wh
     assert [e for e in alarms(events) if not isinstance(e, jsclient.FlowControlStalled)] == []
 
 
+@pytest.mark.row(36)
 @pytest.mark.covers("J95")
 async def test_p11_thirty_megabytes_through_async_for_do_not_stall(
     js: Any, stream: OwnStream, events: list[Any]
@@ -173,6 +176,7 @@ async def test_p11_thirty_megabytes_through_async_for_do_not_stall(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(34, 35)
 @pytest.mark.covers("J95")
 async def test_p12_a_slow_callback_holds_the_server_back(
     js: Any, stream: OwnStream, events: list[Any]
@@ -209,6 +213,7 @@ async def test_a_subject_of_any_form_is_answered(tap: Any, near: Any, stream: Ow
         assert answer.payload == b""
 
 
+@pytest.mark.row(39)
 @pytest.mark.covers("J98")
 @pytest.mark.parametrize(
     "subject",
@@ -248,6 +253,7 @@ async def test_flow_control_without_a_heartbeat_is_refused_by_the_server(js: Any
     assert await stream.consumer_names() == []
 
 
+@pytest.mark.row(37)
 @pytest.mark.covers("J100", "J101")
 async def test_a_lost_request_is_answered_once_from_the_stalled_heartbeat(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -268,6 +274,7 @@ async def test_a_lost_request_is_answered_once_from_the_stalled_heartbeat(
     assert event.subject == request.reply
 
 
+@pytest.mark.row(39)
 @pytest.mark.covers("J100", "J101")
 async def test_a_subject_is_answered_once_however_often_it_is_told(
     tap: Any, near: Any, stream: OwnStream
@@ -292,6 +299,7 @@ async def test_a_subject_is_answered_once_however_often_it_is_told(
     assert answered(tap) == ["$JS.FC.S.C.one", "$JS.FC.S.C.two"]
 
 
+@pytest.mark.row(39)
 @pytest.mark.covers("J102")
 async def test_a_pull_subscription_does_not_answer_flow_control(
     tap: Any, near: Any, stream: OwnStream

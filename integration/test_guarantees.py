@@ -17,6 +17,7 @@ from integration.kit.waiting import eventually
 WAIT = 30.0  # seconds for what happens in one or two
 
 
+@pytest.mark.row(68, 95, 105)
 @pytest.mark.limit(150)
 async def test_every_reader_goes_on_after_a_server_restart(
     own_server: Callable[..., Awaitable[OwnServer]], connect: Callable[..., Awaitable[Any]]

@@ -29,6 +29,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
+@pytest.mark.row(40, 42)
 @pytest.mark.covers("J82", "J84", "J85", "J87")
 async def test_a_frozen_server_raises_the_alarm_again_and_again_and_reading_goes_on_after_it(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
@@ -58,6 +59,7 @@ async def test_a_frozen_server_raises_the_alarm_again_and_again_and_reading_goes
     await within(5, reader.task, "the end of sub.events()")
 
 
+@pytest.mark.row(40)
 @pytest.mark.covers("J82", "J85", "J86")
 @pytest.mark.parametrize("factor", [None, 1.5, 6.0], ids=["default", "shorter", "longer"])
 async def test_the_time_allowed_is_three_intervals_or_as_configured(
@@ -73,6 +75,7 @@ async def test_the_time_allowed_is_three_intervals_or_as_configured(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(40)
 @pytest.mark.covers("J83")
 async def test_messages_alone_hold_off_the_alarm(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -88,6 +91,7 @@ async def test_messages_alone_hold_off_the_alarm(
     await told(jsclient.HeartbeatMissed, events)
 
 
+@pytest.mark.row(40)
 @pytest.mark.covers("J83")
 @pytest.mark.parametrize("status", ["100 Idle Heartbeat", "408 Request Timeout"])
 async def test_statuses_alone_hold_off_the_alarm(
@@ -102,6 +106,7 @@ async def test_statuses_alone_hold_off_the_alarm(
     await told(jsclient.HeartbeatMissed, events)
 
 
+@pytest.mark.row(34)
 @pytest.mark.covers("J81", "J82")
 async def test_an_idle_consumer_with_heartbeats_raises_no_alarm_and_gives_no_message(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -147,6 +152,7 @@ async def test_the_watch_ends_with_the_subscription(
     assert [e for e in events if e.consumer == "d"] == []
 
 
+@pytest.mark.row(41, 42, 43)
 @pytest.mark.covers("J82", "J84")
 @pytest.mark.parametrize("what", ["consumer", "stream"])
 async def test_p8_a_deleted_consumer_or_stream_is_told_and_then_named(
@@ -169,6 +175,7 @@ async def test_p8_a_deleted_consumer_or_stream_is_told_and_then_named(
     await within(5, reader.task, "the end of sub.events()")
 
 
+@pytest.mark.row(41)
 @pytest.mark.covers("J84")
 async def test_the_alarm_reaches_a_callback_subscription_without_calling_the_callback(
     js: Any, stream: OwnStream, events: list[Any]

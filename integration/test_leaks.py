@@ -63,6 +63,7 @@ async def _subscribe_and_use(kind: str, js: Any, stream: OwnStream) -> Any:
     return sub
 
 
+@pytest.mark.row(81)
 @pytest.mark.covers("J108", "J110", "J113")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 async def test_subscriptions_leave_nothing(
@@ -143,13 +144,14 @@ async def test_reconnects_leave_nothing(
     assert len(tap.link.subs) == 11  # with the inbox for answers
     # Recordings and links of the proxy are the kit's; the library's own tables are these.
     assert len(js._connection._nc._subs) == len(js._connection._nc.reader.sinks) == 11
-    assert js._connection._late == {}
+    assert js._connection._subscriptions._late == {}
 
 
 async def _as_many(stream: OwnStream, count: int) -> bool:
     return len(await stream.consumer_names()) == count
 
 
+@pytest.mark.row(74)
 async def test_closing_ends_everything_at_once(server: Any, oracle: Oracle, stream: OwnStream) -> None:
     """R12, R19: open subscriptions, running fetches and loops when the connection is closed."""
     await stream.publish(5)

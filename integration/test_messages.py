@@ -34,6 +34,7 @@ def asked(tap: Any) -> list[dict[str, Any]]:
     return [json.loads(frame.payload) for frame in tap.sent(NEXT)]
 
 
+@pytest.mark.row(78)
 async def test_nothing_is_asked_for_before_the_first_message_is(
     tap: Any, near: Any, stream: OwnStream
 ) -> None:
@@ -48,6 +49,7 @@ async def test_nothing_is_asked_for_before_the_first_message_is(
     assert len(asked(tap)) == 1
 
 
+@pytest.mark.row(63, 64, 80)
 @pytest.mark.covers("J103", "J104")
 @pytest.mark.parametrize(("size", "threshold"), [(10, 5), (10, 1), (7, 0), (10, None), (1, None)])
 async def test_it_asks_again_at_its_threshold_and_never_for_more_than_it_may_hold(
@@ -71,6 +73,7 @@ async def test_it_asks_again_at_its_threshold_and_never_for_more_than_it_may_hol
     await reader.stop()
 
 
+@pytest.mark.row(63, 80)
 @pytest.mark.parametrize("spare", [10, 0], ids=["some left over", "filled to the byte"])
 async def test_its_bytes_are_bounded(tap: Any, near: Any, stream: OwnStream, spare: int) -> None:
     await stream.publish(60, size=1000)
@@ -85,6 +88,7 @@ async def test_its_bytes_are_bounded(tap: Any, near: Any, stream: OwnStream, spa
     await reader.stop()
 
 
+@pytest.mark.row(64, 84)
 async def test_a_buffer_of_one_keeps_flowing_while_messages_come_one_by_one(
     near: Any, stream: OwnStream
 ) -> None:
@@ -97,6 +101,7 @@ async def test_a_buffer_of_one_keeps_flowing_while_messages_come_one_by_one(
     await reader.stop()
 
 
+@pytest.mark.row(45, 77)
 @pytest.mark.covers("J103", "J104", "J81")
 async def test_endings_of_its_requests_are_not_seen_and_it_asks_again(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -113,6 +118,7 @@ async def test_endings_of_its_requests_are_not_seen_and_it_asks_again(
     await reader.stop()
 
 
+@pytest.mark.row(70)
 @pytest.mark.covers("J81")
 async def test_batch_completed_does_not_stall_it(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
@@ -127,6 +133,7 @@ async def test_batch_completed_does_not_stall_it(tap: Any, near: Any, stream: Ow
     await reader.stop()
 
 
+@pytest.mark.row(65)
 @pytest.mark.covers("J105")
 @pytest.mark.parametrize("what", ["consumer", "stream"])
 async def test_a_deleted_consumer_ends_it_with_an_error_after_what_had_arrived(
@@ -146,6 +153,7 @@ async def test_a_deleted_consumer_ends_it_with_an_error_after_what_had_arrived(
         await reader.next(timeout=1)
 
 
+@pytest.mark.row(47)
 @pytest.mark.covers("J105")
 async def test_a_limit_of_the_consumer_ends_it_with_an_error(near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
@@ -156,6 +164,7 @@ async def test_a_limit_of_the_consumer_ends_it_with_an_error(near: Any, stream: 
     assert numbers([await sub.messages(max_messages=5).next(timeout=5)]) == [1]
 
 
+@pytest.mark.row(82)
 @pytest.mark.server(">=2.12")
 @pytest.mark.covers("J106")
 async def test_nobody_who_answers_is_told_and_asked_again_with_pauses(
@@ -175,6 +184,7 @@ async def test_nobody_who_answers_is_told_and_asked_again_with_pauses(
     await reader.stop()
 
 
+@pytest.mark.row(67)
 async def test_stop_gives_back_what_waits_and_a_new_reader_gets_it_at_once(
     near: Any, stream: OwnStream
 ) -> None:
@@ -193,6 +203,44 @@ async def test_stop_gives_back_what_waits_and_a_new_reader_gets_it_at_once(
     await again.stop()
 
 
+@pytest.mark.row(67)
+@pytest.mark.parametrize("how", ["stop", "cancelled stop", "unsubscribe", "stop while it drains"])
+@pytest.mark.parametrize("policy", ["explicit", "none"])
+async def test_what_is_under_way_when_a_reader_stops_is_not_lost(
+    tap: Any, near: Any, stream: OwnStream, how: str, policy: str
+) -> None:
+    await stream.create_consumer("d", ack_policy=policy, ack_wait=60 * 10**9)
+    consumer = await (await near.stream(stream.name)).consumer("d")
+    reader = consumer.messages()
+    waiting = asyncio.create_task(reader.next())
+    await stream.until_asked("d")
+    await stream.publish(1)
+    assert numbers([await waiting]) == [1]
+    await waiting.result().ack()
+    under_way = tap.hold_frames(lambda frame: frame.direction == "to_client")
+    await stream.publish(3, first=2)
+    await under_way.wait(3)
+    drain = asyncio.create_task(reader.drain()) if "drains" in how else None
+    await asyncio.sleep(0)
+    stop = asyncio.create_task(consumer.close() if how == "unsubscribe" else reader.stop())
+    await tap.wait_for(lambda frame: frame.op == "UNSUB")
+    if how.startswith("cancelled"):
+        stop.cancel()
+        await asyncio.wait({stop})
+    under_way.release()
+    if not how.startswith("cancelled"):
+        await within(5, stop, "the stop")
+    if drain is not None:
+        await within(5, drain, "the drain")
+    if policy == "explicit":
+        again = await near.pull_subscribe(stream=stream.name, consumer="d")
+        assert sorted(numbers(await within(5, again.fetch(3), "the rest"))) == [2, 3, 4]
+    elif how != "unsubscribe":
+        # The server sends them once: they stay with the handle.
+        assert numbers(await within(5, consumer.fetch(3), "the rest")) == [2, 3, 4]
+
+
+@pytest.mark.row(69)
 async def test_drain_ends_the_iteration_after_what_has_arrived(
     tap: Any, near: Any, stream: OwnStream
 ) -> None:
@@ -209,6 +257,7 @@ async def test_drain_ends_the_iteration_after_what_has_arrived(
     assert len(asked(tap)) == count
 
 
+@pytest.mark.row(73)
 async def test_two_readers_of_one_consumer_share_its_messages(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     got: list[int] = []
@@ -228,6 +277,7 @@ async def test_two_readers_of_one_consumer_share_its_messages(near: Any, stream:
     assert sorted(got) == list(range(1, 201))
 
 
+@pytest.mark.row(50, 72)
 @pytest.mark.covers("J82", "J84")
 async def test_silence_is_told_and_the_rest_asked_for_again(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -263,6 +313,7 @@ async def test_a_cancelled_next_loses_nothing(near: Any, stream: OwnStream) -> N
     await reader.stop()
 
 
+@pytest.mark.row(81)
 async def test_leaving_the_iteration_leaves_nothing_behind(
     server: Any, oracle: Any, js: Any, stream: OwnStream
 ) -> None:

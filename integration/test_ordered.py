@@ -77,6 +77,7 @@ def swap_some(tap: Any) -> Any:
     return tap.modify_frames(lambda f: match.is_data(f) and match.stream_seq(f) % 60 in (0, 1), late, count=6)
 
 
+@pytest.mark.row(92)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("way", ["next", "callback"])
 @pytest.mark.parametrize(
@@ -115,6 +116,7 @@ async def test_an_object_of_one_mebibyte_comes_intact(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(104)
 @pytest.mark.covers("J93", "J94")
 async def test_its_consumer_is_the_one_of_adr_17(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.subject("a"), ordered=True)
@@ -135,6 +137,7 @@ async def test_its_consumer_is_the_one_of_adr_17(tap: Any, near: Any, stream: Ow
     await sub.unsubscribe()
 
 
+@pytest.mark.row(96, 99)
 @pytest.mark.covers("J93", "J94")
 @pytest.mark.parametrize("fault", ["consumer deleted", "silence", "connection cut"])
 async def test_it_reads_on_behind_the_last_message_from_a_new_consumer(
@@ -171,6 +174,7 @@ async def _consumers_are(stream: OwnStream, names: list[str]) -> bool:
     return await stream.consumer_names() == names
 
 
+@pytest.mark.row(108)
 @pytest.mark.covers("J93")
 async def test_p3_a_reader_that_is_late_and_has_a_small_queue_gets_all(
     js: Any, stream: OwnStream, events: list[Any]
@@ -188,6 +192,7 @@ async def test_p3_a_reader_that_is_late_and_has_a_small_queue_gets_all(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(105)
 @pytest.mark.covers("J93")
 async def test_messages_that_wait_survive_a_reset(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(10)
@@ -217,6 +222,7 @@ async def test_p29_resets_leave_no_consumers_behind(
     assert await stream.consumer_names() == []
 
 
+@pytest.mark.row(102)
 @pytest.mark.covers("J93", "J110", "J113")
 @pytest.mark.parametrize("end", ["drain", "unsubscribe"])
 async def test_p6_its_end_leaves_nothing_and_nothing_is_made_again(
@@ -235,6 +241,7 @@ async def test_p6_its_end_leaves_nothing_and_nothing_is_made_again(
     await never(lambda: len(tap.sent(CREATES)) > 1, 5 * 0.25, "another consumer")
 
 
+@pytest.mark.row(102)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("end", ["drain", "unsubscribe"])
 async def test_its_end_in_the_middle_of_a_reset_leaves_nothing(
@@ -255,6 +262,7 @@ async def test_its_end_in_the_middle_of_a_reset_leaves_nothing(
     assert [message async for message in sub] == []
 
 
+@pytest.mark.row(96, 110)
 @pytest.mark.covers("J93")
 async def test_a_stream_that_is_gone_is_an_error_in_the_end(
     js: Any, stream: OwnStream, events: list[Any]

@@ -28,6 +28,7 @@ async def between(stream: OwnStream, first: int, second: int) -> datetime:
     return before + timedelta(seconds=1)
 
 
+@pytest.mark.row(98)
 @pytest.mark.covers("J93")
 async def test_p4_a_start_time_is_not_repeated_beside_a_start_sequence(
     js: Any, stream: OwnStream, events: list[Any]
@@ -45,6 +46,7 @@ async def test_p4_a_start_time_is_not_repeated_beside_a_start_sequence(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(97, 98)
 @pytest.mark.covers("J93")
 async def test_p5_new_means_new_after_a_reset_before_the_first_message_too(
     js: Any, stream: OwnStream, events: list[Any]
@@ -63,6 +65,7 @@ async def test_p5_new_means_new_after_a_reset_before_the_first_message_too(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(97, 98)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("loss", ["none", "first message", "consumer before the first message"])
 @pytest.mark.parametrize("policy", ["all", "last", "by_start_sequence", "by_start_time", "last_per_subject"])
@@ -100,6 +103,7 @@ async def test_a_start_policy_holds_whenever_the_consumer_is_lost(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(107)
 @pytest.mark.covers("J93")
 async def test_a_start_past_deleted_messages_is_no_gap(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(10)

@@ -30,6 +30,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
+@pytest.mark.row(51, 80)
 async def test_a_fetch_takes_what_it_asked_for_and_leaves_the_rest(
     tap: Any, near: Any, stream: OwnStream
 ) -> None:
@@ -45,6 +46,7 @@ async def test_a_fetch_takes_what_it_asked_for_and_leaves_the_rest(
     ]
 
 
+@pytest.mark.row(45, 53, 54, 61)
 @pytest.mark.covers("J103", "J104")
 async def test_404_and_408_are_neither_surfaced_nor_counted(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -67,6 +69,7 @@ async def test_404_and_408_are_neither_surfaced_nor_counted(
     assert alarms(events) == []
 
 
+@pytest.mark.row(45)
 @pytest.mark.covers("J103", "J104")
 @pytest.mark.parametrize("status", ["404 No Messages", "408 Request Timeout"])
 async def test_an_ending_status_between_messages_is_not_counted(
@@ -96,6 +99,7 @@ async def test_p26_heartbeats_of_a_pull_are_not_counted(
     assert alarms(events) == []
 
 
+@pytest.mark.row(45)
 @pytest.mark.covers("J105")
 async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(near: Any, stream: OwnStream) -> None:
     """P13: an empty list, or a timeout, after the whole time."""
@@ -106,6 +110,7 @@ async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(near: Any, s
             await within(5, call, "the error")
 
 
+@pytest.mark.row(45, 52)
 @pytest.mark.covers("J105")
 @pytest.mark.parametrize("what", ["consumer", "stream"])
 @pytest.mark.parametrize("batch", [1, 10])
@@ -122,6 +127,7 @@ async def test_p13_a_consumer_deleted_in_flight_is_an_error_at_once(
     assert raised.value.code == 409
 
 
+@pytest.mark.row(52)
 @pytest.mark.covers("J105")
 async def test_messages_that_came_before_an_error_are_returned_with_it(
     tap: Any, near: Any, stream: OwnStream
@@ -137,6 +143,7 @@ async def test_messages_that_came_before_an_error_are_returned_with_it(
     assert isinstance(batch.error, jsclient.ConsumerDeletedError)
 
 
+@pytest.mark.row(45, 47, 48)
 @pytest.mark.covers("J105")
 @pytest.mark.parametrize(
     ("limit", "ask"),
@@ -161,6 +168,7 @@ async def test_p13_a_limit_of_the_consumer_is_told_by_name_at_once(
     assert numbers(await sub.fetch(1, expires=0.9)) == [1]
 
 
+@pytest.mark.row(60, 61)
 @pytest.mark.covers("J105")
 async def test_p13_too_many_waiting_requests_are_told_and_expired_ones_do_not_count(
     near: Any, stream: OwnStream, server: Any
@@ -179,6 +187,7 @@ async def test_p13_too_many_waiting_requests_are_told_and_expired_ones_do_not_co
     assert numbers(await sub.fetch(1)) == [1]
 
 
+@pytest.mark.row(55, 82)
 @pytest.mark.server(">=2.12")
 @pytest.mark.covers("J106")
 async def test_a_consumer_that_does_not_exist_is_an_error_at_once(
@@ -194,6 +203,7 @@ async def test_a_consumer_that_does_not_exist_is_an_error_at_once(
     assert numbers(await sub.fetch(1)) == [1]
 
 
+@pytest.mark.row(55)
 @pytest.mark.server("<2.12")
 async def test_where_an_older_server_does_not_answer_for_a_missing_consumer_the_heartbeats_tell(
     near: Any, stream: OwnStream
@@ -203,6 +213,7 @@ async def test_where_an_older_server_does_not_answer_for_a_missing_consumer_the_
         await within(5, sub.fetch(1, expires=30, idle_heartbeat=0.3), "the error")
 
 
+@pytest.mark.row(58)
 @pytest.mark.covers("J104")
 async def test_p28_fetches_at_the_same_time_do_not_end_or_starve_each_other(
     near: Any, stream: OwnStream
@@ -226,6 +237,7 @@ async def test_p28_fetches_at_the_same_time_do_not_end_or_starve_each_other(
     assert sorted(got) == list(range(1, 10))
 
 
+@pytest.mark.row(57)
 @pytest.mark.covers("J104")
 async def test_many_fetches_at_the_same_time_get_each_message_once(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
@@ -237,6 +249,7 @@ async def test_many_fetches_at_the_same_time_get_each_message_once(near: Any, st
     assert sorted(number for batch in batches for number in numbers(batch)) == list(range(1, 51))
 
 
+@pytest.mark.row(46, 56, 80)
 async def test_a_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) -> None:
     await stream.publish(13, size=500)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
@@ -253,6 +266,7 @@ async def test_a_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) 
     assert (numbers(rest), rest.ending) == ([8, 9, 10, 11, 12, 13], jsclient.Ending.FULL)
 
 
+@pytest.mark.row(54, 60)
 async def test_what_the_server_would_refuse_is_refused_before_it_is_sent(
     tap: Any, near: Any, stream: OwnStream
 ) -> None:
@@ -269,6 +283,7 @@ async def test_what_the_server_would_refuse_is_refused_before_it_is_sent(
     assert tap.sent(NEXT) == []
 
 
+@pytest.mark.row(59)
 async def test_a_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     got: list[int] = []
@@ -289,6 +304,7 @@ async def test_a_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> 
     assert sorted(got) == list(range(1, 21))
 
 
+@pytest.mark.row(50)
 async def test_silence_ends_a_fetch_by_its_heartbeat(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
@@ -304,6 +320,7 @@ async def test_silence_ends_a_fetch_by_its_heartbeat(
     own.resume()
 
 
+@pytest.mark.row(81)
 async def test_fetching_leaves_no_inboxes_or_tasks_behind(
     server: Any, oracle: Any, js: Any, stream: OwnStream, events: list[Any]
 ) -> None:

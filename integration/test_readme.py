@@ -24,7 +24,7 @@ import pytest
 import trustme
 
 import jsclient
-from integration.kit.servers import OwnServer
+from integration.kit.servers import OwnServer, fits
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [
@@ -35,6 +35,7 @@ PAGES = [
         for path in (ROOT / "docs" / part).glob("*.md")
     ),
 ]
+NEEDS = re.compile(r"^Needs nats-server (\d+\.\d+) or newer", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
@@ -99,6 +100,10 @@ async def namespace(
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)])
 async def test_the_python_of_a_page_does_what_the_page_says(page: str, namespace: dict[str, Any]) -> None:
+    version = namespace["js"].server_version
+    needed = NEEDS.search((ROOT / page).read_text())
+    if needed and not fits(version, f">={needed[1]}"):
+        pytest.skip(f"the page needs nats-server {needed[1]}, this is {version}")
     await execute(page, namespace)
 
 

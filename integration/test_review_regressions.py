@@ -35,6 +35,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap, reconnect_time_wait=0.1, timeout=2.0)
 
 
+@pytest.mark.row(37)
 @pytest.mark.covers("J100")
 async def test_an_answer_to_flow_control_that_was_lost_is_given_again(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -48,6 +49,7 @@ async def test_an_answer_to_flow_control_that_was_lost_is_given_again(
     assert (await told(jsclient.FlowControlStalled, events)).subject == lost.frames[0].subject
 
 
+@pytest.mark.row(37)
 @pytest.mark.covers("J100")
 async def test_an_answer_to_flow_control_that_could_not_be_sent_is_given_after_the_reconnect(
     tap: Any, near: Any, stream: OwnStream
@@ -66,6 +68,7 @@ async def test_an_answer_to_flow_control_that_could_not_be_sent_is_given_after_t
     assert numbers(got) == list(range(1, 1001))
 
 
+@pytest.mark.row(108)
 @pytest.mark.covers("J93")
 async def test_an_ordered_reader_takes_a_message_larger_than_its_queue(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
@@ -77,6 +80,7 @@ async def test_an_ordered_reader_takes_a_message_larger_than_its_queue(
     assert len(tap.sent(CREATES)) <= 3
 
 
+@pytest.mark.row(106)
 @pytest.mark.covers("J84", "J93")
 async def test_a_slow_reader_of_an_ordered_subscription_is_no_silence(
     js: Any, stream: OwnStream, events: list[Any]
@@ -127,6 +131,7 @@ async def test_closing_with_a_server_that_does_not_answer_takes_one_timeout_not_
     tap.unstall()
 
 
+@pytest.mark.row(67, 124)
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 async def test_the_end_of_a_pull_subscription_ends_its_readers(js: Any, stream: OwnStream, end: str) -> None:
     """The reader read on."""
@@ -151,6 +156,7 @@ async def _waiting(stream: OwnStream, count: int) -> bool:
     return bool((await stream.consumer_info("d"))["num_waiting"] == count)
 
 
+@pytest.mark.row(67)
 async def test_what_a_loop_that_was_left_had_waiting_the_next_loop_gets(js: Any, stream: OwnStream) -> None:
     """Each loop made a reader of its own, and the messages in those that were left were out of reach."""
     await stream.publish(20)
@@ -169,6 +175,7 @@ async def test_what_a_loop_that_was_left_had_waiting_the_next_loop_gets(js: Any,
     assert numbers(got) == list(range(1, 21))
 
 
+@pytest.mark.row(58)
 async def test_the_late_last_word_of_one_fetch_does_not_end_the_next(
     tap: Any, near: Any, stream: OwnStream
 ) -> None:
@@ -183,6 +190,7 @@ async def test_the_late_last_word_of_one_fetch_does_not_end_the_next(
     assert numbers(await fetching) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.row(82)
 async def test_a_reader_whose_stream_went_while_it_was_away_ends(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
@@ -257,6 +265,7 @@ async def test_every_request_of_a_user_without_an_inbox_is_refused_by_name() -> 
                 assert time.monotonic() - started < 2
 
 
+@pytest.mark.row(63, 79)
 async def test_a_reader_holds_no_more_than_it_may_after_many_reconnects(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:

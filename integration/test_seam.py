@@ -103,7 +103,7 @@ async def test_nats_py_reads_and_pings_through_our_overrides(
     called: set[str] = set()
     for name in (
         "_connect_command", "_connect_to_server", "_select_next_server", "_attempt_reconnect", "_read_loop",
-        "_process_op_err", "_send_ping", "_process_pong",
+        "_process_op_err", "_send_ping",
     ):  # fmt: skip
         original = getattr(nats_client.NatsClient, name)
 
@@ -119,9 +119,9 @@ async def test_nats_py_reads_and_pings_through_our_overrides(
     fed: list[int] = []
     feed = js._connection._nc.reader.feed
 
-    async def count(data: bytes) -> None:
+    def count(data: bytes) -> None:
         fed.append(len(data))
-        await feed(data)
+        feed(data)
 
     js._connection._nc.reader.feed = count
     await js.ping()
@@ -132,7 +132,7 @@ async def test_nats_py_reads_and_pings_through_our_overrides(
     await told(Reconnected, events)
     expected = {
         "_connect_command", "_connect_to_server", "_select_next_server", "_attempt_reconnect", "_read_loop",
-        "_process_op_err", "_send_ping", "_process_pong",
+        "_process_op_err", "_send_ping",
     }  # fmt: skip
     assert called == expected
 
@@ -247,9 +247,9 @@ async def test_without_the_seam_a_connect_fails_in_time_and_never_without_tls(ow
 
 def test_a_gap_is_found(monkeypatch: Any) -> None:
     nats_client.seam_gaps.cache_clear()
-    monkeypatch.delattr(Client, "_process_pong")
+    monkeypatch.delattr(Client, "_process_info")
     monkeypatch.setattr(Client, "_send_ping", lambda self, other: None)
     try:
-        assert set(nats_client.seam_gaps()) == {"_process_pong", "_send_ping"}
+        assert set(nats_client.seam_gaps()) == {"_process_info", "_send_ping"}
     finally:
         nats_client.seam_gaps.cache_clear()

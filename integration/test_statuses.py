@@ -143,6 +143,7 @@ async def test_user_headers_that_look_like_a_status_are_data(
     assert alarms(events) == []
 
 
+@pytest.mark.row(45, 61)
 @pytest.mark.covers("J105", "J106", "J107")
 @pytest.mark.parametrize("status", ERRORS)
 @pytest.mark.parametrize("call", ["next", "fetch"])

@@ -88,6 +88,7 @@ async def test_a_pull_subscription_is_read_by_asking_or_iterating(
         assert not (await sub.consumer_info()).is_push
 
 
+@pytest.mark.row(114)
 @pytest.mark.covers("J1", "J2", "J48")
 @pytest.mark.parametrize("queue", [None, "workers"])
 @pytest.mark.parametrize("plain", [True, False], ids=["function", "coroutine function"])
@@ -143,6 +144,7 @@ async def test_a_named_ephemeral_keeps_its_name(js: Any, stream: OwnStream) -> N
         assert (await sub.consumer_info()).config.durable_name is None
 
 
+@pytest.mark.row(126)
 @pytest.mark.covers("J25", "J31")
 async def test_ten_members_that_start_at_once_share_one_consumer_and_each_message_comes_once(
     connect: Any, server: ServerUnderTest, stream: OwnStream
@@ -198,6 +200,7 @@ async def _gone(stream: OwnStream) -> bool:
     return not await stream.consumer_names()
 
 
+@pytest.mark.row(119)
 @pytest.mark.covers("J112")
 async def test_a_consumer_that_was_there_before_is_never_deleted(js: Any, stream: OwnStream) -> None:
     await stream.create_consumer("push", deliver_subject="deliver.there", filter_subject=stream.all)

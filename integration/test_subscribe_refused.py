@@ -105,6 +105,7 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(
     assert traffic(tap, since) == []
 
 
+@pytest.mark.row(93)
 @pytest.mark.covers("J3")
 @pytest.mark.parametrize(
     "arguments",

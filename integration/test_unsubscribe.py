@@ -47,6 +47,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
+@pytest.mark.row(119)
 @pytest.mark.covers("J52", "J108", "J113")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_consumer_that_was_created_is_deleted_after_the_nats_subscription_ended(
@@ -70,6 +71,7 @@ async def test_a_consumer_that_was_created_is_deleted_after_the_nats_subscriptio
     assert len(tap.sent(DELETES)) == 1
 
 
+@pytest.mark.row(119)
 @pytest.mark.covers("J112")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 @pytest.mark.parametrize("kind", ["push", "queue", "pull", "durable found"])
@@ -104,6 +106,7 @@ async def test_delete_on_close_off_keeps_what_was_created(
     assert await stream.consumer_names() == [sub.consumer]
 
 
+@pytest.mark.row(121)
 @pytest.mark.covers("J109")
 @pytest.mark.parametrize("kind", ["ephemeral", "durable", "pull"])
 async def test_the_error_of_the_deletion_is_raised_and_the_subscription_closed_all_the_same(
@@ -195,6 +198,7 @@ async def _none(stream: OwnStream) -> bool:
     return await stream.consumer_names() == []
 
 
+@pytest.mark.row(120, 125)
 @pytest.mark.covers("J113")
 async def test_leaving_the_block_and_closing_the_connection_delete_ephemeral_consumers(
     server: Any, connect: Any, stream: OwnStream, events: list[Any]

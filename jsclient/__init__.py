@@ -4,37 +4,57 @@ from __future__ import annotations
 
 from . import errors, server
 from ._version import __version__
+from .batch import AtomicBatch
 from .client import JetStream
 from .connecting import connect
 from .consumer import Consumer
+from .counter import Counter
+from .direct_get import DirectBatch
 from .errors import *  # noqa: F403
+from .fast_ingest import FastIngest
 from .message import Message, ack_all
 from .messages import Messages
 from .ordered import OrderedSubscription
+from .ordered_consumer import OrderedConsumer
+from .ordered_messages import OrderedMessages
 from .protocol import events
 from .protocol.ack import Metadata
+from .protocol.counter import CounterEntry
 from .protocol.events import *  # noqa: F403
 from .protocol.headers import Headers
 from .protocol.models import *  # noqa: F403
 from .protocol.status import Ending
+from .protocol.work import DeliveriesExhaustedError, Reject, WorkCounts
 from .pull import Batch
 from .pull_subscription import PullSubscription
 from .stream import Stream
 from .subscription import Subscription
+from .worker import Worker
 
 __all__ = [
+    "AtomicBatch",
     "Batch",
     "Consumer",
+    "Counter",
+    "CounterEntry",
+    "DeliveriesExhaustedError",
+    "DirectBatch",
     "Ending",
+    "FastIngest",
     "Headers",
     "JetStream",
     "Message",
     "Messages",
     "Metadata",
+    "OrderedConsumer",
+    "OrderedMessages",
     "OrderedSubscription",
     "PullSubscription",
+    "Reject",
     "Stream",
     "Subscription",
+    "WorkCounts",
+    "Worker",
     "__version__",
     "ack_all",
     "connect",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ._runtime.connection import Connection
 from ._runtime.context import Context
 from ._runtime.events import OnEvent
 from ._runtime.foreign import ForeignConnection
 from .errors import ConfigError
-from .protocol.models.consumer import ConsumerConfig
+from .ordered_consumer import OrderedConsumerOpening, ordered_consumer
+from .protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
 from .protocol.request import SubscribeRequest
 from .protocol.subjects import DEFAULT_PREFIX, Api
 from .publishing import Publishing
@@ -185,6 +188,69 @@ class JetStream(StreamManager, Publishing):
         )
         return await open_pull_subscription(self._context, request, delete_on_close=delete_on_close)
 
+    # --- reading in order (ADR-37, ADR-17) -----------------------------------------------------------------
+
+    def ordered_consumer(
+        self,
+        stream: str,
+        *,
+        filter_subjects: Sequence[str] | None = None,
+        filter_subject: str | None = None,
+        deliver_policy: DeliverPolicy | str | None = None,
+        opt_start_seq: int | None = None,
+        opt_start_time: datetime | str | None = None,
+        headers_only: bool | None = None,
+        replay_policy: ReplayPolicy | str | None = None,
+        inactive_threshold: float | None = None,
+        name_prefix: str | None = None,
+        max_reset_attempts: int | None = None,
+        **fields: Any,
+    ) -> OrderedConsumerOpening:
+        """Read a stream in order by pulling: ``oc = await js.ordered_consumer(...)``, or ``async with`` it.
+
+        Every message comes once, whatever happens. The consumer has no acks, is kept in memory, and is made anew when
+        it must be. `subscribe` with ``ordered=True`` is the same by push.
+
+        Args:
+            stream: The stream.
+            filter_subjects, filter_subject: Only messages of these subjects; wildcards allowed.
+            deliver_policy: Where to start: "all" by default, "new", "last", "last_per_subject".
+            opt_start_seq: Start at this stream sequence.
+            opt_start_time: Start at this time.
+            headers_only: Deliver headers without payloads.
+            replay_policy: "instant" by default, or "original": at the speed at which they were stored.
+            inactive_threshold: Seconds without a request after which the server removes the consumer; 300 by default.
+                A reader that comes back later goes on where it was.
+            name_prefix: What the names of the consumers begin with; a number follows. By default nobody can guess it.
+            max_reset_attempts: How often in a row making a new consumer may fail before it is given up. By default it
+                is tried again and again, until the stream is gone for 5 s on a healthy connection.
+            fields: What else a `ConsumerConfig` has: ``description``, ``metadata``, ``num_replicas`` and so on.
+
+        Raises:
+            ConfigError: It cannot work; nothing was sent. An ordered consumer is not durable, has ack policy none and
+                ``max_deliver`` 1, no deliver subject and no name of its own.
+            StreamNotFoundError: There is no such stream; at once, when it is opened.
+            ApiError: The server refused; ``err_code`` says why. RequestTimeoutError and others of any request.
+
+        After an error, or when cancelled, no consumer is left.
+
+        Source: ADR-37, ADR-17
+        """
+        config = ConsumerConfig(
+            filter_subjects=None if filter_subjects is None else _subjects(filter_subjects),
+            filter_subject=filter_subject,
+            deliver_policy=deliver_policy,
+            opt_start_seq=opt_start_seq,
+            opt_start_time=opt_start_time,
+            headers_only=headers_only,
+            replay_policy=replay_policy,
+            inactive_threshold=inactive_threshold,
+            **fields,
+        )
+        return ordered_consumer(
+            self._context, stream, config, name_prefix=name_prefix, max_reset_attempts=max_reset_attempts
+        )
+
     # --- ending --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
@@ -212,3 +278,9 @@ class JetStream(StreamManager, Publishing):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _subjects(given: Sequence[str]) -> list[str]:
+    if isinstance(given, str):
+        raise ConfigError(f"filter_subjects is the text {given!r}: give a list, or filter_subject")
+    return list(given)

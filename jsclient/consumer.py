@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ._runtime.context import Context
-from .errors import ConfigError
+from ._worker.sources import PullSource, Source
+from .errors import ConfigError, PermissionDeniedError
 from .message import Message
 from .messages import Messages
 from .protocol.codec import from_wire
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo
-from .protocol.units import format_time
+from .protocol.priority import check_group_name
+from .protocol.units import format_time, parse_time, time_of
+from .protocol.version import check_server
 from .pull import Batch, Puller
+from .running import Running
 
 __all__ = ["Consumer"]
 
 
-class Consumer:
+class Consumer(Running):
     """A consumer that exists on the server. Made by `Stream.consumer` and `Stream.create_consumer`.
 
-    `fetch`, `next` and `messages` pull from it; a push consumer is read with `JetStream.subscribe`.
+    `fetch`, `next` and `messages` pull from it, `run` has its messages handled; a push consumer is read with
+    `JetStream.subscribe`.
     """
 
     def __init__(self, context: Context, info: ConsumerInfo) -> None:
         self._context = context
         self._info = info
         silent = info.config.ack_policy == AckPolicy.NONE
-        self._puller = Puller(context, info.stream_name, info.name, silent=silent)
+        self._puller = Puller(context, info.stream_name, info.name, silent=silent, config=info.config)
         self._reader: Messages | None = None
 
     @property
@@ -60,6 +66,7 @@ class Consumer:
             self._context.api.consumer_info(self.stream, self.name), what="consumer info"
         )
         self._info = from_wire(ConsumerInfo, answer)
+        self._puller.config = self._info.config
         return self._info
 
     async def fetch(
@@ -70,15 +77,37 @@ class Consumer:
         max_bytes: int | None = None,
         no_wait: bool = False,
         idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
     ) -> Batch:
         """Ask the server for up to ``batch`` messages; as `PullSubscription.fetch`."""
         return await self._puller.fetch(
-            batch, expires=expires, max_bytes=max_bytes, no_wait=no_wait, idle_heartbeat=idle_heartbeat
+            batch,
+            expires=expires,
+            max_bytes=max_bytes,
+            no_wait=no_wait,
+            idle_heartbeat=idle_heartbeat,
+            group=self._puller.group(
+                group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+            ),
         )
 
-    async def next(self, timeout: float = 5.0) -> Message:
+    async def next(
+        self,
+        timeout: float = 5.0,
+        *,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Message:
         """One message. Raises `RequestTimeoutError` when none comes in ``timeout`` seconds; else as `fetch`."""
-        return await self._puller.next(timeout)
+        asks = self._puller.group(
+            group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+        )
+        return await self._puller.next(timeout, asks)
 
     def messages(
         self,
@@ -86,8 +115,12 @@ class Consumer:
         max_messages: int | None = None,
         max_bytes: int | None = None,
         threshold_messages: int | None = None,
-        expires: float = 30.0,
+        expires: float | None = None,
         idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
     ) -> Messages:
         """Read on and on, with a bounded buffer; as `PullSubscription.messages`."""
         return Messages(
@@ -97,6 +130,9 @@ class Consumer:
             threshold_messages=threshold_messages,
             expires=expires,
             idle_heartbeat=idle_heartbeat,
+            group=self._puller.group(
+                group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+            ),
         )
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -105,39 +141,85 @@ class Consumer:
             self._reader = self.messages()
         return self._reader
 
-    async def pause(self, until: datetime | timedelta) -> datetime | None:
-        """Deliver nothing until a time, or for a time. Server 2.11 and newer.
+    def _source(self) -> Source:
+        self._puller.check_open()
+        return PullSource(
+            self._context,
+            self.stream,
+            self.name,
+            owner=self,
+            messages=self.messages,
+            emit=self._puller.emit,
+            known=self.config,
+        )
+
+    async def pause(self, until: datetime | timedelta | float) -> datetime | None:
+        """Deliver nothing until a time, or for a time: a ``timedelta`` or seconds, over 0, by this machine's clock.
+
+        Readers go on and wait. Needs server 2.11.
 
         Returns: until when, as the server has it; None if that is past.
+
+        Raises:
+            ConfigError: No usable time (one without a time zone, for instance), or an older server.
+            ConsumerNotFoundError: It is gone. And those of any request.
         """
-        moment = datetime.now(UTC) + until if isinstance(until, timedelta) else until
+        moment = time_of(until, datetime.now(UTC))
         return await self._pause({"pause_until": format_time(moment)})
 
     async def resume(self) -> None:
-        """Deliver again."""
+        """Deliver again; nothing happens if it is not paused. Raises as `pause`."""
         await self._pause({})
 
     async def _pause(self, body: dict[str, Any]) -> datetime | None:
+        self._needs((2, 11), "pausing a consumer")
         answer = await self._call(
             self._context.api.consumer_pause(self.stream, self.name), body, what="pause"
         )
-        if not answer.get("paused"):
-            return None
-        config = ConsumerConfig(pause_until=answer["pause_until"])
-        return config.pause_until if isinstance(config.pause_until, datetime) else None
+        return parse_time(answer["pause_until"]) if answer.get("paused") else None
 
-    async def reset(self, seq: int | None = None) -> None:
-        """Begin again: behind the ack floor, or at stream sequence ``seq``. Server 2.14 and newer."""
-        if seq is not None and (isinstance(seq, bool) or seq < 1):
-            raise ConfigError(f"seq is {seq!r}: it must be 1 or more")
+    async def reset(self, seq: int | None = None) -> int:
+        """Begin again: behind the ack floor, or at stream sequence ``seq``. Needs server 2.14. Source: ADR-60.
+
+        What was delivered and not acked is delivered again, and counted from 1 (``metadata.consumer_seq``). Readers go
+        on; a push subscription tells it as the event `ConsumerReset`. What readers have in their buffers stays there,
+        so some of it may come twice.
+
+        Returns: the stream sequence at which it begins.
+
+        Raises:
+            ConfigError: ``seq`` is no sequence, or an older server.
+            ApiError: 10204: it may not begin there. ``seq`` needs the deliver policy all, or one of by_start_sequence
+                and by_start_time, and then nothing below that start.
+            ConsumerNotFoundError: It is gone. And those of any request.
+        """
+        if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or not 1 <= seq < 2**64):
+            raise ConfigError(f"seq is {seq!r:.60}: it must be a whole number of 1 or more")
+        self._needs((2, 14), "resetting a consumer")
+        with suppress(PermissionDeniedError):
+            await self.info()  # nobody would answer for one that is gone
         body = {} if seq is None else {"seq": seq}
-        await self._call(self._context.api.consumer_reset(self.stream, self.name), body, what="reset")
+        answer = await self._call(
+            self._context.api.consumer_reset(self.stream, self.name), body, what="reset"
+        )
+        begins = answer.pop("reset_seq", 0)
+        self._info = from_wire(ConsumerInfo, answer)
+        return int(begins)
 
     async def unpin(self, group: str) -> None:
-        """Let another client be the pinned one of a priority group. Server 2.11 and newer. Source: ADR-42."""
-        await self._call(
-            self._context.api.consumer_unpin(self.stream, self.name), {"group": group}, what="unpin"
-        )
+        """Let the server choose anew to which client of a priority group it delivers. Source: ADR-42.
+
+        Raises:
+            ConfigError: ``group`` is no legal name, or a server before 2.11.
+            ApiError: 10160: the consumer has no such group.
+            ConsumerNotFoundError: It is gone. And those of any request.
+        """
+        body = {"group": check_group_name(group)}
+        self._needs((2, 11), "unpinning")
+        await self._call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")
+
+    def _needs(self, version: tuple[int, int], what: str) -> None:
+        check_server(self._context.connection.server_version, version, what)
 
     async def delete(self) -> None:
         """Delete it. Raises `ConsumerNotFoundError` if it is gone."""

@@ -6,6 +6,8 @@
     ├─ ApiError(code, err_code, description)     the server answered "error"; the class follows err_code
     │   ├─ StreamNotFoundError · ConsumerNotFoundError · MessageNotFoundError
     │   ├─ StreamExistsError · ConsumerExistsError
+    │   ├─ BatchNotEnabledError · BatchIncompleteError · BatchTooLargeError · BatchHeaderError
+    │   │  · BatchDuplicateError · TooManyBatchesError
     │   └─ WrongLastSequenceError
     ├─ ConfigError (ValueError)                  what the caller gave cannot work; nothing was sent
     │   └─ InvalidNameError                      a name, subject or header that may not go on the wire
@@ -17,17 +19,21 @@
     │      · QueueFlowControlError · QueueHeartbeatError
     ├─ StatusError(code, description, retryable) an inline status that is an error (409, 503, unknown ...)
     │   ├─ ConsumerDeletedError · PullLimitError · BadRequestError · NoRespondersError
-    │   └─ LeadershipChangeError · PushBasedError
+    │   └─ LeadershipChangeError · PushBasedError · TooManyResultsError
     ├─ RequestTimeoutError (TimeoutError)        no answer in time: for a write, the outcome is unknown
     ├─ HeartbeatError                            a pull request fell silent
     ├─ DisconnectedError (ConnectionError)       the connection is down at this moment; it is being restored
     ├─ ClosedError                               the connection or the subscription is closed
+    ├─ ConcurrentReadError                       somebody else reads from this handle at the same time
     ├─ ConnectError (ConnectionError)            no server could be reached
     │   └─ AuthenticationError                   the server refused the credentials
     ├─ PermissionDeniedError(operation, subject) the server does not let this user do that
     ├─ NotJetStreamMessageError (ValueError)     the message does not carry a JSAck
     ├─ ProtocolError                             the server said what the protocol does not allow
     ├─ PublishError                              a publish was refused or its outcome is unknown
+    │   ├─ BatchAbandonedError · BatchNotAtomicError
+    │   ├─ IngestError(reason, sent, stored)     a fast ingest ended before all that was sent was stored
+    │   ├─ PublishesFailedError(failures, told)  publishes of a publisher failed, and nobody looked at them
     │   └─ MaxPayloadError                       the message is larger than the server takes
     ├─ TooManyInFlightError                      the publish window is full
     └─ ServerNotFoundError · ServerStartError    the embedded nats-server is not there, or did not start
@@ -45,8 +51,16 @@ __all__ = [
     "ApiError",
     "AuthenticationError",
     "BadRequestError",
+    "BatchAbandonedError",
+    "BatchDuplicateError",
+    "BatchHeaderError",
+    "BatchIncompleteError",
+    "BatchNotAtomicError",
+    "BatchNotEnabledError",
+    "BatchTooLargeError",
     "BindError",
     "ClosedError",
+    "ConcurrentReadError",
     "ConfigError",
     "ConfigMismatchError",
     "ConnectError",
@@ -56,6 +70,7 @@ __all__ = [
     "DisconnectedError",
     "DuplicateSubscriptionError",
     "HeartbeatError",
+    "IngestError",
     "InvalidNameError",
     "JetStreamError",
     "LeadershipChangeError",
@@ -68,6 +83,7 @@ __all__ = [
     "PermissionDeniedError",
     "ProtocolError",
     "PublishError",
+    "PublishesFailedError",
     "PullConsumerError",
     "PullLimitError",
     "PushBasedError",
@@ -83,7 +99,9 @@ __all__ = [
     "StreamExistsError",
     "StreamNotFoundError",
     "SubjectMismatchError",
+    "TooManyBatchesError",
     "TooManyInFlightError",
+    "TooManyResultsError",
     "WrongLastSequenceError",
 ]
 
@@ -147,6 +165,34 @@ class ConsumerExistsError(ApiError, err_codes=(10013, 10105, 10148)):
 
 class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
     """A publish expected another last sequence than the stream or subject has."""
+
+
+class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
+    """The stream takes no batches: it lacks ``allow_atomic``, or ``allow_batched`` for a fast ingest."""
+
+
+class BatchIncompleteError(ApiError, err_codes=(10176,)):
+    """The stream did not get every message of the batch, so nothing of it was stored.
+
+    Messages were lost with a connection or left another stream's way, or the batch was idle for longer than the server
+    allows (10 s), or (servers before 2.14) too many batches are open. Publishing all of it again is safe.
+    """
+
+
+class BatchTooLargeError(ApiError, err_codes=(10199,)):
+    """The batch has more messages than the server takes, 1,000 by default. Nothing of it was stored."""
+
+
+class BatchHeaderError(ApiError, err_codes=(10177,)):
+    """The batch has a header that this server does not take in a batch. Nothing of it was stored."""
+
+
+class BatchDuplicateError(ApiError, err_codes=(10201,)):
+    """The stream holds a message with an id that is in the batch. Nothing of the batch was stored."""
+
+
+class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
+    """The stream, or the server, has as many open batches as it allows: try again later. Nothing was stored."""
 
 
 # --- what the caller gave ------------------------------------------------------------------------------
@@ -319,6 +365,10 @@ class BadRequestError(StatusError):
     """The server could not accept a pull as it was written (400)."""
 
 
+class TooManyResultsError(StatusError):
+    """More than 1,024 subjects match a direct get of last messages (413): use a consumer for that many."""
+
+
 class NoRespondersError(StatusError):
     """Nobody listens: no stream for the subject, no such consumer, no JetStream, or no leader now (503)."""
 
@@ -369,6 +419,10 @@ class ClosedError(JetStreamError):
     """The connection or the subscription is closed."""
 
 
+class ConcurrentReadError(JetStreamError):
+    """Somebody else reads from this handle: two readers at the same time would each get a part of what is in order."""
+
+
 class ConnectError(JetStreamError, ConnectionError):
     """No server could be reached, or none could be talked to as asked."""
 
@@ -416,6 +470,79 @@ class ProtocolError(JetStreamError):
 
 class PublishError(JetStreamError):
     """A publish was refused, or the answer to it makes no sense."""
+
+
+class BatchAbandonedError(PublishError):
+    """The batch ended before its commit: nothing of it was stored. What happened is the cause of this error."""
+
+
+class BatchNotAtomicError(PublishError):
+    """The server does not know batches and stored messages of the batch one by one: it is not all or nothing.
+
+    Attributes:
+        batch: The id of the batch, which is a header of each message stored.
+        stream: Where.
+        seq: The stream sequence of the message that showed it.
+    """
+
+    def __init__(self, batch: str, stream: str, seq: int) -> None:
+        super().__init__(batch, stream, seq)
+        self.batch = batch
+        self.stream = stream
+        self.seq = seq
+
+    def __str__(self) -> str:
+        return (
+            f"the server stored messages of batch {self.batch} one by one (stream {self.stream!r}, at {self.seq}): "
+            "it does not know batches; needed is 2.12"
+        )
+
+
+class IngestError(PublishError):
+    """A fast ingest ended before all that was sent was stored. What happened is the cause of this error.
+
+    Attributes:
+        reason: What happened.
+        sent: Messages sent.
+        stored: The first so many are known to be stored; with gaps allowed some of them may be missing.
+        complete: Whether that is all: none after them was stored. False: what became of the others is unknown.
+    """
+
+    def __init__(self, reason: str, sent: int, stored: int, complete: bool = False) -> None:  # noqa: FBT001, FBT002  as pickled
+        super().__init__(reason, sent, stored, complete)
+        self.reason = reason
+        self.sent = sent
+        self.stored = stored
+        self.complete = complete
+
+    def __str__(self) -> str:
+        rest = "none of the others is" if self.complete else "what became of the others is unknown"
+        return f"{self.reason}; of {self.sent} messages sent the first {self.stored} are stored, {rest}"
+
+
+class PublishesFailedError(PublishError):
+    """Publishes of a publisher failed, and nobody had looked at their futures.
+
+    Attributes:
+        failures: ``(subject, error)`` of each, in the order in which they failed. `ApiError` and `NoRespondersError`
+            say that it was not stored; `RequestTimeoutError`, `DisconnectedError` and `ClosedError` that this is not
+            known.
+        told: How many more failed before and were told as events `PublishFailed`, because nobody could look at them any
+            more, or too many waited.
+    """
+
+    def __init__(self, failures: Sequence[tuple[str, JetStreamError]], told: int = 0) -> None:
+        super().__init__(list(failures), told)
+        self.failures = list(failures)
+        self.told = told
+
+    def __str__(self) -> str:
+        shown = [f"{subject!r}: {error}" for subject, error in self.failures[:3]]
+        if (more := len(self.failures) - len(shown)) > 0:
+            shown.append(f"and {more} more")
+        if self.told:
+            shown.append(f"{self.told} before were told as events PublishFailed")
+        return f"{len(self.failures) + self.told} publishes failed: " + "; ".join(shown)
 
 
 class MaxPayloadError(PublishError):

@@ -10,14 +10,17 @@ from ._runtime.connection import Lifecycle
 from ._runtime.consumer_calls import is_gone, nak_all
 from ._runtime.reader_inbox import ReaderInbox
 from ._runtime.timer import Timer
-from .errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
+from .errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from .message import Message
-from .protocol.consume import Ask, Command, ConsumeTracker, Tell
+from .protocol.consume import Ask, Command, ConsumeTracker, Tell, reader_window
 from .protocol.frames import Frame
-from .protocol.pull import Pull, check_pull, default_heartbeat, encode_pull
+from .protocol.priority import GroupRequest
+from .protocol.pull import default_expires, encode_pull
 from .pull import Puller
 
 __all__ = ["Messages"]
+
+_FLUSH = 1.0  # seconds that a stop waits for what is under way
 
 
 class Messages:
@@ -35,33 +38,32 @@ class Messages:
         max_messages: int | None,
         max_bytes: int | None,
         threshold_messages: int | None,
-        expires: float,
+        expires: float | None,
         idle_heartbeat: float | None,
+        group: GroupRequest | None = None,
     ) -> None:
-        if max_messages is None:
-            max_messages = 500 if max_bytes is None else 1_000_000
-        if idle_heartbeat is None:
-            idle_heartbeat = default_heartbeat(expires)
-        check_pull(max_messages, expires, max_bytes, idle_heartbeat)
-        threshold = max_messages // 2 if threshold_messages is None else threshold_messages
-        if (
-            isinstance(threshold, bool)
-            or not isinstance(threshold, int)
-            or not 0 <= threshold <= max_messages
-        ):
-            raise ConfigError(
-                f"threshold_messages is {threshold_messages!r}: it must be 0 to max_messages ({max_messages})"
-            )
-        pull = Pull(max_messages, expires, max_bytes, idle_heartbeat=idle_heartbeat)
+        pin = puller.pin_of(group)
+        if expires is None:
+            expires = default_expires(None if pin is None else puller.config)
+        pull, threshold = reader_window(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            threshold_messages=threshold_messages,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            group=group,
+        )
         self._puller = puller
         self._context = puller.context
         self._channel = puller.channel
-        self._tracker = ConsumeTracker(puller.stream, puller.consumer, pull, threshold)
+        self._tracker = ConsumeTracker(puller.stream, puller.consumer, pull, threshold, pin)
         self._front = self._tracker.front
         self._inbox = ReaderInbox(puller.context.connection, self._receive)
         self._timer: Timer | None = None
         self._state = "new"  # new, open, draining, closed
-        self._flushing = False  # draining: what is under way still arrives
+        self._flush: asyncio.Task[None] | None = (
+            None  # at the end: until it is done, what is under way arrives
+        )
         self._starting = asyncio.Lock()
 
     @property
@@ -100,7 +102,7 @@ class Messages:
                 error = self._tracker.error
                 await self.stop()
                 raise error
-            if self._state != "open" and not self._flushing:
+            if self._state == "closed" or (self._state == "draining" and not self._flushing):
                 await self.stop()
                 raise ClosedError("the reader is closed")
             if not await self._puller.changed.wait_until(deadline):
@@ -189,7 +191,7 @@ class Messages:
                 self._connected()
 
     def _receive(self, frames: list[Frame]) -> None:
-        if self._state == "closed":
+        if self._state == "closed" and not self._flushing:
             return
         commands = self._tracker.receive(frames, self._context.connection.now())
         if self._state == "open":
@@ -212,7 +214,7 @@ class Messages:
                 subject = self._context.api.consumer_next(puller.stream, puller.consumer)
                 try:
                     self._context.connection.send(
-                        subject, encode_pull(command.pull), reply=self._inbox.next_reply()
+                        subject, encode_pull(command.pull), reply=self._inbox.reply(command.number)
                     )
                 except JetStreamError:
                     self._tracker.disconnected()  # it will be asked for at the reconnect
@@ -235,8 +237,11 @@ class Messages:
     # --- ending ----------------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """End now. What waits untaken goes back to the server at once (nak). Calling it again does nothing."""
-        if self._state == "closed" and self._inbox.inbox is None:
+        """End now. What was not taken, or is still under way, goes back to the server at once (nak).
+
+        With a server that does not answer it takes a second. Calling it again does nothing.
+        """
+        if self._state == "closed" and (self._flush is not None or self._inbox.inbox is None):
             return
         self._state = "closed"
         if self._timer is not None:
@@ -248,14 +253,19 @@ class Messages:
         self._context.open.discard(self)
         self._puller.readers.discard(self)
         self._puller.changed.set()
-        await self._inbox.close()
+        flush = self._listen_no_more(_FLUSH)  # from now on, so that nothing comes unseen in between
+        # A task of its own: whoever waits may be cancelled, what is under way still goes back.
+        await asyncio.shield(self._context.tasks.start(self._give_back(flush), "give messages back"))
+
+    async def _give_back(self, flush: asyncio.Task[None]) -> None:
+        await asyncio.wait({flush}, timeout=_FLUSH)
         frames = [*self._front]
         self._front.clear()
         if self._puller.silent:
             # Without acks the server would not deliver them again: the next reader of this handle gets them.
             self._puller.leftover.extend(frames)
             return
-        await nak_all(connection, frames)
+        await nak_all(self._context.connection, frames)
 
     async def drain(self) -> None:
         """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""
@@ -263,14 +273,20 @@ class Messages:
             self._state = "draining"
             if self._timer is not None:
                 self._timer.cancel()
-            self._flushing = True
-            try:
-                await self._inbox.drain(self._context.timeout)
-            finally:
-                self._flushing = False
-                self._puller.changed.set()
+            await asyncio.shield(self._listen_no_more(self._context.timeout))
         elif self._state == "new":
             self._state = "closed"
+
+    def _listen_no_more(self, timeout: float) -> asyncio.Task[None]:
+        """Once all that is under way has arrived. Whoever is first says how long it may take, in seconds."""
+        if self._flush is None:
+            self._flush = self._context.tasks.start(self._inbox.drain(timeout), "take what is under way")
+            self._flush.add_done_callback(lambda _: self._puller.changed.set())
+        return self._flush
+
+    @property
+    def _flushing(self) -> bool:
+        return self._flush is not None and not self._flush.done()
 
     abandon = stop  # when the connection is closed
 

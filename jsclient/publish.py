@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
 
 from ._runtime.context import Context
-from .errors import ApiError, ConfigError, DisconnectedError, NoRespondersError, RequestTimeoutError
-from .protocol.headers import MSG_ID, encode_headers, publish_headers
+from .errors import (
+    ApiError,
+    ConfigError,
+    DisconnectedError,
+    NoRespondersError,
+    RequestTimeoutError,
+    WrongLastSequenceError,
+)
+from .protocol.headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, publish_headers
 from .protocol.models.publish import PubAck, read_pub_ack
 from .protocol.names import check_publish_subject
+from .protocol.version import check_server
 
-__all__ = ["check_payload", "publish"]
+__all__ = [
+    "check_payload",
+    "check_subject",
+    "check_time",
+    "header_of_id",
+    "known_subjects",
+    "message_headers",
+    "publish",
+]
 
 _DUPLICATE_IN_PROCESS = 10158  # the first try is still being stored: the next one finds it stored
+_WRONG_LAST_MSG_ID = 10070
 _PAUSE = 0.25  # seconds before a try that was refused is repeated (ADR-22)
 _TRIES_WITHOUT_RESPONDERS = 3
 _ATTEMPT = 2.0  # seconds one try may take where a message id makes another one safe
+
+known_subjects: dict[str, bytes] = {}
+"""Subjects known to be legal, and what goes out for them."""
+
+_MAX_KNOWN, _MAX_LENGTH = 4096, 256
 
 
 def check_payload(data: object) -> bytes:
@@ -32,8 +57,57 @@ def check_payload(data: object) -> bytes:
     raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes; encode text first")
 
 
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
+def check_time(what: str, value: object) -> float:
+    """A number of seconds over 0.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
+        raise ConfigError(f"{what} is {value!r:.60} s: it must be over 0")
+    return value
+
+
+def check_subject(subject: str) -> bytes:
+    """The subject as it goes out; one that was checked lately is found in ``known_subjects``.
+
+    Raises:
+        InvalidNameError: It may not be published to.
+    """
+    encoded = check_publish_subject(subject).encode()
+    if len(encoded) <= _MAX_LENGTH:
+        if len(known_subjects) >= _MAX_KNOWN:
+            known_subjects.clear()
+        known_subjects[subject] = encoded
+    return encoded
+
+
+def header_of_id(msg_id: str) -> bytes:
+    """The header block of a message that has an id and no other header.
+
+    Raises:
+        ConfigError: It is no id.
+    """
+    if isinstance(msg_id, str) and msg_id and msg_id.isascii() and msg_id.isprintable():
+        return f"NATS/1.0\r\n{MSG_ID}: {msg_id}\r\n\r\n".encode()
+    return encode_headers(publish_headers(msg_id=msg_id) or {})
+
+
+def message_headers(
+    context: Context, headers: Mapping[str, str | Sequence[str]] | None, **options: Any
+) -> dict[str, str | Sequence[str]]:
+    """The user's headers and those of the arguments of a publish, as `publish_headers` takes them.
+
+    Raises:
+        ConfigError: As `publish_headers`; or the server is too old for one of them and would overlook it.
+    """
+    if headers is None and list(options.values()).count(None) == len(options):
+        return {}
+    merged = publish_headers(headers, **options)
+    for what in ("ttl", "expected_last_subject_seq_subject"):
+        if options.get(what) is not None:
+            check_server(context.connection.server_version, (2, 11), what)
+    return merged or {}
 
 
 async def publish(
@@ -46,35 +120,54 @@ async def publish(
     expected_stream: str | None = None,
     expected_last_seq: int | None = None,
     expected_last_subject_seq: int | None = None,
+    expected_last_subject_seq_subject: str | None = None,
     expected_last_msg_id: str | None = None,
-    ttl: float | None = None,
+    ttl: float | timedelta | Literal["never"] | None = None,
+    rollup: Literal["sub", "all"] | None = None,
     timeout: float | None = None,
 ) -> PubAck:
     """See `JetStream.publish`."""
-    check_publish_subject(subject)
+    if type(subject) is not str or subject not in known_subjects:
+        check_subject(subject)
     payload = check_payload(data)
-    if timeout is not None and not _is_time(timeout):
-        raise ConfigError(f"timeout is {timeout!r:.60} s: it must be over 0")
-    merged = publish_headers(
+    if timeout is not None:
+        check_time("timeout", timeout)
+    merged = message_headers(
+        context,
         headers,
         msg_id=msg_id,
         expected_stream=expected_stream,
         expected_last_seq=expected_last_seq,
         expected_last_subject_seq=expected_last_subject_seq,
+        expected_last_subject_seq_subject=expected_last_subject_seq_subject,
         expected_last_msg_id=expected_last_msg_id,
         ttl=ttl,
+        rollup=rollup,
     )
     block = encode_headers(merged) if merged else b""
     context.connection.check_size(len(block) + len(payload))
-    repeatable = merged is not None and MSG_ID in merged
-    loop = asyncio.get_running_loop()
     whole = context.timeout if timeout is None else timeout
-    deadline = loop.time() + whole
-    refused = 0
+    return await _send(context, subject, payload, headers=merged, block=block, timeout=whole)
+
+
+async def _send(
+    context: Context,
+    subject: str,
+    payload: bytes,
+    *,
+    headers: Mapping[str, str | Sequence[str]],
+    block: bytes,
+    timeout: float,
+) -> PubAck:
+    """Send it until it is known to be stored or refused, or the time is over."""
+    repeatable, loop = MSG_ID in headers, asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    refused, in_doubt = 0, False  # in doubt: a try before this one may have stored it
+    mismatch: ApiError | None = None  # told while in doubt: what is there may be the message itself
     while True:
         left = deadline - loop.time()
         if left <= 0:
-            raise RequestTimeoutError(f"publish to {subject!r}: whether it was stored is unknown", whole)
+            raise _unknown(subject, timeout) from mismatch
         try:
             answer = await context.requests.request(
                 subject,
@@ -85,15 +178,36 @@ async def publish(
             )
             return read_pub_ack(answer)
         except NoRespondersError as error:
-            # Nothing was stored. There is no such stream, or its leader is being elected.
+            # This try stored nothing. There is no such stream, or its leader is being elected.
             refused += 1
-            if refused >= _TRIES_WITHOUT_RESPONDERS or deadline - loop.time() < _PAUSE:
+            if not in_doubt and (refused >= _TRIES_WITHOUT_RESPONDERS or deadline - loop.time() < _PAUSE):
                 text = f"no stream took the message on {subject!r}"
                 raise NoRespondersError(error.code, text, error.retryable) from None
         except (DisconnectedError, RequestTimeoutError):
+            in_doubt = True
             if not repeatable or deadline - loop.time() < _PAUSE:
                 raise
         except ApiError as error:
-            if error.err_code != _DUPLICATE_IN_PROCESS or deadline - loop.time() < _PAUSE:
-                raise
-        await asyncio.sleep(_PAUSE)
+            if in_doubt and mismatch is None and isinstance(error, WrongLastSequenceError):
+                mismatch, payload, block = error, b"", _question(headers)
+                continue
+            if error.err_code != _DUPLICATE_IN_PROCESS:
+                if mismatch is None:
+                    raise
+                raise (
+                    mismatch if error.err_code == _WRONG_LAST_MSG_ID else _unknown(subject, timeout)
+                ) from error
+        await asyncio.sleep(min(_PAUSE, max(0.0, deadline - loop.time())))
+
+
+def _unknown(subject: str, timeout: float) -> RequestTimeoutError:
+    return RequestTimeoutError(f"publish to {subject!r}: whether it was stored is unknown", timeout)
+
+
+def _question(headers: Mapping[str, str | Sequence[str]]) -> bytes:
+    """Headers of a message that is never stored and asks whether that of this id was.
+
+    Servers judge sequences before ids, so the second try of a message fails by the first one, which was stored. The id
+    of the last message they judge after: with one that cannot be, the answer is "stored before" or "wrong last id".
+    """
+    return encode_headers({MSG_ID: headers[MSG_ID], EXPECTED_LAST_MSG_ID: secrets.token_hex(11)})

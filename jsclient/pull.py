@@ -11,8 +11,11 @@ from .errors import ClosedError, DisconnectedError, JetStreamError, RequestTimeo
 from .message import AckChannel, Message
 from .protocol.events import Event
 from .protocol.frames import Frame, frame_size
+from .protocol.models.consumer import ConsumerConfig
+from .protocol.priority import GroupRequest, group_request
 from .protocol.pull import MARGIN, Pull, check_pull, default_heartbeat
 from .protocol.status import ORDINARY, Ending
+from .protocol.version import check_server
 
 __all__ = ["Batch", "Puller"]
 
@@ -63,14 +66,25 @@ class Puller(PullInboxes):
         consumer: str,
         *,
         silent: bool,
+        config: ConsumerConfig | None = None,
         listener: Callable[[Event], None] | None = None,
     ) -> None:
         super().__init__(context, stream, consumer, silent=silent, listener=listener)
+        self.config = config
         self.channel = AckChannel(context.connection, context.requests, context.timeout, silent)
 
-    async def next(self, timeout: float) -> Message:
+    def group(self, group: str | None, **options: int | None) -> GroupRequest | None:
+        """What requests are to say of their priority group. Raises `ConfigError` where it cannot work."""
+        request = group_request(self.config, group, **options)
+        if request is not None and self.config is None:
+            # A server that does not know groups would overlook them.
+            least = (2, 11) if request.priority is None else (2, 12)
+            check_server(self.context.connection.server_version, least, "a priority group")
+        return request
+
+    async def next(self, timeout: float, group: GroupRequest | None = None) -> Message:
         """One message. Raises `RequestTimeoutError` when none comes in ``timeout`` seconds; else as `fetch`."""
-        batch = await self.fetch(1, expires=timeout)
+        batch = await self.fetch(1, expires=timeout, group=group)
         if not batch:
             raise RequestTimeoutError("no message", timeout)
         return batch[0]
@@ -83,15 +97,15 @@ class Puller(PullInboxes):
         max_bytes: int | None = None,
         no_wait: bool = False,
         idle_heartbeat: float | None = None,
+        group: GroupRequest | None = None,
     ) -> Batch:
         """See `PullSubscription.fetch`."""
         if idle_heartbeat is None and not no_wait and isinstance(expires, int | float):
             idle_heartbeat = default_heartbeat(expires)
         check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
         self.check_open()
-        fetch = _Fetch(
-            self, batch, expires=expires, max_bytes=max_bytes, no_wait=no_wait, idle_heartbeat=idle_heartbeat
-        )
+        pull = Pull(batch, expires, max_bytes, no_wait, idle_heartbeat, group)
+        fetch = _Fetch(self, pull, expires)
         try:
             ending, error = await fetch.run()
         except BaseException:
@@ -108,24 +122,13 @@ class Puller(PullInboxes):
 class _Fetch:
     """One call of `Puller.fetch`: what it has, what it waits for."""
 
-    def __init__(
-        self,
-        puller: Puller,
-        batch: int,
-        *,
-        expires: float,
-        max_bytes: int | None,
-        no_wait: bool,
-        idle_heartbeat: float | None,
-    ) -> None:
+    def __init__(self, puller: Puller, pull: Pull, expires: float) -> None:
         self.frames: list[Frame] = []
         self._puller = puller
-        self._batch = batch
-        self._max_bytes = max_bytes
-        self._no_wait = no_wait
-        self._idle_heartbeat = idle_heartbeat
-        self._started = puller.context.connection.now()
-        self._deadline = self._started + expires
+        self._pull = pull  # all that is wanted
+        self._batch = pull.batch
+        self._max_bytes = pull.max_bytes
+        self._deadline = puller.context.connection.now() + expires
         self._size = 0
         self._slots: list[Slot] = []
         self._own: Slot | None = None  # the request that this fetch sent last
@@ -135,8 +138,8 @@ class _Fetch:
 
     async def run(self) -> tuple[Ending, JetStreamError | None]:
         puller, connection = self._puller, self._puller.context.connection
-        if not self._no_wait and self._max_bytes is None:
-            self._slots = puller.adopt(self._batch)
+        if not self._pull.no_wait and self._max_bytes is None:
+            self._slots = puller.adopt(self._batch, self._pull.group)
         while True:
             if not self._collect():
                 return Ending.MAX_BYTES, None
@@ -196,8 +199,8 @@ class _Fetch:
                 # Another leader, or a server that shuts down: the same request will be taken in a moment.
                 self._moves += 1
                 self._ask_after = puller.context.connection.now() + _MOVE_PAUSE
-            if moved or ending in _ASK_AGAIN or (adopted and ending in ORDINARY):
-                # Lost with the connection, or only somebody else's time was over: ask again for the rest.
+            if moved or ending in _ASK_AGAIN or request.is_unpinned or (adopted and ending in ORDINARY):
+                # Lost with the connection or the pin, or only somebody else's time was over: ask again for the rest.
                 self._slots.remove(slot)
                 puller.give_up(slot)
                 continue
@@ -206,14 +209,15 @@ class _Fetch:
 
     async def _ask(self, missing: int, now: float) -> None:
         room = None if self._max_bytes is None else self._max_bytes - self._size
-        if self._no_wait:
-            pull = Pull(missing, None, room, no_wait=True)
+        group = self._pull.group
+        if self._pull.no_wait:
+            pull = Pull(missing, None, room, no_wait=True, group=group)
         else:
             left = self._deadline - now
-            heartbeat = self._idle_heartbeat
+            heartbeat = self._pull.idle_heartbeat
             if heartbeat is not None and heartbeat > left / 2:
                 heartbeat = None
-            pull = Pull(missing, max(left, 0.001), room, idle_heartbeat=heartbeat)
+            pull = Pull(missing, max(left, 0.001), room, idle_heartbeat=heartbeat, group=group)
         try:
             self._own = await self._puller.request(pull)
         except DisconnectedError:

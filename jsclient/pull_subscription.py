@@ -9,6 +9,7 @@ from typing import Self
 from ._runtime.consumer_calls import consumer_info, delete_consumer
 from ._runtime.context import Context
 from ._runtime.events import EventLog
+from ._worker.sources import PullSource, Source
 from .errors import JetStreamError
 from .message import Message
 from .messages import Messages
@@ -16,12 +17,13 @@ from .protocol.events import DeleteFailed, Event
 from .protocol.models.consumer import AckPolicy, ConsumerInfo
 from .protocol.subscribe import Binding
 from .pull import Batch, Puller
+from .running import Running
 
 __all__ = ["PullSubscription"]
 
 
-class PullSubscription:
-    """A subscription that asks for its messages: `fetch`, `next`, `messages`.
+class PullSubscription(Running):
+    """A subscription that asks for its messages: `fetch`, `next`, `messages`, or `run` with a handler.
 
     Made by `JetStream.pull_subscribe`. Any number of subscriptions, in any number of processes, may share a durable
     consumer: each message goes to one of them.
@@ -31,10 +33,16 @@ class PullSubscription:
         self._context = context
         self._binding = binding
         self._deletes = delete_on_close and binding.created
-        policy = binding.info.config.ack_policy if binding.info is not None else None
+        config = None if binding.info is None else binding.info.config
+        silent = config is not None and config.ack_policy == AckPolicy.NONE
         self._log = EventLog()
         self._puller = Puller(
-            context, binding.stream, binding.consumer, silent=policy == AckPolicy.NONE, listener=self._log.add
+            context,
+            binding.stream,
+            binding.consumer,
+            silent=silent,
+            config=config,
+            listener=self._log.add,
         )
         self._reader: Messages | None = None
         context.open.add(self)
@@ -83,6 +91,10 @@ class PullSubscription:
         max_bytes: int | None = None,
         no_wait: bool = False,
         idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
     ) -> Batch:
         """Ask the server for up to ``batch`` messages.
 
@@ -97,6 +109,10 @@ class PullSubscription:
             idle_heartbeat: Seconds between the server's signs of life while it holds the request, at most half of
                 ``expires``; two missed end the fetch with `HeartbeatError`. By default a quarter of ``expires``, 5 s at
                 most, and none for requests under 2 s.
+            group: The priority group; needed where the consumer has priority groups (ADR-42).
+            min_pending, min_ack_pending: Only while at least so many messages are not delivered yet, or delivered and
+                not acked; of two either will do. With the policy ``overflow``.
+            priority: 0 to 9; requests of a lower number are served first. With the policy ``prioritized``.
 
         Returns:
             The messages in the order of delivery, ``0 <= len(...) <= batch``. Where some came before an error, they are
@@ -116,12 +132,30 @@ class PullSubscription:
         Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
         """
         return await self._puller.fetch(
-            batch, expires=expires, max_bytes=max_bytes, no_wait=no_wait, idle_heartbeat=idle_heartbeat
+            batch,
+            expires=expires,
+            max_bytes=max_bytes,
+            no_wait=no_wait,
+            idle_heartbeat=idle_heartbeat,
+            group=self._puller.group(
+                group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+            ),
         )
 
-    async def next(self, timeout: float = 5.0) -> Message:
+    async def next(
+        self,
+        timeout: float = 5.0,
+        *,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Message:
         """One message. Raises `RequestTimeoutError` when none comes in ``timeout`` seconds; else as `fetch`."""
-        return await self._puller.next(timeout)
+        asks = self._puller.group(
+            group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+        )
+        return await self._puller.next(timeout, asks)
 
     def messages(
         self,
@@ -129,8 +163,12 @@ class PullSubscription:
         max_messages: int | None = None,
         max_bytes: int | None = None,
         threshold_messages: int | None = None,
-        expires: float = 30.0,
+        expires: float | None = None,
         idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
     ) -> Messages:
         """Read on and on: a reader for ``async for`` that keeps a bounded buffer filled.
 
@@ -138,8 +176,10 @@ class PullSubscription:
             max_messages: Messages asked for or waiting at most; 500 by default, not bounded with ``max_bytes``.
             max_bytes: Bytes asked for or waiting at most.
             threshold_messages: Ask again when this many or fewer are asked for or waiting; half by default.
-            expires: How long the server holds a request, seconds.
+            expires: How long the server holds a request, seconds; 30 by default, and half of ``priority_timeout`` at
+                most where the consumer pins clients.
             idle_heartbeat: Seconds; as for `fetch`.
+            group, min_pending, min_ack_pending, priority: As for `fetch`.
         """
         return Messages(
             self._puller,
@@ -148,6 +188,9 @@ class PullSubscription:
             threshold_messages=threshold_messages,
             expires=expires,
             idle_heartbeat=idle_heartbeat,
+            group=self._puller.group(
+                group, min_pending=min_pending, min_ack_pending=min_ack_pending, priority=priority
+            ),
         )
 
     def __aiter__(self) -> AsyncIterator[Message]:
@@ -155,6 +198,18 @@ class PullSubscription:
         if self._reader is None or self._reader.is_closed:
             self._reader = self.messages()
         return self._reader
+
+    def _source(self) -> Source:
+        self._puller.check_open()
+        return PullSource(
+            self._context,
+            self.stream,
+            self.consumer,
+            owner=self,
+            messages=self.messages,
+            emit=self._puller.emit,
+            known=None if self._binding.info is None else self._binding.info.config,
+        )
 
     async def unsubscribe(self) -> None:
         """Stop, and delete the consumer if this subscription created it. Calling it again does nothing.
@@ -172,7 +227,11 @@ class PullSubscription:
             await delete_consumer(self._context, self.stream, self.consumer)
 
     async def drain(self) -> None:
-        """As `unsubscribe`, but trouble with the deletion is told as the event `DeleteFailed`."""
+        """As `unsubscribe`, but trouble with the deletion is told as the event `DeleteFailed`.
+
+        A worker (`run`) is stopped first, and waited for.
+        """
+        await self._end_workers()
         deletes, self._deletes = self._deletes, False
         await self._close(give_back=not deletes)
         if deletes:

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
 
 from ._runtime.context import Context
-from .consumer import Consumer
-from .errors import ConfigError, ConfigMismatchError, ConsumerNotFoundError
-from .protocol.api import next_offset, page_items, page_request
-from .protocol.codec import from_wire, to_wire
-from .protocol.models.consumer import ConsumerConfig, ConsumerInfo, user_set
+from ._runtime.stream_calls import subject_pages
+from .consumers import ConsumerManager
+from .direct_get import DirectBatch, get_directly
+from .errors import ConfigError
+from .protocol.codec import from_wire
+from .protocol.direct_get import batch_request, last_request
 from .protocol.models.message import StoredMessage, read_stored_message
-from .protocol.models.mismatch import config_mismatches
 from .protocol.models.stream import StreamInfo
 from .protocol.models.stream_config import StreamConfig
 from .protocol.names import check_filter_subject
 
 __all__ = ["Stream"]
 
-OnDrift = Literal["error", "update", "ignore"]
 
-
-class Stream:
+class Stream(ConsumerManager):
     """A stream that exists on the server. Made by `JetStream.stream` and `JetStream.create_stream`."""
 
     def __init__(self, context: Context, info: StreamInfo) -> None:
@@ -51,22 +50,39 @@ class Stream:
         """Ask the server for its present state.
 
         Args:
-            subjects_filter: Count messages by subject for these subjects (``state.subjects``).
+            subjects_filter: Count messages by subject for these subjects (``state.subjects``), all of them; where they
+                may be very many, `subjects` tells them page by page.
             deleted_details: List the deleted sequences (``state.deleted``).
 
         Raises:
             StreamNotFoundError: It is gone. And those of any request.
         """
-        body: dict[str, Any] = {}
-        if subjects_filter is not None:
-            body["subjects_filter"] = check_filter_subject(subjects_filter)
-        if deleted_details:
-            body["deleted_details"] = True
-        answer = await self._context.call(
-            self._context.api.stream_info(self.name), body or None, what="stream info"
-        )
-        self._info = from_wire(StreamInfo, answer)
+        details = {"deleted_details": True} if deleted_details else {}
+        if subjects_filter is None:
+            answer = await self._context.call(
+                self._context.api.stream_info(self.name), details or None, what="stream info"
+            )
+            self._info = from_wire(StreamInfo, answer)
+            return self._info
+        info, counts = self._info, dict[str, int]()
+        async for info in subject_pages(
+            self._context, self.name, check_filter_subject(subjects_filter), **details
+        ):
+            counts.update(info.state.subjects or {})
+        self._info = info.replace(state=info.state.replace(subjects=counts))
         return self._info
+
+    async def subjects(self, filter: str = ">") -> AsyncIterator[tuple[str, int]]:
+        """Every subject that matches ``filter``, and how many messages it has; 100,000 are held at a time.
+
+        Subjects that come or go meanwhile may be told or not, or told twice.
+
+        Raises:
+            StreamNotFoundError: It is gone. And those of any request.
+        """
+        async for info in subject_pages(self._context, self.name, check_filter_subject(filter)):
+            for item in (info.state.subjects or {}).items():
+                yield item
 
     # --- messages ------------------------------------------------------------------------------------------
 
@@ -96,15 +112,107 @@ class Stream:
         )
         return int(answer.get("purged", 0))
 
-    async def get_message(self, seq: int) -> StoredMessage:
-        """The message with this stream sequence. Raises `MessageNotFoundError`."""
-        return await self._get({"seq": seq})
+    async def get_message(self, seq: int, *, direct: bool = False) -> StoredMessage:
+        """The message with this stream sequence.
 
-    async def get_last_message(self, subject: str) -> StoredMessage:
-        """The newest message of a subject. Raises `MessageNotFoundError`."""
-        return await self._get({"last_by_subj": check_filter_subject(subject)})
+        Args:
+            direct: Ask any replica rather than the leader, which spreads the load: for a stream with ``allow_direct``.
+                A replica may not have the newest messages yet.
 
-    async def _get(self, body: dict[str, Any]) -> StoredMessage:
+        Raises:
+            MessageNotFoundError: There is none. ConfigError: ``direct``, and the stream does not allow it.
+        """
+        return await self._get({"seq": seq}, direct)
+
+    async def get_last_message(self, subject: str, *, direct: bool = False) -> StoredMessage:
+        """The newest message of a subject; wildcards allowed. Otherwise as `get_message`."""
+        return await self._get({"last_by_subj": check_filter_subject(subject)}, direct)
+
+    async def get_next_message(self, subject: str, seq: int = 1, *, direct: bool = False) -> StoredMessage:
+        """The first message of a subject with this stream sequence or a later one. Otherwise as `get_message`."""
+        return await self._get({"seq": seq, "next_by_subj": check_filter_subject(subject)}, direct)
+
+    def get_batch(
+        self,
+        batch: int,
+        *,
+        seq: int | None = None,
+        start_time: datetime | str | None = None,
+        subject: str | None = None,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> DirectBatch:
+        """Up to ``batch`` stored messages with one request, for ``async for`` (server 2.11, ``allow_direct``).
+
+        They are read from any replica, without a consumer and without acks. Reading on behind the last one::
+
+            page = stream.get_batch(1000, seq=page.last_seq + 1)
+
+        Args:
+            batch: Messages at most.
+            seq: From this stream sequence on; by default from the first message.
+            start_time: From the first message stored at this time or later, in place of ``seq``.
+            subject: Only those of this subject; wildcards allowed.
+            max_bytes: End with the message that reaches so many bytes of subjects, headers and payloads. The server
+                has a limit of its own, 64 MiB by default.
+            timeout: Seconds without a message after which it is given up; by default that of this connection.
+
+        Raises:
+            ConfigError: A value out of range. And, where the iteration begins: the stream does not allow direct gets,
+                or the server is too old.
+
+        The iteration raises `RequestTimeoutError` or `DisconnectedError` where the rest does not come, and
+        `StatusError` where the server refuses.
+
+        Source: ADR-31
+        """
+        body = batch_request(batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes)
+        return DirectBatch(self._context, self.name, body, timeout=timeout, check=self._check_direct)
+
+    def get_last_messages(
+        self,
+        subjects: str | Sequence[str],
+        *,
+        batch: int | None = None,
+        seq: int | None = None,
+        up_to_seq: int | None = None,
+        up_to_time: datetime | str | None = None,
+        max_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> DirectBatch:
+        """The newest message of each subject that matches, for ``async for`` (server 2.11, ``allow_direct``).
+
+        In the order of the stream, as of one moment. Where ``batch`` or ``max_bytes`` ended it, the rest is::
+
+            page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
+
+        Args:
+            subjects: One or several; wildcards allowed. 1,024 subjects of the stream may match.
+            batch: Messages at most.
+            seq: Only messages with this stream sequence or a later one.
+            up_to_seq: As the subjects were when the stream had come to this sequence.
+            up_to_time: As they were before this time.
+            max_bytes, timeout: As of `get_batch`.
+
+        Raises:
+            TooManyResultsError: In the iteration: more subjects match. And as `get_batch`.
+        """
+        body = last_request(
+            subjects, batch=batch, seq=seq, up_to_seq=up_to_seq, up_to_time=up_to_time, max_bytes=max_bytes
+        )
+        return DirectBatch(self._context, self.name, body, timeout=timeout, check=self._check_direct)
+
+    async def _check_direct(self) -> None:
+        """Refuse where nobody would answer: older servers leave such a request without a word."""
+        if not self.config.allow_direct and not (await self.info()).config.allow_direct:
+            raise ConfigError(
+                f"stream {self.name!r} does not allow direct gets: update it with allow_direct=True"
+            )
+
+    async def _get(self, body: dict[str, Any], direct: bool) -> StoredMessage:  # noqa: FBT001  private
+        if direct:
+            await self._check_direct()
+            return await get_directly(self._context, self.name, body)
         answer = await self._context.call(
             self._context.api.stream_msg_get(self.name), body, what="get message"
         )
@@ -116,96 +224,3 @@ class Stream:
         if not secure:
             body["no_erase"] = True
         await self._context.call(self._context.api.stream_msg_delete(self.name), body, what="delete message")
-
-    # --- consumers -----------------------------------------------------------------------------------------
-
-    async def consumer(self, name: str) -> Consumer:
-        """The consumer of this name. Raises `ConsumerNotFoundError`."""
-        return Consumer(self._context, await self._consumer_info(name))
-
-    async def _consumer_info(self, name: str) -> ConsumerInfo:
-        subject = self._context.api.consumer_info(self.name, name)
-        return from_wire(ConsumerInfo, await self._context.call(subject, what="consumer info"))
-
-    async def create_consumer(self, config: ConsumerConfig | None = None, **fields: Any) -> Consumer:
-        """Create a consumer: a pull consumer unless ``deliver_subject`` is given.
-
-        Raises:
-            ConsumerExistsError: One of this name exists with another configuration.
-        """
-        return Consumer(self._context, await self._make(_config(config, fields), "create"))
-
-    async def update_consumer(self, config: ConsumerConfig | None = None, **fields: Any) -> Consumer:
-        """Change an existing consumer. Raises `ApiError` (10149) if there is none."""
-        return Consumer(self._context, await self._make(_config(config, fields), "update"))
-
-    async def create_or_update_consumer(
-        self, config: ConsumerConfig | None = None, **fields: Any
-    ) -> Consumer:
-        """Create a consumer, or change the one there is to this configuration."""
-        return Consumer(self._context, await self._make(_config(config, fields), None))
-
-    async def ensure_consumer(
-        self, config: ConsumerConfig | None = None, *, on_drift: OnDrift = "error", **fields: Any
-    ) -> Consumer:
-        """Have a consumer of this name; where it exists, compare what ``config`` sets.
-
-        Args:
-            on_drift: What to do where it differs: raise `ConfigMismatchError`, "update" it (only the fields that were
-                set change, others are kept), or "ignore" it.
-        """
-        wanted = _config(config, fields)
-        name = wanted.durable_name or wanted.name
-        if name is None:
-            raise ConfigError("ensure_consumer needs a durable_name or a name")
-        try:
-            found = await self._consumer_info(name)
-        except ConsumerNotFoundError:
-            return Consumer(self._context, await self._make(wanted, "create"))
-        different = config_mismatches(wanted, found.config)
-        if not different or on_drift == "ignore":
-            return Consumer(self._context, found)
-        if on_drift != "update":
-            raise ConfigMismatchError(self.name, name, different)
-        changes = {field: value for field, value in user_set(wanted).items() if field not in wanted.extra}
-        changed = found.config.replace(**changes, extra=found.config.extra | wanted.extra)
-        return Consumer(self._context, await self._make(changed, "update"))
-
-    async def _make(self, config: ConsumerConfig, action: str | None) -> ConsumerInfo:
-        api = self._context.api
-        name = config.name or config.durable_name
-        if name is None:
-            subject = api.consumer_create(self.name)
-        else:
-            single = config.filter_subject if not config.filter_subjects else None
-            subject = api.consumer_create_named(self.name, name, single or "")
-        body: dict[str, Any] = {"stream_name": self.name, "config": to_wire(config)}
-        if name is not None:
-            body["config"]["name"] = name
-            if action is not None:
-                body["action"] = action
-        return from_wire(
-            ConsumerInfo, await self._context.call(subject, body, what=f"{action or 'make'} consumer")
-        )
-
-    async def delete_consumer(self, name: str) -> None:
-        """Delete a consumer. Raises `ConsumerNotFoundError`."""
-        await self._context.call(self._context.api.consumer_delete(self.name, name), what="delete consumer")
-
-    async def consumers(self) -> AsyncIterator[ConsumerInfo]:
-        """All consumers of the stream, page by page."""
-        offset: int | None = 0
-        while offset is not None:
-            answer = await self._context.call(
-                self._context.api.consumer_list(self.name), page_request(offset), what="list consumers"
-            )
-            items = page_items(answer, "consumers")
-            for item in items:
-                yield from_wire(ConsumerInfo, item)
-            offset = next_offset(answer, offset, len(items))
-
-
-def _config(config: ConsumerConfig | None, fields: dict[str, Any]) -> ConsumerConfig:
-    if config is None:
-        return ConsumerConfig(**fields)
-    return config.replace(**fields) if fields else config

@@ -7,17 +7,19 @@ from typing import Any, overload
 
 from ._runtime.binding import find_streams
 from ._runtime.context import Context
-from .errors import ConfigError, ConfigMismatchError, StreamNotFoundError
+from .errors import ConfigError, ConfigMismatchError, StreamExistsError, StreamNotFoundError
 from .protocol.api import next_offset, page_items, page_request
 from .protocol.codec import from_wire, to_wire
 from .protocol.models.account import AccountInfo
-from .protocol.models.drift import stream_mismatches
+from .protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches
 from .protocol.models.stream import StreamInfo
 from .protocol.models.stream_config import StreamConfig
 from .protocol.names import check_filter_subject
-from .stream import OnDrift, Stream
+from .stream import Stream
 
 __all__ = ["StreamManager"]
+
+_RACES = 3  # times that a stream is looked for again when somebody else was faster
 
 
 class StreamManager:
@@ -59,10 +61,16 @@ class StreamManager:
     ) -> Stream:
         """Give a stream this configuration; create it if there is none."""
         config = _stream_config(name, subjects, fields)
-        try:
-            return await self.update_stream(config)
-        except StreamNotFoundError:
-            return await self.create_stream(config)
+        for _ in range(_RACES):
+            try:
+                return await self.update_stream(config)
+            except StreamNotFoundError:
+                pass
+            try:
+                return await self.create_stream(config)
+            except StreamExistsError:
+                pass  # somebody else was faster
+        return await self.update_stream(config)
 
     async def ensure_stream(
         self,
@@ -75,25 +83,39 @@ class StreamManager:
     ) -> Stream:
         """Have a stream of this name; where it exists, compare what is given.
 
+        Any number of processes may do so at once: one creates it, the others find it.
+
         Args:
             on_drift: What to do where it differs: raise `ConfigMismatchError`, "update" it (only the fields that were
                 set change, others are kept), or "ignore" it.
+
+        Raises:
+            ConfigMismatchError: It differs; or the server took the configuration, but not all of it.
+            ApiError: The server refuses the configuration or the change. And those of any request.
         """
         wanted = _stream_config(name, subjects, fields)
-        key = wanted.name or ""
+        check_on_drift(on_drift)
+        for _ in range(_RACES):
+            try:
+                stream = await self._ensure_stream(wanted, on_drift)
+                break
+            except (StreamExistsError, StreamNotFoundError):
+                pass  # somebody else made it, or removed it, since we looked
+        else:
+            stream = await self._ensure_stream(wanted, on_drift)
+        if on_drift != "ignore" and (different := stream_mismatches(wanted, stream.config)):
+            raise ConfigMismatchError(stream.name, "", different)
+        return stream
+
+    async def _ensure_stream(self, wanted: StreamConfig, on_drift: OnDrift) -> Stream:
+        """Look once; create it if it is not there, change it if that is wished."""
         try:
-            stream = await self.stream(key)
+            stream = await self.stream(wanted.name or "")
         except StreamNotFoundError:
             return await self.create_stream(wanted)
-        different = stream_mismatches(wanted, stream.config)
-        if not different or on_drift == "ignore":
+        if on_drift != "update" or not stream_mismatches(wanted, stream.config):
             return stream
-        if on_drift != "update":
-            raise ConfigMismatchError(key, "", different)
-        changes = {field: value for field, value, _ in different if field not in wanted.extra}
-        return await self.update_stream(
-            stream.config.replace(**changes, extra=stream.config.extra | wanted.extra)
-        )
+        return await self.update_stream(changed_stream(wanted, stream.config))
 
     async def _make_stream(self, subject: str, config: StreamConfig, what: str) -> Stream:
         return Stream(

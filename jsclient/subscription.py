@@ -7,13 +7,14 @@ import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 from types import CoroutineType, TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from ._runtime.connection import Inbox, Lifecycle
 from ._runtime.consumer_calls import delete_consumer, nak_all
 from ._runtime.context import Context
 from ._runtime.intake import Intake
-from .errors import ClosedError, JetStreamError, RequestTimeoutError
+from ._worker.sources import PushSource, Source
+from .errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from .message import AckChannel, Message
 from .protocol.events import DeleteFailed, HandlerFailed
 from .protocol.frames import Frame
@@ -21,6 +22,8 @@ from .protocol.models.consumer import AckPolicy, ConsumerConfig
 from .protocol.push import PushTracker
 from .protocol.subscribe import Binding
 from .push_reader import PushReader, State
+from .running import Running
+from .worker import Worker
 
 __all__ = ["Callback", "Subscription"]
 
@@ -32,8 +35,8 @@ _CANCEL_TIMEOUT = 1.0  # seconds a handler gets to end when it is cancelled
 _TURN = 0.005  # seconds a callback may go on before the event loop gets its turn
 
 
-class Subscription(PushReader):
-    """A push subscription: ask with `next`, iterate, take `batches`, or give a callback.
+class Subscription(PushReader, Running):
+    """A push subscription: ask with `next`, iterate, take `batches`, `run` a worker, or give a callback.
 
     Made by `JetStream.subscribe`. Statuses never come out of it: heartbeats, flow control and gaps are handled, what is
     worth knowing is told through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are
@@ -118,6 +121,17 @@ class Subscription(PushReader):
             )
         )
 
+    def _source(self) -> Source:
+        if self._state is not State.OPEN:
+            raise ClosedError("the subscription is closed")
+        if self._runner is not None and not self._runner.done():
+            raise ConfigError("the subscription has a callback or a worker: its messages go there")
+        known = None if self._binding.info is None else self._binding.info.config
+        return PushSource(self._context, self, emit=self._emit, known=known)
+
+    def _started(self, worker: Worker) -> None:
+        self._runner = worker.task
+
     # --- ending ----------------------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
@@ -143,9 +157,9 @@ class Subscription(PushReader):
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving, let everything that has arrived be taken, then delete the consumer if created here.
 
-        With a callback it returns when all has been handled. Without one it returns when everything under way has
-        arrived; what waits can still be taken with `next` or an iteration, which then end, and the consumer is deleted
-        after that. Trouble with the deletion is told as the event `DeleteFailed`.
+        With a callback or a worker it returns when all has been handled. Without one it returns when everything under
+        way has arrived; what waits can still be taken with `next` or an iteration, which then end, and the consumer is
+        deleted after that. Trouble with the deletion is told as the event `DeleteFailed`.
 
         Args:
             timeout: Seconds for the whole; after it, what was not handled is given up.
@@ -157,7 +171,7 @@ class Subscription(PushReader):
         Calling it again waits for the same end. From the callback itself it only begins.
         Cancelled: it goes on.
         """
-        itself = self._runner is not None and self._runner is asyncio.current_task()
+        itself = self._is_handler(asyncio.current_task())
         if self._state is State.OPEN:
             self._state, self._flushing = State.DRAINING, True
             self._draining = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
@@ -170,6 +184,13 @@ class Subscription(PushReader):
             if self._draining.cancelled() and (task is None or not task.cancelling()):
                 raise ClosedError("the connection was closed while draining") from None
             raise
+
+    def _is_handler(self, *tasks: asyncio.Task[Any] | None) -> bool:
+        """Whether one of these is the callback, or a handler of a worker: it cannot be waited for."""
+        return any(
+            task is not None and (task is self._runner or any(one.has(task) for one in self._workers()))
+            for task in tasks
+        )
 
     async def _drain(self, timeout: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout
@@ -197,14 +218,19 @@ class Subscription(PushReader):
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)
             await self._give_back(frames)
-        self._emptied()
+        self._end_for_good()
         if self._finished is not None:
             await asyncio.shield(self._finished)
         if not handled:
             raise RequestTimeoutError("drain: the handler did not come to an end", timeout)
 
     def _emptied(self) -> None:
-        """All has been taken: end for good, and delete the consumer in the background."""
+        """All has been taken. What a worker took is to be handled before the consumer goes."""
+        if self._runner is None or self._runner.done():
+            self._end_for_good()
+
+    def _end_for_good(self) -> None:
+        """All has been handled: end, and delete the consumer in the background."""
         if self._state is State.DRAINING:
             self._state = State.CLOSED
             if self._deletes:
@@ -250,12 +276,13 @@ class Subscription(PushReader):
         """The connection is being closed: end, and delete an ephemeral consumer that we made."""
         keeps = self._binding.is_durable and self._state is not State.DRAINING  # else its end was asked for
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected
+        await self._end_workers()
         runner = self._runner
         try:
             await self.unsubscribe()
         except JetStreamError as error:
             self._emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
-        if runner is not None and runner not in (asyncio.current_task(), self._context.closer):
+        if runner is not None and not self._is_handler(asyncio.current_task(), self._context.closer):
             _, late = await asyncio.wait({runner}, timeout=1.0)
             for task in late:
                 task.cancel()

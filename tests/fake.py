@@ -20,7 +20,7 @@ from jsclient.errors import ConnectError, DisconnectedError, JetStreamError, Per
 from jsclient.protocol.events import Event
 from jsclient.protocol.frames import Frame, Sink
 from jsclient.protocol.names import subject_matches
-from tests.strategies import CONSUMER, STREAM, data, status
+from tests.strategies import CONSUMER, STREAM, data, heartbeat, status
 
 __all__ = ["SILENCE", "FakeApi", "FakeConnection", "PullServer", "Refusal", "Sent", "connected"]
 
@@ -109,7 +109,13 @@ class FakeConnection(Connection):
             asyncio.get_running_loop().call_soon(self.deliver, reply, [(reply.encode(), b"", b"", body)])
 
     async def publish(
-        self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"", urgent: bool = False
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        reply: str = "",
+        header: bytes = b"",
+        urgent: bool = False,
     ) -> None:
         for _ in range(self.publishing):
             await asyncio.sleep(0)
@@ -312,8 +318,11 @@ class connected:  # noqa: N801  reads as: async with connected() as (js, connect
 class PullServer:
     """Serves the pull requests of a fake connection: some at once, some later, in order, each message once."""
 
-    def __init__(self, connection: FakeConnection, total: int, chance: random.Random) -> None:
+    def __init__(
+        self, connection: FakeConnection, total: int, chance: random.Random, *, beats: bool = False
+    ) -> None:
         self.connection = connection
+        self.beats = beats  # heartbeats while a request waits
         self.total = total
         self.chance = chance
         self.sent = 0
@@ -337,10 +346,13 @@ class PullServer:
                 self.connection.deliver(inbox, [data(number) for number in numbers])
                 if wanted > count:
                     self._held.insert(0, (inbox, wanted - count, over))
+            for held in self._held if self.beats else []:
+                self.connection.deliver(held[0], [(held[0].encode(), *heartbeat()[1:])])
             for held in [held for held in self._held if held[2] <= loop.time()]:
                 self._held.remove(held)
                 fields = {"Nats_Pending_Messages": held[1], "Nats_Pending_Bytes": 0}
-                self.connection.deliver(held[0], [status(408, "Request Timeout", **fields)])
+                _, *rest = status(408, "Request Timeout", **fields)
+                self.connection.deliver(held[0], [(held[0].encode(), *rest)])
 
     async def stop(self) -> None:
         self._task.cancel()

@@ -24,19 +24,28 @@ def modules() -> list[str]:
 
 
 DOORS = {
+    "batch": {"AtomicBatch"},
     "client": {"JetStream"},
     "connecting": {"connect"},
     "consumer": {"Consumer"},
+    "counter": {"Counter"},
+    "direct_get": {"DirectBatch"},
+    "fast_ingest": {"FastIngest"},
     "message": {"Message", "ack_all"},
     "messages": {"Messages"},
     "ordered": {"OrderedSubscription"},
+    "ordered_consumer": {"OrderedConsumer"},
+    "ordered_messages": {"OrderedMessages"},
     "pull": {"Batch"},
     "pull_subscription": {"PullSubscription"},
     "stream": {"Stream"},
     "subscription": {"Subscription"},
+    "worker": {"Worker"},
     "protocol.ack": {"Metadata"},
+    "protocol.counter": {"CounterEntry"},
     "protocol.headers": {"Headers"},
     "protocol.status": {"Ending"},
+    "protocol.work": {"DeliveriesExhaustedError", "Reject", "WorkCounts"},
 }
 
 

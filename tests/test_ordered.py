@@ -42,7 +42,7 @@ async def test_the_consumer_is_that_of_adr_17():
             "filter_subject": "orders.new",
             "flow_control": True,
             "idle_heartbeat": 5_000_000_000,
-            "inactive_threshold": 300_000_000_000,
+            "inactive_threshold": 30_000_000_000,
             "max_deliver": 1,
             "mem_storage": True,
             "num_replicas": 1,
@@ -148,6 +148,7 @@ async def test_an_end_while_it_waits_for_room_leaves_no_task_and_makes_no_consum
         assert left == []
 
 
+@pytest.mark.row(110)
 @virtual
 async def test_a_consumer_that_cannot_be_made_is_tried_again_and_told_once():
     async with connected() as (js, connection):

@@ -203,6 +203,7 @@ async def test_a_callback_gets_one_message_after_the_other_and_each_is_acked():
             await sub.next()
 
 
+@pytest.mark.row(117)
 @virtual
 async def test_what_the_callback_acked_itself_is_not_acked_again_and_what_it_raised_is_told():
     async with connected() as (js, connection):

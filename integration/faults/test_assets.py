@@ -76,6 +76,7 @@ async def test_a_durable_reader_is_told_by_name_that_its_consumer_is_gone(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(96, 99)
 @pytest.mark.covers("J93", "J94")
 async def test_an_ordered_reader_goes_on_when_its_consumer_is_deleted(
     js: Any, stream: OwnStream, events: list[Any]
@@ -113,6 +114,7 @@ async def test_an_ordered_reader_tells_that_its_stream_began_again_and_reads_the
     assert len(of(StreamReset, events)) == 1
 
 
+@pytest.mark.row(96)
 async def test_an_ordered_reader_of_a_deleted_stream_ends_with_that_error(
     js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
@@ -169,6 +171,7 @@ async def test_a_fetch_gives_what_came_before_its_consumer_went(
     await psub.drain()
 
 
+@pytest.mark.row(65)
 async def test_a_continuous_pull_ends_with_the_name_of_what_happened(
     js: Any, oracle: Oracle, stream: OwnStream
 ) -> None:
@@ -248,6 +251,7 @@ async def test_a_handler_that_never_returns_stops_only_itself(
     assert await stream.consumer_names() == ["other"]
 
 
+@pytest.mark.row(108)
 @pytest.mark.parametrize("kind", ["ordered", "explicit"])
 async def test_a_full_buffer_loses_nothing(kind: str, js: Any, stream: OwnStream, events: list[Any]) -> None:
     """R4, R8, R11: up to 20,000 waiting for a queue of 1,000; 18,987 lost for good from nats-py's ordered consumer."""

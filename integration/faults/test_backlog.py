@@ -44,6 +44,7 @@ class Count:
         self.highest_bytes = max(self.highest_bytes, sub.pending_bytes)
 
 
+@pytest.mark.row(34, 35, 38)
 @pytest.mark.limit(120)
 @pytest.mark.covers("J95", "J96")
 @pytest.mark.parametrize("kind", ["ordered", "flow control"])
@@ -106,6 +107,7 @@ async def test_a_slow_handler_holds_the_server_back(
     await sub.unsubscribe()
 
 
+@pytest.mark.row(38)
 @pytest.mark.parametrize("kind", ["ordered", "push", "messages"])
 async def test_many_waiting_small_messages_take_little_memory(
     kind: str, connect: Any, server: Any, stream: OwnStream, events: list[Any]

@@ -119,6 +119,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.row(68, 79, 99, 109, 127)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_no_reader_misses_anything_and_the_ordered_one_repeats_nothing(

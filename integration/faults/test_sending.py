@@ -230,6 +230,7 @@ async def test_callbacks_of_the_user_stop_nothing(
         assert "a callback of the user" in caplog.text
 
 
+@pytest.mark.row(68)
 async def test_a_pull_loop_goes_on_right_after_a_restart(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:

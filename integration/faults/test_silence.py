@@ -32,6 +32,7 @@ SLOW_PING = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval
 """A connection whose PINGs find out nothing in the time of a test."""
 
 
+@pytest.mark.row(42, 43)
 @pytest.mark.covers("J82", "J84", "J85")
 @pytest.mark.parametrize("ordered", [False, True], ids=["durable", "ordered"])
 @pytest.mark.parametrize("fault", ["stall", "half-open", "freeze"])
@@ -91,6 +92,7 @@ async def test_a_dead_connection_without_heartbeats_is_found_by_pings(
     assert numbers(await take(sub, 1)) == [1]
 
 
+@pytest.mark.row(40, 106)
 @pytest.mark.covers("J83")
 @pytest.mark.parametrize("ordered", [False, True], ids=["durable", "ordered"])
 async def test_a_blocked_or_idle_client_is_no_silence(
@@ -152,6 +154,7 @@ async def test_a_gap_at_the_end_is_told_by_the_next_heartbeat(
     await never(lambda: len(of(GapDetected, events)) > 1, 3 * HEARTBEAT, "the same gap told again")
 
 
+@pytest.mark.row(92, 109)
 @pytest.mark.covers("J93")
 async def test_an_ordered_reader_closes_gaps_itself(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
@@ -179,6 +182,7 @@ async def test_an_ordered_reader_closes_gaps_itself(
     assert got == list(range(1, 122))
 
 
+@pytest.mark.row(50, 62)
 @pytest.mark.parametrize("fault", ["cut", "half-open", "stall", "restart"])
 async def test_a_fetch_ends_with_a_name_when_the_connection_does(
     fault: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any
@@ -214,6 +218,7 @@ async def test_a_fetch_ends_with_a_name_when_the_connection_does(
         await own.start()
 
 
+@pytest.mark.row(62)
 async def test_a_fetch_survives_a_short_interruption(
     proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:

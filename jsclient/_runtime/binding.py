@@ -27,6 +27,7 @@ from ..protocol.subscribe import (
     subscribe_workflow,
 )
 from .connection import Inbox
+from .consumer_calls import check_known
 from .context import Context
 from .intake import Intake
 
@@ -118,6 +119,7 @@ class Binder:
 
     async def _request_create(self, step: Create) -> ConsumerInfo:
         api, config = self._context.api, step.config
+        check_known(self._context, config)
         if config.durable_name is not None:
             subject = api.consumer_durable_create(step.stream, config.durable_name)
         elif config.name is not None:

@@ -14,8 +14,9 @@ from enum import Enum, auto
 from typing import Protocol
 
 from ..errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError
-from ..protocol.frames import Sink
+from ..protocol.frames import Frame, Sink
 from .events import EventHub, OnEvent
+from .outbox import Outbox
 from .signal import Signal
 
 __all__ = ["Connection", "Inbox", "Lifecycle", "Listener"]
@@ -116,6 +117,13 @@ class Connection(abc.ABC):
 
     # --- traffic -----------------------------------------------------------------------------------------
 
+    outbox: Outbox | None = None
+    """Where whole commands can be written while `is_connected`, by who sends thousands in a turn of the loop; whoever
+    finds it full waits in `make_room`. None: there is only `publish`."""
+
+    async def make_room(self) -> None:  # noqa: B027  only where there is an outbox
+        """Wait until most of what the outbox holds is written. Raises `DisconnectedError`, `ClosedError`."""
+
     @abc.abstractmethod
     def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
         """Publish without waiting for room: for small control messages. The subject must be legal.
@@ -139,6 +147,11 @@ class Connection(abc.ABC):
         ``urgent``: the caller will wait for the answer, so do not wait for more to write.
         """
 
+    def send_frames(self, frames: list[Frame]) -> None:
+        """Publish frames that have a reply and no illegal size, in their order and at once. Raises as `send`."""
+        for subject, reply, header, payload in frames:
+            self.send(subject.decode(), payload, reply=reply.decode(), header=header)
+
     @abc.abstractmethod
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         """Publish an ack to the reply exactly as it was received. Raises as `send`.
@@ -153,6 +166,9 @@ class Connection(abc.ABC):
     @abc.abstractmethod
     async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> Inbox:
         """Make a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously."""
+
+    def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection bounds what comes
+        """The API answers there: pages of 100,000 subjects are larger than ``max_payload``, which bounds messages."""
 
     @abc.abstractmethod
     async def unsubscribe(self, inbox: Inbox) -> None:

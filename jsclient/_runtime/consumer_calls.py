@@ -8,11 +8,21 @@ from ..errors import ConsumerNotFoundError, JetStreamError, StreamNotFoundError
 from ..protocol.ack import AckKind
 from ..protocol.codec import from_wire
 from ..protocol.frames import Frame
-from ..protocol.models.consumer import ConsumerInfo
+from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.version import check_server
 from .connection import Connection
 from .context import Context
 
-__all__ = ["consumer_info", "delete_consumer", "is_gone", "nak_all"]
+__all__ = ["check_known", "consumer_info", "delete_consumer", "is_gone", "nak_all"]
+
+_SINCE_2_11 = ("pause_until", "priority_groups", "priority_timeout")
+
+
+def check_known(context: Context, config: ConsumerConfig) -> None:
+    """Raises `ConfigError` where the server is too old for a field that is set and would overlook it."""
+    for field in _SINCE_2_11:
+        if getattr(config, field):
+            check_server(context.connection.server_version, (2, 11), f"{field} of a consumer")
 
 
 async def consumer_info(context: Context, stream: str, consumer: str) -> ConsumerInfo:

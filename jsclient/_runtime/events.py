@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeAlias
 
-from ..protocol.events import Event, Reconnected
+from ..protocol.events import Event, Pinned, Reconnected
 from .signal import Signal
 from .tasks import Tasks
 
@@ -35,7 +35,9 @@ class EventHub:
     def emit(self, event: Event) -> None:
         """Tell the user, on the next turn of the loop. Without ``on_event`` it is logged as a warning."""
         if self._on_event is None:
-            _log.log(logging.INFO if isinstance(event, Reconnected) else logging.WARNING, "%s", event)
+            _log.log(
+                logging.INFO if isinstance(event, Pinned | Reconnected) else logging.WARNING, "%s", event
+            )
             return
         if len(self._waiting) == self._waiting.maxlen:
             _log.warning("on_event is too slow; dropped: %s", self._waiting[0])

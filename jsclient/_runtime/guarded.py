@@ -45,7 +45,7 @@ class GuardedConnection(Connection):
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         super().__init__(on_event, inbox_prefix)
         self._nc = NatsClient(self)
-        self._out = Outbox(lambda: self._nc._transport)
+        self._out = self.outbox = Outbox(lambda: self._nc._transport)
         self._acks = UnconfirmedAcks()
         self._subscriptions = Subscriptions(self._nc, self._out, lambda: self.is_connected)
         self._up = False
@@ -172,29 +172,29 @@ class GuardedConnection(Connection):
         if was_open:
             self._notify(Lifecycle.CLOSED)
 
-    async def on_line(self, line: bytes) -> None:
+    def on_line(self, line: bytes) -> None:
         if line.startswith(b"PING"):
             self._out.write(b"PONG\r\n")
         elif line.startswith(b"PONG"):
-            await self._nc._process_pong()
+            self._nc.take_pong()
         elif line.startswith(b"-ERR"):
-            await self._on_err(line[4:].strip().strip(b"'").decode("utf-8", "backslashreplace"))
+            self._on_err(line[4:].strip().strip(b"'").decode("utf-8", "backslashreplace"))
         elif line.startswith(b"INFO "):
-            await self._on_info(line[5:])
+            self._on_info(line[5:])
         elif not line.startswith(b"+OK"):
             raise ProtocolError(f"unknown protocol: {line[:40]!r}")
 
-    async def _on_info(self, body: bytes) -> None:
+    def _on_info(self, body: bytes) -> None:
         try:
             info = json.loads(body)
-            await self._nc._process_info(info)
             limit = info.get("max_payload")
-            if isinstance(limit, int) and 0 < limit <= 2**31:
-                self._nc._max_payload = self._nc.reader.max_payload = limit
         except Exception as error:
             raise ProtocolError(f"malformed INFO: {type(error).__name__}") from error
+        if isinstance(limit, int) and 0 < limit <= 2**31:
+            self._nc._max_payload = self._nc.reader.max_payload = limit
+        self._nc.take_info(info)
 
-    async def _on_err(self, text: str) -> None:
+    def _on_err(self, text: str) -> None:
         error, closes = read_server_error(text)
         if isinstance(error, PermissionDeniedError):
             self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
@@ -204,15 +204,12 @@ class GuardedConnection(Connection):
             return
         self.report(error)
         if closes:
-            await self._nc._process_op_err(nats.errors.Error(f"nats: {text}"))
+            raise nats.errors.Error(f"nats: {text}")  # the reader hands it to nats-py, which connects anew
 
-    async def on_other(self, sid: bytes, frame: Frame) -> None:
+    def on_other(self, sid: bytes, frame: Frame) -> None:
         """Subscriptions made on nats-py itself; there are none unless a user reaches for them."""
-        if sid.isdigit() and int(sid) in self._nc._subs:
-            try:
-                await self._nc._process_msg(int(sid), frame[0], frame[1], frame[3], frame[2])
-            except Exception as error:  # noqa: BLE001  poison for one subscription is not poison for all
-                self.report(error)
+        if sid.isdigit() and len(sid) < 20 and int(sid) in self._nc._subs:
+            self._nc.take_message(int(sid), frame)
 
     # --- sending -------------------------------------------------------------------------------------------
 
@@ -229,25 +226,27 @@ class GuardedConnection(Connection):
         urgent: bool = False,
     ) -> None:
         if self._out.is_full:
-            await self._make_room()
-        command = self._command(subject, payload, reply, header)
-        (self._out.write_now if urgent else self._out.write)(command)
+            await self.make_room()
+        write = self._out.write_now if urgent else self._out.write
+        write(self._command(subject, payload, reply, header))
 
     def _command(self, subject: str, payload: bytes, reply: str, header: bytes) -> bytes:
         """PUB or HPUB. Raises as `send`."""
-        self._check_sendable()
         size = len(header) + len(payload)
-        self.check_size(size)
+        if not self._up or size > self._nc._max_payload:
+            self._check_sendable()
+            self.check_size(size)
         head = f"{subject} {reply}" if reply else subject
-        if header:
-            line = f"HPUB {head} {len(header)} {size}\r\n"
-        else:
-            line = f"PUB {head} {size}\r\n"
+        line = f"HPUB {head} {len(header)} {size}\r\n" if header else f"PUB {head} {size}\r\n"
         return b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n"))
+
+    def send_frames(self, frames: list[Frame]) -> None:
+        self._check_sendable()
+        self._out.write_frames(frames)
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         if self._out.is_full:
-            await self._make_room()  # before writing: an ack that is cancelled here was not sent
+            await self.make_room()  # before writing: an ack that is cancelled here was not sent
         self._check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
         self._out.write(command)
@@ -290,7 +289,7 @@ class GuardedConnection(Connection):
             self.check_open()
             raise DisconnectedError("not connected to a server at this moment; nothing was sent")
 
-    async def _make_room(self) -> None:
+    async def make_room(self) -> None:
         self._check_sendable()
         try:
             await self._out.drain()
@@ -301,15 +300,16 @@ class GuardedConnection(Connection):
         self.check_open()
         return self._subscriptions.add(subject, sink, queue)
 
+    def expect_large(self, inbox: Any) -> None:
+        self._subscriptions.expect_large(inbox)
+
     async def unsubscribe(self, inbox: Any) -> None:
         self._subscriptions.remove(inbox)
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         try:
             if self._subscriptions.stop(inbox):
-                await self.ping(
-                    timeout
-                )  # the server has read UNSUB before it: after the PONG nothing is under way
+                await self.ping(timeout)  # UNSUB was read before it: after the PONG nothing is under way
         except JetStreamError:
             pass
         finally:
@@ -340,7 +340,7 @@ class GuardedConnection(Connection):
             return
         if self.is_connected:
             try:
-                await asyncio.wait_for(self._make_room(), 2.0)
+                await asyncio.wait_for(self.make_room(), 2.0)
             except (DisconnectedError, TimeoutError):
                 pass
         self._closing, self._up = True, False

@@ -11,6 +11,7 @@ import asyncio
 import functools
 import inspect
 import time
+from collections.abc import Coroutine
 from typing import Any, ClassVar, Protocol
 
 import nats.aio.client
@@ -18,6 +19,8 @@ import nats.aio.transport
 import nats.errors
 
 from ..errors import PermissionDeniedError, ProtocolError
+from ..protocol.frames import Frame
+from .tap import Tap
 from .wire import FrameReader, Host
 
 __all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
@@ -35,7 +38,6 @@ _METHODS = {
     "_process_info": ("info",),
     "_process_msg": ("sid", "subject", "reply", "data", "headers"),
     "_process_op_err": ("e",),
-    "_process_pong": (),
     "_read_loop": (),
     "_select_next_server": (),
     "_send_ping": ("future",),
@@ -120,7 +122,7 @@ class _ParserSeam:
         self._reader = reader
 
     async def parse(self, data: bytes = b"") -> None:
-        await self._reader.feed(data)
+        self._reader.feed(data)
 
     def reset(self) -> None:
         self._reader.reset()
@@ -160,6 +162,7 @@ class NatsClient(nats.aio.client.Client):
         self.first_connect = True
         self.last_failure: BaseException | None = None
         self._over = False
+        self._doing: asyncio.Task[None] | None = None
 
     # --- connecting ----------------------------------------------------------------------------------------
 
@@ -241,12 +244,13 @@ class NatsClient(nats.aio.client.Client):
         transport = self._transport
         error: Exception
         try:
+            if isinstance(transport, _TcpTransport):
+                await self._read_tapped(transport)
             while not (self.is_closed or self.is_reconnecting) and transport is not None:
                 data = await transport.read(_READ_SIZE)
                 if not data:
                     raise nats.errors.UnexpectedEOF
-                self.owner.bytes_read()
-                await self.reader.feed(data)
+                self._feed(data)
             return
         except asyncio.CancelledError:
             return
@@ -256,11 +260,55 @@ class NatsClient(nats.aio.client.Client):
             self.owner.report(error)
         await self._process_op_err(error)
 
+    async def _read_tapped(self, transport: _TcpTransport) -> None:
+        """Take what arrives where asyncio delivers it; what had arrived before comes first."""
+        reader, writer = transport._io_reader, transport._io_writer
+        assert reader is not None
+        assert writer is not None
+        tap = Tap(writer.transport, reader, self._feed)  # type: ignore[arg-type]  # it reads as well
+        try:
+            while data := await reader.read(_READ_SIZE):  # it does not suspend before it is empty
+                self._feed(data)
+            raise nats.errors.UnexpectedEOF
+        finally:
+            tap.close()
+
+    def _feed(self, data: bytes) -> None:
+        if not (self.is_closed or self.is_reconnecting):
+            self.owner.bytes_read()
+            self.reader.feed(data)
+
+    def take_info(self, info: dict[str, Any]) -> None:
+        """INFO came: nats-py learns of other servers."""
+        self._do(self._process_info(info), ends=True)
+
+    def take_message(self, sid: int, frame: Frame) -> None:
+        """A message of a subscription made on nats-py itself."""
+        self._do(self._process_msg(sid, frame[0], frame[1], frame[3], frame[2]), ends=False)
+
+    def _do(self, work: Coroutine[Any, Any, None], *, ends: bool) -> None:
+        """What nats-py does in a coroutine, one after the other. ``ends``: an error ends the connection."""
+        before = self._doing
+
+        async def do() -> None:
+            if before is not None and not before.done():
+                await asyncio.wait({before})
+            try:
+                await work
+            except Exception as caught:  # noqa: BLE001  poison for one subscription is not poison for all
+                error = ProtocolError(f"nats-py could not take what came: {type(caught).__name__}: {caught}")
+                self.owner.report(error)
+                if ends:
+                    await self._process_op_err(error)
+
+        self._doing = asyncio.get_running_loop().create_task(do())
+
     async def _send_ping(self, future: asyncio.Future[Any] | None = None) -> None:
         self.owner.ping_sent()
         await super()._send_ping(future)
 
-    async def _process_pong(self) -> None:
+    def take_pong(self) -> None:
+        """PONG came."""
         self._pings_outstanding = 0
         self.owner.pong_received()
         if self._pongs:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from ..protocol.frames import Frame
+
 __all__ = ["Outbox"]
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
@@ -14,24 +16,39 @@ HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish w
 class Outbox:
     """Collects commands and writes them to the transport of the moment.
 
-    ``transport`` gives nats-py's transport, or None while there is none.
+    ``transport`` gives nats-py's transport, or None while there is none. Whoever writes thousands of commands in a turn
+    may add to ``commands`` and ``size`` itself while ``scheduled``.
     """
 
     def __init__(self, transport: Callable[[], Any]) -> None:
         self._transport = transport
-        self._commands: list[bytes] = []
-        self._size = 0
+        self.commands: list[bytes] = []
+        self.size = 0
         self._backlog = 0  # bytes that the transport had not sent when it was last looked at
-        self._scheduled = False
+        self.scheduled = False  # something was written in this turn of the loop
         self.answered = True  # something was read since `write_now` last wrote at once
 
     def write(self, command: bytes) -> None:
         """Send it with what else comes in this turn of the loop."""
-        self._commands.append(command)
-        self._size += len(command)
-        if not self._scheduled:
-            self._scheduled = True
+        self.commands.append(command)
+        self.size += len(command)
+        if not self.scheduled:
+            self.scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
+
+    def write_frames(self, frames: list[Frame]) -> None:
+        """As `write`: a publish of each frame, which has a reply."""
+        self.write(
+            b"".join(
+                [
+                    b"HPUB %b %b %d %d\r\n%b%b\r\n"
+                    % (to, reply, len(head), len(head) + len(body), head, body)
+                    if head
+                    else b"PUB %b %b %d\r\n%b\r\n" % (to, reply, len(body), body)
+                    for to, reply, head, body in frames
+                ]
+            )
+        )
 
     def write_now(self, command: bytes) -> None:
         """As `write`, but at once where nothing else waits: for a request whose sender does nothing until the answer.
@@ -39,7 +56,7 @@ class Outbox:
         Once only until something is read, so that a thousand senders share their writes all the same.
         """
         transport = self._transport()
-        if self._commands or not self.answered or transport is None:
+        if self.commands or not self.answered or transport is None:
             self.write(command)
             return
         self.answered = False
@@ -48,21 +65,21 @@ class Outbox:
 
     def write_if_room(self, command: bytes) -> bool:
         """As `write`, unless more waits than should. In one step, for it is called once a message."""
-        if self._size + self._backlog > HIGH_WATER:
+        if self.size + self._backlog > HIGH_WATER:
             return False
-        self._commands.append(command)
-        self._size += len(command)
-        if not self._scheduled:
-            self._scheduled = True
+        self.commands.append(command)
+        self.size += len(command)
+        if not self.scheduled:
+            self.scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
         return True
 
     def flush(self) -> None:
         """Send what was collected now."""
-        self._scheduled = False
-        if not self._commands:
+        self.scheduled = False
+        if not self.commands:
             return
-        data = b"".join(self._commands)
+        data = b"".join(self.commands)
         self.clear()
         transport = self._transport()
         if transport is not None:
@@ -71,16 +88,16 @@ class Outbox:
 
     def clear(self) -> None:
         """Forget what was collected: it is not to be sent on another connection."""
-        self._commands.clear()
-        self._size = 0
+        self.commands.clear()
+        self.size = 0
 
     @property
     def is_full(self) -> bool:
         """Whether more waits to be sent than should."""
-        if self._size + self._backlog <= HIGH_WATER:
+        if self.size + self._backlog <= HIGH_WATER:
             return False
         self._look()
-        return self._size + self._backlog > HIGH_WATER
+        return self.size + self._backlog > HIGH_WATER
 
     def _look(self) -> None:
         writer = getattr(self._transport(), "_io_writer", None)

@@ -10,11 +10,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from ..errors import ClosedError, PermissionDeniedError
 from ..protocol.delivery_queue import total_size
 from ..protocol.events import Event, ForeignMessage
 from ..protocol.frames import Frame, frame_size, is_control, is_data
 from ..protocol.headers import parse_headers
+from ..protocol.models.consumer import ConsumerConfig
+from ..protocol.priority import GroupRequest, Pin, pins_clients
 from ..protocol.pull import Pull, PullRequest, encode_pull
 from .connection import Inbox, Lifecycle
 from .consumer_calls import nak_all
@@ -30,12 +34,13 @@ _LINGER = 5.0  # seconds beyond its expiry that the inbox of an abandoned reques
 class Slot:
     """An inbox, and the request whose answers come there."""
 
-    __slots__ = ("frames", "inbox", "inboxes", "request", "until")
+    __slots__ = ("frames", "inbox", "inboxes", "pin", "request", "until")
 
     def __init__(self, inboxes: PullInboxes) -> None:
         self.inboxes = inboxes
         self.inbox: Inbox | None = None
         self.request: PullRequest | None = None
+        self.pin: Pin | None = None  # of the group it asks for, where the consumer pins clients
         self.frames: deque[Frame] | None = None  # None: nobody waits, so they are left over
         self.until = 0.0  # monotonic seconds: keep listening so long
 
@@ -47,6 +52,8 @@ class Slot:
             target.extend(frames)
             if request is not None:
                 request.data(now, total_size(frames), len(frames))
+            if self.pin is not None:
+                self._pinned(self.pin, frames[-1])
             inboxes.changed.set()
             return
         for frame in frames:
@@ -54,13 +61,23 @@ class Slot:
                 target.append(frame)
                 if request is not None:
                     request.data(now, frame_size(frame))
+                if self.pin is not None:
+                    self._pinned(self.pin, frame)
             elif is_control(frame):
                 status, _ = parse_headers(frame[2])
                 if status is not None and request is not None:
                     request.status(status.code, status.description, now)
+                    if self.pin is not None and request.is_unpinned:
+                        inboxes.tell(self.pin.refused(status.code, request.pin))
             else:
                 inboxes.foreign_message(frame)
         inboxes.changed.set()
+
+    def _pinned(self, pin: Pin, frame: Frame) -> None:
+        """The server gives the pin to a request, with a message."""
+        self.inboxes.tell(pin.message(frame[2]))
+        if self.request is not None and pin.id is not None:
+            self.request.pin = pin.id
 
 
 class PullInboxes:
@@ -90,12 +107,27 @@ class PullInboxes:
         self._foreign = 0
         self._closed = False
         self._listening = False
+        self.config: ConsumerConfig | None = None  # as last seen
+        self._pins: dict[str, Pin] = {}  # by group
+
+    def pin_of(self, group: GroupRequest | None) -> Pin | None:
+        """The pin that requests for this group show; None where the consumer pins nobody."""
+        if group is None or not pins_clients(self.config):
+            return None
+        if group.group not in self._pins:
+            self._pins[group.group] = Pin(self.stream, self.consumer, group.group)
+        return self._pins[group.group]
 
     def emit(self, event: Event) -> None:
         """Tell the user."""
         if self._listener is not None:
             self._listener(event)
         self.context.emit(event)
+
+    def tell(self, event: Event | None) -> None:
+        """Tell the user, if there is anything to tell."""
+        if event is not None:
+            self.emit(event)
 
     def foreign_message(self, frame: Frame) -> None:
         """Something on an inbox that the server did not send."""
@@ -140,6 +172,9 @@ class PullInboxes:
                 slot.inbox = await self.context.connection.subscribe(
                     self.context.connection.new_inbox(), slot.receive
                 )
+            slot.pin = self.pin_of(pull.group)
+            if slot.pin is not None:
+                pull = msgspec.structs.replace(pull, pin=slot.pin.id)
             now = self.context.connection.now()
             slot.request = PullRequest(pull, now)
             slot.until = now + (pull.expires or 0.0) + _LINGER
@@ -156,13 +191,16 @@ class PullInboxes:
             raise
         return slot
 
-    def adopt(self, wanted: int) -> list[Slot]:
-        """Requests that live without a caller, for up to ``wanted`` messages; the caller takes them over."""
+    def adopt(self, wanted: int, group: GroupRequest | None) -> list[Slot]:
+        """Requests that live without a caller, for up to ``wanted`` messages; the caller takes them over.
+
+        Not those that say something else of their group: they are served when those of this caller would not be.
+        """
         self._sweep()
         slots: list[Slot] = []
         for slot in list(self._orphans):
             request = slot.request
-            if request is None or request.ended:
+            if request is None or request.ended or request.pull.group != group:
                 continue  # silent or disconnected: listened to, but nothing to wait for
             if wanted <= 0:
                 break
@@ -232,8 +270,7 @@ class PullInboxes:
             if slot.request is not None:
                 slot.request.closed()
         self.changed.set()
-        for reader in list(self.readers):
-            await reader.abandon()
+        await asyncio.gather(*(reader.abandon() for reader in list(self.readers)))
         slots = (*self._idle, *self._orphans, *self._busy)
         self._idle, self._orphans = [], []
         gives_back = give_back and not self.silent

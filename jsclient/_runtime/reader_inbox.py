@@ -15,7 +15,6 @@ class ReaderInbox:
         self._connection = connection
         self._sink = sink
         self._base = ""
-        self._count = 0
         self.inbox: Inbox | None = None
 
     async def open(self) -> None:
@@ -24,10 +23,9 @@ class ReaderInbox:
         self.inbox = await self._connection.subscribe(f"{base}*", self._sink)
         self._base = base
 
-    def next_reply(self) -> str:
-        """The reply subject of the next request."""
-        self._count += 1
-        return f"{self._base}{self._count}"
+    def reply(self, number: int) -> str:
+        """The reply subject of a request; ``number`` is its last token."""
+        return f"{self._base}{number}"
 
     async def close(self) -> None:
         """Listen no more. Harmless when closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import NamedTuple
 
 from ..errors import (
     ClosedError,
@@ -16,8 +17,22 @@ from ..errors import (
 from ..protocol.frames import Frame
 from ..protocol.headers import inline_status
 from .connection import Connection, Inbox, Lifecycle
+from .timer import Timer
 
 __all__ = ["Requests"]
+
+
+class _Asked(NamedTuple):
+    """A request that waits for its answer."""
+
+    subject: str
+    future: asyncio.Future[Frame]
+    deadline: float  # monotonic seconds of the loop
+    what: str
+    timeout: float
+
+    def too_late(self) -> RequestTimeoutError:
+        return RequestTimeoutError(f"{self.what or self.subject}: no answer from the server", self.timeout)
 
 
 class Requests:
@@ -29,14 +44,21 @@ class Requests:
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()
         self._tokens = itertools.count()
-        self._waiting: dict[bytes, tuple[str, asyncio.Future[Frame]]] = {}
+        self._waiting: dict[bytes, _Asked] = {}
+        self._timer: Timer | None = None  # one for all: a request costs none
         connection.add_listener(self._lifecycle)
         connection.denied.append(self._denied)
 
     async def request(
         self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float, what: str = ""
     ) -> bytes:
-        """Send a request and wait for its reply's payload.
+        """The payload of what `ask` gives; raises as that does."""
+        return (await self.ask(subject, payload, header=header, timeout=timeout, what=what))[3]
+
+    async def ask(
+        self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float, what: str = ""
+    ) -> Frame:
+        """Send a request and wait for its reply.
 
         Waits for a connection inside ``timeout`` too, and sends only while there is one: nothing is sent later.
 
@@ -51,71 +73,95 @@ class Requests:
         """
         connection, loop = self._connection, asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        described = f"{what or subject}: no answer from the server"
-        try:
-            await connection.wait_connected(deadline)
-        except DisconnectedError:
-            raise RequestTimeoutError(f"{what or subject}: not connected to a server", timeout) from None
+        if not connection.is_connected:
+            try:
+                await connection.wait_connected(deadline)
+            except DisconnectedError:
+                raise RequestTimeoutError(f"{what or subject}: not connected to a server", timeout) from None
         if self._inbox is not None and self._inbox.denied is not None:
             # Rights may change: ask for a new one, and be refused by name.
             denied, self._inbox = self._inbox, None
             await connection.unsubscribe(denied)
         if self._inbox is None:
             await self._open()
-        token = str(next(self._tokens))
-        reply = self._prefix + token
+        if self._timer is None:
+            self._timer = Timer(self._tick)
+        reply = f"{self._prefix}{next(self._tokens)}"
         key = reply.encode()
         future: asyncio.Future[Frame] = loop.create_future()
-        self._waiting[key] = subject, future
+        self._waiting[key] = asked = _Asked(subject, future, deadline, what, timeout)
+        self._timer.set(deadline)
         try:
-            async with asyncio.timeout_at(deadline):
-                await connection.publish(
-                    subject, payload, reply=reply, header=header, urgent=True
-                )  # it may wait for room
-                frame = await future
-        except TimeoutError:
-            if not future.done() or future.cancelled():
-                raise RequestTimeoutError(described, timeout) from None
-            frame = future.result()  # it came at the last moment
+            if connection.outbox is not None and not connection.outbox.is_full:
+                await connection.publish(subject, payload, reply=reply, header=header, urgent=True)
+            else:
+                await self._publish(asked, payload, reply, header)
+            frame = await future
+        except BaseException:
+            if len(self._waiting) == 1:
+                self._timer.cancel()  # nobody else waits
+            raise
         finally:
             del self._waiting[key]
             if future.done() and not future.cancelled():
                 future.exception()  # where the publish failed as well, one of them is told
         if frame[2] and not frame[3] and inline_status(frame[2]) == 503:
             raise NoRespondersError(503, f"no responders on {subject!r}")
-        return frame[3]
+        return frame
+
+    async def _publish(self, asked: _Asked, payload: bytes, reply: str, header: bytes) -> None:
+        """Publish where that may have to wait for room."""
+        try:
+            async with asyncio.timeout_at(asked.deadline):
+                await self._connection.publish(
+                    asked.subject, payload, reply=reply, header=header, urgent=True
+                )
+        except TimeoutError:
+            if not asked.future.done():  # else the answer came at the last moment
+                raise asked.too_late() from None
+
+    def _tick(self) -> None:
+        """The first deadline is reached."""
+        now = self._connection.now()
+        for asked in self._waiting.values():
+            if asked.deadline <= now:
+                _fail(asked.future, asked.too_late())
+        open_ones = [asked.deadline for asked in self._waiting.values() if asked.deadline > now]
+        if open_ones and self._timer is not None:
+            self._timer.set(min(open_ones))
 
     async def _open(self) -> None:
         async with self._opening:
             if self._inbox is None:
                 self._prefix = f"{self._connection.new_inbox()}."
                 self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive)
+                self._connection.expect_large(self._inbox)
 
     def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
-            entry = self._waiting.get(frame[0])
-            if entry is not None and not entry[1].done():
-                entry[1].set_result(frame)
+            asked = self._waiting.get(frame[0])
+            if asked is not None and not asked.future.done():
+                asked.future.set_result(frame)
 
     def _denied(self, error: PermissionDeniedError) -> None:
-        for subject, future in self._waiting.values():
-            if subject == error.subject or (
+        for asked in self._waiting.values():
+            if asked.subject == error.subject or (
                 error.operation == "subscribe" and error.subject.startswith(self._prefix)
             ):
-                _fail(future, error)
+                _fail(asked.future, error)
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is not Lifecycle.CONNECTED:
-            for subject, future in self._waiting.values():
-                error = DisconnectedError(
-                    f"the connection was lost while waiting for the answer to {subject}"
-                )
-                _fail(future, error)
+            for asked in self._waiting.values():
+                text = f"the connection was lost while waiting for the answer to {asked.subject}"
+                _fail(asked.future, DisconnectedError(text))
 
     async def close(self) -> None:
         """End the inbox, and whatever waits for an answer."""
-        for subject, future in self._waiting.values():
-            _fail(future, ClosedError(f"closed while waiting for the answer to {subject}"))
+        for asked in self._waiting.values():
+            _fail(asked.future, ClosedError(f"closed while waiting for the answer to {asked.subject}"))
+        if self._timer is not None:
+            self._timer.cancel()
         self._connection.remove_listener(self._lifecycle)
         if self._denied in self._connection.denied:
             self._connection.denied.remove(self._denied)

@@ -32,6 +32,10 @@ class Subscriptions:
         self._write(sid, f"SUB {subject} {group}{sid}\r\n".encode())
         return subscription
 
+    def expect_large(self, subscription: WireSubscription) -> None:
+        """The API answers there: more than ``max_payload`` may come at once."""
+        self._nc.reader.large.add(b"%d" % subscription._id)
+
     def _write(self, sid: int, command: bytes) -> None:
         """At once, or at the reconnect: nats-py, which makes all anew, may have done so already by now."""
         if self._is_connected():
@@ -43,6 +47,7 @@ class Subscriptions:
         """Listen no more. Harmless if it is gone."""
         sid = subscription._id
         self._nc.reader.sinks.pop(b"%d" % sid, None)
+        self._nc.reader.large.discard(b"%d" % sid)
         if self._nc._subs.pop(sid, None) is not None:
             self._write(sid, b"UNSUB %d\r\n" % sid)
 

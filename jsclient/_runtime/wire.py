@@ -18,15 +18,16 @@ __all__ = ["FrameReader", "Host"]
 
 MAX_CONTROL_LINE = 64 * 1024
 _HEADROOM = 64 * 1024  # bytes over max_payload that a frame may have
+MAX_ANSWER = 64 * 1024 * 1024  # bytes of an answer of the API, which max_payload does not bound
 
 
 class Host(Protocol):
     """Who takes what is not a frame of ours."""
 
-    async def on_line(self, line: bytes) -> None:
+    def on_line(self, line: bytes) -> None:
         """A control line other than MSG and HMSG, without CR LF."""
 
-    async def on_other(self, sid: bytes, frame: Frame) -> None:
+    def on_other(self, sid: bytes, frame: Frame) -> None:
         """A frame of a subscription that is not ours."""
 
     def on_sink_error(self, error: Exception) -> None:
@@ -40,6 +41,7 @@ class FrameReader:
         self._host = host
         self.sinks: dict[bytes, Sink] = {}
         self.max_payload = 1024 * 1024
+        self.large: set[bytes] = set()  # sids of the subscriptions to which the API answers
         self._parts: list[bytes] = []
         self._have = 0
         self._need = 0  # bytes that must be there before it is worth looking again
@@ -48,7 +50,7 @@ class FrameReader:
         """A new connection: forget the partial frame."""
         self._parts, self._have, self._need = [], 0, 0
 
-    async def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes) -> None:
         """Take the next bytes.
 
         Raises:
@@ -61,12 +63,12 @@ class FrameReader:
                 return
             data = b"".join(self._parts)
             self.reset()
-        rest = await self._scan(data)
+        rest = self._scan(data)
         if rest < len(data):
             tail = data[rest:]
             self._parts, self._have = [tail], len(tail)
 
-    async def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than the rest
+    def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than the rest
         """Read all whole frames; where the first partial one begins."""
         pos, size, find = 0, len(data), data.find
         limit = self.max_payload + _HEADROOM
@@ -113,7 +115,7 @@ class FrameReader:
                     if batch:
                         self._hand_over(batch_sid, batch)
                         batch = []
-                    await self._host.on_line(data[pos:end])
+                    self._host.on_line(data[pos:end])
                     pos, limit = body, self.max_payload + _HEADROOM  # INFO may have changed it
                     continue
                 if not total_text.isdigit():
@@ -124,7 +126,7 @@ class FrameReader:
                     raise ProtocolError("malformed MSG") from None
                 following = after + 2
                 if following > size:
-                    if after - body > limit:
+                    if after - body > (MAX_ANSWER if sid in self.large else limit):
                         raise ProtocolError(
                             f"a frame of {after - body:,} bytes; the server announced {self.max_payload} at most"
                         )
@@ -147,7 +149,7 @@ class FrameReader:
                 if sid in sinks:
                     batch, batch_sid = [frame], sid
                 else:
-                    await self._host.on_other(sid, frame)
+                    self._host.on_other(sid, frame)
             return pos
         finally:
             if batch:

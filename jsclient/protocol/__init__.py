@@ -23,5 +23,11 @@ flow_control   the server waits until the reader has come this far (ADR-15)
 push           a push subscription: the queue, and all that watches it
 ordered        a push subscription without holes and repeats (ADR-17)
 pull           one pull request; a buffer kept filled (ADR-13, ADR-37)
+batch          messages that are stored all or nothing (ADR-50)
+fast_ingest    messages acked many at a time: how much may be sent, what is stored (ADR-50)
+direct_get     stored messages, many with one request (ADR-31)
+schedule       what makes a message a schedule (ADR-51)
+counter        what is added to a counter, and what it stands at (ADR-49)
+version        what a server is too old for
 ============== =====================================================================================================
 """

@@ -15,6 +15,8 @@ __all__ = [
     "AcksLost",
     "ConsumerDeleted",
     "ConsumerReset",
+    "DeadLetterFailed",
+    "DeadLettered",
     "DeleteFailed",
     "Disconnected",
     "ErrorRaised",
@@ -25,11 +27,15 @@ __all__ = [
     "GapDetected",
     "HandlerFailed",
     "HeartbeatMissed",
+    "IngestGap",
+    "IngestRefused",
     "PermissionDenied",
+    "Pinned",
     "PublishFailed",
     "Reconnected",
     "SlowConsumer",
     "StreamReset",
+    "Unpinned",
 ]
 
 
@@ -90,6 +96,27 @@ class StreamReset(Event, frozen=True, kw_only=True):
     stream_seq: int
 
 
+class Pinned(Event, frozen=True, kw_only=True):
+    """The server chose this client to be the one that a priority group's messages go to (policy ``pinned_client``).
+
+    Others may still have messages from before. ``pin_id`` is the server's id of this choice.
+    """
+
+    group: str
+    pin_id: str
+
+
+class Unpinned(Event, frozen=True, kw_only=True):
+    """This client is no longer the one that a priority group's messages go to; it waits to be chosen again.
+
+    It had sent no request for ``priority_timeout``, or somebody called `Consumer.unpin`, or the server was restarted.
+    What it has in its buffer it may still handle and ack; ``pin_id`` is the choice that ended.
+    """
+
+    group: str
+    pin_id: str
+
+
 class SlowConsumer(Event, frozen=True, kw_only=True):
     """The subscription's buffer was full and messages were dropped, once per episode.
 
@@ -131,11 +158,41 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
 
 
 class HandlerFailed(Event, frozen=True, kw_only=True):
-    """A user's callback raised. The message was not acked, so the server sends it again after ``ack_wait``."""
+    """A user's callback or handler raised. The message was not acked.
+
+    After a callback the server sends it again after ``ack_wait``. A worker tries it again after ``retry_in`` seconds,
+    which is None where this was the last try (see `DeadLettered`) or where the handler had settled the message itself;
+    ``attempt`` counts from 1, and is 0 after a callback.
+    """
 
     error: BaseException
     subject: str = ""
     stream_seq: int = 0
+    attempt: int = 0
+    retry_in: float | None = None
+
+
+class DeadLettered(Event, frozen=True, kw_only=True):
+    """A worker gave a message up: it will not be delivered again. ``error`` says why.
+
+    ``dead_letter`` is the subject under which its copy was stored; empty where the worker was given none, so that the
+    message is in its stream and nowhere else, as long as the stream keeps it.
+    """
+
+    error: BaseException
+    subject: str = ""
+    stream_seq: int = 0
+    attempt: int = 0
+    dead_letter: str = ""
+
+
+class DeadLetterFailed(Event, frozen=True, kw_only=True):
+    """The dead letter of a message could not be stored (``error``). It is not given up: it is tried again."""
+
+    error: JetStreamError
+    subject: str = ""
+    stream_seq: int = 0
+    dead_letter: str = ""
 
 
 class DeleteFailed(Event, frozen=True, kw_only=True):
@@ -155,10 +212,30 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
 
 class PublishFailed(Event, frozen=True, kw_only=True):
-    """A publish that nobody waits for failed."""
+    """A publish that nobody waits for failed.
+
+    ``count`` publishes failed in this way at this time; ``subject`` and ``error`` are those of the first.
+    """
 
     subject: str
     error: BaseException
+    count: int = 1
+
+
+class IngestGap(Event, frozen=True, kw_only=True):
+    """Messages of the fast ingest ``ingest``, which allows gaps, did not reach the stream: ``first`` to ``last``."""
+
+    ingest: str
+    first: int
+    last: int
+
+
+class IngestRefused(Event, frozen=True, kw_only=True):
+    """The stream did not take message ``number`` of the fast ingest ``ingest``, which allows gaps."""
+
+    ingest: str
+    number: int
+    error: JetStreamError
 
 
 class Disconnected(Event, frozen=True, kw_only=True):

@@ -1,57 +1,54 @@
-"""The ordered reader: every message once, in order, whatever happens to its consumer.
+"""The ordered push reader: every message once, in order, whatever happens to its consumer.
 
-It reads through a throw-away consumer without acks and checks that the consumer sequence runs 1, 2, 3 …. On a jump, on
-silence, on a reconnect and when its own queue was full, it makes a new consumer that starts behind the last message
-that *entered the queue*. So nothing is skipped that the user did not get, and nothing comes twice.
+`OrderedTracker` is a `PushTracker` that takes in only what its `OrderedCursor` lets pass.
 Source: ADR-17, ADR-15 §Ordered Consumers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import msgspec
+from dataclasses import InitVar, dataclass, field
 
 from ..errors import ConfigError, NotJetStreamMessageError
-from .ack import run_of, runs_on, sequences
-from .events import Event, StreamReset
+from .cursor import OrderedCursor, Recreate
+from .events import Event
 from .flow_control import FlowControl
 from .frames import Frame
 from .models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from .names import check_filter_subject
 from .push import Command, PushTracker
 
-__all__ = ["OrderedTracker", "Recreate", "check_ordered", "ordered_config", "restart_config"]
+__all__ = ["OrderedTracker", "check_ordered", "ordered_config", "ordered_pull_config", "restart_config"]
 
 HEARTBEAT = 5.0  # seconds, the default of ADR-17
-INACTIVE_THRESHOLD = 300.0  # seconds a consumer outlives its reader
-
-
-class Recreate(msgspec.Struct, frozen=True):
-    """Make a new consumer; ``reason`` is for the user.
-
-    ``doubtful``: the old one fell silent, so the stream itself may be gone, or be another one under the same name: the
-    server gives a consumer that starts behind the end of that one without a word.
-    """
-
-    reason: str
-    doubtful: bool = False
+INACTIVE_THRESHOLD = 300.0  # seconds a pull consumer outlives its reader
+PUSH_INACTIVE_THRESHOLD = 30.0  # and a push consumer, which no reader goes back to
 
 
 @dataclass(slots=True)
 class OrderedTracker(PushTracker):
     """A `PushTracker` that never lets a hole or a repeat into its queue."""
 
-    keeps_policy: bool = False  # before the first message only the start policy itself can be repeated
-    last_stream_seq: int = 0  # of the last message that entered the queue
-    first_stream_seq: int = 0  # where the first consumer began to read; 0: not known
-    expected: int = 1  # the consumer sequence to come
-    wants: Recreate | None = None  # while set, nothing is taken in
-    asked_from: int = 0  # where the present consumer was to start: what lies before it is skipped
+    keeps_policy: InitVar[bool] = False
+    cursor: OrderedCursor = field(init=False)
+
+    def __post_init__(self, max_pending: int, max_pending_bytes: int, keeps_policy: bool) -> None:
+        PushTracker.__post_init__(self, max_pending, max_pending_bytes)
+        self.cursor = OrderedCursor(keeps_policy)
+
+    @property
+    def wants(self) -> Recreate | None:
+        """Why a new consumer is needed; while it is set, nothing is taken in."""
+        return self.cursor.wants
+
+    @property
+    def last_stream_seq(self) -> int:
+        """That of the last message that entered the queue; 0: none did."""
+        return self.cursor.last_stream_seq
 
     @property
     def resume_stream_seq(self) -> int:
         """The stream sequence to read on from; 0: the start policy decides."""
-        return self.last_stream_seq + 1 if self.last_stream_seq else self.first_stream_seq
+        return self.cursor.resume_stream_seq
 
     @property
     def may_recreate(self) -> bool:
@@ -60,7 +57,7 @@ class OrderedTracker(PushTracker):
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
         """Frames of the present consumer arrived together, in order."""
-        if self.wants is None:
+        if self.cursor.wants is None:
             return PushTracker.receive(self, frames, now)
         if self.heartbeat is not None:
             self.heartbeat.heard(now)  # not taken in, but it was not silent either
@@ -75,80 +72,50 @@ class OrderedTracker(PushTracker):
 
     def lost(self, reason: str) -> None:
         """The present consumer cannot be read from any more."""
-        if self.wants is None:
-            self.wants = Recreate(reason, doubtful=True)
+        self.cursor.lost(reason)
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
-        """A new consumer reads on from behind ``delivered_stream_seq``; returns `is_in_place`.
-
-        False: it starts earlier than asked, because its replica lags: what we have had is skipped. Whether the stream
-        is another one under the same name is to be found out before, and said with `stream_began_again`.
-        """
+        """There is a new consumer: see `OrderedCursor.recreated`."""
         self.consumer = consumer
-        self.expected, self.wants = 1, None
         self.flow = FlowControl()
         if self.heartbeat is not None:
             self.heartbeat.heard(now)
-        resume = self.asked_from = self.resume_stream_seq
-        if not resume and not self.keeps_policy:
-            self.first_stream_seq = delivered_stream_seq + 1
-        return self.is_in_place(delivered_stream_seq)
-
-    def is_in_place(self, delivered_stream_seq: int) -> bool:
-        """Whether a consumer that reads on from behind ``delivered_stream_seq`` starts where we stand, or later."""
-        return delivered_stream_seq + 1 >= self.resume_stream_seq
+        return self.cursor.recreated(delivered_stream_seq)
 
     def stream_began_again(self, stream_seq: int) -> Event:
-        """The stream was deleted and made again: read the new one from its start. What to tell the user."""
-        event = StreamReset(
-            stream=self.stream,
-            consumer=self.consumer,
-            last_stream_seq=self.last_stream_seq,
-            stream_seq=stream_seq,
-        )
-        self.last_stream_seq, self.first_stream_seq = 0, 1
-        self.wants = Recreate("the stream began again")
-        return event
+        """The stream is another one now: see `OrderedCursor.stream_began_again`."""
+        return self.cursor.stream_began_again(self.stream, self.consumer, stream_seq)
 
     def _data(self, frame: Frame, commands: list[Command]) -> None:
-        if self.wants is not None:
+        cursor = self.cursor
+        if cursor.wants is not None:
             return
         try:
-            stream_seq, consumer_seq = sequences(frame[1])
+            stream_seq = cursor.place(frame[1])
         except NotJetStreamMessageError as error:
             self._fail(error, commands)
             return
-        if consumer_seq != self.expected:
-            self.wants = Recreate(f"delivery {consumer_seq} came where {self.expected} was expected")
-            return
-        if stream_seq <= self.last_stream_seq or stream_seq < self.asked_from:
-            self.expected += 1
+        if not stream_seq:
             return
         if not self._queue.add([frame]):
             self._drop(stream_seq, commands)
-            self.wants = Recreate("the queue was full")
+            cursor.wants = Recreate("the queue was full")
             return
-        self._run = run_of(frame[1])
         self._overflow = None
-        self.expected += 1
         self.received += 1
-        self.last_stream_seq = stream_seq
+        cursor.took(stream_seq)
 
     def _whole_run(self, frames: list[Frame]) -> bool:
-        if not runs_on(frames, self._run, self.expected):
-            return False
-        first, last = sequences(frames[0][1])[0], sequences(frames[-1][1])[0]
-        if first <= self.last_stream_seq or first < self.asked_from or not self._queue.add(frames):
+        last = self.cursor.follow(frames)
+        if not last or not self._queue.add(frames):
             return False
         self._overflow = None
-        self.expected += len(frames)
         self.received += len(frames)
-        self.last_stream_seq = last
+        self.cursor.took(last, len(frames))
         return True
 
     def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:
-        if last_consumer != self.expected - 1:
-            self.lost(f"the server delivered up to {last_consumer}, {self.expected - 1} arrived")
+        self.cursor.delivered_up_to(last_consumer)
 
 
 _FORBIDDEN = {
@@ -188,8 +155,66 @@ def ordered_config(config: ConsumerConfig) -> ConsumerConfig:
         idle_heartbeat=config.idle_heartbeat or HEARTBEAT,
         mem_storage=True if config.mem_storage is None else config.mem_storage,
         num_replicas=config.num_replicas or 1,
+        inactive_threshold=config.inactive_threshold or PUSH_INACTIVE_THRESHOLD,
+    )
+
+
+_PUSH_ONLY = ("flow_control", "idle_heartbeat", "rate_limit_bps")
+_START_OF = {
+    "opt_start_seq": DeliverPolicy.BY_START_SEQUENCE,
+    "opt_start_time": DeliverPolicy.BY_START_TIME,
+}
+
+
+def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
+    """What the user gave, made that of an ordered pull consumer. Source: ADR-17, ADR-37.
+
+    A start sequence or a start time implies its deliver policy.
+
+    Raises:
+        ConfigError: As `check_ordered`; fields of push consumers and priority groups; a start that does not fit its
+            policy; filters that contradict each other. `InvalidNameError` for filters that are no subjects.
+    """
+    check_ordered(config, None)
+    for name in _PUSH_ONLY:
+        if getattr(config, name) is not None:
+            raise ConfigError(f"{name} is for push consumers: leave it out")
+    if config.priority_groups or config.priority_policy:
+        raise ConfigError("an ordered consumer has one reader: leave the priority groups out")
+    if config.filter_subject is not None and config.filter_subjects is not None:
+        raise ConfigError("filter_subject and filter_subjects are both given: give one of them")
+    filters = config.filters
+    for subject in filters:
+        check_filter_subject(subject)
+    policy = _start_policy(config)
+    if policy == DeliverPolicy.LAST_PER_SUBJECT and not filters:
+        filters = [">"]  # the server wants to be told
+    return config.replace(
+        ack_policy=AckPolicy.NONE,
+        max_deliver=1,
+        deliver_policy=policy,
+        filter_subject=filters[0] if len(filters) == 1 else None,
+        filter_subjects=filters if len(filters) > 1 else None,
+        mem_storage=True if config.mem_storage is None else config.mem_storage,
+        num_replicas=config.num_replicas or 1,
         inactive_threshold=config.inactive_threshold or INACTIVE_THRESHOLD,
     )
+
+
+def _start_policy(config: ConsumerConfig) -> DeliverPolicy | str | None:
+    given = [start for start in _START_OF if getattr(config, start) is not None]
+    if len(given) > 1:
+        raise ConfigError("opt_start_seq and opt_start_time are both given: give one of them")
+    policy = config.deliver_policy
+    for start, needed in _START_OF.items():
+        if start in given and policy not in {None, needed}:
+            raise ConfigError(f"{start} goes with the deliver policy {needed}, not {policy}")
+        if policy == needed and start not in given:
+            raise ConfigError(f"the deliver policy {needed} needs {start}")
+    seq = config.opt_start_seq
+    if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 1):
+        raise ConfigError(f"opt_start_seq is {seq!r}: it must be a whole number of 1 or more")
+    return _START_OF[given[0]] if given else policy
 
 
 def restart_config(config: ConsumerConfig, resume_stream_seq: int) -> ConsumerConfig:

@@ -20,10 +20,20 @@ from ..errors import (
 from . import headers as names
 from .headers import Headers
 from .heartbeat import HeartbeatMonitor
+from .models.consumer import ConsumerConfig
+from .priority import GroupRequest
 from .status import Ending, Meaning, classify
 from .units import seconds_to_ns
 
-__all__ = ["Pull", "PullBuffer", "PullRequest", "check_pull", "default_heartbeat", "encode_pull"]
+__all__ = [
+    "Pull",
+    "PullBuffer",
+    "PullRequest",
+    "check_pull",
+    "default_expires",
+    "default_heartbeat",
+    "encode_pull",
+]
 
 HEARTBEATS_ALLOWED = 2.0  # ADR-37: two silent intervals are an alarm
 MARGIN = 0.5  # seconds the client waits beyond ``expires`` for the server's own word
@@ -35,6 +45,15 @@ def default_heartbeat(expires: float) -> float | None:
     The server takes at most half of ``expires``.
     """
     return None if expires < 2.0 else min(5.0, expires / 4)
+
+
+def default_expires(pinning: ConsumerConfig | None = None) -> float:
+    """How long the server holds the requests of a continuous reader, seconds.
+
+    ``pinning`` is the consumer where it pins clients: one that waits must ask anew before its pin runs out.
+    """
+    timeout = None if pinning is None else pinning.priority_timeout
+    return 30.0 if not timeout else min(30.0, timeout / 2)
 
 
 def check_pull(
@@ -69,7 +88,7 @@ def _is_time(seconds: object) -> bool:
 class Pull(msgspec.Struct, frozen=True):
     """One request for messages, in the words of the wire but with seconds.
 
-    ``expires`` None with ``no_wait``: the server answers at once with what it has.
+    ``expires`` None with ``no_wait``: the server answers at once with what it has. ``pin``: the id of a pinned client.
     """
 
     batch: int
@@ -77,11 +96,13 @@ class Pull(msgspec.Struct, frozen=True):
     max_bytes: int | None = None
     no_wait: bool = False
     idle_heartbeat: float | None = None
+    group: GroupRequest | None = None
+    pin: str | None = None
 
 
 def encode_pull(pull: Pull) -> bytes:
     """The body of the request."""
-    body: dict[str, int | bool] = {"batch": pull.batch}
+    body: dict[str, int | bool | str] = {"batch": pull.batch}
     if pull.expires is not None:
         body["expires"] = seconds_to_ns(pull.expires)
     if pull.max_bytes is not None:
@@ -90,6 +111,11 @@ def encode_pull(pull: Pull) -> bytes:
         body["no_wait"] = True
     if pull.idle_heartbeat is not None:
         body["idle_heartbeat"] = seconds_to_ns(pull.idle_heartbeat)
+    if pull.group is not None:
+        said = msgspec.structs.asdict(pull.group)
+        body |= {name: value for name, value in said.items() if value is not None}
+    if pull.pin is not None:
+        body["id"] = pull.pin
     return msgspec.json.encode(body)
 
 
@@ -103,11 +129,12 @@ class PullRequest:
     owed_bytes: int | None = None  # None: not bounded
     ending: Ending | None = None
     error: JetStreamError | None = None
+    pin: str | None = None  # that it showed, or was given by the server while it waited
     settled: bool = False  # the server sends nothing more for it; else its inbox fits no other request
     _monitor: HeartbeatMonitor | None = None
 
     def __post_init__(self) -> None:
-        self.owed, self.owed_bytes = self.pull.batch, self.pull.max_bytes
+        self.owed, self.owed_bytes, self.pin = self.pull.batch, self.pull.max_bytes, self.pull.pin
         if self.pull.idle_heartbeat is not None:
             self._monitor = HeartbeatMonitor(
                 self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_heard=self.sent_at
@@ -117,6 +144,11 @@ class PullRequest:
     def ended(self) -> bool:
         """Whether nothing more will come of it."""
         return self.ending is not None
+
+    @property
+    def is_unpinned(self) -> bool:
+        """Whether it was refused for its pin, and not as such: the same without one may be served."""
+        return self.ending is Ending.UNPINNED and self.pin is not None
 
     @property
     def deadline(self) -> float | None:

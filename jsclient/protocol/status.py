@@ -43,6 +43,7 @@ class Ending(Enum):
     EXPIRED = "expired"  # the time was over
     REFUSED = "refused"  # the server did not take the request as it was
     MOVED = "moved"  # the consumer's leader changed or its server shuts down
+    UNPINNED = "unpinned"  # the request showed a pin that holds no longer
     NO_RESPONDERS = "no_responders"  # nobody answers for this consumer now
     DELETED = "deleted"  # the consumer is gone
     SILENT = "silent"  # no message and no heartbeat
@@ -80,9 +81,10 @@ _TABLE: Final = (
     (409, "leadership change", Verdict(_M.RETRY, _E.MOVED, LeadershipChangeError, retryable=True)),
     (409, "server shutdown", Verdict(_M.RETRY, _E.MOVED, LeadershipChangeError, retryable=True)),
     (409, "", Verdict(_M.RETRY, _E.REFUSED, StatusError, retryable=True)),
+    (400, "bad request - not a pinned client", Verdict(_M.REFUSED, _E.UNPINNED, BadRequestError)),
     (400, "", Verdict(_M.REFUSED, _E.REFUSED, BadRequestError)),
     (412, "", Verdict(_M.REFUSED, _E.REFUSED, BadRequestError)),
-    (423, "", Verdict(_M.RETRY, _E.REFUSED, StatusError, retryable=True)),
+    (423, "", Verdict(_M.RETRY, _E.UNPINNED, StatusError, retryable=True)),
     (429, "", Verdict(_M.RETRY, _E.REFUSED, StatusError, retryable=True)),
     (503, "", Verdict(_M.RETRY, _E.NO_RESPONDERS, NoRespondersError, retryable=True)),
 )

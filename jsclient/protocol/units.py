@@ -16,7 +16,15 @@ from typing import Final
 
 from ..errors import ConfigError, ProtocolError
 
-__all__ = ["GO_ZERO_TIME", "format_time", "ns_to_seconds", "parse_time", "parse_time_ns", "seconds_to_ns"]
+__all__ = [
+    "GO_ZERO_TIME",
+    "format_time",
+    "ns_to_seconds",
+    "parse_time",
+    "parse_time_ns",
+    "seconds_to_ns",
+    "time_of",
+]
 
 GO_ZERO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
 """What the server writes for a time that is not set."""
@@ -94,6 +102,22 @@ def format_time(value: datetime | str) -> str:
     except OverflowError:
         raise ConfigError(f"{value!r} lies outside the years 1 to 9999 of UTC") from None
     return f"{utc.replace(tzinfo=None).isoformat()}Z"
+
+
+def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
+    """A time as a time, a span (seconds, or a ``timedelta``; over 0) as the time at its end.
+
+    Raises:
+        ConfigError: It is neither, or no time before the year 10000.
+    """
+    if isinstance(until, datetime):
+        return until
+    if not (ns := seconds_to_ns(until, what="until")):
+        raise ConfigError(f"until: {until!r} is no time from now")
+    try:
+        return now + timedelta(microseconds=ns // 1000)
+    except OverflowError:
+        raise ConfigError(f"until: {until!r} from now is beyond the year 9999") from None
 
 
 def parse_time(text: str) -> datetime:

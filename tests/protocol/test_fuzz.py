@@ -6,7 +6,6 @@ taken from the clock and printed where an input fails.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import time
@@ -142,10 +141,10 @@ def test_a_publish_acknowledgement_is_read_or_is_an_error():
 
 
 class Host:
-    async def on_line(self, line):
+    def on_line(self, line):
         pass
 
-    async def on_other(self, sid, frame):
+    def on_other(self, sid, frame):
         pass
 
     def on_sink_error(self, error):
@@ -153,7 +152,6 @@ class Host:
 
 
 def test_the_wire_gives_frames_or_a_protocol_error():
-    loop = asyncio.new_event_loop()
     chance = random.Random(SEED)
 
     def target(data):
@@ -162,20 +160,14 @@ def test_the_wire_gives_frames_or_a_protocol_error():
         frames = []
         reader.sinks[b"1"] = frames.extend
 
-        async def feed():
-            cut = chance.randrange(len(data) + 1)
-            await reader.feed(data[:cut])
-            await reader.feed(data[cut:])
-
-        loop.run_until_complete(feed())
+        cut = chance.randrange(len(data) + 1)
+        reader.feed(data[:cut])
+        reader.feed(data[cut:])
         for frame in frames:
             assert len(frame) == 4
             assert len(frame[3]) <= 10_000 + 64 * 1024
 
-    try:
-        assert fuzz(target, WIRE, rounds=ROUNDS // 4) > 0
-    finally:
-        loop.close()
+    assert fuzz(target, WIRE, rounds=ROUNDS // 4) > 0
 
 
 @pytest.mark.covers("J81")
@@ -249,12 +241,12 @@ def test_time_grows_with_the_input_and_not_faster(target, make):
     def spent(data: bytes) -> float:
         best = float("inf")
         for _ in range(3):
-            started = time.perf_counter()
+            started = time.process_time()
             try:
                 target(data)
             except (ProtocolError, ApiError, NotJetStreamMessageError):
                 pass
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.process_time() - started)
         return best
 
     small, large = make(2000), make(20_000)

@@ -44,6 +44,7 @@ def test_whatever_arrives_begins_the_time_anew():
         assert run_until(monitor, second + 0.99) == []
 
 
+@pytest.mark.row(40)
 @pytest.mark.covers("J87")
 def test_the_alarm_comes_again_while_the_silence_lasts():
     monitor = HeartbeatMonitor(1.0)
@@ -77,6 +78,7 @@ def test_a_tick_before_the_deadline_changes_nothing():
         assert monitor.deadline == 3.0
 
 
+@pytest.mark.row(40)
 @given(st.lists(st.floats(0.001, 10.0), max_size=40), st.floats(0.5, 5.0))
 def test_there_is_an_alarm_exactly_where_the_silence_was_longer_than_allowed(pauses, interval):
     monitor, now = HeartbeatMonitor(interval), 0.0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jsclient.errors import ApiError, ConfigError, ProtocolError, WrongLastSequenceError
 from jsclient.protocol import models
-from jsclient.protocol.codec import Model, decode, encode, from_wire, to_wire
+from jsclient.protocol.codec import Record, decode, encode, from_wire, to_wire
 from jsclient.protocol.headers import Headers
 from jsclient.protocol.models import (
     AccountInfo,
@@ -45,7 +45,7 @@ from jsclient.protocol.models import (
 )
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
-MODELS = [cls for cls in vars(models).values() if isinstance(cls, type) and issubclass(cls, Model)]
+MODELS = [cls for cls in vars(models).values() if isinstance(cls, type) and issubclass(cls, Record)]
 ALWAYS = {"ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant"}
 
 # field of ADR-15, a value as a user gives it, the same on the wire
@@ -355,7 +355,7 @@ ACCOUNT_INFO = b"""{"type":"io.nats.jetstream.api.v1.account_info_response","mem
 
 def extras(value):
     """Everything that was not known, wherever it is."""
-    if isinstance(value, Model):
+    if isinstance(value, Record):
         fields = [getattr(value, name) for name in value.__struct_fields__ if name != "extra"]
         return [*value.extra, *(name for field in fields for name in extras(field))]
     if isinstance(value, dict):

@@ -33,6 +33,7 @@ def taken(tracker: OrderedTracker) -> list[int]:
 # --- what it may be ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.row(104)
 @pytest.mark.covers("J93", "J94")
 def test_the_configuration_is_that_of_adr_17():
     assert ordered_config(ConsumerConfig()) == ConsumerConfig(
@@ -42,7 +43,7 @@ def test_the_configuration_is_that_of_adr_17():
         idle_heartbeat=5.0,
         mem_storage=True,
         num_replicas=1,
-        inactive_threshold=300.0,
+        inactive_threshold=30.0,
     )
 
 
@@ -64,6 +65,7 @@ def test_what_the_user_may_choose_is_kept():
     assert made.inactive_threshold == 7.0
 
 
+@pytest.mark.row(93)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize(
     "fields",

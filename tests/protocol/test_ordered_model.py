@@ -165,6 +165,7 @@ def check(simulation: Simulation) -> None:
     assert sum(of == server.generation for of in generations) == server.last
 
 
+@pytest.mark.row(92, 109)
 @pytest.mark.covers("J93", "J94")
 def test_whatever_happens_every_message_comes_once_and_in_order():
     resets = 0

@@ -190,6 +190,7 @@ def pending(messages: int, size: int = 0) -> Headers:
     return Headers({"Nats-Pending-Messages": str(messages), "Nats-Pending-Bytes": str(size)})
 
 
+@pytest.mark.row(76)
 def test_it_asks_again_at_the_threshold():
     buffer = online(10, 4)
     assert buffer.ask() == (10, None)
@@ -204,6 +205,50 @@ def test_it_asks_again_at_the_threshold():
     assert buffer.ask() is None
 
 
+@pytest.mark.row(76)
+@pytest.mark.parametrize(
+    ("most", "threshold", "owed", "buffered", "asked"),
+    [
+        (10, 5, 0, 0, 10),
+        (10, 5, 5, 0, 5),
+        (10, 5, 0, 5, 5),
+        (10, 5, 3, 2, 5),
+        (10, 5, 3, 3, None),
+        (10, 5, 10, 0, None),
+        (10, 5, 0, 10, None),
+        (10, 0, 0, 0, 10),
+        (10, 0, 1, 0, None),
+        (10, 0, 0, 1, None),
+        (10, 9, 9, 0, 1),
+        (10, 9, 1, 8, 1),
+        (1, 0, 0, 0, 1),
+        (1, 0, 0, 1, None),
+        (500, 250, 250, 0, 250),
+        (500, 250, 0, 251, None),
+    ],
+)
+def test_what_is_asked_for_goes_by_what_is_owed_and_what_waits(most, threshold, owed, buffered, asked):
+    buffer = online(most, threshold)
+    buffer.owed, buffer.buffered = owed, buffered
+    assert buffer.ask() == (None if asked is None else (asked, None))
+    assert buffer.owed == owed + (asked or 0)
+
+
+@pytest.mark.row(76)
+@pytest.mark.parametrize(
+    ("owed_bytes", "buffered_bytes", "asked"),
+    [(0, 0, (1000, 100)), (0, 50, (999, 50)), (0, 51, None), (0, 100, None), (60, 0, None)],
+)
+def test_a_bound_in_bytes_is_asked_for_when_nothing_is_owed_and_half_is_free(
+    owed_bytes, buffered_bytes, asked
+):
+    buffer = online(1000, 999, 100)
+    buffer.owed, buffer.owed_bytes = int(owed_bytes > 0), owed_bytes
+    buffer.buffered, buffer.buffered_bytes = int(buffered_bytes > 0), buffered_bytes
+    assert buffer.ask() == asked
+
+
+@pytest.mark.row(76, 84)
 def test_a_buffer_of_one_message_asks_for_one_after_the_other():
     buffer = online(1, 0)
     for _ in range(5):
@@ -213,6 +258,7 @@ def test_a_buffer_of_one_message_asks_for_one_after_the_other():
         buffer.taken(5)
 
 
+@pytest.mark.row(76)
 def test_a_request_that_ended_early_is_asked_for_again():
     buffer = online(10, 5)
     buffer.ask()
@@ -230,6 +276,7 @@ def test_where_the_server_does_not_say_what_is_left_nothing_is_owed():
         assert buffer.ask() == (10, None)
 
 
+@pytest.mark.row(83)
 def test_a_refusal_is_followed_by_a_pause_that_doubles_up_to_five_seconds():
     buffer, now, pauses = online(10, 5), 0.0, []
     for _ in range(10):
@@ -273,6 +320,7 @@ def test_silence_gives_up_what_is_owed():
     assert buffer.ask() == (10, None)
 
 
+@pytest.mark.row(76)
 def test_bytes_are_asked_for_when_half_of_them_are_free():
     buffer = online(1000, 999, 100)
     assert buffer.ask() == (1000, 100)

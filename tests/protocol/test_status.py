@@ -17,6 +17,13 @@ CATALOGUE = [
     (400, "Bad Request - Priority Group missing", M.REFUSED, E.REFUSED, errors.BadRequestError),
     (400, "Bad Request - Invalid Priority Group", M.REFUSED, E.REFUSED, errors.BadRequestError),
     (400, "Bad Request - Not a Overflow Priority consumer", M.REFUSED, E.REFUSED, errors.BadRequestError),
+    (
+        400,
+        "Bad Request - Not a Pinned Client Priority consumer",
+        M.REFUSED,
+        E.UNPINNED,
+        errors.BadRequestError,
+    ),
     (400, "Bad Request - Priority must be between 0 and 9", M.REFUSED, E.REFUSED, errors.BadRequestError),
     (404, "No Messages", M.ENDED, E.NO_MESSAGES, None),
     (408, "Request Timeout", M.ENDED, E.EXPIRED, None),
@@ -33,13 +40,14 @@ CATALOGUE = [
     (409, "Leadership Change", M.RETRY, E.MOVED, errors.LeadershipChangeError),
     (409, "Server Shutdown", M.RETRY, E.MOVED, errors.LeadershipChangeError),
     (412, "Required Api Level", M.REFUSED, E.REFUSED, errors.BadRequestError),
-    (423, "Nats-Wrong-Pin-Id", M.RETRY, E.REFUSED, errors.StatusError),
-    (423, "Nats-Pin-Id mismatch", M.RETRY, E.REFUSED, errors.StatusError),
+    (423, "Nats-Wrong-Pin-Id", M.RETRY, E.UNPINNED, errors.StatusError),
+    (423, "Nats-Pin-Id mismatch", M.RETRY, E.UNPINNED, errors.StatusError),
     (429, "Too Many Requests", M.RETRY, E.REFUSED, errors.StatusError),
     (503, "", M.RETRY, E.NO_RESPONDERS, errors.NoRespondersError),
 ]
 
 
+@pytest.mark.row(45, 49)
 @pytest.mark.covers("J103", "J104", "J105", "J106")
 @pytest.mark.parametrize(("code", "description", "meaning", "ending", "error"), CATALOGUE)
 def test_the_catalogue(code, description, meaning, ending, error):
@@ -48,12 +56,14 @@ def test_the_catalogue(code, description, meaning, ending, error):
     assert found.retryable == (meaning is M.RETRY)
 
 
+@pytest.mark.row(49)
 @pytest.mark.parametrize(("code", "description"), [row[:2] for row in CATALOGUE])
 @pytest.mark.parametrize("change", [str.upper, str.lower, str.swapcase, lambda text: f"  {text} "])
 def test_descriptions_are_compared_without_case_and_blanks(code, description, change):
     assert classify(code, change(description)) == classify(code, description)
 
 
+@pytest.mark.row(49)
 def test_both_spellings_of_flow_control_are_known():
     assert classify(100, "Flow Control Request") == classify(100, "FlowControl Request")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 from itertools import pairwise
@@ -11,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jsclient._runtime.wire import MAX_CONTROL_LINE, FrameReader
+from jsclient._runtime.wire import MAX_ANSWER, MAX_CONTROL_LINE, FrameReader
 from jsclient.errors import ProtocolError
-from tests.virtual import run, virtual
 
 
 class Host:
@@ -34,21 +32,18 @@ class Host:
 
         self.reader.sinks[sid] = sink
 
-    async def on_line(self, line: bytes) -> None:
+    def on_line(self, line: bytes) -> None:
         self.seen.append(("line", line))
 
-    async def on_other(self, sid: bytes, frame) -> None:
+    def on_other(self, sid: bytes, frame) -> None:
         self.seen.append(("other", sid, *frame))
 
     def on_sink_error(self, error: Exception) -> None:
         self.errors.append(error)
 
     def feed(self, *chunks: bytes) -> None:
-        async def all_of_them():
-            for chunk in chunks:
-                await self.reader.feed(chunk)
-
-        run(all_of_them())
+        for chunk in chunks:
+            self.reader.feed(chunk)
 
 
 def msg(sid: bytes, payload: bytes, subject: bytes = b"orders.new", reply: bytes = b"") -> bytes:
@@ -221,6 +216,20 @@ def test_a_frame_may_be_as_large_as_the_server_announced_and_not_much_larger():
         host.feed(b"MSG a 1 %d\r\n" % (1000 + 65 * 1024))
 
 
+def test_an_answer_of_the_api_may_be_larger_than_any_message():
+    host = Host(b"1", b"2")
+    host.reader.max_payload = 1000
+    host.reader.large.add(b"2")
+    answer = msg(b"2", b"x" * 200_000)
+    host.feed(*[answer[at : at + 4096] for at in range(0, len(answer), 4096)])
+    assert len(host.seen) == 1
+    with pytest.raises(ProtocolError, match="1000 at most"):
+        host.feed(b"MSG a 1 200000\r\n")
+    host.reader.reset()
+    with pytest.raises(ProtocolError, match="1000 at most"):
+        host.feed(b"MSG a 2 %d\r\n" % (MAX_ANSWER + 1))
+
+
 def test_a_new_connection_forgets_the_frame_that_was_cut():
     host = Host(b"1")
     host.feed(msg(b"1", b"lost")[:-4])
@@ -235,9 +244,9 @@ def test_a_new_connection_forgets_the_frame_that_was_cut():
 def spent(chunks: list[bytes]) -> float:
     host = Host(b"1")
     host.reader.max_payload = 64 * 1024 * 1024
-    started = time.perf_counter()
+    started = time.process_time()
     host.feed(*chunks)
-    return time.perf_counter() - started
+    return time.process_time() - started
 
 
 def test_a_huge_message_in_many_chunks_is_joined_once():
@@ -250,9 +259,9 @@ def test_a_huge_message_in_many_chunks_is_joined_once():
     joins = []
     scan = host.reader._scan
 
-    async def counted(data):
+    def counted(data):
         joins.append(len(data))
-        return await scan(data)
+        return scan(data)
 
     host.reader._scan = counted
     host.feed(*pieces)
@@ -275,11 +284,10 @@ def test_time_grows_with_the_bytes_and_not_faster(make):
     """Ten times the input may take ten times as long; the bound is generous, a quadratic reader takes a hundred."""
     small, large = make(1000), make(10_000)
     spent(small)
-    assert min(spent(large) for _ in range(3)) < 40 * max(min(spent(small) for _ in range(3)), 1e-4)
+    assert min(spent(large) for _ in range(5)) < 40 * max(min(spent(small) for _ in range(3)), 1e-4)
 
 
-@virtual
-async def test_nothing_in_a_random_stream_does_other_than_a_protocol_error():
+def test_nothing_in_a_random_stream_does_other_than_a_protocol_error():
     chance = random.Random(1)
     words = [
         b"MSG ",
@@ -299,9 +307,8 @@ async def test_nothing_in_a_random_stream_does_other_than_a_protocol_error():
         host = Host(b"1")
         try:
             for _ in range(3):
-                await host.reader.feed(b"".join(chance.choices(words, k=8)))
+                host.reader.feed(b"".join(chance.choices(words, k=8)))
         except ProtocolError:
             broken += 1
         assert not host.errors
     assert broken > 100
-    await asyncio.sleep(0)

@@ -1,15 +1,61 @@
-"""What of a stream's configuration differs from what was asked for. Fields that were not set are not compared."""
+"""Drift: where what exists differs from what was asked for, and what an update has to say.
+
+Fields that were not set are not compared and not changed; what only the server knows is kept.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from ...errors import ConfigError
 from ..codec import to_wire
+from .consumer import ConsumerConfig, user_set
+from .mismatch import config_mismatches
 from .stream_config import StreamConfig
 
-__all__ = ["stream_mismatches"]
+__all__ = [
+    "OnDrift",
+    "changed_consumer",
+    "changed_stream",
+    "check_on_drift",
+    "consumer_drift",
+    "stream_mismatches",
+]
+
+OnDrift: TypeAlias = Literal["error", "update", "ignore"]
+"""What to do where it differs."""
+
+
+def check_on_drift(on_drift: str) -> None:
+    """Raises `ConfigError` for a word that is none of `OnDrift`."""
+    if on_drift not in ("error", "update", "ignore"):
+        raise ConfigError(f"on_drift is {on_drift!r:.60}: it must be error, update or ignore")
+
+
+# --- consumers -------------------------------------------------------------------------------------------
+
+
+def consumer_drift(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
+    """``(field, wanted, found)`` of every field set in ``wanted`` that the consumer has otherwise."""
+    different = config_mismatches(wanted, found)
+    if wanted.deliver_subject is not None and wanted.deliver_subject != found.deliver_subject:
+        different.append(("deliver_subject", wanted.deliver_subject, found.deliver_subject))
+    return different
+
+
+def changed_consumer(wanted: ConsumerConfig, found: ConsumerConfig) -> ConsumerConfig:
+    """``found`` with the fields that are set in ``wanted``."""
+    changes = {field: value for field, value in user_set(wanted).items() if field not in wanted.extra}
+    if "filter_subject" in changes or "filter_subjects" in changes:
+        # Two ways to say one thing: the server takes one of them at a time.
+        changes = {"filter_subject": None, "filter_subjects": None} | changes
+    return found.replace(**changes, extra=found.extra | wanted.extra)
+
+
+# --- streams ---------------------------------------------------------------------------------------------
 
 _UNLIMITED = frozenset({"max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"})
+_REPLACED = frozenset({"duplicate_window", "num_replicas"})  # 0: the server takes its default
 _SETS = frozenset({"subjects"})
 
 
@@ -22,8 +68,17 @@ def stream_mismatches(wanted: StreamConfig, found: StreamConfig) -> list[tuple[s
     return [
         (name, getattr(wanted, name, want[name]), getattr(found, name, have.get(name)))
         for name in want
-        if _comparable(name, want[name]) != _comparable(name, have.get(name))
+        if not (name in _REPLACED and want[name] == 0)
+        and _comparable(name, want[name]) != _comparable(name, have.get(name))
     ]
+
+
+def changed_stream(wanted: StreamConfig, found: StreamConfig) -> StreamConfig:
+    """``found`` with the fields that are set in ``wanted`` and differ."""
+    changes = {
+        field: value for field, value, _ in stream_mismatches(wanted, found) if field not in wanted.extra
+    }
+    return found.replace(**changes, extra=found.extra | wanted.extra)
 
 
 def _comparable(name: str, value: Any) -> Any:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from ..api import read_response
-from ..codec import Model, from_wire
+from ..codec import Record, from_wire
 
 __all__ = ["PubAck", "read_pub_ack"]
 
 
-class PubAck(Model, frozen=True, kw_only=True):
+class PubAck(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """A message is stored.
 
     Attributes:
@@ -35,6 +37,11 @@ class PubAck(Model, frozen=True, kw_only=True):
     count: int | None = None
 
 
+quick_pub_ack = msgspec.json.Decoder(PubAck).decode
+"""As `read_pub_ack`, for what is most likely an acknowledgement: what it raises, or gives without stream, without
+sequence or with ``extra`` fields, is for `read_pub_ack` to judge."""
+
+
 def read_pub_ack(data: bytes) -> PubAck:
     """The acknowledgement in ``data``.
 
@@ -42,4 +49,10 @@ def read_pub_ack(data: bytes) -> PubAck:
         ApiError: The server refused the message.
         ProtocolError: It is no acknowledgement.
     """
+    try:
+        ack = quick_pub_ack(data)
+        if ack.seq and ack.stream and not ack.extra:
+            return ack
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        pass  # an error, a field that is not known here, or nonsense: the long way says which
     return from_wire(PubAck, read_response(data))

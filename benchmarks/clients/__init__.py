@@ -1,0 +1,35 @@
+"""The works, once for each client: a module has ``WORKS``, functions by kind, and ``VERSION``.
+
+A function is given a `benchmarks.job.Job` and a `benchmarks.job.Meter`. It connects, and for each part of
+`benchmarks.job.Meter.parts` moves that many messages and calls `benchmarks.job.Part.done`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+__all__ = ["CLIENTS", "MODULES", "load", "works_of"]
+
+# The name of a client, and its module here. In the order of tables.
+MODULES = {
+    "raw": "on_socket",
+    "jsclient": "on_jsclient",
+    "nats-py": "on_natspy",
+    "natsrpy": "on_natsrpy",
+    "nats-jetstream": "on_natsjetstream",
+}
+CLIENTS = tuple(MODULES)
+
+
+def load(client: str) -> ModuleType:
+    """The module of a client. Raises `ImportError` where it is not installed."""
+    return importlib.import_module(f"benchmarks.clients.{MODULES[client]}")
+
+
+def works_of(client: str) -> dict[str, Callable[..., Any]]:
+    """What the client can do, by kind."""
+    works: dict[str, Callable[..., Any]] = load(client).WORKS
+    return works

@@ -1,0 +1,223 @@
+"""The works with jsclient."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import jsclient
+from benchmarks.clients.slow import Slow
+from benchmarks.job import HEADER, HEADERS, Job, Meter, Part, payload
+from benchmarks.pacer import flooded, paced
+from jsclient import ConsumerConfig, Message
+
+VERSION = jsclient.__version__
+
+
+def from_here(start: int) -> ConsumerConfig:
+    """A consumer that begins at a sequence."""
+    return ConsumerConfig(deliver_policy="by_start_sequence", opt_start_seq=start)
+
+
+def pushed(start: int) -> ConsumerConfig:
+    """A push consumer with flow control and heartbeats, so that nothing is lost or kept without a bound."""
+    return from_here(start).replace(ack_policy="none", flow_control=True, idle_heartbeat=5.0)
+
+
+_NEW = ConsumerConfig(deliver_policy="new", ack_policy="none", flow_control=True, idle_heartbeat=5.0)
+
+
+async def _ordered(job: Job, meter: Meter) -> None:
+    headers = job.headers
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            async with await js.subscribe(job.subject, ordered=True, config=from_here(part.start)) as sub:
+                seen, count = 0, part.count
+                async for msg in sub:
+                    if headers:
+                        assert msg.headers[HEADER]
+                    seen += 1
+                    if seen == count:
+                        break
+                part.done(seen, msg.metadata.stream_seq)
+
+
+async def _callback(job: Job, meter: Meter) -> None:
+    headers = job.headers
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            seen, count = 0, part.count
+
+            async def handle(msg: Message) -> None:
+                nonlocal seen
+                if headers:
+                    assert msg.headers[HEADER]
+                seen += 1
+                if seen == count:  # noqa: B023 - used before the next part
+                    done.set_result(msg)  # noqa: B023
+
+            async with await js.subscribe(job.subject, config=pushed(part.start), callback=handle):
+                last = await done
+                part.done(seen, last.metadata.stream_seq)
+
+
+async def _messages(job: Job, meter: Meter) -> None:
+    headers = job.headers
+    async with jsclient.connect(job.url) as js:
+        stream = await js.stream(job.stream)
+        for part in meter.parts():
+            consumer = await stream.consumer(part.consumer)
+            async with consumer.messages(max_messages=job.window or None) as messages:
+                seen, count = 0, part.count
+                async for msg in messages:
+                    if headers:
+                        assert msg.headers[HEADER]
+                    await msg.ack()
+                    seen += 1
+                    if seen == count:
+                        break
+                part.done(seen, msg.metadata.stream_seq)
+
+
+async def _fetch(job: Job, meter: Meter) -> None:
+    size = job.batch
+    async with jsclient.connect(job.url) as js:
+        stream = await js.stream(job.stream)
+        for part in meter.parts():
+            consumer = await stream.consumer(part.consumer)
+            seen, count = 0, part.count
+            while seen < count:
+                for msg in await consumer.fetch(size):  # noqa: B007 - looked at below
+                    seen += 1
+            part.done(seen, msg.metadata.stream_seq)
+
+
+async def _next(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        stream = await js.stream(job.stream)
+        for part in meter.parts():
+            consumer = await stream.consumer(part.consumer)
+            for _ in range(part.count):
+                began = time.perf_counter_ns()
+                msg = await consumer.next()
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(len(part.latencies), msg.metadata.stream_seq)
+
+
+async def _publisher(job: Job, meter: Meter) -> None:
+    data, headers = payload(job), HEADERS if job.headers else None
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            async with js.publisher(max_in_flight=job.window) as pub:
+                for _ in range(part.count):
+                    future = await pub.publish(job.subject, data, headers=headers)
+            # Leaving has waited for every ack, and would have raised for any that failed.
+            part.done(part.count, (await future).seq)
+
+
+async def _publish(job: Job, meter: Meter) -> None:
+    data, headers = payload(job), HEADERS if job.headers else None
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            for _ in range(part.count):
+                began = time.perf_counter_ns()
+                ack = await js.publish(job.subject, data, headers=headers)
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(len(part.latencies), ack.seq)
+
+
+async def _end_to_end(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+            latencies, count = part.latencies, part.count
+
+            async def handle(msg: Message) -> None:
+                latencies.append(time.monotonic_ns() - int(msg.data[:19]))  # noqa: B023
+                if len(latencies) == count:  # noqa: B023
+                    done.set_result(msg)  # noqa: B023
+
+            async with await js.subscribe(job.subject, config=_NEW, callback=handle):
+                with paced(job, part.count):
+                    part.begin(0)
+                    last = await done
+                part.done(len(latencies), last.metadata.stream_seq)
+
+
+async def _subscriptions(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            await _read_at_once(js, job, part)
+
+
+async def _read_at_once(js: jsclient.JetStream, job: Job, part: Part) -> None:
+    done: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+    seen, count = 0, part.count
+
+    async def handle(msg: Message) -> None:
+        nonlocal seen
+        seen += 1
+        if seen == count:
+            done.set_result(msg)
+
+    subs = [await js.subscribe(job.subject, config=_NEW, callback=handle) for _ in range(job.subscriptions)]
+    with flooded(job, count // job.subscriptions):
+        part.begin(seen)
+        last = await done
+    part.done(seen, last.metadata.stream_seq)
+    for sub in subs:
+        await sub.unsubscribe()
+
+
+# --- a slow handler, and many messages that wait ---------------------------------------------------------------
+
+
+async def _slow_callback(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            slow = Slow(part)
+
+            async def handle(msg: Message) -> None:
+                await slow(msg.metadata.stream_seq)  # noqa: B023
+
+            async with await js.subscribe(job.subject, config=pushed(part.start), callback=handle):
+                await slow.done
+
+
+async def _slow_ordered(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            slow = Slow(part)
+            async with await js.subscribe(job.subject, ordered=True, config=from_here(part.start)) as sub:
+                while not slow.done.done():
+                    await slow((await sub.next()).metadata.stream_seq)
+
+
+async def _slow_messages(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        stream = await js.stream(job.stream)
+        for part in meter.parts():
+            slow = Slow(part)
+            async with (await stream.consumer(part.consumer)).messages() as messages:
+                while not slow.done.done():
+                    msg = await messages.next()
+                    await msg.ack()
+                    await slow(msg.metadata.stream_seq)
+
+
+WORKS = {
+    "ordered": _ordered,
+    "callback": _callback,
+    "messages": _messages,
+    "fetch": _fetch,
+    "next": _next,
+    "publish": _publish,
+    "end-to-end": _end_to_end,
+    "subscriptions": _subscriptions,
+    "slow callback": _slow_callback,
+    "slow ordered": _slow_ordered,
+    "slow messages": _slow_messages,
+}
+if hasattr(jsclient.JetStream, "publisher"):
+    WORKS["publisher"] = _publisher

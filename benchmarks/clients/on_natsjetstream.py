@@ -1,0 +1,123 @@
+"""The works with nats-jetstream on nats-core. It pulls only; its ordered consumer pulls too."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import nats.jetstream
+from nats.client import connect
+
+from benchmarks.job import HEADER, HEADERS, Job, Meter, payload
+
+VERSION = version("nats-jetstream")
+
+# It looks ten times a second whether to ask for more: by default, for 100 messages, it reads 1,000 a second.
+ASKED = 20_000
+
+
+@asynccontextmanager
+async def _connected(job: Job) -> AsyncIterator[nats.jetstream.JetStream]:
+    client = await connect(job.url)
+    try:
+        yield nats.jetstream.new(client)
+    finally:
+        await client.close()
+
+
+async def _ordered(job: Job, meter: Meter) -> None:
+    headers = job.headers
+    async with _connected(job) as js:
+        stream = await js.get_stream(job.stream)
+        for part in meter.parts():
+            consumer = await stream.ordered_consumer(
+                deliver_policy="by_start_sequence", opt_start_seq=part.start
+            )
+            messages = await consumer.messages(max_messages=ASKED)
+            seen, count = 0, part.count
+            async for msg in messages:
+                if headers:
+                    assert msg.headers[HEADER]
+                seen += 1
+                if seen == count:
+                    break
+            part.done(seen, msg.metadata.sequence.stream)
+            await messages.stop()
+
+
+async def _messages(job: Job, meter: Meter) -> None:
+    headers = job.headers
+    async with _connected(job) as js:
+        for part in meter.parts():
+            consumer = await js.get_consumer(job.stream, part.consumer)
+            messages = await consumer.messages(max_messages=ASKED)
+            seen, count = 0, part.count
+            async for msg in messages:
+                if headers:
+                    assert msg.headers[HEADER]
+                await msg.ack()
+                seen += 1
+                if seen == count:
+                    break
+            part.done(seen, msg.metadata.sequence.stream)
+            await messages.stop()
+
+
+async def _fetch(job: Job, meter: Meter) -> None:
+    async with _connected(job) as js:
+        for part in meter.parts():
+            consumer = await js.get_consumer(job.stream, part.consumer)
+            seen, count = 0, part.count
+            while seen < count:
+                async for msg in await consumer.fetch(max_messages=job.batch):  # noqa: B007 - looked at below
+                    seen += 1
+            part.done(seen, msg.metadata.sequence.stream)
+
+
+async def _next(job: Job, meter: Meter) -> None:
+    async with _connected(job) as js:
+        for part in meter.parts():
+            consumer = await js.get_consumer(job.stream, part.consumer)
+            for _ in range(part.count):
+                began = time.perf_counter_ns()
+                msg = await consumer.next()
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(len(part.latencies), msg.metadata.sequence.stream)
+
+
+async def _publisher(job: Job, meter: Meter) -> None:
+    """So many calls at once, again and again: it has no window."""
+    data, headers = payload(job), HEADERS if job.headers else None
+    async with _connected(job) as js:
+        for part in meter.parts():
+            left, last = part.count, 0
+            while left:
+                some = min(job.window, left)
+                calls = [js.publish(job.subject, data, headers=headers) for _ in range(some)]
+                last = max(ack.sequence for ack in await asyncio.gather(*calls))
+                left -= some
+            part.done(part.count, last)
+
+
+async def _publish(job: Job, meter: Meter) -> None:
+    data, headers = payload(job), HEADERS if job.headers else None
+    async with _connected(job) as js:
+        for part in meter.parts():
+            for _ in range(part.count):
+                began = time.perf_counter_ns()
+                ack = await js.publish(job.subject, data, headers=headers)
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(len(part.latencies), ack.sequence)
+
+
+WORKS = {
+    "ordered": _ordered,
+    "messages": _messages,
+    "fetch": _fetch,
+    "next": _next,
+    "publisher": _publisher,
+    "publish": _publish,
+}

@@ -1,0 +1,184 @@
+"""The limit: a blocking socket that speaks just enough of the protocol, and looks at as little as it can.
+
+It counts by the consumer sequence in the last control line of what it has read, so what it reaches is what the server
+can deliver, or store, on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from typing import Any
+
+from benchmarks.job import Job, Meter
+from benchmarks.pacer import paced
+from benchmarks.wire import JSACK, Wire, acks, message, publish_many, sequence
+
+VERSION = ""
+
+_REPLY = re.compile(rb"(\$JS\.ACK\.\S+) [\d ]+\r\n")
+_EXPIRES = 30_000_000_000  # ns
+
+
+def _deliver(wire: Wire, number: int) -> str:
+    """Subscribe to a subject that no consumer of another run delivers to."""
+    subject = f"deliver.{os.getpid()}.{number}"
+    wire.send(f"SUB {subject} 1\r\n".encode())
+    return subject
+
+
+def _consumer(job: Job, **config: Any) -> None:
+    """Create a push consumer. On a connection of its own: the server may deliver before it answers."""
+    with Wire(job.host, job.port) as wire:
+        wire.call(
+            f"$JS.API.CONSUMER.CREATE.{job.stream}",
+            {"stream_name": job.stream, "config": {"ack_policy": "none", "max_deliver": 1, **config}},
+        )
+
+
+def _pull(job: Job, consumer: str, batch: int) -> bytes:
+    body = json.dumps({"batch": batch, "expires": _EXPIRES}).encode()
+    return b"PUB $JS.API.CONSUMER.MSG.NEXT.%b.%b pull %d\r\n%b\r\n" % (
+        job.stream.encode(),
+        consumer.encode(),
+        len(body),
+        body,
+    )
+
+
+def _push(job: Job, meter: Meter) -> None:
+    for number, part in enumerate(meter.parts()):
+        with Wire(job.host, job.port) as wire:
+            subject = _deliver(wire, number)
+            _consumer(
+                job,
+                deliver_subject=subject,
+                deliver_policy="by_start_sequence",
+                opt_start_seq=part.start,
+            )
+            last = seen = 0
+            while seen < part.count:
+                stream_seq, consumer_seq = wire.count()
+                if consumer_seq:
+                    last, seen = stream_seq, consumer_seq
+            part.done(seen, last)
+
+
+def _fetch(job: Job, meter: Meter) -> None:
+    with Wire(job.host, job.port) as wire:
+        wire.send(b"SUB pull 1\r\n")
+        for part in meter.parts():
+            request = _pull(job, part.consumer, job.batch)
+            last = seen = 0
+            for goal in range(job.batch, part.count + 1, job.batch):
+                wire.send(request)
+                while seen < goal:
+                    stream_seq, consumer_seq = wire.count()
+                    if consumer_seq:
+                        last, seen = stream_seq, consumer_seq
+            part.done(seen, last)
+
+
+def _messages(job: Job, meter: Meter) -> None:
+    with Wire(job.host, job.port) as wire:
+        wire.send(b"SUB pull 1\r\n")
+        for part in meter.parts():
+            half = max(1, job.window // 2)
+            request = _pull(job, part.consumer, half)
+            wire.send(request + request)
+            seen, asked, rest = 0, 2 * half, b""
+            reply = b""
+            while seen < part.count:
+                data = rest + wire.read()
+                replies = _REPLY.findall(data)
+                if not replies:
+                    rest = data
+                    continue
+                reply = replies[-1]
+                rest = data[data.rindex(reply) + len(reply) :]
+                seen += len(replies)
+                out = b"PUB " + b" 4\r\n+ACK\r\nPUB ".join(replies) + b" 4\r\n+ACK\r\n"
+                while asked - seen <= half and asked < part.count:
+                    out += request
+                    asked += half
+                wire.send(out)
+            part.done(seen, int(reply.split(b".")[5]))
+
+
+def _next(job: Job, meter: Meter) -> None:
+    with Wire(job.host, job.port) as wire:
+        wire.send(b"SUB pull 1\r\n")
+        for part in meter.parts():
+            request = _pull(job, part.consumer, 1)
+            last = seen = 0
+            while seen < part.count:
+                began = time.perf_counter_ns()
+                wire.send(request)
+                goal = seen + 1
+                while seen < goal:
+                    stream_seq, consumer_seq = wire.count()
+                    if consumer_seq:
+                        last, seen = stream_seq, consumer_seq
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(seen, last)
+
+
+def _publisher(job: Job, meter: Meter) -> None:
+    with Wire(job.host, job.port) as wire:
+        wire.send(b"SUB acks 1\r\n")
+        for part in meter.parts():
+            last = publish_many(wire, job, part.count)
+            part.done(part.count, last)
+
+
+def _publish(job: Job, meter: Meter) -> None:
+    with Wire(job.host, job.port) as wire:
+        wire.send(b"SUB acks 1\r\n")
+        one = message(job, b"acks")
+        for part in meter.parts():
+            data = b""
+            for _ in range(part.count):
+                began = time.perf_counter_ns()
+                wire.send(one)
+                data = wire.read()
+                while not acks(data):
+                    data += wire.read()
+                part.latencies.append(time.perf_counter_ns() - began)
+            part.done(part.count, sequence(data))
+
+
+_STAMP = re.compile(rb"\r\n(\d{19})")
+
+
+def _end_to_end(job: Job, meter: Meter) -> None:
+    for number, part in enumerate(meter.parts()):
+        with Wire(job.host, job.port) as wire:
+            subject = _deliver(wire, number)
+            _consumer(job, deliver_subject=subject, deliver_policy="new")
+            with paced(job, part.count):
+                part.begin(0)
+                seen, data, control = 0, b"", b""
+                while seen < part.count:
+                    data += wire.read()
+                    now = time.monotonic_ns()
+                    end = 0
+                    for found in _STAMP.finditer(data):
+                        part.latencies.append(now - int(found[1]))
+                        seen += 1
+                        control, end = data[end : found.start()], found.end()
+                    data = data[end:]
+                part.done(seen, int(control[control.rindex(JSACK) :].split(b".")[5]))
+
+
+WORKS = {
+    "ordered": _push,
+    "callback": _push,
+    "messages": _messages,
+    "fetch": _fetch,
+    "publisher": _publisher,
+    "publish": _publish,
+    "next": _next,
+    "end-to-end": _end_to_end,
+}

@@ -1,0 +1,223 @@
+"""Tables from stored figures, in Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.clients import CLIENTS
+from benchmarks.figures import Summary, ratio, summarize
+from benchmarks.works import WORKS, Work
+
+__all__ = ["FORMAT", "about_line", "across", "between", "report", "table"]
+
+FORMAT = 2  # of the files
+Clients = Mapping[str, Mapping[str, Summary]]
+
+_TITLES = {
+    "table": "Rate and CPU",
+    "latency": "Latency",
+    "sizes": "Payload sizes",
+    "headers": "Headers on every message, one read",
+    "window": "Asking for more at a time",
+    "subscriptions": "Subscriptions on one connection",
+    "linear": "Longer runs",
+    "memory": "Memory with a slow handler",
+    "import": "Import",
+}
+
+
+def about_line(about: Mapping[str, Any]) -> str:
+    """What the figures are of, in a sentence."""
+    versions = ", ".join(f"{name} {found}" for name, found in about["clients"].items() if found)
+    headers = ", with headers" if about["headers"] else ""
+    return (
+        f"{about['date']}: Python {about['python']} ({about['loop']}), nats-server {about['server']}, {versions}; "
+        f"{about['cores']} cores, {about['system']}; {about['size']} bytes{headers}, {about['storage']} storage; "
+        f"medians of {about['rounds']} rounds."
+    )
+
+
+def report(stored: Mapping[str, Any]) -> str:
+    """All tables of one file."""
+    runs = summarize(stored["runs"])
+    done = [work for work in WORKS if work.name in runs]
+    blocks = [about_line(stored["about"])]
+    for group in dict.fromkeys(work.group for work in done):
+        some = [work for work in done if work.group == group]
+        blocks += [f"### {_TITLES[group]}", table(some, runs)]
+        if group == "table":
+            blocks += [
+                "### Against nats-py and the limit",
+                against(some, runs, goals=_aimed(stored["about"])),
+            ]
+            timed = [work for work in some if "p50_us" in work.figures]
+            if timed:
+                blocks += ["### Latency, one by one", latency(timed, runs)]
+    return "\n\n".join(blocks) + "\n"
+
+
+def across(files: Sequence[Mapping[str, Any]]) -> str:
+    """The works of the first table in several files: what another Python, loop, storage or size makes of them."""
+    labels, columns = [], []
+    for stored in files:
+        about = stored["about"]
+        others = [
+            about["loop"],
+            about["storage"],
+            f"{about['size']} B",
+            *(["headers"] if about["headers"] else []),
+        ]
+        labels.append(", ".join([about["python"], *others]))
+        columns.append(summarize(stored["runs"]))
+    rows = []
+    for work in (work for work in WORKS if work.group == "table"):
+        found = [runs.get(work.name, {}) for runs in columns]
+        if any("jsclient" in clients for clients in found):
+            rows.append([work.title, *(_ours(clients) for clients in found)])
+    return _markdown(["msg/s · CPU µs/msg (against nats-py)", *labels], rows)
+
+
+def _ours(clients: Clients) -> str:
+    less = ratio(clients, "cpu_us", "nats-py", "jsclient")
+    return _rate_and_cpu(clients.get("jsclient")) + ("" if less is None else f" ({less:.1f}x less)")
+
+
+def table(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
+    """The works of one group."""
+    if works[0].group == "import":
+        return imports(runs[works[0].name])
+    if works[0].group == "memory":
+        return memory(works, runs)
+    if works[0].group == "latency":
+        return latency(works, runs)
+    clients = _present(works, runs)
+    rows = [[work.title, *(_rate_and_cpu(runs[work.name].get(c)) for c in clients)] for work in works]
+    return _markdown(["msg/s · CPU µs/msg", *clients], rows)
+
+
+def _aimed(about: Mapping[str, Any]) -> bool:
+    """Whether the goals are for these settings."""
+    return about["storage"] == "memory" and about["size"] == 128 and not about["headers"]
+
+
+def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) -> str:
+    """How jsclient stands to nats-py and the limit; with ``goals``, what is to be reached, too."""
+    rows = []
+    for work in works:
+        clients = runs[work.name]
+        if "jsclient" not in clients or work.goal is None:
+            continue
+        used = clients["jsclient"]["cpu_us"]
+        less = ratio(clients, "cpu_us", "nats-py", "jsclient")
+        part = ratio(clients, "rate", "jsclient", "raw")
+        goal = work.goal
+        row = [
+            work.title,
+            _verdict(
+                f"{_short(used.median)} ±{used.spread:.0%}", met=not goals or used.median <= goal.cpu_us
+            ),
+            f"{goal.cpu_us:g}",
+            "–" if less is None else _verdict(f"{_short(less)}x less", met=not goals or less >= goal.less),
+            f"{goal.less:g}x",
+            "–"
+            if part is None or goal.of_raw is None
+            else _verdict(f"{part:.2f}", met=not goals or part >= goal.of_raw),
+            "–" if goal.of_raw is None else f"{goal.of_raw:g}",
+        ]
+        rows.append(row if goals else row[:1] + row[1::2])
+    header = ["jsclient", "CPU µs/msg", "goal", "CPU against nats-py", "goal", "rate against raw", "goal"]
+    return _markdown(header if goals else header[:1] + header[1::2], rows)
+
+
+def latency(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
+    """p50, p99 and CPU."""
+    clients = _present(works, runs)
+    rows = []
+    for work in works:
+        cells = []
+        for client in clients:
+            found = runs[work.name].get(client)
+            if found is None or "p50_us" not in found:
+                cells.append("")
+                continue
+            p50, p99, used = (found[name].median for name in ("p50_us", "p99_us", "cpu_us"))
+            cells.append(f"{p50:,.0f} · {p99:,.0f} · {_short(used)}")
+        rows.append([work.title, *cells])
+    return _markdown(["p50 µs · p99 µs · CPU µs/msg", *clients], rows)
+
+
+def memory(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
+    """Peak resident memory, and what of it came with the work."""
+    clients = _present(works, runs)
+    rows = []
+    for work in works:
+        cells = []
+        for client in clients:
+            found = runs[work.name].get(client)
+            if found is None:
+                cells.append("")
+                continue
+            peak, base = found["rss_mb"].median, found["base_mb"].median
+            cells.append(f"{peak:.0f} · {peak - base:.0f}")
+        rows.append([work.title, *cells])
+    return _markdown(["peak MB · over idle MB", *clients], rows)
+
+
+def imports(clients: Clients) -> str:
+    """CPU of a process that imports and ends."""
+    names = {"raw": "Python alone"}
+    rows = [[names.get(c, c), f"{clients[c]['cpu_ms'].median:.0f}"] for c in CLIENTS if c in clients]
+    return _markdown(["import", "CPU ms"], rows)
+
+
+def between(text: str, name: str, new: str) -> str:
+    """Put ``new`` where ``text`` says: between the comments ``<!-- begin NAME -->`` and ``<!-- end NAME -->``.
+
+    Raises:
+        ValueError: They are not there.
+    """
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    head, found, rest = text.partition(begin)
+    _, closed, tail = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"there is no {begin} … {end}")
+    return f"{head}{begin}\n\n{new.strip()}\n\n{end}{tail}"
+
+
+def _present(works: Iterable[Work], runs: Mapping[str, Clients]) -> list[str]:
+    found = {client for work in works for client in runs[work.name]}
+    return [client for client in CLIENTS if client in found]
+
+
+def _rate_and_cpu(figures: Mapping[str, Summary] | None) -> str:
+    if figures is None:
+        return ""
+    return f"{_thousands(figures['rate'].median)} · {_short(figures['cpu_us'].median)}"
+
+
+def _thousands(rate: float) -> str:
+    return f"{rate / 1000:,.0f}k" if rate >= 9950 else f"{rate / 1000:.1f}k"
+
+
+def _short(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
+
+
+def _verdict(text: str, *, met: bool) -> str:
+    return text if met else f"**{text}**"
+
+
+def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table whose columns line up as text, too."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    padded = [
+        [
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    ]
+    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [padded[0], rule, *padded[1:]])

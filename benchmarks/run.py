@@ -1,0 +1,165 @@
+"""Runs the works: every run a process, the clients taking turns, round after round, on the same server and stream."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jsclient
+from benchmarks.clients import works_of
+from benchmarks.job import Job, WorkSkippedError
+from benchmarks.stage import Stage, steps
+from benchmarks.works import Work
+
+__all__ = ["Settings", "compare"]
+
+_TIMEOUT = 120.0  # seconds for one run
+_IMPORTS = 5  # processes for one run of an import
+_STATEMENTS = {
+    "raw": "pass",
+    "jsclient": "import jsclient",
+    "nats-py": "import nats",
+    "natsrpy": "import natsrpy",
+    "nats-jetstream": "import nats.client, nats.jetstream",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for all runs."""
+
+    rounds: int
+    scale: float
+    size: int
+    headers: bool
+    storage: str
+    loop: str
+
+
+class _RunFailedError(Exception):
+    """A run ended with an error, which this tells."""
+
+
+async def compare(
+    server: jsclient.server.NatsServer, works: Sequence[Work], clients: Sequence[str], settings: Settings
+) -> list[dict[str, Any]]:
+    """All works with all clients. A client that fails is told on stderr, and left out of that work from then on."""
+    runs: list[dict[str, Any]] = []
+    async with jsclient.connect(server.url, timeout=30.0) as js:
+        stage = Stage(js, "127.0.0.1", server.port, settings.storage)
+        for (size, headers, _), some in _stages(works, settings).items():
+            stored = [
+                sum(steps(work, count, settings.scale))
+                for work in some
+                if work.reads and work.kind != "import"
+                for client, count in work.counts.items()
+                if client in clients
+            ]
+            if stored:
+                _progress(f"filling the stream: {max(stored):,} messages of {size} bytes")
+                await stage.fill(size, headers=headers, count=max(stored))
+            able = {work.name: [client for client in clients if _can(work, client)] for work in some}
+            failed: set[tuple[str, str]] = set()
+            for number, work in itertools.product(range(settings.rounds), some):
+                for client in _turn(able[work.name], number):
+                    if (work.name, client) in failed:
+                        continue
+                    _progress(f"round {number + 1} of {settings.rounds}: {work.name}, {client}")
+                    run: dict[str, Any] = {"work": work.name, "client": client, "round": number + 1}
+                    try:
+                        run["figures"] = await _one(stage, work, client, settings)
+                    except (_RunFailedError, WorkSkippedError) as error:
+                        failed.add((work.name, client))
+                        run["error"] = str(error)
+                        _progress("")
+                        print(f"{work.name}: {client} is left out: {error}", file=sys.stderr)
+                    runs.append(run)
+    _progress("")
+    return runs
+
+
+def _can(work: Work, client: str) -> bool:
+    """Whether the client takes part. One that is to, and has not what it needs, is told on stderr."""
+    if client not in work.counts:
+        return False
+    if work.kind == "import" or work.kind in works_of(client):
+        return True
+    print(f"{work.name}: {client} is left out: it cannot do that", file=sys.stderr)
+    return False
+
+
+def _stages(works: Sequence[Work], settings: Settings) -> dict[tuple[int, bool, bool], list[Work]]:
+    """The works that can share a stream. The large one is apart: it would weigh on the server for the others."""
+    found: dict[tuple[int, bool, bool], list[Work]] = {}
+    for work in works:
+        size = settings.size if work.size is None else work.size
+        headers = settings.headers if work.headers is None else work.headers
+        found.setdefault((size, headers, work.group == "linear"), []).append(work)
+    return found
+
+
+def _turn(clients: list[str], number: int) -> list[str]:
+    """Another begins in each round, so that none is always behind the same one."""
+    at = number % len(clients) if clients else 0
+    return clients[at:] + clients[:at]
+
+
+async def _one(stage: Stage, work: Work, client: str, settings: Settings) -> dict[str, float]:
+    if work.kind == "import":
+        return await asyncio.to_thread(_import, _STATEMENTS[client])
+    size = settings.size if work.size is None else work.size
+    headers = settings.headers if work.headers is None else work.headers
+    async with stage.job(work, client, settings.scale, size=size, headers=headers, loop=settings.loop) as job:
+        return await asyncio.to_thread(_apart, job)
+
+
+def _apart(job: Job) -> dict[str, float]:
+    """One run in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.child", json.dumps(job.as_dict())]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        raise _RunFailedError(f"not done in {_TIMEOUT:g} s") from None
+    if done.returncode != 0:
+        raise _RunFailedError((done.stderr.strip() or f"code {done.returncode}").splitlines()[-1])
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def _import(statement: str) -> dict[str, float]:
+    """CPU ms of processes that do nothing else, the compiled modules being there; the lowest of a few."""
+    with _compiled() as environment:
+        command = [sys.executable, "-c", statement]
+        subprocess.run(command, env=environment, check=True)
+        used = []
+        for _ in range(_IMPORTS):
+            process = subprocess.Popen(command, env=environment)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode:
+                raise _RunFailedError(f"{statement} ended with code {process.returncode}")
+            used.append((usage.ru_utime + usage.ru_stime) * 1000)
+    return {"cpu_ms": min(used)}
+
+
+@contextlib.contextmanager
+def _compiled() -> Iterator[dict[str, str]]:
+    """An environment in which compiled modules are kept, whatever this one says."""
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": directory}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        yield environment
+
+
+def _progress(text: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{text}".ljust(100), end="" if text else "\r", file=sys.stderr, flush=True)

@@ -1,0 +1,156 @@
+"""A blocking socket that speaks just enough of the protocol: for the limit, and for filling streams."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import struct
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.job import HEADERS, Job, payload
+
+__all__ = ["JSACK", "Tail", "Wire", "acks", "message", "publish_many", "sequence"]
+
+JSACK = b"$JS.ACK."
+_SPARE = 512  # bytes: more than a control line
+_SILENCE = 20  # seconds without a byte until it gives up
+
+
+class Wire:
+    """A connection to a nats-server."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.socket = socket.create_connection((host, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Not settimeout(), which polls before every call.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _SILENCE, 0))
+        self._tail = Tail()
+        self._until_line()
+        self.send(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nPING\r\n')
+        while self._until_line() != b"PONG\r\n":
+            pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Write all of it."""
+        self.socket.sendall(data)
+
+    def read(self) -> bytes:
+        """What has arrived, at least a byte."""
+        data = self.socket.recv(1024 * 1024)
+        if not data:
+            raise EOFError("the server closed the connection")
+        return data
+
+    def _until_line(self) -> bytes:
+        line = b""
+        while not line.endswith(b"\r\n"):
+            line += self.socket.recv(1)
+        return line
+
+    def call(self, subject: str, body: Any) -> dict[str, Any]:
+        """A request to the API, while nothing else arrives."""
+        data = json.dumps(body).encode()
+        self.send(
+            b"SUB _INBOX.api 9\r\nUNSUB 9 1\r\nPUB %b _INBOX.api %d\r\n%b\r\n"
+            % (subject.encode(), len(data), data)
+        )
+        line = b""
+        while not line.startswith((b"MSG _INBOX.api", b"HMSG _INBOX.api")):
+            line = self._until_line()
+        answer = b""
+        size = int(line.split()[-1]) + 2
+        while len(answer) < size:
+            answer += self.socket.recv(size - len(answer))
+        found: dict[str, Any] = json.loads(answer)
+        if "error" in found:
+            raise RuntimeError(f"{subject}: {found['error']}")
+        return found
+
+    def count(self) -> tuple[int, int]:
+        """Read on: the stream and the consumer sequence of the last control line that is whole; (0, 0): none is."""
+        got = self.socket.recv_into(self._tail.room())
+        if not got:
+            raise EOFError("the server closed the connection")
+        return self._tail.filled(got)
+
+
+class Tail:
+    """Finds the last control line in what was read, wherever a read ends. Payloads are not looked at."""
+
+    def __init__(self, size: int = 1024 * 1024) -> None:
+        self._buffer = bytearray(_SPARE + size)
+        self._view = memoryview(self._buffer)
+        self._end = _SPARE
+
+    def room(self) -> memoryview:
+        """Where to read into. What stood at the end stands in front of it: a control line may be cut."""
+        self._view[:_SPARE] = self._view[self._end - _SPARE : self._end]
+        self._end = _SPARE
+        return self._view[_SPARE:]
+
+    def filled(self, got: int) -> tuple[int, int]:
+        """So many bytes were read: the stream and the consumer sequence; (0, 0) where no control line is whole."""
+        buffer = self._buffer
+        end = self._end = _SPARE + got
+        while (found := buffer.rfind(JSACK, 0, end)) >= 0:
+            space = buffer.find(b" ", found, self._end)
+            if space >= 0 and buffer.find(b"\r\n", space, self._end) >= 0:
+                tokens = buffer[found:space].split(b".")
+                return int(tokens[5]), int(tokens[6])
+            end = found
+        return 0, 0
+
+
+def message(job: Job, reply: bytes) -> bytes:
+    """One message as it goes over the wire."""
+    data, subject = payload(job), job.subject.encode()
+    if not job.headers:
+        return b"PUB %b %b %d\r\n%b\r\n" % (subject, reply, len(data), data)
+    block = "NATS/1.0\r\n" + "".join(f"{name}: {value}\r\n" for name, value in HEADERS.items()) + "\r\n"
+    return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (
+        subject,
+        reply,
+        len(block),
+        len(block) + len(data),
+        block.encode(),
+        data,
+    )
+
+
+def acks(data: bytes) -> int:
+    """How many publish acks these bytes end."""
+    if b'"error"' in data:
+        raise RuntimeError(data.decode())
+    return data.count(b"}")
+
+
+def publish_many(wire: Wire, job: Job, count: int) -> int:
+    """Publish so many, with a window; the sequence of the last."""
+    one = message(job, b"acks")
+    half = max(1, job.window // 2)
+    stored = sent = 0
+    tail = b""
+    while stored < count:
+        while sent < count and sent - stored <= half:
+            some = min(half, count - sent)
+            wire.send(one * some)
+            sent += some
+        data = wire.read()
+        stored += acks(data)
+        tail = (tail + data)[-200:]
+    return sequence(tail)
+
+
+def sequence(data: bytes) -> int:
+    """The sequence in the last publish ack."""
+    return int(re.split(rb"[,}]", data[data.rindex(b'"seq":') + 6 :], maxsplit=1)[0])

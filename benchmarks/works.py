@@ -1,0 +1,267 @@
+"""What is measured: the rows of the tables, and what each is to reach."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+__all__ = ["GROUPS", "WORKS", "Goal", "Work", "select"]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What jsclient is to reach: CPU µs for a message at most, how many times less than nats-py, and the rate as a
+    part of the raw limit at least."""
+
+    cpu_us: float
+    less: float
+    of_raw: float | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """A row.
+
+    Attributes:
+        name: Unique; what ``--works`` takes.
+        title: For people; Markdown.
+        group: What ``--works`` takes as well.
+        kind: The function of a client.
+        counts: Messages, by client; a client that is not there does not take part. Those that are slow get fewer: a
+            run takes about a second or two.
+        reads: Whether it reads what is stored. Otherwise it publishes, or has published, what a stream then holds.
+        pulls: The ack policy of the pull consumer it needs, "" if none.
+        size, headers: Of the messages. None: as the options say.
+        goal: What is to be reached.
+    """
+
+    name: str
+    title: str
+    group: str
+    kind: str
+    counts: dict[str, int]
+    reads: bool = True
+    pulls: str = ""
+    batch: int = 0
+    window: int = 0
+    subscriptions: int = 1
+    size: int | None = None
+    headers: bool | None = None
+    goal: Goal | None = None
+    figures: tuple[str, ...] = ("rate", "cpu_us")
+
+
+def _counts(raw: int, ours: int, natspy: int = 0, natsrpy: int = 0, natsjetstream: int = 0) -> dict[str, int]:
+    named = {
+        "raw": raw,
+        "jsclient": ours,
+        "nats-py": natspy,
+        "natsrpy": natsrpy,
+        "nats-jetstream": natsjetstream,
+    }
+    return {client: count for client, count in named.items() if count}
+
+
+_LATENCY = ("p50_us", "p99_us", "cpu_us")
+_MEMORY = ("rss_mb", "base_mb")
+
+TABLE = [
+    Work(
+        "ordered",
+        "push, ordered, `async for`",
+        "table",
+        "ordered",
+        _counts(400_000, 400_000, 50_000, 10_000, 50_000),
+        goal=Goal(1.3, 15, 0.6),
+    ),
+    Work(
+        "callback",
+        "push, callback",
+        "table",
+        "callback",
+        _counts(400_000, 400_000, 200_000),
+        goal=Goal(1.2, 4, 0.65),
+    ),
+    Work(
+        "messages",
+        "pull `messages()`, ack each",
+        "table",
+        "messages",
+        _counts(200_000, 200_000, 40_000, 5_000, 50_000),
+        pulls="explicit",
+        window=500,
+        goal=Goal(2.3, 12, 0.8),
+    ),
+    Work(
+        "fetch-500",
+        "`fetch(500)`, ack none",
+        "table",
+        "fetch",
+        _counts(300_000, 300_000, 50_000, 200_000, 50_000),
+        pulls="none",
+        batch=500,
+        goal=Goal(1.4, 18, 0.65),
+    ),
+    Work(
+        "fetch-10",
+        "`fetch(10)`, ack none",
+        "table",
+        "fetch",
+        _counts(60_000, 60_000, 20_000, 30_000, 5_000),
+        pulls="none",
+        batch=10,
+        goal=Goal(7.5, 5, 0.7),
+    ),
+    Work(
+        "publisher",
+        "`publisher`, 1,000 in flight",
+        "table",
+        "publisher",
+        _counts(300_000, 200_000, 50_000, 20_000, 50_000),
+        reads=False,
+        window=1000,
+        goal=Goal(2.5, 6, 0.5),
+    ),
+    Work(
+        "publish",
+        "`publish`, one by one",
+        "table",
+        "publish",
+        _counts(10_000, 8_000, 6_000, 5_000, 500),
+        reads=False,
+        goal=Goal(58, 2.1),
+        figures=("rate", "cpu_us", "p50_us", "p99_us"),
+    ),
+]
+
+LATENCY = [
+    Work(
+        "next",
+        "`next()`, one by one",
+        "latency",
+        "next",
+        _counts(10_000, 8_000, 5_000, 5_000, 500),
+        pulls="none",
+        figures=_LATENCY,
+    ),
+    Work(
+        "end-to-end",
+        "publish to push callback, 2,000 a second",
+        "latency",
+        "end-to-end",
+        _counts(4_000, 4_000, 4_000),
+        reads=False,
+        figures=_LATENCY,
+    ),
+]
+
+_SIZES = {
+    # bytes: (name, how many messages against 128 bytes)
+    16: ("16 B", 1.0),
+    1024: ("1 KiB", 0.5),
+    16384: ("16 KiB", 0.1),
+}
+
+
+def _variant(work: Work, group: str, name: str, title: str, scale: float, **fields: Any) -> Work:
+    # 500 divides all counts, so that every fetch is full.
+    counts = {client: max(500, int(count * scale) // 500 * 500) for client, count in work.counts.items()}
+    clients = {client: count for client, count in counts.items() if client in ("raw", "jsclient", "nats-py")}
+    return replace(
+        work,
+        name=f"{work.name}/{name}",
+        title=f"{work.title}, {title}",
+        group=group,
+        counts=clients,
+        goal=None,
+        **fields,
+    )
+
+
+SIZES = [
+    _variant(work, "sizes", title.replace(" ", ""), title, scale, size=size)
+    for size, (title, scale) in _SIZES.items()
+    for work in TABLE
+]
+WITH_HEADERS = [
+    _variant(work, "headers", "headers", "headers", 0.25, headers=True)
+    for work in TABLE
+    if work.name in {"ordered", "callback", "messages", "publisher"}
+]
+WIDE = [
+    _variant(TABLE[2], "window", str(window), f"{window:,} asked for", 1.0, window=window)
+    for window in (2_000, 10_000)
+]
+SUBSCRIPTIONS = [
+    Work(
+        f"subscriptions/{number}",
+        f"push, callback, {number} subscription{'s' if number > 1 else ''}",
+        "subscriptions",
+        "subscriptions",
+        _counts(0, 1_000_000, 200_000),
+        reads=False,
+        window=1000,
+        subscriptions=number,
+    )
+    for number in (1, 10, 100)
+]
+LINEAR = [
+    Work(
+        f"ordered/{title.replace(',', '')}",
+        f"push, ordered, `async for`, {title} messages",
+        "linear",
+        "ordered",
+        _counts(count, count, count if count == 100_000 else 0),
+    )
+    for count, title in ((100_000, "100,000"), (1_000_000, "1,000,000"), (5_000_000, "5,000,000"))
+]
+MEMORY = [
+    Work(
+        kind,
+        f"500,000 wait for a slow handler: {title}",
+        "memory",
+        kind,
+        _counts(0, 500_000, 500_000),
+        pulls="explicit" if kind == "slow messages" else "",
+        figures=_MEMORY,
+    )
+    for kind, title in (
+        ("slow callback", "push, callback"),
+        ("slow ordered", "push, ordered"),
+        ("slow messages", "pull `messages()`"),
+    )
+]
+IMPORT = [
+    Work(
+        "import",
+        "import in a new process",
+        "import",
+        "import",
+        {"raw": 1, "jsclient": 1, "nats-py": 1, "natsrpy": 1, "nats-jetstream": 1},
+        figures=("cpu_ms",),
+    )
+]
+WORKS = [*TABLE, *LATENCY, *SIZES, *WITH_HEADERS, *WIDE, *SUBSCRIPTIONS, *LINEAR, *MEMORY, *IMPORT]
+GROUPS = list(dict.fromkeys(work.group for work in WORKS))
+
+
+def select(names: Iterable[str]) -> list[Work]:
+    """The works that are named: by name, group, pattern, or ``all``.
+
+    Raises:
+        ValueError: A name fits nothing.
+    """
+    chosen: list[Work] = []
+    for name in names:
+        found = [work for work in WORKS if name in {"all", work.name, work.group} or _fits(name, work.name)]
+        if not found:
+            raise ValueError(f"no work is called {name!r}; groups are {', '.join(GROUPS)}")
+        chosen += [work for work in found if work not in chosen]
+    return chosen
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether it fits; an asterisk stands for no slash."""
+    return pattern.count("/") == name.count("/") and fnmatch.fnmatchcase(name, pattern)

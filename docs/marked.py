@@ -1,0 +1,54 @@
+"""Finds the tests that carry a mark such as ``covers("J26")`` or ``row(64)``, by reading them."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+_ROWS = re.compile(r"Rows? (\d+(?:(?:, | and )\d+)*)")
+
+
+def marked(mark: str) -> dict[str, list[str]]:
+    """The tests of each id, as ``file::test``, in order of the files.
+
+    A docstring that begins "Row 64:" or "Rows 64, 65 and 66:" is a mark ``row`` too.
+    """
+    found: dict[str, list[str]] = defaultdict(list)
+    for part in ("tests", "integration"):
+        for path in sorted((ROOT / part).rglob("test_*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            whole = [
+                node for node in tree.body if isinstance(node, ast.Assign) and _names(node) == ["pytestmark"]
+            ]
+            common = [identifier for node in whole for identifier in _ids(node.value, mark)]
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+                    marks = [identifier for one in node.decorator_list for identifier in _ids(one, mark)]
+                    if mark == "row":
+                        marks += _of_docstring(ast.get_docstring(node))
+                    for identifier in dict.fromkeys([*common, *marks]):
+                        found[identifier].append(f"{path.relative_to(ROOT).as_posix()}::{node.name}")
+    return found
+
+
+def _names(node: ast.Assign) -> list[str]:
+    return [target.id for target in node.targets if isinstance(target, ast.Name)]
+
+
+def _ids(node: ast.AST, mark: str) -> Iterable[str]:
+    """The ids of every such mark in an expression, those of a parametrized case too."""
+    return [
+        str(argument.value)
+        for call in ast.walk(node)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == mark
+        for argument in call.args
+        if isinstance(argument, ast.Constant)
+    ]
+
+
+def _of_docstring(text: str | None) -> list[str]:
+    found = _ROWS.match(text or "")
+    return [] if found is None else re.findall(r"\d+", found[1])

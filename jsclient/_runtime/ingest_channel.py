@@ -1,0 +1,238 @@
+"""The two ways of a fast ingest: its messages, many in one write, and the inbox on which the server answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..errors import (
+    ClosedError,
+    DisconnectedError,
+    JetStreamError,
+    PermissionDeniedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from ..protocol.fast_ingest import IngestTracker
+from ..protocol.frames import Frame
+from .connection import Inbox, Lifecycle
+from .context import Context
+from .signal import Signal
+from .timer import Timer
+
+__all__ = ["IngestChannel"]
+
+PING_AFTER = 1.0
+"""Seconds of waiting for an answer after which the server is asked."""
+
+KEEP_ALIVE = 3.0
+"""Seconds without a message after which the server is told that more may come; it forgets an ingest after 10."""
+
+CHUNK = 256 * 1024
+"""Bytes after which a look is taken at how much waits to be sent."""
+
+
+class IngestChannel:
+    """Sends what it is given, in order, and tells a tracker what the server answers.
+
+    What is written while there is no connection waits for it. Whether something was lost with a connection the server
+    is asked as soon as there is another one.
+    """
+
+    def __init__(self, context: Context, tracker: IngestTracker, timeout: float) -> None:
+        self.tracker = tracker
+        self.unsent = 0  # bytes written since the last look at how much waits
+        self.pongs = 0  # answers to pings
+        self.is_open = False
+        self._context, self._connection = context, context.connection
+        self.max_payload = self._connection.max_payload  # bytes of headers and payload, as last looked at
+        self._timeout = timeout
+        self._inbox: Inbox | None = None
+        self._opening = asyncio.Lock()
+        self._changed = Signal()
+        self._timer = Timer(self._tick)
+        self._frames: list[Frame] = []
+        self._scheduled = False
+        self._subject = b""  # of the first message: the stream's ear
+        self._ping_due = False
+        self._seen = 0  # messages sent at the last tick
+
+    async def open(self) -> None:
+        """Listen for answers. Harmless when open, or when it is over."""
+        async with self._opening:
+            if self._inbox is None and not self.tracker.ended and self.tracker.failure is None:
+                self._inbox = await self._connection.subscribe(f"{self.tracker.inbox}.>", self._receive)
+                self._connection.add_listener(self._lifecycle)
+                self._connection.denied.append(self._denied)
+                self._context.open.add(self)
+                self._timer.set(self._connection.now() + KEEP_ALIVE)
+                self.is_open = True
+
+    async def close(self) -> None:
+        """Listen no more. Harmless when closed."""
+        self.flush()
+        inbox, self._inbox = self._inbox, None
+        if inbox is None:
+            return
+        self.is_open = False
+        self._timer.cancel()
+        self._connection.remove_listener(self._lifecycle)
+        if self._denied in self._connection.denied:
+            self._connection.denied.remove(self._denied)
+        self._context.open.discard(self)
+        self._changed.set()
+        await self._connection.unsubscribe(inbox)
+
+    async def abandon(self) -> None:
+        """The whole connection is closed: end it without waiting for an answer."""
+        self.flush()
+        if not self.tracker.ended:
+            self.tracker.fail(ClosedError("the connection was closed"))
+            self.end()
+        await self.close()
+
+    # --- what goes out -----------------------------------------------------------------------------------
+
+    def write(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
+        """Send a message with what else comes in this turn of the loop."""
+        self.unsent += len(payload) + len(header)
+        self._frames.append((subject, reply, header, payload))
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+        if not self._subject:
+            self._subject = subject
+
+    def write_many(self, frames: list[Frame], size: int) -> None:
+        """Send messages of ``size`` bytes together."""
+        self.unsent += size
+        self._frames += frames
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+        if not self._subject:
+            self._subject = frames[0][0]
+
+    def flush(self) -> None:
+        """Send what was written, if there is a connection."""
+        self._scheduled = False
+        if self._frames and self._connection.is_connected:
+            frames, self._frames = self._frames, []
+            self._connection.send_frames(frames)
+
+    def ping(self) -> None:
+        """Ask the server how far it is. A ping under way is enough."""
+        if not self._ping_due and self._subject and self._connection.is_connected:
+            self._ping_due = True
+            self.write(self._subject, self.tracker.ping_reply(), b"", b"")
+
+    def end(self) -> None:
+        """Tell the server that no more comes."""
+        self.tracker.close()
+        if self.tracker.failure is not None:
+            self._frames.clear()
+        if self._subject and self._connection.is_connected:
+            self.write(self._subject, self.tracker.end_reply(), b"", b"")
+            self.flush()
+
+    # --- what comes in -----------------------------------------------------------------------------------
+
+    def _receive(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if frame[0].endswith(b".4.$FI"):
+                self._ping_due = False
+                self.pongs += 1
+            try:
+                event = self.tracker.receive(frame)
+            except ProtocolError as error:
+                self._context.report(error)
+                continue
+            if event is not None:
+                self._context.emit(event)
+        self.max_payload = self._connection.max_payload
+        self._changed.set()
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        self._ping_due, self.max_payload = False, self._connection.max_payload
+        if what is Lifecycle.CLOSED:
+            self.tracker.fail(ClosedError("the connection is closed"))
+        elif what is Lifecycle.CONNECTED:
+            self.flush()
+            if self.tracker.closing:
+                self.end()
+            elif self.tracker.sent:
+                self.ping()
+        self._changed.set()
+
+    def _denied(self, error: PermissionDeniedError) -> None:
+        tracker = self.tracker
+        refused = error.operation == "publish" and error.subject.encode() == self._subject
+        if not tracker.accepted and (refused or error.subject.startswith(tracker.inbox)):
+            tracker.fail(error)
+            tracker.ended, tracker.complete = True, refused
+            self._changed.set()
+
+    def _tick(self) -> None:
+        if self.is_open:
+            if self.tracker.sent == self._seen:
+                self._ping_due = False  # whatever became of the one before
+                self.ping()
+            self._seen = self.tracker.sent
+            self._timer.set(self._connection.now() + KEEP_ALIVE)
+
+    # --- waiting -----------------------------------------------------------------------------------------
+
+    async def room(self) -> None:
+        """Wait until a message may be sent, or the ingest has failed."""
+        tracker, connection = self.tracker, self._connection
+        await self.open()
+        while tracker.failure is None and not tracker.closing:
+            if tracker.sent >= tracker.limit:
+                await self.until(lambda: tracker.sent < tracker.limit, self.ping)
+            elif self.unsent <= CHUNK:
+                return
+            elif connection.is_connected:
+                self.flush()
+                try:
+                    await connection.make_room()
+                except DisconnectedError:
+                    continue
+                self.unsent = 0
+            else:
+                await self.until(lambda: connection.is_connected, self.ping)
+
+    async def until(self, done: Callable[[], bool], again: Callable[[], None]) -> None:
+        """Wait until ``done``, or the ingest has failed; ``again``: what to do when no answer comes.
+
+        It fails where nothing moved for the timeout.
+        """
+        tracker, connection = self.tracker, self._connection
+        now = connection.now()
+        acked, deadline, look = tracker.acked, now + self._timeout, now + PING_AFTER
+        while not (done() or tracker.failure is not None or tracker.ended):
+            self.flush()
+            await self._changed.wait_until(min(deadline, look))
+            now = connection.now()
+            if tracker.acked != acked:
+                acked, deadline = tracker.acked, now + self._timeout
+            elif now >= deadline:
+                tracker.fail(self._silence())
+            if now >= look:
+                look, self._ping_due = now + PING_AFTER, False
+                again()
+
+    def _silence(self) -> JetStreamError:
+        if not self._connection.is_connected:
+            return DisconnectedError("not connected to a server")
+        return RequestTimeoutError("the server does not answer", self._timeout)
+
+    async def final(self) -> None:
+        """Wait for the server's last word, also after a failure; it may not come."""
+        tracker, connection = self.tracker, self._connection
+        deadline = connection.now() + self._timeout
+        while not tracker.ended:
+            now = connection.now()
+            if now >= deadline or connection.is_closed:
+                return
+            if not await self._changed.wait_until(min(deadline, now + PING_AFTER)):
+                self.end()

@@ -1,0 +1,171 @@
+"""Counters: subjects of a stream that count. Made by `JetStream.counter`. Source: ADR-49."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from ._runtime.context import Context
+from ._runtime.stream_calls import subject_pages
+from .direct_get import DirectBatch
+from .errors import ConfigError, MessageNotFoundError, PublishError
+from .protocol.codec import from_wire
+from .protocol.counter import CounterEntry, increment_text, next_chunk, read_counter, read_number
+from .protocol.direct_get import last_request
+from .protocol.headers import INCR, merge_headers
+from .protocol.models.message import StoredMessage, read_stored_message
+from .protocol.models.publish import PubAck
+from .protocol.models.stream import StreamInfo
+from .protocol.names import check_filter_subject, check_publish_subject, subject_matches
+from .publish import publish
+
+__all__ = ["Counter", "open_counter"]
+
+
+async def open_counter(context: Context, stream: str) -> Counter:
+    """See `JetStream.counter`."""
+    answer = await context.call(context.api.stream_info(stream), what="stream info")
+    info = from_wire(StreamInfo, answer)
+    if not info.config.allow_msg_counter:
+        raise ConfigError(
+            f"the stream {stream!r} does not count: it was made without allow_msg_counter, or by a server before 2.12"
+        )
+    return Counter(context, info)
+
+
+class Counter:
+    """The counters of a stream: every subject is one. Made by `JetStream.counter`.
+
+    A counter begins with its first `add`. Any number of clients may add at the same time; no change is lost and none is
+    overwritten. Numbers are whole, of any sign, up to 4,300 digits.
+    """
+
+    def __init__(self, context: Context, info: StreamInfo) -> None:
+        self._context = context
+        self._info = info
+
+    @property
+    def stream(self) -> str:
+        """The stream."""
+        return self._info.name
+
+    def __repr__(self) -> str:
+        return f"<Counter {self.stream}>"
+
+    async def add(
+        self,
+        subject: str,
+        amount: int = 1,
+        *,
+        msg_id: str | None = None,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Add to a counter; what it stands at then.
+
+        Adding twice counts twice, so without a ``msg_id`` a lost answer leaves unknown whether it was counted. With one
+        it is tried again inside the timeout and counted once; calling again with the same id adds nothing and gives
+        the same number (the present one where the stream no longer holds that change).
+
+        Args:
+            subject: Which counter.
+            amount: What to add; may be negative or 0.
+            msg_id: For de-duplication inside the stream's duplicate window.
+            headers: More headers of the message that is stored.
+            timeout: Seconds for the whole; by default that of the `JetStream`.
+
+        Raises:
+            ApiError: The stream refused it: nothing was counted.
+            NoRespondersError: No stream holds the subject: nothing was counted.
+            RequestTimeoutError, DisconnectedError: Whether it was counted is unknown.
+            PublishError: It was counted by another stream, which holds the subject; or nothing was, because the
+                ``msg_id`` was used for another subject.
+            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
+
+        Cancelled: whether it was counted is unknown.
+        """
+        merged = merge_headers(headers, {INCR: increment_text(amount)})
+        ack = await publish(self._context, subject, headers=merged, msg_id=msg_id, timeout=timeout)
+        if ack.stream != self.stream:
+            raise PublishError(
+                f"{subject!r} is a subject of the stream {ack.stream!r}, not of {self.stream!r}"
+            )
+        if ack.duplicate:
+            return await self._counted_before(subject, ack)
+        return read_number(ack.val, "the answer's value")
+
+    async def _counted_before(self, subject: str, ack: PubAck) -> int:
+        """A duplicate's answer has no value; the change itself says what the counter stood at."""
+        try:
+            change = await self._message({"seq": ack.seq})
+        except MessageNotFoundError:
+            return await self.load(subject)
+        if change.subject != subject and self._info.config.subject_transform is None:
+            raise PublishError(
+                f"this msg_id was used for {change.subject!r}, so nothing was added to {subject!r}"
+            )
+        return read_counter(change).value
+
+    async def load(self, subject: str) -> int:
+        """What a counter stands at. Raises `MessageNotFoundError` if it has not begun."""
+        return (await self.get(subject)).value
+
+    async def get(self, subject: str) -> CounterEntry:
+        """A counter with its last change and its sources, as the stream's leader has it.
+
+        Raises:
+            MessageNotFoundError: It has not begun, or was purged.
+            ProtocolError: What lies there is no counter.
+        """
+        return read_counter(await self._message({"last_by_subj": check_publish_subject(subject)}))
+
+    async def entries(self, *filters: str) -> AsyncIterator[CounterEntry]:
+        """Every counter, or those whose subjects match one of ``filters``, each once; some 1,000 a request.
+
+        Each is as some replica has it when its request comes: one that is added to meanwhile is told as before or as
+        after, one that begins or is purged meanwhile may be missing. The stream needs ``allow_direct``.
+
+        Raises:
+            ConfigError: The stream has no ``allow_direct``, or a filter is none. And those of any request.
+        """
+        wanted = [check_filter_subject(one) for one in filters] or [">"]
+        if not self._info.config.allow_direct:
+            raise ConfigError(
+                f"the stream {self.stream!r} has no allow_direct, which reading many counters needs"
+            )
+        limit = self._context.connection.max_payload // 2
+        for number, one in enumerate(wanted):
+            async for info in subject_pages(self._context, self.stream, one):
+                # Each once, where filters overlap.
+                subjects = [
+                    name
+                    for name in info.state.subjects or ()
+                    if not any(subject_matches(had, name) for had in wanted[:number])
+                ]
+                start = 0
+                while start < len(subjects):
+                    end = next_chunk(subjects, start, limit)
+                    for message in await self._last(subjects[start:end]):
+                        yield read_counter(message)
+                    start = end
+
+    async def _last(self, subjects: list[str]) -> list[StoredMessage]:
+        """The last messages of these subjects, as many as one request may be about."""
+        found: list[StoredMessage] = []
+        seq = up_to_seq = None
+        while True:
+            body = last_request(subjects, seq=seq, up_to_seq=up_to_seq)
+            batch = DirectBatch(self._context, self.stream, body, timeout=None, check=_allowed)
+            found += [message async for message in batch]
+            if not batch.num_pending:
+                return found
+            seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq  # the server's bound of bytes ended it
+
+    async def _message(self, body: dict[str, object]) -> StoredMessage:
+        api = self._context.api
+        return read_stored_message(
+            await self._context.call(api.stream_msg_get(self.stream), body, what="get message")
+        )
+
+
+async def _allowed() -> None:
+    """That direct gets are allowed is known."""

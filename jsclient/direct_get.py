@@ -1,0 +1,165 @@
+"""Reading stored messages from any replica: what stands behind `Stream.get_batch`. Source: ADR-31."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from ._runtime.connection import Connection, Inbox, Lifecycle
+from ._runtime.context import Context
+from ._runtime.signal import Signal
+from .errors import (
+    ClosedError,
+    DisconnectedError,
+    JetStreamError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+)
+from .protocol.codec import encode
+from .protocol.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
+from .protocol.frames import Frame
+from .protocol.models.message import StoredMessage
+from .protocol.status import Ending
+from .protocol.version import check_server
+
+__all__ = ["DirectBatch", "get_directly"]
+
+
+async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
+    """One message, from any replica. Raises as `read_direct_answer`."""
+    frame = await context.requests.ask(
+        context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get"
+    )
+    return read_direct_answer(frame)
+
+
+class DirectBatch:
+    """Stored messages of one request, for ``async for``. Made by `Stream.get_batch` and `Stream.get_last_messages`.
+
+    They come as the server sends them, which does not wait for the reader: what was asked for may be held here. Each
+    iteration is a request of its own.
+
+    Attributes:
+        ending: Why it ended: FULL as many as asked for, MAX_BYTES so many bytes, NO_MESSAGES nothing more is there;
+            None before. An error is raised.
+        count: Messages so far.
+        num_pending: How many more match, as the server counted.
+        last_seq: The stream sequence of the last message, 0 before: the next request begins behind it.
+        up_to_seq: Of `Stream.get_last_messages`: the sequence as of which they are the last.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        body: dict[str, Any],
+        *,
+        timeout: float | None,
+        check: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._context = context
+        self._stream = stream
+        self._body = body
+        self._timeout = context.timeout if timeout is None else timeout
+        self._check = check
+        self._tracker = DirectBatchTracker()
+
+    @property
+    def ending(self) -> Ending | None:
+        return self._tracker.ending
+
+    @property
+    def count(self) -> int:
+        return self._tracker.count
+
+    @property
+    def num_pending(self) -> int:
+        return self._tracker.num_pending
+
+    @property
+    def last_seq(self) -> int:
+        return self._tracker.last_seq
+
+    @property
+    def up_to_seq(self) -> int | None:
+        return self._tracker.up_to_seq
+
+    def __repr__(self) -> str:
+        ending = "" if self.ending is None else f", {self.ending.value}"
+        return f"<DirectBatch of {self._stream}: {self.count} messages{ending}>"
+
+    async def __aiter__(self) -> AsyncIterator[StoredMessage]:
+        connection = self._context.connection
+        await self._check()
+        check_server(connection.server_version, BATCH_GET_SERVER, "a batch of stored messages")
+        tracker = self._tracker = DirectBatchTracker(self._body.get("batch"))
+        answers = _Answers(connection, self._context.api.direct_get(self._stream))
+        try:
+            await answers.ask(encode(self._body), self._timeout)
+            while tracker.ending is None:
+                if answers.frames:
+                    message = tracker.take(answers.frames.popleft())
+                    if message is not None:
+                        yield message
+                elif answers.error is not None:
+                    tracker.ending = Ending.DISCONNECTED
+                    raise answers.error
+                elif not await answers.more(self._timeout):
+                    tracker.ending = Ending.SILENT
+                    raise RequestTimeoutError("the rest of the messages", self._timeout)
+            if tracker.error is not None:
+                raise tracker.error
+        finally:
+            await answers.close()
+
+
+class _Answers:
+    """A request with many answers: what came of them, and why no more come."""
+
+    def __init__(self, connection: Connection, subject: str) -> None:
+        self.frames: deque[Frame] = deque()
+        self.error: JetStreamError | None = None
+        self._connection = connection
+        self._subject = subject
+        self._reply = connection.new_inbox()
+        self._inbox: Inbox | None = None
+        self._changed = Signal()
+
+    async def ask(self, body: bytes, timeout: float) -> None:
+        connection = self._connection
+        await connection.wait_connected(connection.now() + timeout)
+        self._inbox = await connection.subscribe(self._reply, self._receive)
+        connection.add_listener(self._lifecycle)
+        connection.denied.append(self._denied)
+        await connection.publish(self._subject, body, reply=self._reply)
+
+    async def more(self, timeout: float) -> bool:
+        """Wait for the next answer, or an error. False: neither came."""
+        return await self._changed.wait_until(self._connection.now() + timeout) or bool(self.frames)
+
+    async def close(self) -> None:
+        connection, inbox = self._connection, self._inbox
+        if inbox is not None:
+            connection.remove_listener(self._lifecycle)
+            if self._denied in connection.denied:
+                connection.denied.remove(self._denied)
+            await connection.unsubscribe(inbox)
+
+    def _receive(self, frames: list[Frame]) -> None:
+        self.frames.extend(frames)
+        self._changed.set()
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CLOSED:
+            self._end(ClosedError("closed while messages were read"))
+        else:
+            self._end(DisconnectedError("the connection was lost while messages were read"))
+
+    def _denied(self, error: PermissionDeniedError) -> None:
+        if error.subject in (self._subject, self._reply):
+            self._end(error)
+
+    def _end(self, error: JetStreamError) -> None:
+        self.error = self.error or error
+        self._changed.set()

@@ -1,0 +1,336 @@
+"""Publishing as fast as a stream can take it: `JetStream.fast_ingest`. Source: ADR-50 §Fast-ingest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from itertools import islice
+from types import TracebackType
+from typing import Any, Literal, NoReturn, Self
+
+from ._runtime.context import Context
+from ._runtime.ingest_channel import CHUNK, IngestChannel
+from .errors import (
+    ClosedError,
+    ConfigError,
+    DisconnectedError,
+    IngestError,
+    JetStreamError,
+    RequestTimeoutError,
+)
+from .protocol.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
+from .protocol.headers import encode_headers
+from .protocol.models.publish import PubAck
+from .protocol.version import check_server
+from .publish import check_payload, check_subject, check_time, known_subjects, message_headers
+
+__all__ = ["ACK_EVERY", "FastIngest"]
+
+ACK_EVERY = 200
+"""Messages for which one ack is asked for, by default."""
+
+_FIRST, _MOST = 16, 1000  # payloads that are taken together, at first and later
+_NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
+
+
+class FastIngest:
+    """Messages for a stream, acked many at a time. Made by `JetStream.fast_ingest`.
+
+    `publish` waits only while as much is under way as the server allows. Leaving ``async with`` ends the ingest and
+    waits until all is stored. It is not atomic: what was sent before a failure stays.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        gap: Literal["fail", "ok"] = "fail",
+        ack_every: int = ACK_EVERY,
+        max_outstanding_acks: int = 2,
+        timeout: float | None = None,
+    ) -> None:
+        check_ingest(gap, ack_every, max_outstanding_acks)
+        self._context = context
+        self._tracker = IngestTracker(
+            context.connection.new_inbox(), ack_every, max_outstanding_acks, gap_ok=gap == "ok"
+        )
+        patience = context.timeout if timeout is None else check_time("timeout", timeout)
+        self._channel = IngestChannel(context, self._tracker, patience)
+        self._ending = asyncio.Lock()
+        self._over = False
+
+    # --- what it says of itself ----------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Its id, which is in the final ack."""
+        return self._tracker.id
+
+    @property
+    def sent(self) -> int:
+        """Messages published."""
+        return self._tracker.sent
+
+    @property
+    def acked(self) -> int:
+        """The messages up to this number are stored; with gaps allowed, but for those that are lost or refused."""
+        return self._tracker.acked
+
+    @property
+    def lost(self) -> int:
+        """Messages that did not reach the stream, as far as it said."""
+        return self._tracker.lost
+
+    @property
+    def refused(self) -> int:
+        """Messages that the stream did not take."""
+        return self._tracker.refused
+
+    @property
+    def ack(self) -> PubAck | None:
+        """The final ack: ``seq`` of the last message, ``count`` how many were numbered; None before."""
+        return self._tracker.final
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended, or failed."""
+        return self._over or self._tracker.closing or self._tracker.failure is not None
+
+    def __repr__(self) -> str:
+        return f"<FastIngest {self.id}: {self.sent} sent, {self.acked} acked{', closed' * self.is_closed}>"
+
+    # --- publishing ----------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        msg_id: str | None = None,
+        expected_stream: str | None = None,
+        expected_last_seq: int | None = None,
+        expected_last_subject_seq: int | None = None,
+        expected_last_subject_seq_subject: str | None = None,
+        expected_last_msg_id: str | None = None,
+        ttl: float | timedelta | Literal["never"] | None = None,
+        rollup: Literal["sub", "all"] | None = None,
+    ) -> int:
+        """Send a message; its number in the ingest, from 1. Waits while as much is under way as may be.
+
+        The first call waits until the stream has accepted the ingest. Arguments as of `JetStream.publish`; all subjects
+        must be of one stream.
+
+        Raises:
+            BatchNotEnabledError, TooManyBatchesError, ApiError, NoRespondersError: The stream does not accept the
+                ingest; nothing was stored.
+            IngestError: It failed, with this message or one before; says how many are stored.
+            ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent; the ingest goes on.
+            ClosedError: It has ended.
+
+        Cancelled while it waits for room: nothing was sent.
+        """
+        tracker, channel = self._tracker, self._channel
+        to = known_subjects.get(subject) if type(subject) is str else None
+        if to is None:
+            to = check_subject(subject)
+        if type(data) is not bytes:
+            data = check_payload(data)
+        block = b""
+        if (
+            headers is not None
+            or msg_id is not None
+            or expected_stream is not None
+            or expected_last_seq is not None
+            or expected_last_subject_seq is not None
+            or expected_last_subject_seq_subject is not None
+            or expected_last_msg_id is not None
+            or ttl is not None
+            or rollup is not None
+        ):
+            merged = message_headers(
+                self._context,
+                headers,
+                msg_id=msg_id,
+                expected_stream=expected_stream,
+                expected_last_seq=expected_last_seq,
+                expected_last_subject_seq=expected_last_subject_seq,
+                expected_last_subject_seq_subject=expected_last_subject_seq_subject,
+                expected_last_msg_id=expected_last_msg_id,
+                ttl=ttl,
+                rollup=rollup,
+            )
+            block = encode_headers(merged) if merged else b""
+        size = len(data) + len(block)
+        if size > channel.max_payload:
+            self._context.connection.check_size(size)
+        if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
+            await self._room()
+        # Between the number and the message nothing may come.
+        channel.write(to, tracker.next_reply(), block, data)
+        number = tracker.sent
+        if number == 1:
+            await self._accepted()
+        return number
+
+    async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
+        """Send a message for each payload: the fastest way. The number of the last one.
+
+        Raises:
+            ConfigError, MaxPayloadError: One of the payloads; those before it were sent, and ``sent`` counts them.
+            IngestError: And the others of `publish`.
+
+        Cancelled: ``sent`` counts those that were sent.
+        """
+        tracker, channel = self._tracker, self._channel
+        to, waiting, together = check_subject(subject), iter(payloads), _FIRST
+        if not tracker.sent:
+            for payload in waiting:
+                await self.publish(subject, payload)
+                break
+        while True:
+            if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
+                await self._room()
+            chunk = list(islice(waiting, min(tracker.limit - tracker.sent, together)))
+            if not chunk:
+                return tracker.sent
+            good, error = self._usable(chunk)
+            if good:
+                size, replies = sum(map(len, good)), tracker.next_replies(len(good))
+                channel.write_many([(to, r, b"", data) for r, data in zip(replies, good, strict=True)], size)
+                together = max(1, min(_MOST, CHUNK * len(good) // (size or 1)))
+            if error is not None:
+                raise error
+
+    async def commit(
+        self,
+        subject: str | None = None,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        **options: Any,
+    ) -> PubAck:
+        """End it, and wait until all is stored; the final ack. With a ``subject``, this message is the last one.
+
+        Args:
+            subject, data, headers, options: As of `publish`.
+
+        Raises:
+            IngestError: Not all of it was stored, or that is unknown; says how many are. And those of `publish`.
+            ConfigError: Nothing was published.
+
+        Cancelled: it ends all the same; another call waits for the answer.
+        """
+        tracker, channel = self._tracker, self._channel
+        if self._over:
+            raise self._closed()
+        if subject is not None:
+            payload = check_payload(data)
+            merged = message_headers(self._context, headers, **options)
+            block = encode_headers(merged) if merged else b""
+            self._context.connection.check_size(len(block) + len(payload))
+            to = check_subject(subject)
+            await self._room()
+            channel.write(to, tracker.commit_reply(), block, payload)
+            tracker.close()
+        elif not tracker.sent:
+            raise ConfigError("nothing was published: there is nothing to commit")
+        elif not tracker.closing:
+            channel.end()
+        await channel.until(lambda: tracker.ended, channel.end)
+        if tracker.failure is not None:
+            await self._failed()
+        await self._end()
+        assert tracker.final is not None
+        return tracker.final
+
+    async def ping(self) -> int:
+        """Ask the server how far it is; `acked` after its answer. Lost messages become known by it, too.
+
+        Raises as `publish`.
+        """
+        tracker, channel = self._tracker, self._channel
+        if self._over or tracker.closing:
+            raise self._closed()
+        if tracker.sent:
+            seen = channel.pongs
+            channel.ping()
+            await channel.until(lambda: channel.pongs != seen, channel.ping)
+            if tracker.failure is not None:
+                await self._failed()
+        return tracker.acked
+
+    # --- inside ----------------------------------------------------------------------------------------------
+
+    def _usable(self, chunk: list[bytes]) -> tuple[list[bytes], JetStreamError | None]:
+        """The payloads up to the first that cannot be sent, and what is wrong with that."""
+        if set(map(type, chunk)) == {bytes} and max(map(len, chunk)) <= self._channel.max_payload:
+            return chunk, None
+        good: list[bytes] = []
+        for data in chunk:
+            try:
+                payload = check_payload(data)
+                self._context.connection.check_size(len(payload))
+            except JetStreamError as error:
+                return good, error
+            good.append(payload)
+        return good, None
+
+    async def _room(self) -> None:
+        """Wait until a message may be sent. Raises if that will not be."""
+        tracker = self._tracker
+        if not tracker.sent:
+            check_server(self._context.connection.server_version, INGEST_SERVER, "a fast ingest")
+        if not self._over:
+            await self._channel.room()
+        if tracker.failure is not None:
+            await self._failed()
+        if tracker.closing or self._over:
+            raise self._closed()
+
+    async def _accepted(self) -> None:
+        """Wait for the answer to the first message."""
+        tracker, channel = self._tracker, self._channel
+        await channel.until(lambda: tracker.accepted, channel.ping)
+        if tracker.failure is not None:
+            await self._failed()
+
+    async def _failed(self) -> NoReturn:
+        """Hear from the server how much of it is stored, and raise."""
+        tracker, failure = self._tracker, self._tracker.failure
+        async with self._ending:
+            if not self._over:
+                self._channel.end()
+                if not isinstance(failure, _NO_ANSWER):
+                    await self._channel.final()
+                await self._end()
+        assert failure is not None
+        if tracker.complete and not tracker.accepted:
+            raise failure  # it never began
+        raise IngestError(
+            f"the fast ingest failed: {failure}", tracker.sent, tracker.acked, tracker.complete
+        ) from failure
+
+    async def _end(self) -> None:
+        self._over = True
+        await self._channel.close()
+
+    def _closed(self) -> ClosedError:
+        return ClosedError(f"fast ingest {self.id} has ended")
+
+    async def __aenter__(self) -> Self:
+        check_server(self._context.connection.server_version, INGEST_SERVER, "a fast ingest")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None or not self.sent:
+            if not self._tracker.ended:
+                self._channel.end()
+            await self._end()
+        elif self._tracker.failure is not None:
+            await self._failed()
+        elif not self._over:
+            await self.commit()

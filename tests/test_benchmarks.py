@@ -1,0 +1,335 @@
+"""The benchmarks' own arithmetic, tables and picture. What they measure is not looked at here."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from benchmarks import draw, wire
+from benchmarks.__main__ import main
+from benchmarks.clients import CLIENTS, works_of
+from benchmarks.figures import Summary, quantile, ratio, summarize
+from benchmarks.job import Job, Meter, WorkSkippedError, job_of
+from benchmarks.report import FORMAT, across, between, report
+from benchmarks.stage import steps
+from benchmarks.works import GROUPS, WORKS, select
+
+JOB = Job("jsclient", "ordered", 1000, 100, "BENCH", "bench.data", "127.0.0.1", 4222, last=5000)
+
+
+# --- arithmetic --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fraction", "value"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.999, 100), (1.0, 100)])
+def test_a_quantile_is_one_of_the_values(fraction, value):
+    assert quantile(range(1, 101), fraction) == value
+
+
+def test_a_quantile_of_one_value_is_that_value_and_of_none_is_refused():
+    assert quantile([7], 0.99) == 7
+    with pytest.raises(ValueError, match="no values"):
+        quantile([], 0.5)
+
+
+def run(work, client, number=1, **figures):
+    return {"work": work, "client": client, "round": number, "figures": figures}
+
+
+def test_runs_become_medians_with_their_spread_and_failed_ones_do_not_count():
+    runs = [run("ordered", "raw", n, rate=rate, cpu_us=1.0) for n, rate in enumerate((90.0, 100.0, 130.0), 1)]
+    runs.append({"work": "ordered", "client": "raw", "round": 4, "error": "it broke"})
+    found = summarize(runs)["ordered"]["raw"]
+    assert found["rate"] == Summary(100.0, 90.0, 130.0)
+    assert found["rate"].spread == pytest.approx(0.2)
+    assert found["cpu_us"].spread == 0.0
+
+
+def test_a_ratio_needs_both_sides():
+    clients = {"raw": {"rate": Summary(10.0, 9.0, 11.0)}, "jsclient": {"rate": Summary(6.0, 6.0, 6.0)}}
+    assert ratio(clients, "rate", "jsclient", "raw") == pytest.approx(0.6)
+    assert ratio(clients, "rate", "jsclient", "nats-py") is None
+    assert ratio(clients, "cpu_us", "jsclient", "raw") is None
+
+
+# --- works -------------------------------------------------------------------------------------------------------
+
+
+def test_works_have_names_of_their_own_and_functions_that_exist():
+    assert len({work.name for work in WORKS}) == len(WORKS)
+    for client in ("raw", "jsclient", "nats-py"):
+        kinds = works_of(client)
+        wanted = {work.kind for work in WORKS if client in work.counts and work.kind != "import"}
+        assert wanted <= set(kinds), client
+
+
+def test_works_are_chosen_by_name_group_and_pattern_each_once():
+    assert [work.name for work in select(["fetch-10", "fetch-*"])] == ["fetch-10", "fetch-500"]
+    assert {work.group for work in select(["latency"])} == {"latency"}
+    assert select(["all"]) == WORKS
+    assert {work.group for work in WORKS} == set(GROUPS)
+    with pytest.raises(ValueError, match="no work is called 'fast'"):
+        select(["fast"])
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37, 0.0001])
+@pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
+def test_every_fetch_is_full_whatever_the_scale(work, scale):
+    for count in work.counts.values():
+        warm, measured = steps(work, count, scale)
+        step = max(work.batch, work.subscriptions)
+        assert warm % step == measured % step == 0
+        assert 0 < warm <= measured
+
+
+def test_a_job_survives_the_command_line():
+    job = replace(JOB, consumers=("warm", "measured"), headers=True)
+    assert job_of(json.dumps(job.as_dict())) == job
+
+
+# --- measuring ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_reads_the_last_messages_first_to_warm_up_and_then_to_measure():
+    meter = Meter(replace(JOB, consumers=("warm", "measured")))
+    seen = []
+    for part in meter.parts():
+        seen.append((part.start, part.count, part.last, part.consumer))
+        part.latencies += [1000 * n for n in range(part.count)]
+        part.done(part.count, 5000)
+    assert seen == [(4901, 100, 5000, "warm"), (4001, 1000, 5000, "measured")]
+    figures = meter.figures()
+    assert figures["count"] == 1000
+    assert figures["p50_us"] == pytest.approx(499.5, abs=1)
+    assert figures["rss_mb"] >= figures["base_mb"] > 0
+
+
+def test_what_is_published_is_counted_from_the_first_message_of_the_warm_up():
+    meter = Meter(replace(JOB, last=0, subscriptions=10))
+    lasts = []
+    for part in meter.parts():
+        lasts.append(part.last)
+        part.done(part.count, part.last)
+    assert lasts == [10, 110]
+
+
+@pytest.mark.parametrize(("moved", "last"), [(99, 5000), (101, 5000), (100, 4999)])
+def test_a_run_that_skips_work_has_no_figures(moved, last):
+    part = next(Meter(JOB).parts())
+    with pytest.raises(WorkSkippedError, match="not 100 up to 5000"):
+        part.done(moved, last)
+
+
+def test_a_run_that_never_ends_its_part_has_no_figures():
+    with pytest.raises(WorkSkippedError, match="did not come to its end"):
+        list(Meter(JOB).parts())
+
+
+def test_a_run_of_which_little_was_measured_has_no_figures():
+    meter = Meter(JOB)
+    for part in meter.parts():
+        part.begin(part.count - 1)
+        part.done(part.count, 5000)
+    with pytest.raises(WorkSkippedError, match="only 1 of 1000"):
+        meter.figures()
+
+
+# --- the raw socket ----------------------------------------------------------------------------------------------
+
+
+def delivered(numbers):
+    return b"".join(
+        b"MSG bench.data 1 $JS.ACK.BENCH.measured.1.%d.%d.1750000000000000000.0 128\r\n%b\r\n"
+        % (70 + n, n, b"x" * 128)
+        for n in numbers
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 64, 203, 1000])
+def test_the_last_control_line_is_found_wherever_a_read_ends(size):
+    data = delivered(range(1, 12))
+    tail = wire.Tail(1000)
+    found = []
+    for at in range(0, len(data), size):
+        chunk = data[at : at + size]
+        tail.room()[: len(chunk)] = chunk
+        found.append(tail.filled(len(chunk)))
+    assert found[-1] == (81, 11)
+    known = [pair for pair in found if pair != (0, 0)]
+    assert all(before <= after for before, after in pairwise(known))
+    if size < 64:
+        assert {consumer for _, consumer in known} == set(range(1, 12))
+
+
+def test_messages_are_written_with_and_without_headers():
+    job = replace(JOB, size=3)
+    assert wire.message(job, b"acks") == b"PUB bench.data acks 3\r\nxxx\r\n"
+    line, _, rest = wire.message(replace(job, headers=True), b"acks").partition(b"\r\n")
+    *words, block, total = line.split()
+    assert words == [b"HPUB", b"bench.data", b"acks"]
+    assert int(total) == int(block) + 3 == len(rest) - 2
+    assert rest[: int(block)].startswith(b"NATS/1.0\r\nContent-Type: application/json\r\n")
+
+
+def test_publish_acks_are_counted_and_a_refusal_is_raised():
+    acks = b'MSG acks 1 31\r\n{"stream":"OUT", "seq":41}\r\nMSG acks 1 31\r\n{"stream":"OUT","seq":42,"domain":"x"}\r\n'
+    assert wire.acks(acks) == 2
+    assert wire.sequence(acks) == 42
+    with pytest.raises(RuntimeError, match="10077"):
+        wire.acks(b'{"error":{"code":400,"err_code":10077},"stream":"OUT","seq":0}')
+
+
+# --- tables ------------------------------------------------------------------------------------------------------
+
+ABOUT = {
+    "date": "2026-01-02",
+    "python": "3.11.7",
+    "system": "Linux x86_64",
+    "cores": 2,
+    "server": "2.15.1",
+    "clients": {"raw": "", "jsclient": "1.0", "nats-py": "2.16.0"},
+    "loop": "asyncio",
+    "storage": "memory",
+    "size": 128,
+    "headers": False,
+    "rounds": 2,
+    "scale": 1.0,
+    "works": ["table"],
+}
+
+
+def stored(**about):
+    runs = []
+    for number in (1, 2):
+        runs += [
+            run("ordered", "raw", number, rate=1_000_000.0, cpu_us=0.06, rss_mb=20.0, base_mb=20.0),
+            run(
+                "ordered",
+                "jsclient",
+                number,
+                rate=620_000.0,
+                cpu_us=1.0 + number / 10,
+                rss_mb=30.0,
+                base_mb=25.0,
+            ),
+            run("ordered", "nats-py", number, rate=47_000.0, cpu_us=20.0, rss_mb=60.0, base_mb=25.0),
+            run("publish", "jsclient", number, rate=9_000.0, cpu_us=70.0, p50_us=100.4, p99_us=1200.0),
+            run("publish", "nats-py", number, rate=5_000.0, cpu_us=126.0, p50_us=150.0, p99_us=2000.0),
+            run("slow callback", "jsclient", number, rate=1.0, cpu_us=1.0, rss_mb=35.0, base_mb=32.0),
+            run("import", "jsclient", number, cpu_ms=120.4),
+            run("import", "raw", number, cpu_ms=9.0),
+        ]
+    return {"format": FORMAT, "about": {**ABOUT, **about}, "runs": runs}
+
+
+def cells(text, start):
+    """The cells of the line that starts so."""
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {start}")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_report_has_each_table_with_rate_cpu_latency_and_memory():
+    text = report(stored())
+    head, *tables = text.split("### ")
+    assert head.startswith(
+        "2026-01-02: Python 3.11.7 (asyncio), nats-server 2.15.1, jsclient 1.0, nats-py 2.16.0;"
+    )
+    assert head.strip().endswith("medians of 2 rounds.")
+    titles = [table.splitlines()[0] for table in tables]
+    assert titles == [
+        "Rate and CPU",
+        "Against nats-py and the limit",
+        "Latency, one by one",
+        "Memory with a slow handler",
+        "Import",
+    ]
+    assert cells(tables[0], "push, ordered")[1:] == ["1,000k · 0.06", "620k · 1.15", "47k · 20.0"]
+    assert cells(tables[0], "`publish`")[1:] == ["", "9.0k · 70.0", "5.0k · 126"]
+    assert cells(tables[2], "`publish`")[1:] == ["100 · 1,200 · 70.0", "150 · 2,000 · 126"]
+    assert cells(tables[3], "500,000 wait")[1:] == ["35 · 3"]
+    assert cells(tables[4], "Python alone")[1:] == ["9"]
+
+
+def test_what_is_behind_its_goal_is_bold():
+    tables = report(stored()).split("### ")
+    assert cells(tables[2], "push, ordered")[1:] == ["1.15 ±4%", "1.3", "17.4x less", "15x", "0.62", "0.6"]
+    assert cells(tables[2], "`publish`")[1:] == ["**70.0 ±0%**", "58", "**1.80x less**", "2.1x", "–", "–"]
+
+
+def test_other_settings_have_no_goals():
+    tables = report(stored(storage="file")).split("### ")
+    assert cells(tables[2], "push, ordered")[1:] == ["1.15 ±4%", "17.4x less", "0.62"]
+    assert cells(tables[2], "`publish`")[1:] == ["70.0 ±0%", "1.80x less", "–"]
+
+
+def test_files_are_compared_by_what_they_were_run_with():
+    text = across([stored(), stored(python="3.13.0", loop="uvloop")])
+    header = cells(text, "msg/s")
+    assert header[1:] == ["3.11.7, asyncio, memory, 128 B", "3.13.0, uvloop, memory, 128 B"]
+    assert cells(text, "push, ordered")[1:] == ["620k · 1.15 (17.4x less)"] * 2
+
+
+def test_a_page_is_filled_between_its_marks_again_and_again():
+    page = "before\n<!-- begin tables -->\nold\n<!-- end tables -->\nafter\n"
+    once = between(page, "tables", "new\n")
+    assert once == "before\n<!-- begin tables -->\n\nnew\n\n<!-- end tables -->\nafter\n"
+    assert between(once, "tables", "new") == once
+    with pytest.raises(ValueError, match="begin figures"):
+        between(page, "figures", "new")
+
+
+def test_the_pages_have_their_marks():
+    root = Path(__file__).resolve().parent.parent
+    for page in ("benchmarks/README.md", "docs/explanation/performance.md"):
+        assert "x" in between((root / page).read_text(encoding="utf-8"), "tables", "x"), page
+
+
+# --- the picture -------------------------------------------------------------------------------------------------
+
+
+def test_an_axis_is_logarithmic_and_holds_its_values():
+    axis = draw.Axis.over([340.0, 1_000_000.0], 100, 300)
+    assert axis.low <= 340
+    assert axis.high >= 1_000_000
+    assert axis.ticks() == [1000, 10_000, 100_000, 1_000_000]
+    steps = [b - a for a, b in pairwise(axis.at(tick) for tick in axis.ticks())]
+    assert steps == pytest.approx([steps[0]] * 3)
+    assert axis.at(1.0) == 100
+    assert axis.at(1e9) == 400
+
+
+@pytest.mark.parametrize("theme", [draw.LIGHT, draw.DARK])
+def test_the_picture_is_xml_and_says_what_it_shows(theme):
+    assert set(theme.clients) == set(CLIENTS)
+    works = [work for work in WORKS if work.group == "table"]
+    image = ET.fromstring(draw.picture(works, summarize(stored()["runs"]), theme, "of <this> & that"))
+    texts = [element.text for element in image.iter() if element.text and element.text.strip()]
+    assert "of <this> & that" in texts
+    for text in ("jsclient", "nats-py", "push, ordered, async for", "620k", "47k", "1.1", "20"):
+        assert text in texts, text
+    assert "natsrpy" not in texts
+    assert "push, callback" not in texts
+
+
+# --- the program -------------------------------------------------------------------------------------------------
+
+
+def test_stored_figures_are_reported_and_those_of_another_format_refused(tmp_path, capsys):
+    path = tmp_path / "figures.json"
+    path.write_text(json.dumps(stored()))
+    assert main(["--report", str(path)]) == 0
+    assert "### Rate and CPU" in capsys.readouterr().out
+    path.write_text("{}")
+    with pytest.raises(SystemExit, match="another format"):
+        main(["--report", str(path)])
+
+
+def test_all_works_are_listed(capsys):
+    assert main(["--list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == [
+        work.group for work in WORKS
+    ]

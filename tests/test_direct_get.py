@@ -1,0 +1,95 @@
+"""Many stored messages with one request, on a fake connection in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from jsclient.errors import ClosedError, DisconnectedError, PermissionDeniedError, RequestTimeoutError
+from jsclient.protocol.status import Ending
+from tests.fake import SILENCE, FakeConnection, connected
+from tests.protocol.test_direct_get import end, message
+from tests.virtual import settle, virtual
+
+API = "$JS.API.DIRECT.GET.ORDERS"
+
+
+async def opened(js: Any, connection: FakeConnection) -> Any:
+    connection.api.on("STREAM.INFO", info(), info())
+    return await js.stream("ORDERS")
+
+
+def info() -> dict[str, Any]:
+    return {
+        "config": {"name": "ORDERS", "subjects": ["orders.>"], "allow_direct": True},
+        "created": "2026-01-01T00:00:00Z",
+        "state": {"messages": 0, "bytes": 0, "first_seq": 1, "last_seq": 0, "consumer_count": 0},
+    }
+
+
+async def read(batch: Any, found: list[int]) -> None:
+    async for stored in batch:
+        found.append(stored.seq)  # noqa: PERF401  what came before an error counts
+
+
+async def begun(connection: FakeConnection, batch: Any, found: list[int]) -> tuple[asyncio.Task[None], str]:
+    """A batch that is being read, and where its messages go."""
+    reading = asyncio.ensure_future(read(batch, found))
+    await settle()
+    return reading, connection.to(API)[-1].reply
+
+
+@virtual
+async def test_each_message_renews_the_patience_and_silence_ends_it():
+    async with connected() as (js, connection):
+        stream, found = await opened(js, connection), list[int]()
+        batch = stream.get_batch(10, timeout=2.0)
+        connection.api.script["DIRECT.GET"] = [SILENCE]
+        reading, reply = await begun(connection, batch, found)
+        for seq in (1, 2, 3):
+            await asyncio.sleep(1.5)
+            connection.deliver(reply, [message(seq)])
+        with pytest.raises(RequestTimeoutError):
+            await reading
+        assert (found, batch.ending, batch.last_seq) == ([1, 2, 3], Ending.SILENT, 3)
+        assert connection.listening == []
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [("disconnect", DisconnectedError), ("close", ClosedError), ("deny", PermissionDeniedError)],
+)
+async def test_what_came_before_an_error_is_given_first(what, error):
+    async with connected() as (js, connection):
+        stream, found = await opened(js, connection), list[int]()
+        connection.api.script["DIRECT.GET"] = [SILENCE]
+        reading, reply = await begun(connection, stream.get_batch(10), found)
+        connection.deliver(reply, [message(1), message(2)])
+        if what == "disconnect":
+            connection.disconnect()
+        elif what == "deny":
+            connection.deny("publish", "another")
+            connection.deny("publish", API)
+        else:
+            await connection.close()
+        with pytest.raises(error):
+            await reading
+        assert found == [1, 2]
+
+
+@virtual
+async def test_frames_that_come_together_or_apart_and_after_the_end():
+    async with connected() as (js, connection):
+        stream, found = await opened(js, connection), list[int]()
+        batch = stream.get_batch(3)
+        connection.api.script["DIRECT.GET"] = [SILENCE]
+        reading, reply = await begun(connection, batch, found)
+        connection.deliver(reply, [message(1)])
+        await settle()
+        connection.deliver(reply, [message(2), message(3), end(3, 9), message(4)])
+        await reading
+        assert (found, batch.ending, batch.num_pending) == ([1, 2, 3], Ending.FULL, 9)
+        assert connection.listening == []

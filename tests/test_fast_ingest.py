@@ -1,0 +1,228 @@
+"""A fast ingest on a fake connection, in virtual time: what is asked for when nothing comes, and when it gives up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from jsclient.errors import (
+    DisconnectedError,
+    IngestError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+)
+from tests.fake import FakeConnection, connected
+from tests.virtual import settle, virtual
+
+
+def answer(connection: FakeConnection, payload: dict[str, Any], at: int = -1) -> None:
+    """What the server says to the message sent last, or to another one."""
+    reply = connection.to("s.")[at].reply
+    connection.deliver(reply, [(reply.encode(), b"", b"", json.dumps(payload).encode())])
+
+
+def flow(seq: int, msgs: int = 2) -> dict[str, Any]:
+    return {"type": "ack", "seq": seq, "msgs": msgs}
+
+
+def codes(connection: FakeConnection) -> list[str]:
+    return [".".join(sent.reply.split(".")[-3:-1]) for sent in connection.to("s.")]
+
+
+async def started(js: Any, connection: FakeConnection, msgs: int = 2, **options: Any) -> Any:
+    ingest = js.fast_ingest(**options)
+    first = asyncio.ensure_future(ingest.publish("s.a", b"1"))
+    await settle()
+    answer(connection, flow(0, msgs))
+    assert await first == 1
+    return ingest
+
+
+@virtual
+async def test_silence_is_asked_about_each_second_and_given_up_after_the_timeout():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection, timeout=4.0)
+        loop = asyncio.get_running_loop()
+        for number in (2, 3, 4):
+            assert await ingest.publish("s.a", b"x") == number
+        began = loop.time()
+        with pytest.raises(IngestError) as caught:
+            await ingest.publish("s.a", b"5")
+        assert isinstance(caught.value.__cause__, RequestTimeoutError)
+        assert loop.time() - began == pytest.approx(4.0, abs=0.5)
+        assert codes(connection)[:4] == ["1.0", "2.1", "3.1", "4.1"]
+        assert codes(connection).count("4.4") == 3
+        assert codes(connection)[-1] == "5.3"  # the server is told that it is over
+        assert ingest.sent == 4
+
+
+@virtual
+async def test_an_ack_that_moves_renews_the_patience():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection, timeout=3.0, ack_every=1, max_outstanding_acks=1, msgs=1)
+        loop = asyncio.get_running_loop()
+        began, waiting = loop.time(), asyncio.ensure_future(_fill(ingest, 12))
+        for number in range(1, 12):
+            await asyncio.sleep(2.5)
+            answer(connection, flow(number, 1))
+        assert await waiting == 12
+        assert loop.time() - began > 20
+        await ingest.__aexit__(ValueError, ValueError(), None)
+
+
+async def _fill(ingest: Any, until: int) -> int:
+    while ingest.sent < until:
+        await ingest.publish("s.a", b"x")
+    return int(ingest.sent)
+
+
+@virtual
+async def test_an_answered_ping_without_an_ack_lets_one_message_go_and_no_more():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection, timeout=4.0)
+        waiting = asyncio.ensure_future(_fill(ingest, 10))
+        await asyncio.sleep(1.1)
+        assert (ingest.sent, codes(connection)[-1]) == (4, "4.4")
+        answer(connection, flow(0))
+        await settle()
+        assert (ingest.sent, codes(connection)[-1]) == (5, "5.1")
+        await asyncio.sleep(1.1)
+        answer(connection, flow(0))
+        await settle()
+        assert ingest.sent == 5
+        answer(connection, flow(5, 2))
+        await settle()
+        assert ingest.sent == 9
+        waiting.cancel()
+        await ingest.__aexit__(ValueError, ValueError(), None)
+
+
+@virtual
+async def test_an_idle_one_says_each_three_seconds_that_it_lives_and_a_busy_one_does_not():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection, ack_every=100, msgs=100)
+        await asyncio.sleep(10)
+        assert codes(connection)[1:] == ["1.4"] * 2  # with answers and without
+        answer(connection, flow(0, 100))
+        await asyncio.sleep(3)
+        assert codes(connection)[1:] == ["1.4"] * 3
+        for _ in range(10):
+            await asyncio.sleep(1)
+            await ingest.publish("s.a", b"x")
+        await settle()
+        assert codes(connection).count("1.4") == 3
+        assert len(codes(connection)) == 14
+        await ingest.__aexit__(ValueError, ValueError(), None)
+        sent = len(connection.sent)
+        await asyncio.sleep(60)
+        assert len(connection.sent) == sent
+
+
+@virtual
+async def test_a_reconnect_is_followed_by_a_question():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection, ack_every=100, msgs=100)
+        connection.disconnect()
+        assert await ingest.publish("s.a", b"2") == 2
+        await settle()
+        assert codes(connection) == ["1.0"]
+        connection.reconnect()
+        await settle()
+        assert codes(connection) == ["1.0", "2.1", "2.4"]
+        await ingest.__aexit__(ValueError, ValueError(), None)
+
+
+@virtual
+async def test_without_a_connection_it_gives_up_after_the_timeout_and_sends_nothing_later():
+    async with connected() as (js, connection):
+        connection.disconnect()
+        ingest = js.fast_ingest(timeout=3.0)
+        with pytest.raises(IngestError) as caught:
+            await ingest.publish("s.a", b"1")
+        assert isinstance(caught.value.__cause__, DisconnectedError)
+        connection.reconnect()
+        await settle()
+        assert connection.sent == []
+        assert connection.listening == []
+
+
+@virtual
+@pytest.mark.parametrize("operation", ["publish", "subscribe"])
+async def test_a_right_that_is_missing_is_named(operation):
+    async with connected() as (js, connection):
+        ingest = js.fast_ingest()
+        starting = asyncio.ensure_future(ingest.publish("s.a", b"1"))
+        await settle()
+        subject = "s.a" if operation == "publish" else connection.inboxes[-1].subject
+        connection.deny("publish", "s.other")
+        connection.deny(operation, subject)
+        with pytest.raises((PermissionDeniedError, IngestError)) as caught:
+            await starting
+        # Without the right to hear answers the message may be stored.
+        denied = caught.value if operation == "publish" else caught.value.__cause__
+        assert isinstance(denied, PermissionDeniedError)
+        assert denied.subject == subject
+        assert connection.listening == []
+        assert connection.denied == [js._context.requests._denied]
+
+
+@virtual
+async def test_closing_the_connection_ends_it_and_says_so_to_the_server():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection)
+        await ingest.publish("s.a", b"2")
+        waiting = asyncio.ensure_future(_fill(ingest, 10))
+        await settle()
+        await js.close()
+        with pytest.raises(IngestError, match="closed"):
+            await waiting
+        assert codes(connection)[-1] == "5.3"
+
+
+@virtual
+async def test_what_was_sent_before_a_commit_without_an_answer_is_known():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection, timeout=2.5)
+        await _fill(ingest, 3)
+        answer(connection, flow(2))
+        with pytest.raises(IngestError) as caught:
+            await ingest.commit("s.a", b"4")
+        assert (caught.value.sent, caught.value.stored, caught.value.complete) == (4, 2, False)
+        assert codes(connection)[3] == "4.2"
+        assert codes(connection)[4:].count("5.3") >= 2  # the end is said again
+
+
+@virtual
+async def test_a_failure_is_raised_with_what_the_server_says_at_last():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection, ack_every=100, msgs=100)
+        await _fill(ingest, 5)
+        await settle()
+        answer(connection, {"type": "gap", "last_seq": 4, "seq": 5})
+        failing = asyncio.ensure_future(ingest.publish("s.a", b"6"))
+        await asyncio.sleep(1.5)
+        assert not failing.done()
+        assert "6.1" not in codes(connection)
+        assert codes(connection).count("6.3") == 2  # the server is asked to end it, and again
+        answer(connection, {"stream": "S", "seq": 9, "batch": ingest.id, "count": 3})
+        with pytest.raises(IngestError) as caught:
+            await failing
+        assert (caught.value.sent, caught.value.stored, caught.value.complete) == (5, 3, True)
+
+
+@virtual
+async def test_an_end_that_may_have_been_lost_with_the_connection_is_said_again_at_once():
+    async with connected() as (js, connection):
+        ingest = await started(js, connection)
+        committing = asyncio.ensure_future(ingest.commit())
+        await settle()
+        connection.disconnect()
+        await asyncio.sleep(0.1)
+        connection.reconnect()
+        await settle()
+        assert codes(connection) == ["1.0", "2.3", "2.3"]
+        answer(connection, {"stream": "S", "seq": 9, "batch": ingest.id, "count": 1})
+        assert (await committing).count == 1
