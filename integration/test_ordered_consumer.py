@@ -351,7 +351,7 @@ async def test_errors_timeouts_and_cancelled_calls_do_not_lose_the_position(
 
 
 async def test_calls_that_are_cancelled_at_any_moment_lose_nothing(js: Any, stream: OwnStream) -> None:
-    """Row 103, 200 times in each way of reading."""
+    """Row 103: many times in each way of reading."""
     oc = await js.ordered_consumer(stream.name)
     got: list[int] = []
 

@@ -270,7 +270,7 @@ async def test_it_reads_on_behind_the_last_message_from_a_new_consumer(
 async def test_a_consumer_that_goes_between_two_fetches_is_made_anew(
     js: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """Row 96, 200 times: nobody listens when it goes; the server says so, or nothing."""
+    """Row 96: many times, nobody listens when it goes; the server says so, or nothing."""
     await stream.publish(4)
 
     async def one(number: int) -> None:
@@ -509,7 +509,7 @@ async def test_a_slow_reader_just_stops_asking(
 async def test_an_end_at_any_moment_of_a_reset_leaves_nothing_and_does_not_hang(
     server: Any, oracle: Any, tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
-    """Row 102, 200 times."""
+    """Row 102: 200 times."""
     await stream.publish(5)
     await near.account_info()
     chance = random.Random(102)

@@ -88,10 +88,9 @@ class OrderedSubscription(Subscription):
         """Silence makes a new consumer; nobody needs to know whether the old one is there."""
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
+        """As `Subscription.drain`; no new consumer is made any more."""
         self._remaker.stop()
         await super().drain(timeout)
-
-    drain.__doc__ = Subscription.drain.__doc__
 
     def _end(self) -> None:
         super()._end()

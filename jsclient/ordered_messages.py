@@ -181,10 +181,11 @@ class OrderedMessages:
 
     async def drain(self) -> None:
         """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""
-        if not self._closed and not self._draining:
+        if self._seat.reader is not self:
+            await self.stop()  # it has not begun
+        elif not self._closed:
             self._draining = True
-            if self._seat.reader is self:
-                self._tracker.rest()
+            self._tracker.rest()
             self._puller.changed.set()
 
     async def __aenter__(self) -> Self:

@@ -264,6 +264,7 @@ class OrderedPuller:
             self.tracker.disconnected()
         else:
             self._end()
+            self.log.close()
         self.carry_out([])
         self.changed.set()
 
@@ -271,7 +272,11 @@ class OrderedPuller:
         subject = self.context.api.consumer_next(self.stream, self.consumer)
         inbox = self._inbox.inbox
         if error.subject == subject or (inbox is not None and error.subject == inbox.subject):
-            self.context.tasks.start(self._give_up(error), "end a reader that may not read")
+            self.context.tasks.start(self._refuse(error), "end a reader that may not read")
+
+    async def _refuse(self, error: PermissionDeniedError) -> None:
+        await self._give_up(error)
+        await self._delete(self.consumer)
 
     # --- ending ----------------------------------------------------------------------------------------------
 

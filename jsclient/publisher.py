@@ -195,7 +195,7 @@ class Publisher(Window):
             self._yield_at = now + _YIELD_AFTER
         deadline = now + timeout
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
-        future: asyncio.Future[PubAck] = asyncio.Future(loop=self._loop)
+        future: asyncio.Future[PubAck] = self._loop.create_future()
         self._number = number = self._number + 1
         reply = b"%b%d" % (self._prefix, number)
         entry = UnderWay(future, to, header, data, size, number, deadline, due, repeatable)
@@ -203,14 +203,9 @@ class Publisher(Window):
             await self._send_slowly(reply, entry)
             return future
         if header:
-            command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)
+            out.write(b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data))
         else:
-            command = b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data)
-        if out.scheduled:
-            out.commands.append(command)
-            out.size += len(command)
-        else:
-            out.write(command)
+            out.write(b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data))
         window.under_way[reply] = entry
         window.size = wanted
         if due < window.look_at:

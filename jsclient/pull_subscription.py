@@ -77,7 +77,9 @@ class PullSubscription(Running):
 
     async def consumer_info(self) -> ConsumerInfo:
         """Ask the server for the consumer's present state. Raises `ConsumerNotFoundError` and those of any request."""
-        return await consumer_info(self._context, self.stream, self.consumer)
+        info = await consumer_info(self._context, self.stream, self.consumer)
+        self._puller.config = info.config
+        return info
 
     def events(self) -> AsyncIterator[Event]:
         """The events of this subscription, until it ends."""

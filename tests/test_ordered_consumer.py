@@ -350,6 +350,9 @@ async def test_a_reader_that_is_stopped_or_drained_leaves_the_rest_to_the_next_o
         assert await taken(oc, 1) == [6]
         assert sum(batches(connection)) > asked_for
         assert not oc.is_closed
+        unread = oc.messages()
+        await unread.drain()
+        assert [message async for message in unread] == []
 
 
 @virtual
@@ -566,6 +569,9 @@ async def test_who_may_not_pull_is_told_so():
             await waiting
         with pytest.raises(PermissionDeniedError):
             await oc.fetch(1)
+        await settle(60)
+        assert connection.deleted() == [oc.consumer]
+        assert read_inboxes(connection) == []
 
 
 # --- fetch ---------------------------------------------------------------------------------------------------
@@ -829,6 +835,8 @@ async def test_it_ends_with_the_connection():
         for read in (waiting, oc.next(), oc.fetch(1)):
             with pytest.raises(ClosedError):
                 await read
+        assert [event async for event in oc.events()] == []
+        await oc.stop()
 
 
 @virtual

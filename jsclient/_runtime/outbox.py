@@ -16,22 +16,21 @@ HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish w
 class Outbox:
     """Collects commands and writes them to the transport of the moment.
 
-    ``transport`` gives nats-py's transport, or None while there is none. Whoever writes thousands of commands in a turn
-    may add to ``commands`` and ``size`` itself while ``scheduled``.
+    ``transport`` gives nats-py's transport, or None while there is none.
     """
 
     def __init__(self, transport: Callable[[], Any]) -> None:
         self._transport = transport
-        self.commands: list[bytes] = []
-        self.size = 0
+        self._commands: list[bytes] = []
+        self._size = 0
         self._backlog = 0  # bytes that the transport had not sent when it was last looked at
         self.scheduled = False  # something was written in this turn of the loop
         self.answered = True  # something was read since `write_now` last wrote at once
 
     def write(self, command: bytes) -> None:
         """Send it with what else comes in this turn of the loop."""
-        self.commands.append(command)
-        self.size += len(command)
+        self._commands.append(command)
+        self._size += len(command)
         if not self.scheduled:
             self.scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -56,7 +55,7 @@ class Outbox:
         Once only until something is read, so that a thousand senders share their writes all the same.
         """
         transport = self._transport()
-        if self.commands or not self.answered or transport is None:
+        if self._commands or not self.answered or transport is None:
             self.write(command)
             return
         self.answered = False
@@ -65,10 +64,10 @@ class Outbox:
 
     def write_if_room(self, command: bytes) -> bool:
         """As `write`, unless more waits than should. In one step, for it is called once a message."""
-        if self.size + self._backlog > HIGH_WATER:
+        if self._size + self._backlog > HIGH_WATER:
             return False
-        self.commands.append(command)
-        self.size += len(command)
+        self._commands.append(command)
+        self._size += len(command)
         if not self.scheduled:
             self.scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -77,9 +76,9 @@ class Outbox:
     def flush(self) -> None:
         """Send what was collected now."""
         self.scheduled = False
-        if not self.commands:
+        if not self._commands:
             return
-        data = b"".join(self.commands)
+        data = b"".join(self._commands)
         self.clear()
         transport = self._transport()
         if transport is not None:
@@ -88,16 +87,16 @@ class Outbox:
 
     def clear(self) -> None:
         """Forget what was collected: it is not to be sent on another connection."""
-        self.commands.clear()
-        self.size = 0
+        self._commands.clear()
+        self._size = 0
 
     @property
     def is_full(self) -> bool:
         """Whether more waits to be sent than should."""
-        if self.size + self._backlog <= HIGH_WATER:
+        if self._size + self._backlog <= HIGH_WATER:
             return False
         self._look()
-        return self.size + self._backlog > HIGH_WATER
+        return self._size + self._backlog > HIGH_WATER
 
     def _look(self) -> None:
         writer = getattr(self._transport(), "_io_writer", None)
