@@ -141,12 +141,26 @@ ANY_SERVER = (
     "test_server.py",
 )
 
+# Loops over races, and long runs, which take minutes: the same on every server, run on the newest.
+LONG = (
+    "test_conformance_acks.py",
+    "test_conformance_ordered.py",
+    "test_conformance_pull.py",
+    "test_conformance_status.py",
+    "test_fast_ingest.py",
+    "test_management_pages.py",
+    "test_ordered_consumer_faults.py",
+    "test_publisher.py",
+    "test_worker.py",
+    "test_worker_faults.py",
+)
+
 
 @nox.session(reuse_venv=True)
 def versions(session: nox.Session) -> None:
     """What goes over the wire, against the oldest and a middle nats-server, and with acks in their new form."""
     session.install("--editable", ".", *group("integration"))
-    ignored = [f"--ignore=integration/{name}" for name in ANY_SERVER]
+    ignored = [f"--ignore=integration/{name}" for name in (*ANY_SERVER, *LONG)]
     for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25"):
         session.run("pytest", "integration", "-q", form, *ignored, *session.posargs)
 

@@ -47,6 +47,8 @@ nitpick_ignore = [
     ("py:class", "deque"),
     ("py:class", "jsclient.connecting._Connecting"),
     ("py:class", "jsclient.protocol.codec.ModelT"),
+    ("py:class", "jsclient.protocol.under_way.TicketT"),
+    ("py:obj", "jsclient.protocol.under_way.TicketT"),
     ("py:class", "jsclient.protocol.work.T"),
     ("py:class", "jsclient.protocol.worker.T"),
 ]

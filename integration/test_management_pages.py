@@ -16,6 +16,7 @@ from integration.kit.asking import body
 from integration.kit.oracle import Oracle
 from integration.kit.proxy import Proxy
 from integration.kit.streams import OwnStream
+from integration.kit.waiting import eventually
 
 
 @pytest.fixture
@@ -58,6 +59,11 @@ async def test_the_subjects_of_a_stream_are_told_over_more_than_one_page(
         if number % 5000 == 0:
             await oracle.nc.flush()
     await oracle.nc.flush()
+
+    async def stored() -> bool:
+        return (await stream.state())["messages"] == 100_005
+
+    await eventually(stored, 10, "the messages, which nobody acks")
     handle = await js.stream(stream.name)
     info = await handle.info(subjects_filter=">")
     assert len(info.state.subjects) == info.state.num_subjects == 100_005
@@ -159,7 +165,6 @@ async def test_every_form_of_purge(js: Any, oracle: Oracle, make_stream: Any, st
         assert [message.seq for message in await stream.messages()] == left, arguments
         # The numbers go on behind what was there, and behind what was purged.
         assert (await js.publish(stream.subject("a"))).seq == max(11, arguments.get("seq", 0))
-        await stream.delete()
 
 
 async def test_what_excludes_each_other_or_is_forbidden(

@@ -310,6 +310,31 @@ async def test_a_window_that_stays_full_is_an_error_where_wished(
     assert [frame.payload for frame in tap.sent(stream.all)] == [b"", b"", b"", b"again"]
 
 
+@pytest.mark.row(130)
+async def test_a_full_window_recovers_after_a_restart(
+    own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
+) -> None:
+    """Row 130: with a server that hangs, then dies, then is back."""
+    own = await own_server()
+    stream = await OwnStream.create(await oracle_for(own), "full", storage="file")
+    js = await connect(own, **FAST)
+    async with js.publisher(max_in_flight=3, room_timeout=0.2, timeout=30) as pub:
+        await (await pub.publish(stream.subject("x"), b"before"))
+        own.pause()
+        futures = [await pub.publish(stream.subject("x"), msg_id=f"{n}" if n else None) for n in range(3)]
+        for _ in range(2):
+            with pytest.raises(TooManyInFlightError):
+                await pub.publish(stream.subject("x"), b"never")
+        await own.kill()
+        await own.start()
+        await told(Reconnected, events)
+        first, *others = await results(futures)
+        assert isinstance(first, DisconnectedError)
+        assert {type(ack) for ack in others} == {jsclient.PubAck}
+        await (await pub.publish(stream.subject("x"), b"after"))
+    assert (pub.published, pub.in_flight) == (5, 0)
+
+
 async def test_the_window_is_bounded_in_bytes_too(js: Any, tap: Proxy, stream: OwnStream) -> None:
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_bytes=1000, room_timeout=0) as pub:
@@ -342,7 +367,7 @@ async def test_publishing_waits_while_the_wire_is_slower(
         most = 0
         for _ in range(100):
             await pub.publish(stream.subject("x"), bytes(256 * 1024))
-            most = max(most, js._connection.outbox._size + js._connection.outbox._backlog)
+            most = max(most, js._connection.outbox.size + js._connection.outbox._backlog)
         tap.rate(None, TO_SERVER)
     assert most < 5 << 20
     assert pub.stored == 100
@@ -832,9 +857,11 @@ async def test_a_cancelled_future_with_an_id_is_not_sent_again(
     assert pub.failed == 1
 
 
+@pytest.mark.row(131)
 async def test_closing_ends_what_is_under_way_and_who_waits(
     js: Any, tap: Proxy, stream: OwnStream, events: list[Any]
 ) -> None:
+    """Row 131: what is pending fails."""
     tap.drop_frames(match.is_publish_ack)
     pub = js.publisher(max_in_flight=3)
     awaited, _, dropped = [await pub.publish(stream.subject("x"), b"%d" % n) for n in range(3)]

@@ -25,6 +25,7 @@ from .protocol.headers import Headers
 from .protocol.models import *  # noqa: F403
 from .protocol.status import Ending
 from .protocol.work import DeliveriesExhaustedError, Reject, WorkCounts
+from .publisher import Publisher
 from .pull import Batch
 from .pull_subscription import PullSubscription
 from .stream import Stream
@@ -49,6 +50,7 @@ __all__ = [
     "OrderedConsumer",
     "OrderedMessages",
     "OrderedSubscription",
+    "Publisher",
     "PullSubscription",
     "Reject",
     "Stream",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from ._runtime.context import Context
@@ -141,14 +142,15 @@ class Consumer(Running):
             self._reader = self.messages()
         return self._reader
 
-    def _source(self) -> Source:
+    def _source(self, group: Mapping[str, Any]) -> Source:
         self._puller.check_open()
+        self._puller.group(**{"group": None, **group})
         return PullSource(
             self._context,
             self.stream,
             self.name,
             owner=self,
-            messages=self.messages,
+            messages=partial(self.messages, **group),
             emit=self._puller.emit,
             known=self.config,
         )

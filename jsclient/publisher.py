@@ -8,11 +8,13 @@ from types import TracebackType
 from typing import Literal, Self
 
 from ._runtime.context import Context
+from ._runtime.outbox import CHUNK
 from ._runtime.window import Window
 from .errors import ConfigError, PublishesFailedError
 from .protocol.headers import MSG_ID, encode_headers
 from .protocol.models.publish import PubAck
-from .protocol.publish_window import ATTEMPT, NEVER, UnderWay
+from .protocol.publish_window import ATTEMPT, NEVER
+from .protocol.under_way import UnderWay
 from .publish import check_payload, check_subject, check_time, header_of_id, known_subjects, message_headers
 
 __all__ = ["MAX_BYTES", "MAX_IN_FLIGHT", "Publisher"]
@@ -184,33 +186,33 @@ class Publisher(Window):
         if out is not None and not out.scheduled:
             self._yield_at = now + _YIELD_AFTER  # the first one in this turn of the loop
         wanted = window.size + size
-        if (
-            not self._clear
-            or len(window.under_way) >= self._max
-            or now > self._yield_at
-            or (wanted > self._watch and self._too_much(wanted))
+        if (not self._clear or len(window.under_way) >= self._max or now > self._yield_at) or (
+            wanted > self._watch and self._too_much(wanted)
         ):
             await self._enter(subject, size, timeout)
             wanted, now = window.size + size, self._loop.time()
             self._yield_at = now + _YIELD_AFTER
         deadline = now + timeout
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
-        future: asyncio.Future[PubAck] = self._loop.create_future()
+        future: asyncio.Future[PubAck] = asyncio.Future(loop=self._loop)
         self._number = number = self._number + 1
         reply = b"%b%d" % (self._prefix, number)
         entry = UnderWay(future, to, header, data, size, number, deadline, due, repeatable)
         if out is None:
-            await self._send_slowly(reply, entry)
-            return future
+            return await self._send_slowly(reply, entry)
         if header:
-            out.write(b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data))
+            command = b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, len(header), size, header, data)
         else:
-            out.write(b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data))
+            command = b"PUB %b %b %d\r\n%b\r\n" % (to, reply, size, data)
+        if out.scheduled and out.size < CHUNK:
+            out.commands.append(command)
+            out.size += len(command)
+        else:
+            out.write(command)
         window.under_way[reply] = entry
         window.size = wanted
         if due < window.look_at:
-            window.look_at = due
-            self._timer.set(due)
+            self._look_at(due)
         return future
 
     # --- waiting and ending --------------------------------------------------------------------------------

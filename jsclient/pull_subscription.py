@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from ._runtime.consumer_calls import consumer_info, delete_consumer
 from ._runtime.context import Context
@@ -201,14 +202,15 @@ class PullSubscription(Running):
             self._reader = self.messages()
         return self._reader
 
-    def _source(self) -> Source:
+    def _source(self, group: Mapping[str, Any]) -> Source:
         self._puller.check_open()
+        self._puller.group(**{"group": None, **group})
         return PullSource(
             self._context,
             self.stream,
             self.consumer,
             owner=self,
-            messages=self.messages,
+            messages=partial(self.messages, **group),
             emit=self._puller.emit,
             known=None if self._binding.info is None else self._binding.info.config,
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from ._runtime.context import Context
 from ._worker.handling import Handler
@@ -20,8 +21,8 @@ class Running:
 
     _context: Context
 
-    def _source(self) -> Source:
-        """Where the messages of a worker come from."""
+    def _source(self, group: Mapping[str, Any]) -> Source:
+        """Where the messages of a worker come from. ``group``: what pull requests are to say of a priority group."""
         raise NotImplementedError
 
     def _started(self, worker: Worker) -> None:
@@ -52,6 +53,10 @@ class Running:
         stop: asyncio.Event | None = None,
         stop_signals: Collection[int] = (),
         grace: float = 20.0,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
     ) -> Worker:
         """Have each message handled, and answer for it: acked when the handler returns, tried again when it raises.
 
@@ -93,6 +98,8 @@ class Running:
             stop_signals: Signals that stop it, such as ``signal.SIGTERM``; a second one cancels running handlers.
                 Not on Windows.
             grace: Seconds that running handlers have when it stops; see `Worker.stop`.
+            group, min_pending, min_ack_pending, priority: Of a consumer with priority groups, as for
+                `PullSubscription.fetch`.
 
         Raises:
             ConfigError: A value out of range; nothing was sent. What else can go wrong is raised from the `Worker`.
@@ -121,9 +128,15 @@ class Running:
         if key is not None and not callable(key):
             raise ConfigError(f"key is {type(key).__name__}: it must be a function of the message")
         options.check()
+        asks = {
+            "group": group,
+            "min_pending": min_pending,
+            "min_ack_pending": min_ack_pending,
+            "priority": priority,
+        }
         worker = Worker(
             self._context,
-            self._source(),
+            self._source({name: value for name, value in asks.items() if value is not None}),
             handler,
             options,
             key=key,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType, TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -121,7 +121,9 @@ class Subscription(PushReader, Running):
             )
         )
 
-    def _source(self) -> Source:
+    def _source(self, group: Mapping[str, Any]) -> Source:
+        if group:
+            raise ConfigError(f"{next(iter(group))} is given: priority groups are of pull consumers")
         if self._state is not State.OPEN:
             raise ClosedError("the subscription is closed")
         if self._runner is not None and not self._runner.done():

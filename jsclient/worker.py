@@ -325,8 +325,8 @@ class Worker:
             await asyncio.wait({self._feeder})
 
     async def _give_back(self, load: Workload[Message], settling: Settling, crew: Crew) -> None:
-        """What waits, here and where it comes from, goes elsewhere at once."""
-        await settling.give_back(load.stop())
+        """What waits goes elsewhere. First nothing more is asked for: else it would come back."""
+        back = load.stop()
         assert self._stop_at is not None
         left = max(1.0, self._stop_at - self._context.connection.now())
         try:
@@ -335,4 +335,4 @@ class Worker:
                     self._accept(message, load, crew)
         except (TimeoutError, JetStreamError):
             pass  # the server delivers them again after ack_wait
-        await settling.give_back(load.stop())
+        await settling.give_back([*back, *load.stop()])

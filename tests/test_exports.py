@@ -36,6 +36,7 @@ DOORS = {
     "ordered": {"OrderedSubscription"},
     "ordered_consumer": {"OrderedConsumer"},
     "ordered_messages": {"OrderedMessages"},
+    "publisher": {"Publisher"},
     "pull": {"Batch"},
     "pull_subscription": {"PullSubscription"},
     "stream": {"Stream"},

@@ -634,12 +634,17 @@ async def test_a_fetch_without_a_connection_says_so_at_its_end():
         connection.disconnect()
         with pytest.raises(DisconnectedError):
             await oc.fetch(4, expires=3.0)
-        fetching = asyncio.ensure_future(oc.fetch(2, expires=3.0))
+        fetching = asyncio.ensure_future(oc.fetch(2, expires=60.0))
         await settle()
+        connection.reconnect()
+        await settle(60)
+        connection.disconnect()
+        await asyncio.sleep(50)
         connection.reconnect()
         await settle(60)
         arrives(connection, data(1), data(2))
         assert sequences(await fetching) == [1, 2]
+        assert connection.told(HeartbeatMissed) == []
 
 
 @virtual
@@ -805,6 +810,20 @@ async def test_draining_takes_in_what_is_under_way():
         assert got == [1, 2, 3, 4, 5]
         assert connection.deleted() == [oc.consumer]
         assert batches(connection) == [500]
+
+
+@virtual
+async def test_what_waits_after_draining_can_be_fetched():
+    async with connected() as (js, connection):
+        oc = await js.ordered_consumer(STREAM)
+        waiting = await asked(oc)
+        arrives(connection, data(1), data(2), data(3))
+        await waiting
+        await oc.drain()
+        batch = await oc.fetch(5)
+        assert (sequences(batch), batch.ending) == ([2, 3], Ending.CLOSED)
+        with pytest.raises(ClosedError):
+            await oc.fetch(5)
 
 
 @virtual

@@ -181,7 +181,7 @@ async def serve(connection, crowd, chance) -> None:
 @both
 async def test_nobody_overtakes(outbox):
     """Whatever is acked, cancelled, lost and reconnected: what goes out goes out in the order of the calls."""
-    for seed in range(60):
+    for seed in range(200):
         chance = random.Random(seed)
         async with connected(timeout=1000.0) as (js, connection):
             if outbox:

@@ -1,4 +1,4 @@
-"""The five ways to read, each with a tally, running while a fault acts."""
+"""The ways to read, each with a tally, running while a fault acts."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def messages(js: Any, stream: OwnStream, tally: Tally) -> AsyncIterator[An
             tally.take(message)
             await _ack(message, tally)
 
-    async with _running(run()), reader:
+    async with reader, _running(run()):
         yield psub
 
 
@@ -105,13 +105,48 @@ async def ordered(js: Any, stream: OwnStream, tally: Tally) -> AsyncIterator[Any
         yield sub
 
 
+@contextlib.asynccontextmanager
+async def ordered_pull(js: Any, stream: OwnStream, tally: Tally) -> AsyncIterator[Any]:
+    async with js.ordered_consumer(stream.name) as oc:
+        reader = oc.messages(max_messages=100, expires=10.0, idle_heartbeat=HEARTBEAT)
+
+        async def run() -> None:
+            async for message in reader:
+                tally.take(message)
+
+        async with _running(run()):
+            yield oc
+
+
+@contextlib.asynccontextmanager
+async def ordered_fetch(js: Any, stream: OwnStream, tally: Tally) -> AsyncIterator[Any]:
+    async with js.ordered_consumer(stream.name) as oc:
+
+        async def run() -> None:
+            while True:
+                try:
+                    for message in await oc.fetch(50, expires=3.0, idle_heartbeat=HEARTBEAT):
+                        tally.take(message)
+                except JetStreamError as error:
+                    tally.errors.append(error)
+                    await asyncio.sleep(0.02)
+
+        async with _running(run()):
+            yield oc
+
+
 READERS: dict[str, Reader] = {
     "push": push,
     "queue": queue,
     "fetch": fetch,
     "messages": messages,
     "ordered": ordered,
+    "ordered pull": ordered_pull,
+    "ordered fetch": ordered_fetch,
 }
+
+ORDERED = [name for name in READERS if name.startswith("ordered")]
+"""They repeat nothing."""
 
 
 @contextlib.asynccontextmanager

@@ -11,29 +11,33 @@ from ..protocol.frames import Frame
 __all__ = ["Outbox"]
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
+CHUNK = 256 * 1024  # bytes that are written before the turn ends: the server can begin, and copies stay small
 
 
 class Outbox:
     """Collects commands and writes them to the transport of the moment.
 
-    ``transport`` gives nats-py's transport, or None while there is none.
+    ``transport`` gives nats-py's transport, or None while there is none. Whoever writes thousands of commands in a turn
+    may add to ``commands`` and ``size`` itself while ``scheduled``.
     """
 
     def __init__(self, transport: Callable[[], Any]) -> None:
         self._transport = transport
-        self._commands: list[bytes] = []
-        self._size = 0
+        self.commands: list[bytes] = []
+        self.size = 0
         self._backlog = 0  # bytes that the transport had not sent when it was last looked at
         self.scheduled = False  # something was written in this turn of the loop
         self.answered = True  # something was read since `write_now` last wrote at once
 
     def write(self, command: bytes) -> None:
         """Send it with what else comes in this turn of the loop."""
-        self._commands.append(command)
-        self._size += len(command)
+        self.commands.append(command)
+        self.size += len(command)
         if not self.scheduled:
             self.scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
+        elif self.size > CHUNK:
+            self._send()
 
     def write_frames(self, frames: list[Frame]) -> None:
         """As `write`: a publish of each frame, which has a reply."""
@@ -55,7 +59,7 @@ class Outbox:
         Once only until something is read, so that a thousand senders share their writes all the same.
         """
         transport = self._transport()
-        if self._commands or not self.answered or transport is None:
+        if self.commands or not self.answered or transport is None:
             self.write(command)
             return
         self.answered = False
@@ -64,10 +68,10 @@ class Outbox:
 
     def write_if_room(self, command: bytes) -> bool:
         """As `write`, unless more waits than should. In one step, for it is called once a message."""
-        if self._size + self._backlog > HIGH_WATER:
+        if self.size + self._backlog > HIGH_WATER:
             return False
-        self._commands.append(command)
-        self._size += len(command)
+        self.commands.append(command)
+        self.size += len(command)
         if not self.scheduled:
             self.scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -76,9 +80,12 @@ class Outbox:
     def flush(self) -> None:
         """Send what was collected now."""
         self.scheduled = False
-        if not self._commands:
+        self._send()
+
+    def _send(self) -> None:
+        if not self.commands:
             return
-        data = b"".join(self._commands)
+        data = b"".join(self.commands)
         self.clear()
         transport = self._transport()
         if transport is not None:
@@ -87,16 +94,16 @@ class Outbox:
 
     def clear(self) -> None:
         """Forget what was collected: it is not to be sent on another connection."""
-        self._commands.clear()
-        self._size = 0
+        self.commands.clear()
+        self.size = 0
 
     @property
     def is_full(self) -> bool:
         """Whether more waits to be sent than should."""
-        if self._size + self._backlog <= HIGH_WATER:
+        if self.size + self._backlog <= HIGH_WATER:
             return False
         self._look()
-        return self._size + self._backlog > HIGH_WATER
+        return self.size + self._backlog > HIGH_WATER
 
     def _look(self) -> None:
         writer = getattr(self._transport(), "_io_writer", None)

@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.models.publish import PubAck
-from ..protocol.publish_window import NEVER, PublishWindow, UnderWay
+from ..protocol.publish_window import NEVER, PublishWindow
+from ..protocol.under_way import UnderWay
 from .context import Context
 from .gate import Gate, Waiter
 from .signal import Signal
@@ -51,7 +52,7 @@ class Room:
         self._out = context.connection.outbox
         self._loop = asyncio.get_running_loop()
         self._max, self._max_bytes, self._room_timeout = max_in_flight, max_bytes, room_timeout
-        self._window: PublishWindow[asyncio.Future[PubAck]] = PublishWindow(secrets.token_hex(11), _is_wanted)
+        self._window: PublishWindow[asyncio.Future[PubAck]] = PublishWindow(secrets.token_hex(11))
         self._gate = Gate(self._fits)
         self._timer = Timer(self._tick)
         self._changed = Signal()  # what is under way, or waits, has become less
@@ -156,7 +157,3 @@ class Room:
         """Take nothing more."""
         self._closed, self._ready, self._clear = True, False, False
         self._gate.refuse(lambda waiter: ClosedError(f"{why}; nothing was sent to {waiter.subject!r}"))
-
-
-def _is_wanted(future: asyncio.Future[PubAck]) -> bool:
-    return not future.done()

@@ -8,7 +8,8 @@ import asyncio
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
 from ..protocol.frames import Frame
 from ..protocol.models.publish import PubAck
-from ..protocol.publish_window import NEVER, Failures, Sends, unknown
+from ..protocol.publish_window import NEVER, Failures, Sends
+from ..protocol.under_way import unknown
 from .connection import Inbox, Lifecycle
 from .context import Context
 from .room import Entry, Room
@@ -110,13 +111,7 @@ class Window(Room):
     # --- what happens --------------------------------------------------------------------------------------
 
     def _receive(self, frames: list[Frame]) -> None:
-        futures, acks, failures = self._window.answers(frames, self._loop.time())
-        for future, ack in zip(futures, acks, strict=True):
-            try:
-                future.set_result(ack)
-            except asyncio.InvalidStateError:
-                pass  # cancelled
-        if failures:
+        if failures := self._window.answers(frames, self._loop.time()):
             self._fail(failures)
         if self._gate.busy:
             self._gate.admit()
@@ -132,6 +127,11 @@ class Window(Room):
         if self._unseen.is_full:
             self._unseen.tick(now)
         self._after()
+
+    def _look_at(self, moment: float) -> None:
+        """A publish is due at this moment, or earlier."""
+        self._window.look_at = min(self._window.look_at, moment)
+        self._timer.set(self._window.look_at)
 
     def _after(self) -> None:
         """Something changed."""
@@ -176,8 +176,8 @@ class Window(Room):
                 self._window.remove(reply)
                 self._fail([(entry, unknown(entry) if entry.in_doubt else error)])
 
-    async def _send_slowly(self, key: bytes, entry: Entry) -> None:
-        """Over a connection that may keep the caller waiting."""
+    async def _send_slowly(self, key: bytes, entry: Entry) -> asyncio.Future[PubAck]:
+        """Over a connection that may keep the caller waiting. Its future."""
         self._window.add(key, entry)
         self._timer.set(self._window.look_at)
         try:
@@ -190,6 +190,7 @@ class Window(Room):
         except asyncio.CancelledError:
             entry.ticket.cancel()
             raise
+        return entry.ticket
 
     # --- the end -------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ from ..protocol.work_rules import WorkRules
 
 __all__ = ["PullSource", "PushSource", "Source"]
 
-_EXPIRES = 30.0  # seconds that the server may hold a pull request
+_EXPIRES = 30.0  # seconds that the server may hold a pull request, where nobody says otherwise
 
 
 class Source(Protocol):
@@ -103,8 +103,8 @@ class PullSource:
 
     async def config(self) -> ConsumerConfig:
         config = await _config(self._context, self.stream, self.consumer, self._known)
-        longest = config.max_expires
-        self._limits["expires"] = min(_EXPIRES, longest) if longest else _EXPIRES
+        if config.max_expires and config.max_expires < _EXPIRES:
+            self._limits["expires"] = config.max_expires
         if config.max_bytes and config.max_bytes > 0:
             self._limits["max_bytes"] = config.max_bytes
         return config

@@ -202,6 +202,12 @@ class OrderedConsume(ConsumeTracker):
         self._active_at = now
         return ConsumeTracker.connected(self, now)
 
+    def disconnected(self) -> None:
+        """The connection is gone, and with it what was owed."""
+        ConsumeTracker.disconnected(self)
+        if self.request is not None:
+            self.request.disconnected()
+
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached: a pause is over, or silence asks for a new consumer."""
         commands: list[Command] = []

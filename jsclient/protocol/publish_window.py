@@ -16,25 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias
 
 import msgspec
 
-from ..errors import (
-    ApiError,
-    DisconnectedError,
-    JetStreamError,
-    NoRespondersError,
-    RequestTimeoutError,
-    WrongLastSequenceError,
-)
+from ..errors import ApiError, DisconnectedError, JetStreamError, NoRespondersError, WrongLastSequenceError
 from .frames import Frame
-from .headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, inline_status, parse_headers
-from .models.publish import PubAck, quick_pub_ack, read_pub_ack
+from .headers import inline_status
+from .models.publish import quick_pub_ack, read_pub_ack
+from .under_way import TicketT, Trouble, UnderWay, first_reply, no_stream, question, reply_of, unknown
 
-__all__ = ["NEVER", "Failures", "PublishWindow", "UnderWay", "question", "unknown"]
-
-T = TypeVar("T")
+__all__ = ["ATTEMPT", "NEVER", "Failures", "PublishWindow", "Sends"]
 
 NEVER = float("inf")
 """The moment that does not come."""
@@ -56,93 +48,35 @@ WRONG_LAST_MSG_ID = 10070
 _BETWEEN_LOOKS = 0.02  # seconds at least: a look goes through all that is under way
 
 
-class UnderWay(msgspec.Struct, Generic[T], gc=False):
-    """A publish whose outcome is not known yet. Times are monotonic seconds."""
-
-    ticket: T
-    subject: bytes
-    header: bytes
-    payload: bytes
-    size: int  # bytes of header and payload
-    number: int  # in the order of sending
-    deadline: float
-    due: float  # when it is to be looked at: its try, its pause or its time is over
-    repeatable: bool = False
-    waits: bool = False  # not on the wire: to be sent again, at ``due`` or with the connection
-    tries: int = 1
-    refused: int = 0  # times that nobody took it
-    in_doubt: bool = False  # an earlier try may have been stored
-    mismatch: ApiError | None = None  # told while in doubt: what is there may be the message itself
-
-    @property
-    def to(self) -> str:
-        """Its subject, for people."""
-        return self.subject.decode()
-
-
-Failures: TypeAlias = list[tuple[UnderWay[T], JetStreamError]]
+Failures: TypeAlias = list[tuple[UnderWay[TicketT], JetStreamError]]
 """Publishes that ended without being known to be stored, and why."""
 
-Sends: TypeAlias = list[tuple[bytes, UnderWay[T]]]
+Sends: TypeAlias = list[tuple[bytes, UnderWay[TicketT]]]
 """What to send again, in order, with its reply subjects."""
 
 
-def unknown(entry: UnderWay[T]) -> RequestTimeoutError:
-    """The error of a publish whose time is over without an answer."""
-    return RequestTimeoutError(f"publish to {entry.to!r}: whether it was stored is unknown")
-
-
-def no_stream(entry: UnderWay[T]) -> NoRespondersError:
-    """The error of a publish that nobody took: nothing was stored."""
-    return NoRespondersError(503, f"no stream took the message on {entry.to!r}")
-
-
-def question(header: bytes, never_an_id: str) -> bytes:
-    """Headers of a message that is never stored and asks whether that of the same id was.
-
-    Servers judge sequences before ids, so the second try of a message fails by the first one, which was stored. The id
-    of the last message they judge after: with one that cannot be, the answer is "stored before" or "wrong last id".
-    """
-    headers = parse_headers(header)[1]
-    return encode_headers({MSG_ID: headers[MSG_ID], EXPECTED_LAST_MSG_ID: never_an_id})
-
-
-def reply_of(reply: bytes, number: int) -> bytes:
-    """The reply subject of a further try: which try was refused must be known, for another one may be stored."""
-    return b"%b-%d" % (reply, number)
-
-
-def first_reply(reply: bytes) -> tuple[bytes, int]:
-    """The reply subject of the first try, and which try this one belongs to."""
-    first, _, number = reply.rpartition(b"-")
-    return first, int(number) if number.isdigit() and len(number) < 10 else 0
-
-
 @dataclass(slots=True)
-class PublishWindow(Generic[T]):
-    """All publishes under way.
+class PublishWindow(Generic[TicketT]):
+    """All publishes under way. ``never_an_id`` is no message's id.
 
-    ``never_an_id`` is no message's id; ``wanted`` says whether anybody still waits for a publish: else it is not sent
-    again.
+    Tickets are given what was stored; what failed is returned. What nobody waits for is not sent again.
     """
 
     never_an_id: str
-    wanted: Callable[[T], bool]
-    under_way: dict[bytes, UnderWay[T]] = field(default_factory=dict)  # by reply subject, oldest first
-    size: int = 0  # bytes of headers and payloads under way
-    look_at: float = NEVER  # when to call `tick`
-    stored: int = 0
-    resent: int = 0
-    _connected: bool = True
+    under_way: dict[bytes, UnderWay[TicketT]] = field(
+        default_factory=dict, init=False
+    )  # by reply, oldest first
+    size: int = field(default=0, init=False)  # bytes of headers and payloads under way
+    look_at: float = field(default=NEVER, init=False)  # when to call `tick`
+    stored: int = field(default=0, init=False)
+    resent: int = field(default=0, init=False)
+    _connected: bool = field(default=True, init=False)
 
-    def add(self, reply: bytes, entry: UnderWay[T]) -> bool:
-        """A publish goes out. True: `look_at` is earlier than it was."""
+    def add(self, reply: bytes, entry: UnderWay[TicketT]) -> None:
+        """A publish goes out."""
         self.under_way[reply] = entry
         self.size += entry.size
-        if entry.due < self.look_at:
-            self.look_at = entry.due
-            return True
-        return False
+        self.look_at = min(self.look_at, entry.due)
 
     def remove(self, reply: bytes) -> None:
         """It could not be sent after all, or is over."""
@@ -157,110 +91,106 @@ class PublishWindow(Generic[T]):
 
     # --- what happens --------------------------------------------------------------------------------------
 
-    def answers(self, frames: Iterable[Frame], now: float) -> tuple[list[T], list[PubAck], Failures[T]]:
-        """Answers arrived: what was stored, its acks, and what failed. One that is late or repeated means nothing."""
-        tickets: list[T] = []
-        acks: list[PubAck] = []
-        failures: Failures[T] = []
+    def answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
+        """Answers arrived: what failed. One that is late, or repeated, means nothing."""
+        failures: Failures[TicketT] = []
         under_way = self.under_way
-        size = 0
+        size = stored = 0
         for frame in frames:
-            entry = under_way.get(frame[0])
+            reply, _, _, payload = frame
+            entry = under_way.get(reply)
             if entry is not None:
                 try:
-                    ack = quick_pub_ack(frame[3])
+                    ack = quick_pub_ack(payload)
                 except (msgspec.MsgspecError, ValueError, RecursionError):
                     pass
                 else:
                     if ack.seq and ack.stream:
-                        del under_way[frame[0]]
+                        del under_way[reply]
                         size += entry.size
-                        tickets.append(entry.ticket)
-                        acks.append(ack)
+                        stored += 1
+                        # At once: what is freed here is what the next one is made of.
+                        if not (ticket := entry.ticket).done():
+                            ticket.set_result(ack)
                         continue
-            # Not an ack, or not that of a first try.
-            reply, number = (frame[0], 1) if entry is not None else first_reply(frame[0])
-            if (entry := under_way.get(reply)) is None:
-                continue
-            outcome = self._judge(entry, frame, number, now)
-            if outcome is None:
-                continue
-            self.remove(reply)
-            if isinstance(outcome, PubAck):
-                tickets.append(entry.ticket)
-                acks.append(outcome)
-            else:
-                failures.append((entry, outcome))
+            failures += self._unusual(frame, now)
         self.size -= size
-        self.stored += len(acks)
-        return tickets, acks, failures
+        self.stored += stored
+        return failures
 
-    def _judge(
-        self, entry: UnderWay[T], frame: Frame, number: int, now: float
-    ) -> PubAck | JetStreamError | None:
-        """The outcome that the answer to try ``number`` means; None: it is still open."""
+    def _unusual(self, frame: Frame, now: float) -> Failures[TicketT]:
+        """An answer that is not the ack of a first try."""
+        reply, number = (frame[0], 1) if frame[0] in self.under_way else first_reply(frame[0])
+        entry = self.under_way.get(reply)
+        if entry is None:
+            return []
         try:
             if frame[2] and not frame[3] and inline_status(frame[2]) == 503:
                 raise NoRespondersError
-            return read_pub_ack(frame[3])
+            ack = read_pub_ack(frame[3])
         except JetStreamError as error:
-            if entry.waits or number != entry.tries:
-                return None  # of an earlier try: it says nothing of the one that is on the wire
-            final = self._refused(entry, error, now)
-            if final is not None:
-                final.__traceback__ = final.__context__ = (
-                    None  # frames would hold the entry, and be held by it
-                )
-            return final
+            trouble = entry.trouble = entry.trouble or Trouble()
+            if trouble.waits or number != trouble.tries:
+                return []  # of an earlier try: it says nothing of the one that is on the wire
+            error.__traceback__ = error.__context__ = None  # frames would hold the entry, and be held by it
+            final = self._refused(entry, trouble, error, now)
+            if final is None:
+                return []
+            self.remove(reply)
+            return [(entry, final)]
+        self.remove(reply)
+        self.stored += 1
+        if not entry.ticket.done():
+            entry.ticket.set_result(ack)
+        return []
 
-    def _refused(self, entry: UnderWay[T], error: JetStreamError, now: float) -> JetStreamError | None:
+    def _refused(
+        self, entry: UnderWay[TicketT], trouble: Trouble, error: JetStreamError, now: float
+    ) -> JetStreamError | None:
         """The answer is an error: the one that the publish ends with, None if it is to be sent again."""
         again, pause = True, PAUSE
         final: JetStreamError = unknown(entry)
         code = error.err_code if isinstance(error, ApiError) else 0
         if isinstance(error, NoRespondersError):
-            entry.refused += 1
-            if not entry.in_doubt:
-                again, final = entry.refused < TRIES_WITHOUT_RESPONDERS, no_stream(entry)
-        elif isinstance(error, WrongLastSequenceError) and entry.in_doubt and entry.mismatch is None:
-            pause = 0.0
-            self._ask(entry, error)
+            trouble.refused += 1
+            if not trouble.in_doubt:
+                again, final = trouble.refused < TRIES_WITHOUT_RESPONDERS, no_stream(entry)
+        elif isinstance(error, WrongLastSequenceError) and trouble.in_doubt and trouble.mismatch is None:
+            pause, trouble.mismatch = 0.0, error
+            self._ask(entry)
         elif code != DUPLICATE_IN_PROCESS:
-            if entry.mismatch is None:
+            if trouble.mismatch is None:
                 return error
             # It was asked whether it was stored.
-            return entry.mismatch if code == WRONG_LAST_MSG_ID else final
-        if not again or not self.wanted(entry.ticket) or entry.deadline - now < pause:
+            return trouble.mismatch if code == WRONG_LAST_MSG_ID else final
+        if not again or entry.ticket.done() or entry.deadline - now < pause:
             return final
-        entry.waits, entry.due = True, now + pause
+        trouble.waits, entry.due = True, now + pause
         self.look_at = min(self.look_at, entry.due)
         return None
 
-    def _ask(self, entry: UnderWay[T], mismatch: ApiError) -> None:
+    def _ask(self, entry: UnderWay[TicketT]) -> None:
         """From now on it asks whether it was stored."""
-        entry.mismatch = mismatch
         entry.header, entry.payload = question(entry.header, self.never_an_id), b""
         self.size += len(entry.header) - entry.size
         entry.size = len(entry.header)
 
-    def disconnected(self) -> Failures[T]:
+    def disconnected(self) -> Failures[TicketT]:
         """The connection is lost: the outcome of what was on the wire is unknown."""
         self._connected = False
 
-        def lost(entry: UnderWay[T]) -> JetStreamError | None:
+        def lost(entry: UnderWay[TicketT]) -> JetStreamError | None:
             if entry.waits:
                 return None
-            if entry.repeatable and self.wanted(entry.ticket):
-                entry.waits = entry.in_doubt = True
+            if entry.repeatable and not entry.ticket.done():
+                _doubt(entry)
                 return None
-            text = (
-                f"the connection was lost while publishing to {entry.to!r}: whether it was stored is unknown"
-            )
-            return DisconnectedError(text)
+            text = f"the connection was lost while publishing to {entry.to!r}"
+            return DisconnectedError(f"{text}: whether it was stored is unknown")
 
         return self.fail(lost)
 
-    def connected(self, now: float) -> Sends[T]:
+    def connected(self, now: float) -> Sends[TicketT]:
         """A connection is there: what to send on it.
 
         All of it, also what rests after a refusal: this may be another server, and the order is kept.
@@ -269,59 +199,55 @@ class PublishWindow(Generic[T]):
         self._forget_unwanted()
         for entry in self.under_way.values():
             entry.due = now if entry.waits else entry.due
-        return [
-            (reply_of(reply, entry.tries), entry)
-            for reply, entry in self.under_way.items()
-            if self._goes_again(entry, now)
-        ]
+        return self._sends(now)
 
     def _forget_unwanted(self) -> None:
         """What is not on the wire and waited for by nobody is over."""
-        self.fail(lambda entry: unknown(entry) if entry.waits and not self.wanted(entry.ticket) else None)
+        self.fail(lambda entry: unknown(entry) if entry.waits and entry.ticket.done() else None)
 
-    def _goes_again(self, entry: UnderWay[T], now: float) -> bool:
-        """Whether it is to be sent at this moment; then it counts as sent."""
-        if not entry.waits or entry.due > now:
-            return False
-        entry.waits = False
-        entry.tries += 1
-        entry.due = entry.deadline
-        if entry.repeatable:
-            entry.due = min(entry.deadline, now + ATTEMPT * 2 ** min(entry.tries - 1, 10))
-        self.look_at = min(self.look_at, entry.due)
-        self.resent += 1
-        return True
+    def _sends(self, now: float) -> Sends[TicketT]:
+        """What is to be sent at this moment; from here on it counts as sent."""
+        sends: Sends[TicketT] = []
+        for reply, entry in self.under_way.items():
+            trouble = entry.trouble
+            if trouble is None or not trouble.waits or entry.due > now:
+                continue
+            trouble.waits = False
+            trouble.tries += 1
+            entry.due = entry.deadline
+            if entry.repeatable:
+                entry.due = min(entry.deadline, now + ATTEMPT * 2 ** min(trouble.tries - 1, 10))
+            self.look_at = min(self.look_at, entry.due)
+            sends.append((reply_of(reply, trouble.tries), entry))
+        self.resent += len(sends)
+        return sends
 
-    def not_sent(self, entry: UnderWay[T]) -> None:
+    def not_sent(self, entry: UnderWay[TicketT]) -> None:
         """It could not be sent again after all: it goes with the next connection."""
-        entry.waits = True
-        self.resent -= 1
+        if entry.trouble is not None:
+            entry.trouble.waits = True
+            self.resent -= 1
 
-    def tick(self, now: float) -> tuple[Failures[T], Sends[T]]:
-        """`look_at` was reached: what failed, and what to send again."""
+    def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
+        """``look_at`` was reached: what failed, and what to send again."""
         self._forget_unwanted()
         failures = self.fail(lambda entry: self._over(entry) if now >= entry.deadline else None)
-        sends: Sends[T] = []
-        look_at = NEVER
-        for reply, entry in self.under_way.items():
+        for entry in self.under_way.values():
             if entry.due <= now and not entry.waits:
                 # The answer was lost, or takes its time.
-                if self.wanted(entry.ticket):
-                    entry.waits = entry.in_doubt = True
-                else:
+                if entry.ticket.done():
                     entry.due = entry.deadline
-            if self._connected and self._goes_again(entry, now):
-                sends.append((reply_of(reply, entry.tries), entry))
-            look_at = min(look_at, entry.due if entry.due > now else entry.deadline)
-        self.look_at = max(look_at, now + _BETWEEN_LOOKS)
+                else:
+                    _doubt(entry)
+        sends = self._sends(now) if self._connected else []
+        moments = (entry.due if entry.due > now else entry.deadline for entry in self.under_way.values())
+        self.look_at = max(min(moments, default=NEVER), now + _BETWEEN_LOOKS)
         return failures, sends
 
-    def _over(self, entry: UnderWay[T]) -> JetStreamError:
-        if entry.waits and not entry.in_doubt:
-            return no_stream(entry)
-        return unknown(entry)
+    def _over(self, entry: UnderWay[TicketT]) -> JetStreamError:
+        return no_stream(entry) if entry.waits and not entry.in_doubt else unknown(entry)
 
-    def fail(self, why: Callable[[UnderWay[T]], JetStreamError | None]) -> Failures[T]:
+    def fail(self, why: Callable[[UnderWay[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
         """End those for which there is an error."""
         failures = [
             (reply, entry, error)
@@ -331,3 +257,9 @@ class PublishWindow(Generic[T]):
         for reply, _, _ in failures:
             self.remove(reply)
         return [(entry, error) for _, entry, error in failures]
+
+
+def _doubt(entry: UnderWay[TicketT]) -> None:
+    """What became of its try is unknown; it is to be sent again."""
+    trouble = entry.trouble = entry.trouble or Trouble()
+    trouble.waits = trouble.in_doubt = True

@@ -17,23 +17,44 @@ from jsclient.errors import (
 )
 from jsclient.protocol.headers import parse_headers
 from jsclient.protocol.models import PubAck
-from jsclient.protocol.publish_window import (
-    ATTEMPT,
-    NEVER,
-    PAUSE,
-    PublishWindow,
-    UnderWay,
-    first_reply,
-    question,
-    reply_of,
-)
+from jsclient.protocol.publish_window import ATTEMPT, NEVER, PAUSE, PublishWindow
+from jsclient.protocol.under_way import UnderWay, first_reply, question, reply_of
 
 ID = b"NATS/1.0\r\nNats-Msg-Id: an id\r\n\r\n"
 NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
 
 
-def window(wanted=lambda _: True) -> PublishWindow[str]:
-    return PublishWindow("never an id", wanted)
+ACKED: list[tuple[str, PubAck]] = []
+"""What tickets were given, since it was last looked at."""
+
+
+class Ticket:
+    """Stands for a future."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.over = False
+
+    def done(self) -> bool:
+        return self.over
+
+    def set_result(self, ack: PubAck) -> None:
+        assert not self.over
+        self.over = True
+        ACKED.append((self.name, ack))
+
+
+def window() -> PublishWindow[Ticket]:
+    ACKED.clear()
+    return PublishWindow("never an id")
+
+
+def answers(under, frames, now) -> tuple[list[str], list[PubAck], list]:
+    """Whose publishes were stored, their acks, and what failed."""
+    failures = under.answers(frames, now)
+    tickets, acks = [name for name, _ in ACKED], [ack for _, ack in ACKED]
+    ACKED.clear()
+    return tickets, acks, failures
 
 
 def reply(number: int) -> bytes:
@@ -46,23 +67,31 @@ def send(under, number=1, *, now=0.0, timeout=5.0, with_id=False, payload=b"1234
     due = min(now + timeout, now + ATTEMPT) if with_id else now + timeout
     size = len(header) + len(payload)
     entry = UnderWay(
-        str(number), b"orders.new", header, payload, size, number, now + timeout, due, repeatable=with_id
+        Ticket(str(number)),
+        b"orders.new",
+        header,
+        payload,
+        size,
+        number,
+        now + timeout,
+        due,
+        repeatable=with_id,
     )
     under.add(reply(number), entry)
     return entry
 
 
-def answer(to, body) -> tuple[bytes, bytes, bytes, bytes]:
+def reply_with(to, body) -> tuple[bytes, bytes, bytes, bytes]:
     subject = to if isinstance(to, bytes) else reply(to)
     return subject, b"", b"", body if isinstance(body, bytes) else msgspec.json.encode(body)
 
 
 def ack(to, seq=7, **fields):
-    return answer(to, {"stream": "ORDERS", "seq": seq, **fields})
+    return reply_with(to, {"stream": "ORDERS", "seq": seq, **fields})
 
 
 def refusal(to, err_code, code=400):
-    return answer(to, {"error": {"code": code, "err_code": err_code, "description": "no"}})
+    return reply_with(to, {"error": {"code": code, "err_code": err_code, "description": "no"}})
 
 
 def nobody(to):
@@ -71,11 +100,11 @@ def nobody(to):
 
 
 def errors(failures) -> list[tuple[str, type[Exception]]]:
-    return [(entry.ticket, type(error)) for entry, error in failures]
+    return [(entry.ticket.name, type(error)) for entry, error in failures]
 
 
 def numbers(sends) -> list[str]:
-    return [entry.ticket for _, entry in sends]
+    return [entry.ticket.name for _, entry in sends]
 
 
 # --- answers -----------------------------------------------------------------------------------------------
@@ -86,7 +115,7 @@ def test_an_ack_ends_a_publish():
     send(under, 1)
     send(under, 2)
     assert under.size == 10
-    assert under.answers([ack(2, 9), ack(1, 8, duplicate=True, domain="hub")], 0.1) == (
+    assert answers(under, [ack(2, 9), ack(1, 8, duplicate=True, domain="hub")], 0.1) == (
         ["2", "1"],
         [PubAck(stream="ORDERS", seq=9), PubAck(stream="ORDERS", seq=8, duplicate=True, domain="hub")],
         [],
@@ -97,16 +126,16 @@ def test_an_ack_ends_a_publish():
 def test_an_answer_that_is_late_or_repeated_or_foreign_means_nothing():
     under = window()
     send(under, 1)
-    under.answers([ack(1)], 0.1)
-    late = [ack(1), refusal(1, 10077), nobody(1), ack(9), ack(b"other"), answer(b"_INBOX.x.1-2", b"x")]
-    assert under.answers(late, 0.2) == ([], [], [])
+    answers(under, [ack(1)], 0.1)
+    late = [ack(1), refusal(1, 10077), nobody(1), ack(9), ack(b"other"), reply_with(b"_INBOX.x.1-2", b"x")]
+    assert answers(under, late, 0.2) == ([], [], [])
     assert under.stored == 1
 
 
 def test_an_ack_with_a_field_that_is_not_known_is_an_ack():
     under = window()
     send(under)
-    assert under.answers([ack(1, new="x")], 0.1)[1] == [PubAck(stream="ORDERS", seq=7, extra={"new": "x"})]
+    assert answers(under, [ack(1, new="x")], 0.1)[1] == [PubAck(stream="ORDERS", seq=7, extra={"new": "x"})]
 
 
 @pytest.mark.parametrize(
@@ -114,19 +143,19 @@ def test_an_ack_with_a_field_that_is_not_known_is_an_ack():
     [
         (refusal(1, 10077, 503), ApiError),
         (refusal(1, 10071), WrongLastSequenceError),
-        (answer(1, b""), ProtocolError),
-        (answer(1, b"+OK"), ProtocolError),
-        (answer(1, {"stream": "ORDERS"}), ProtocolError),
-        (answer(1, {"stream": "ORDERS", "seq": "7"}), ProtocolError),
-        (answer(1, b"\xff{"), ProtocolError),
-        (answer(1, b"[" * 5000), ProtocolError),
+        (reply_with(1, b""), ProtocolError),
+        (reply_with(1, b"+OK"), ProtocolError),
+        (reply_with(1, {"stream": "ORDERS"}), ProtocolError),
+        (reply_with(1, {"stream": "ORDERS", "seq": "7"}), ProtocolError),
+        (reply_with(1, b"\xff{"), ProtocolError),
+        (reply_with(1, b"[" * 5000), ProtocolError),
     ],
 )
 def test_an_error_ends_a_publish(frame, error):
     for with_id in (False, True):
         under = window()
         send(under, with_id=with_id)
-        tickets, acks, failures = under.answers([frame], 0.1)
+        tickets, acks, failures = answers(under, [frame], 0.1)
         assert (tickets, acks, errors(failures)) == ([], [], [("1", error)])
         assert (under.under_way, under.size, under.stored) == ({}, 0, 0)
 
@@ -136,7 +165,7 @@ def test_an_ack_with_a_status_is_an_ack_and_a_503_with_a_payload_is_none():
     send(under)
     send(under, 2)
     frames = [(reply(1), b"", NO_RESPONDERS, ack(1)[3]), (reply(2), b"", NO_RESPONDERS, b"x")]
-    tickets, _, failures = under.answers(frames, 0.1)
+    tickets, _, failures = answers(under, frames, 0.1)
     assert (tickets, errors(failures)) == (["1"], [("2", ProtocolError)])
 
 
@@ -149,24 +178,32 @@ def test_no_responders_is_tried_three_times(with_id):
     send(under, with_id=with_id)
     now, at = 0.0, 1
     for tries in (2, 3):
-        assert under.answers([nobody(at if isinstance(at, bytes) else 1)], now) == ([], [], [])
+        assert answers(under, [nobody(at if isinstance(at, bytes) else 1)], now) == ([], [], [])
         assert under.look_at == now + PAUSE
         assert under.tick(now + PAUSE - 0.01) == ([], [])
         now += PAUSE
         failures, sends = under.tick(now)
         assert failures == []
         [(at, entry)] = sends
-        assert (at, entry.ticket, entry.payload) == (reply_of(reply(1), tries), "1", b"12345")
-    assert errors(under.answers([nobody(at)], now)[2]) == [("1", NoRespondersError)]
+        assert (at, entry.ticket.name, entry.payload) == (reply_of(reply(1), tries), "1", b"12345")
+    assert errors(answers(under, [nobody(at)], now)[2]) == [("1", NoRespondersError)]
     assert (under.under_way, under.size, under.resent) == ({}, 0, 2)
+
+
+def test_an_answer_that_is_repeated_counts_once():
+    under = window()
+    send(under)
+    assert answers(under, [nobody(1)] * 5, 0.0) == ([], [], [])
+    assert answers(under, [nobody(1)] * 5, 0.1) == ([], [], [])
+    assert numbers(under.tick(PAUSE)[1]) == ["1"]
 
 
 def test_a_try_after_no_responders_may_be_stored():
     under = window()
     send(under)
-    under.answers([nobody(1)], 0.0)
+    answers(under, [nobody(1)], 0.0)
     [(at, _)] = under.tick(PAUSE)[1]
-    assert under.answers([ack(at)], 0.3)[0] == ["1"]
+    assert answers(under, [ack(at)], 0.3)[0] == ["1"]
 
 
 def test_an_answer_to_an_earlier_try_counts_if_it_is_an_ack():
@@ -174,20 +211,20 @@ def test_an_answer_to_an_earlier_try_counts_if_it_is_an_ack():
     send(under, with_id=True, timeout=30)
     [(second, _)] = under.tick(ATTEMPT)[1]
     assert second == reply_of(reply(1), 2)
-    assert under.answers([refusal(1, 10077), nobody(1), answer(1, b"x")], 2.1) == ([], [], [])
-    assert under.answers([ack(1)], 2.2)[0] == ["1"]
+    assert answers(under, [refusal(1, 10077), nobody(1), reply_with(1, b"x")], 2.1) == ([], [], [])
+    assert answers(under, [ack(1)], 2.2)[0] == ["1"]
 
 
 def test_no_time_is_left_for_another_try():
     under = window()
     send(under, timeout=0.2)
-    assert errors(under.answers([nobody(1)], 0.0)[2]) == [("1", NoRespondersError)]
+    assert errors(answers(under, [nobody(1)], 0.0)[2]) == [("1", NoRespondersError)]
 
 
 def test_the_time_is_over_while_it_waits_for_its_next_try():
     under = window()
     send(under, timeout=5)
-    under.answers([nobody(1)], 1.0)
+    answers(under, [nobody(1)], 1.0)
     under.disconnected()
     assert errors(under.tick(5.0)[0]) == [("1", NoRespondersError)]
 
@@ -237,20 +274,20 @@ def test_in_doubt_it_goes_on_while_nobody_answers_and_is_unknown_in_the_end():
     [(at, _)] = under.tick(2.0)[1]
     now = 2.0
     for _ in range(6):
-        assert under.answers([nobody(at)], now) == ([], [], [])
+        assert answers(under, [nobody(at)], now) == ([], [], [])
         now += PAUSE
         [(at, _)] = under.tick(now)[1]
-    assert errors(under.answers([nobody(at)], 4.9)[2]) == [("1", RequestTimeoutError)]
+    assert errors(answers(under, [nobody(at)], 4.9)[2]) == [("1", RequestTimeoutError)]
 
 
 def test_a_first_try_that_is_still_being_stored():
     under = window()
     send(under, with_id=True)
-    assert under.answers([refusal(1, 10158)], 0.0) == ([], [], [])
+    assert answers(under, [refusal(1, 10158)], 0.0) == ([], [], [])
     [(at, _)] = under.tick(PAUSE)[1]
-    assert under.answers([ack(at, duplicate=True)], 0.3)[0] == ["1"]
+    assert answers(under, [ack(at, duplicate=True)], 0.3)[0] == ["1"]
     send(under, 2, with_id=True, timeout=0.1)
-    assert errors(under.answers([refusal(2, 10158)], 0.0)[2]) == [("2", RequestTimeoutError)]
+    assert errors(answers(under, [refusal(2, 10158)], 0.0)[2]) == [("2", RequestTimeoutError)]
 
 
 # --- the connection --------------------------------------------------------------------------------------------
@@ -260,14 +297,14 @@ def test_a_lost_connection_ends_what_has_no_id_and_the_rest_goes_again_in_order(
     under = window()
     for number in range(1, 7):
         send(under, number, with_id=number % 2 == 0)
-    under.answers([ack(2)], 0.1)
+    answers(under, [ack(2)], 0.1)
     assert errors(under.disconnected()) == [(n, DisconnectedError) for n in "135"]
     assert under.tick(1.0) == ([], [])
     assert numbers(under.connected(2.5)) == ["4", "6"]
     assert under.connected(2.5) == []
     assert under.tick(2.5) == ([], [])
     assert under.look_at == 5.0
-    assert under.answers([ack(reply_of(reply(4), 2), duplicate=True), ack(reply_of(reply(6), 2))], 2.6)[
+    assert answers(under, [ack(reply_of(reply(4), 2), duplicate=True), ack(reply_of(reply(6), 2))], 2.6)[
         0
     ] == ["4", "6"]
     assert under.size == 0
@@ -278,13 +315,13 @@ def test_what_waits_for_its_next_try_outlives_the_connection():
     under = window()
     for number in range(1, 5):
         send(under, number, with_id=number != 2)
-    under.answers([nobody(2), nobody(3)], 0.0)
+    answers(under, [nobody(2), nobody(3)], 0.0)
     assert under.disconnected() == []
     assert under.tick(PAUSE) == ([], [])
     under = window()
     for number in range(1, 5):
         send(under, number, with_id=number != 2)
-    under.answers([nobody(2), nobody(3)], 0.0)
+    answers(under, [nobody(2), nobody(3)], 0.0)
     assert under.disconnected() == []
     assert numbers(under.connected(0.1)) == ["1", "2", "3", "4"]
 
@@ -315,7 +352,7 @@ def asked() -> tuple[PublishWindow[str], bytes]:
     under = window()
     send(under, with_id=True, timeout=30)
     [(second, _)] = under.tick(2.0)[1]
-    assert under.answers([refusal(second, 10071)], 2.1) == ([], [], [])
+    assert answers(under, [refusal(second, 10071)], 2.1) == ([], [], [])
     assert under.look_at == 2.1
     [(third, entry)] = under.tick(2.1)[1]
     assert parse_headers(entry.header)[1] == {
@@ -329,24 +366,24 @@ def asked() -> tuple[PublishWindow[str], bytes]:
 
 def test_it_was_stored_before():
     under, at = asked()
-    assert under.answers([ack(at, duplicate=True)], 2.2)[0] == ["1"]
+    assert answers(under, [ack(at, duplicate=True)], 2.2)[0] == ["1"]
     assert under.size == 0
 
 
 def test_it_was_not():
     under, at = asked()
-    assert errors(under.answers([refusal(at, 10070)], 2.2)[2]) == [("1", WrongLastSequenceError)]
+    assert errors(answers(under, [refusal(at, 10070)], 2.2)[2]) == [("1", WrongLastSequenceError)]
 
 
 def test_whether_it_was_cannot_be_found_out():
     under, at = asked()
-    assert errors(under.answers([refusal(at, 10077)], 2.2)[2]) == [("1", RequestTimeoutError)]
+    assert errors(answers(under, [refusal(at, 10077)], 2.2)[2]) == [("1", RequestTimeoutError)]
 
 
 def test_a_first_try_that_fails_is_not_asked_about():
     under = window()
     send(under, with_id=True)
-    assert errors(under.answers([refusal(1, 10071)], 0.1)[2]) == [("1", WrongLastSequenceError)]
+    assert errors(answers(under, [refusal(1, 10071)], 0.1)[2]) == [("1", WrongLastSequenceError)]
 
 
 def test_the_question_keeps_the_id_and_nothing_else():
@@ -358,24 +395,31 @@ def test_the_question_keeps_the_id_and_nothing_else():
 
 
 def test_what_nobody_waits_for_keeps_its_place_and_is_not_sent_again():
-    gone: set[str] = {"1", "2", "3"}
-    under = window(lambda ticket: ticket not in gone)
-    send(under, 1, with_id=True)
-    send(under, 2)
-    send(under, 3, with_id=True)
+    under = window()
+    for entry in (send(under, 1, with_id=True), send(under, 2), send(under, 3, with_id=True)):
+        entry.ticket.over = True
     assert under.tick(2.0) == ([], [])
     assert len(under.under_way) == 3
-    under.answers([nobody(3)], 2.1)
+    answers(under, [nobody(3)], 2.1)
     assert errors(under.disconnected()) == [("1", DisconnectedError), ("2", DisconnectedError)]
     assert (under.connected(3.0), under.size) == ([], 0)
 
 
+def test_an_ack_that_nobody_waits_for_frees_the_place():
+    under = window()
+    send(under, 1).ticket.over = True
+    send(under, 2, with_id=True)
+    [(at, entry)] = under.tick(2.0)[1]
+    entry.ticket.over = True
+    assert answers(under, [ack(1), ack(at, new=1)], 2.1) == ([], [], [])
+    assert (under.under_way, under.size, under.stored) == ({}, 0, 2)
+
+
 def test_what_waits_for_its_next_try_is_forgotten_with_who_waited():
-    gone: set[str] = set()
-    under = window(lambda ticket: ticket not in gone)
-    send(under, 1)
-    under.answers([nobody(1)], 0.0)
-    gone.add("1")
+    under = window()
+    ticket = send(under, 1).ticket
+    answers(under, [nobody(1)], 0.0)
+    ticket.over = True
     assert under.tick(PAUSE) == ([], [])
     assert (under.under_way, under.size, under.look_at) == ({}, 0, NEVER)
 
@@ -400,7 +444,7 @@ def test_older_ones():
     send(under, 1)
     send(under, 2)
     assert under.has_older(1)
-    under.answers([ack(1)], 0.1)
+    answers(under, [ack(1)], 0.1)
     assert not under.has_older(1)
     assert under.has_older(2)
 
@@ -428,6 +472,6 @@ def test_any_answer_is_an_outcome():
         send(under, with_id=chance.random() < 0.5)
         body = chance.choice(pieces) + chance.choice(pieces)
         header = chance.choice([b"", NO_RESPONDERS, b"NATS/1.0\r\n\r\n", b"\xff"])
-        tickets, acks, failures = under.answers([(reply(1), b"", header, body)], 0.1)
+        tickets, acks, failures = answers(under, [(reply(1), b"", header, body)], 0.1)
         assert len(tickets) == len(acks)
         assert len(tickets) + len(failures) + len(under.under_way) == 1

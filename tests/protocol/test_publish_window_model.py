@@ -15,7 +15,9 @@ from jsclient.errors import (
     RequestTimeoutError,
 )
 from jsclient.protocol.headers import parse_headers
-from jsclient.protocol.publish_window import ATTEMPT, NEVER, PublishWindow, UnderWay
+from jsclient.protocol.models import PubAck
+from jsclient.protocol.publish_window import ATTEMPT, NEVER, PublishWindow
+from jsclient.protocol.under_way import UnderWay
 
 UNKNOWN = (DisconnectedError, RequestTimeoutError)
 SEEDS = 400
@@ -56,6 +58,20 @@ class Server:
         return b"", msgspec.json.encode({"error": error})
 
 
+class Ticket:
+    """Who waits for a publish."""
+
+    def __init__(self, simulation: Simulation, number: int) -> None:
+        self.simulation, self.number = simulation, number
+
+    def done(self) -> bool:
+        return self.number in self.simulation.gone or self.number in self.simulation.outcomes
+
+    def set_result(self, ack: PubAck) -> None:
+        assert self.number not in self.simulation.gone
+        self.simulation.end(self.number, ack)
+
+
 class Simulation:
     """Publishes, a connection in both directions, and time."""
 
@@ -63,7 +79,7 @@ class Simulation:
         self.chance = random.Random(seed)
         self.server = Server()
         self.now = 0.0
-        self.window: PublishWindow[int] = PublishWindow("never an id", lambda number: number not in self.gone)
+        self.window: PublishWindow[Ticket] = PublishWindow("never an id")
         self.gone: set[int] = set()
         self.up = True
         self.to_server: list[tuple[bytes, bytes, bytes]] = []
@@ -93,7 +109,7 @@ class Simulation:
         repeatable = number in self.with_id
         due = min(deadline, self.now + ATTEMPT) if repeatable else deadline
         size = len(header) + len(payload)
-        entry = UnderWay(number, b"s", header, payload, size, number, deadline, due, repeatable)
+        entry = UnderWay(Ticket(self, number), b"s", header, payload, size, number, deadline, due, repeatable)
         self.window.add(b"r.%d" % number, entry)
         self.deadlines[number] = deadline
         self.sent[number] += 1
@@ -103,14 +119,13 @@ class Simulation:
         order = [entry.number for _, entry in sends]
         assert order == sorted(order)
         for reply, entry in sends:
-            assert entry.ticket not in self.gone
-            assert entry.ticket not in self.outcomes
-            self.sent[entry.ticket] += 1
+            assert not entry.ticket.done()
+            self.sent[entry.number] += 1
             self.to_server.append((reply, entry.header, entry.payload))
 
     def failed(self, failures) -> None:
         for entry, error in failures:
-            self.end(entry.ticket, error)
+            self.end(entry.number, error)
 
     def end(self, number: int, outcome: object) -> None:
         assert number not in self.outcomes, "twice"
@@ -132,10 +147,7 @@ class Simulation:
         frames, self.to_client = self.to_client[:count], self.to_client[count:]
         if frames and self.chance.random() < 0.1:
             frames.append(self.chance.choice(frames))
-        numbers, acks, failures = self.window.answers(frames, self.now)
-        for number, ack in zip(numbers, acks, strict=True):
-            self.end(number, ack)
-        self.failed(failures)
+        self.failed(self.window.answers(frames, self.now))
 
     def lose(self) -> None:
         if self.up:
