@@ -214,19 +214,13 @@ class Remaker:
             context.tasks.start(self._delete(*self.left), "delete the old ordered consumer")
             self.left.clear()
         doubtful = cursor.wants is not None and cursor.wants.doubtful
-        # At the same time as the create: a reader is to go on within one round trip.
-        stream = asyncio.ensure_future(self._stream_info()) if doubtful else None
         resume = cursor.resume_stream_seq
+        info = await self._reader.create(restart_config(self._config, resume))
         try:
-            info = await self._reader.create(restart_config(self._config, resume))
-            try:
-                began_again = await self._began_again(stream, info)
-            except BaseException:
-                await self._reader.discard()
-                raise
-        finally:
-            if stream is not None:
-                stream.cancel()
+            began_again = await self._began_again(info, doubtful=doubtful)
+        except BaseException:
+            await self._reader.discard()
+            raise
         if began_again or not self._wanted:
             await self._reader.discard()
             await self._delete(info.name)
@@ -238,19 +232,17 @@ class Remaker:
         self._made_at, self._made_behind = context.connection.now(), cursor.last_stream_seq
         self._reader.use(info)
 
-    async def _began_again(self, asked: asyncio.Future[StreamInfo | None] | None, info: ConsumerInfo) -> bool:
+    async def _began_again(self, info: ConsumerInfo, *, doubtful: bool) -> bool:
         """Whether the stream is another one under the same name; then it is to be read from its start.
 
+        Asked for after the consumer was made: before that, the answer could be of the stream that was there before.
         In doubt after silence and reconnects, and when the new consumer starts before where we stand: that may also be
         a replica that lags, of which the cursor skips what we have had.
         """
         tracker, cursor = self._tracker, self._tracker.cursor
-        if asked is None:
-            if cursor.is_in_place(info.delivered.stream_seq):
-                return False
-            stream = await self._stream_info()
-        else:
-            stream = await asked
+        if not doubtful and cursor.is_in_place(info.delivered.stream_seq):
+            return False
+        stream = await self._stream_info()
         if stream is None:
             return False
         another = self._stream_created is not None and stream.created != self._stream_created
