@@ -537,6 +537,8 @@ class PublishesFailedError(PublishError):
         self.told = told
 
     def __str__(self) -> str:
+        if not self.failures:
+            return f"{self.told} publishes failed; they were told as events PublishFailed"
         shown = [f"{subject!r}: {error}" for subject, error in self.failures[:3]]
         if (more := len(self.failures) - len(shown)) > 0:
             shown.append(f"and {more} more")

@@ -17,7 +17,7 @@ from .errors import (
     RequestTimeoutError,
     WrongLastSequenceError,
 )
-from .protocol.headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, publish_headers
+from .protocol.headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, merge_headers, publish_headers
 from .protocol.models.publish import PubAck, read_pub_ack
 from .protocol.names import check_publish_subject
 from .protocol.version import check_server
@@ -101,8 +101,8 @@ def message_headers(
     Raises:
         ConfigError: As `publish_headers`; or the server is too old for one of them and would overlook it.
     """
-    if headers is None and list(options.values()).count(None) == len(options):
-        return {}
+    if list(options.values()).count(None) == len(options):
+        return dict(headers) if type(headers) is dict else merge_headers(headers, {})
     merged = publish_headers(headers, **options)
     for what in ("ttl", "expected_last_subject_seq_subject"):
         if options.get(what) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Literal, Self
 
@@ -132,7 +133,7 @@ class Publisher(Window):
         expected_last_subject_seq: int | None = None,
         expected_last_subject_seq_subject: str | None = None,
         expected_last_msg_id: str | None = None,
-        ttl: float | Literal["never"] | None = None,
+        ttl: float | timedelta | Literal["never"] | None = None,
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:

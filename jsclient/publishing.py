@@ -136,19 +136,6 @@ class Publishing(Scheduling):
             timeout=timeout,
         )
 
-    # --- counters (ADR-49) ---------------------------------------------------------------------------------
-
-    async def counter(self, stream: str) -> Counter:
-        """The counters of a stream that was made with ``allow_msg_counter`` (server 2.12).
-
-        Raises:
-            StreamNotFoundError: There is no such stream.
-            ConfigError: It does not count. And those of any request.
-
-        Source: ADR-49
-        """
-        return await open_counter(self._context, stream)
-
     def publisher(
         self,
         *,
@@ -173,8 +160,8 @@ class Publishing(Scheduling):
             room_timeout: Seconds that `Publisher.publish` waits for room before it raises `TooManyInFlightError`; 0:
                 not at all; None: until there is room.
             resend: A message with an id whose outcome is unknown, because the connection or the answer was lost, is
-                sent again within its timeout, and stored once. Others keep their order; it may come behind messages
-                that were stored meanwhile.
+                sent again within its timeout, and stored once (keep the timeout below the stream's duplicate window).
+                After a reconnect the order is kept; one whose answer alone was lost may come behind later ones.
 
         Raises:
             ConfigError: An argument out of range.
@@ -187,3 +174,16 @@ class Publishing(Scheduling):
             room_timeout=room_timeout,
             resend=resend,
         )
+
+    # --- counters (ADR-49) ---------------------------------------------------------------------------------
+
+    async def counter(self, stream: str) -> Counter:
+        """The counters of a stream that was made with ``allow_msg_counter`` (server 2.12).
+
+        Raises:
+            StreamNotFoundError: There is no such stream.
+            ConfigError: It does not count. And those of any request.
+
+        Source: ADR-49
+        """
+        return await open_counter(self._context, stream)

@@ -11,7 +11,7 @@ from ..protocol.frames import Frame
 __all__ = ["Outbox"]
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
-CHUNK = 256 * 1024  # bytes that are written before the turn ends: the server can begin, and copies stay small
+CHUNK = 64 * 1024  # bytes that are written before the turn ends: the server can begin, and copies stay small
 
 
 class Outbox:

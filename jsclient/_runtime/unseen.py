@@ -29,13 +29,13 @@ def _is_seen(future: asyncio.Future[Any]) -> bool:
 class UnseenFailures:
     """Futures that failed, until somebody looks at them.
 
-    Each failure surfaces once: where its future is looked at, in what `take` gives, or as an event: when more than
-    ``kept`` wait, when its future was let go of `OVERDUE` seconds ago, and at the end.
+    Each failure surfaces once: where its future is looked at, in what `take` gives, or as an event: when its future was
+    let go of and more than ``kept`` wait, or `OVERDUE` seconds have passed, and at the end.
     """
 
     def __init__(self, emit: Callable[[Event], None], kept: int) -> None:
         self._emit = emit
-        self._kept = kept
+        self._kept = self._limit = kept
         self._failures: deque[Failure] = deque()
         self.told = 0  # as events, since the last `take`
 
@@ -49,33 +49,30 @@ class UnseenFailures:
     @property
     def look_at(self) -> float:
         """When to call `tick`."""
+        if len(self._failures) > self._limit:
+            return 0.0
         return self._failures[0][0] if self._failures else float("inf")
 
     def tick(self, now: float) -> None:
-        """Tell what nobody can look at any more, and what is too much to be kept."""
-        kept: deque[Failure] = deque()
+        """Tell what nobody can look at any more, if it is overdue or too much to be kept."""
+        kept: list[Failure] = []
         told: list[Failure] = []
+        held = 0
         excess = len(self._failures) - self._kept
         while self._failures:
             failure = self._failures.popleft()
-            excess -= 1
+            overdue, dropped = failure[0] <= now, sys.getrefcount(failure[2]) <= _OURS
             if _is_seen(failure[2]):
-                continue
-            if excess >= 0:
-                told.append(failure)
-            elif failure[0] > now:
-                kept.append(failure)
-            elif sys.getrefcount(failure[2]) <= _OURS:
+                excess -= 1
+            elif dropped and (overdue or excess > 0):
+                excess -= 1
                 told.append(failure)
             else:
-                kept.append((now + OVERDUE, *failure[1:]))
-        self._failures = deque(sorted(kept, key=lambda failure: failure[0]))
+                held += not dropped
+                kept.append((now + OVERDUE, *failure[1:]) if overdue else failure)
+        self._failures.extend(sorted(kept, key=lambda failure: failure[0]))
+        self._limit = self._kept + 2 * held  # what somebody holds is not ours to bound
         self._tell(told)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether more is kept than should be."""
-        return len(self._failures) > self._kept
 
     def take(self) -> tuple[list[tuple[str, JetStreamError]], int]:
         """What nobody has looked at, to be raised now, and how many were told as events since the last time."""

@@ -124,8 +124,6 @@ class Window(Room):
         for entry, error in failures:
             self._failed += 1
             self._unseen.add(entry.to, entry.ticket, error, now)
-        if self._unseen.is_full:
-            self._unseen.tick(now)
         self._after()
 
     def _look_at(self, moment: float) -> None:
