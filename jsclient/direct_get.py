@@ -90,6 +90,22 @@ class DirectBatch:
         return f"<DirectBatch of {self._stream}: {self.count} messages{ending}>"
 
     async def __aiter__(self) -> AsyncIterator[StoredMessage]:
+        async for answers in self._answers():
+            while answers.frames and self._tracker.ending is None:
+                message = self._tracker.take(answers.frames.popleft())
+                if message is not None:
+                    yield message
+
+    async def frames(self) -> AsyncIterator[list[Frame]]:
+        """The messages as they came, many at once: for who reads them with `direct_sequence` or by columns."""
+        async for answers in self._answers():
+            frames = self._tracker.take_frames(answers.frames)
+            answers.frames.clear()
+            if frames:
+                yield frames
+
+    async def _answers(self) -> AsyncIterator[_Answers]:
+        """Ask, and come back whenever answers wait, until the tracker has seen the end."""
         connection = self._context.connection
         await self._check()
         check_server(connection.server_version, BATCH_GET_SERVER, "a batch of stored messages")
@@ -99,9 +115,7 @@ class DirectBatch:
             await answers.ask(encode(self._body), self._timeout)
             while tracker.ending is None:
                 if answers.frames:
-                    message = tracker.take(answers.frames.popleft())
-                    if message is not None:
-                        yield message
+                    yield answers
                 elif answers.error is not None:
                     tracker.ending = Ending.DISCONNECTED
                     raise answers.error

@@ -29,6 +29,8 @@
     │   └─ AuthenticationError                   the server refused the credentials
     ├─ PermissionDeniedError(operation, subject) the server does not let this user do that
     ├─ NotJetStreamMessageError (ValueError)     the message does not carry a JSAck
+    ├─ PositionInvalidError                      a place in a stream that is another one now, or ends before it
+    ├─ HistoryTruncatedError(first_available)    what lay behind a position is there no more
     ├─ ProtocolError                             the server said what the protocol does not allow
     ├─ PublishError                              a publish was refused or its outcome is unknown
     │   ├─ BatchAbandonedError · BatchNotAtomicError
@@ -70,6 +72,7 @@ __all__ = [
     "DisconnectedError",
     "DuplicateSubscriptionError",
     "HeartbeatError",
+    "HistoryTruncatedError",
     "IngestError",
     "InvalidNameError",
     "JetStreamError",
@@ -81,6 +84,7 @@ __all__ = [
     "NotJetStreamMessageError",
     "NotQueueConsumerError",
     "PermissionDeniedError",
+    "PositionInvalidError",
     "ProtocolError",
     "PublishError",
     "PublishesFailedError",
@@ -462,6 +466,31 @@ class NotJetStreamMessageError(JetStreamError, ValueError):
     def __str__(self) -> str:
         shown = self.reply if len(self.reply) <= 120 else f"{self.reply[:117]}..."
         return f"not a JetStream message: its reply {shown!r} is not a JSAck of 9 or at least 11 tokens"
+
+
+class PositionInvalidError(JetStreamError):
+    """A place in a stream that cannot be gone on from: the stream was made anew, or ends before it."""
+
+
+class HistoryTruncatedError(JetStreamError):
+    """What lay behind a position is there no more: it was removed by a limit, a purge or a rollup.
+
+    Attributes:
+        first_available: The first stream sequence that can be read.
+        wanted: The one that was to be read.
+        stream: The stream.
+    """
+
+    def __init__(self, first_available: int, wanted: int | None = None, stream: str = "") -> None:
+        super().__init__(first_available, wanted, stream)
+        self.first_available = first_available
+        self.wanted = wanted
+        self.stream = stream
+
+    def __str__(self) -> str:
+        of = f" of stream {self.stream!r}" if self.stream else ""
+        wanted = "the history" if self.wanted is None else f"sequence {self.wanted}"
+        return f"{wanted}{of} is there no more: the first that can be read is {self.first_available}"
 
 
 class ProtocolError(JetStreamError):

@@ -53,6 +53,7 @@ class OrderedPuller:
         front: The messages that wait.
         changed: Is set whenever there may be something new to see.
         error: Why it was given up.
+        num_pending: Messages that its first consumer had to deliver when it was made.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class OrderedPuller:
         self.changed = Signal()
         self.log = EventLog()
         self.error: JetStreamError | None = None
+        self.num_pending = 0
         self.state = State.NEW
         self._flushing = False  # draining: what is under way still arrives
         self._ending: asyncio.Task[None] | None = None
@@ -131,6 +133,7 @@ class OrderedPuller:
         connection.add_listener(self._lifecycle)
         connection.denied.append(self._denied)
         self.context.open.add(self)
+        self.num_pending = info.num_pending
         self._use(info)
         self.remaker.remember_stream()
 

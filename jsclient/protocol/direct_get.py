@@ -11,7 +11,7 @@ Source: ADR-31; nats-server server/stream.go (processDirectGetRequest, getDirect
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -39,6 +39,8 @@ __all__ = [
     "MAX_SUBJECTS",
     "DirectBatchTracker",
     "batch_request",
+    "direct_message",
+    "direct_sequence",
     "last_request",
     "read_direct_answer",
 ]
@@ -53,6 +55,9 @@ _NO_MESSAGE: Final = 10037
 _MAX_SEQUENCE: Final = 2**64 - 1
 
 _FIRST_LINE: Final = len(b"NATS/1.0\r\n")
+_SEQUENCE: Final = b"Nats-Sequence: "
+_LAST: Final = b"Nats-Last-Sequence: "
+_AFTER_SEQUENCE, _AFTER_LAST, _AFTER_PENDING = len(_SEQUENCE), len(_LAST), len(b"Nats-Num-Pending: ")
 
 # What the server adds, behind the message's own headers.
 _ADDED = re.compile(
@@ -135,6 +140,16 @@ def read_direct_answer(frame: Frame) -> StoredMessage:
     raise _error(status.code, status.description)
 
 
+def direct_sequence(frame: Frame) -> int:
+    """The stream sequence of a message of a batch that `DirectBatchTracker.take_frames` let pass."""
+    return int(frame[2].rsplit(b"\r\n", 6)[1][_AFTER_SEQUENCE:])
+
+
+def direct_message(frame: Frame) -> StoredMessage:
+    """A message of a batch."""
+    return read_direct_message(parse_headers(frame[2])[1], frame[3])
+
+
 @dataclass(slots=True)
 class DirectBatchTracker:
     """The answer to one request for many messages."""
@@ -165,6 +180,32 @@ class DirectBatchTracker:
         self.count += 1
         self.last_seq, self.num_pending = message.seq, message.num_pending or 0
         return message
+
+    def take_frames(self, frames: Iterable[Frame]) -> list[Frame]:
+        """The messages among frames that came one after the other, unread; then see ``ending`` and ``error``."""
+        taken: list[Frame] = []
+        seq, pending = self.last_seq, b""
+        for frame in frames:
+            lines = frame[2].rsplit(b"\r\n", 6)
+            try:
+                _, sequence, _, pending, last, _, _ = lines
+                if sequence[:_AFTER_SEQUENCE] != _SEQUENCE or int(last[_AFTER_LAST:]) != seq:
+                    raise ValueError
+                seq = int(sequence[_AFTER_SEQUENCE:])
+            except ValueError:
+                self._took(taken, seq)
+                if self.take(frame) is None:  # the end, or a hole
+                    return taken
+                raise ProtocolError(f"a message of an unknown form: {frame[2][-200:]!r}") from None
+            taken.append(frame)
+        self._took(taken, seq)
+        if taken:
+            self.num_pending = _number(pending[_AFTER_PENDING:].decode())
+        return taken
+
+    def _took(self, frames: list[Frame], seq: int) -> None:
+        self.count += len(frames) if seq != self.last_seq else 0
+        self.last_seq = seq
 
     def _message(self, frame: Frame) -> tuple[StoredMessage, int]:
         """A message, and the sequence of the one before it."""

@@ -13,6 +13,8 @@ from ..errors import JetStreamError
 
 __all__ = [
     "AcksLost",
+    "ClaimsGone",
+    "ClaimsLapsed",
     "ConsumerDeleted",
     "ConsumerReset",
     "DeadLetterFailed",
@@ -209,6 +211,29 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
     count: int
     resent: int
+
+
+class ClaimsLapsed(Event, frozen=True, kw_only=True):
+    """Messages that a Spark query claimed were not kept alive in time (``ack_wait``), so others may have got them too.
+
+    Up to ``count`` of them, as far as the consumer shows, are handled twice; ``reason`` says what happened.
+    """
+
+    count: int
+    reason: str
+
+
+class ClaimsGone(Event, frozen=True, kw_only=True):
+    """Messages that a Spark query claimed were not in the stream any more when they were to be read.
+
+    ``count`` of them, between ``first_stream_seq`` and ``last_stream_seq``. They were deleted, purged or expired, or
+    somebody else acked them, in a work queue; ``lapsed`` says whether that can be.
+    """
+
+    count: int
+    first_stream_seq: int
+    last_stream_seq: int
+    lapsed: bool = False
 
 
 class PublishFailed(Event, frozen=True, kw_only=True):

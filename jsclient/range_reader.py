@@ -1,0 +1,256 @@
+"""Reading a range of a stream to its end, as fast as it comes: what stands behind the Spark source.
+
+`ConsumerRange` reads through an ordered pull consumer (ADR-17), which is made anew where it must be; `DirectRange` by
+direct gets (ADR-31), which need no consumer. Both give many messages at once, and say at the end whether some were
+removed from the stream before they were read.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from datetime import datetime
+
+from .errors import (
+    ClosedError,
+    HistoryTruncatedError,
+    MessageNotFoundError,
+    PositionInvalidError,
+    RequestTimeoutError,
+)
+from .ordered_puller import OrderedPuller
+from .protocol.ack import sequences
+from .protocol.codec import from_wire
+from .protocol.delivery_queue import total_size
+from .protocol.direct_get import direct_sequence
+from .protocol.frames import Frame
+from .protocol.models.consumer import ConsumerConfig
+from .protocol.models.message import read_stored_message
+from .protocol.models.stream import StreamInfo
+from .protocol.ordered import ordered_pull_config
+from .protocol.pull import Pull
+from .protocol.status import Ending
+from .protocol.stream_range import RangeTracker, pending_behind
+from .stream import Stream
+
+__all__ = ["ConsumerRange", "DirectRange", "RangeReader"]
+
+_LOOK = 1.0  # seconds between two looks at the head of the stream
+_FIRST_DOUBT, _LONGEST_DOUBT = (
+    0.25,
+    5.0,
+)  # seconds without a message, until the leader is asked for the next one
+_STALLED = 120.0  # seconds without a message that there is, until it is given up
+_PAGE = 20_000  # messages of one direct get
+_EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull
+_FORGOTTEN = 30.0  # seconds a consumer outlives its reader
+_OVERHEAD = 64 * 1024  # bytes of subject, reply and headers beside the largest payload
+
+
+def _sequence(frame: Frame) -> int:
+    return sequences(frame[1])[0]
+
+
+class RangeReader(abc.ABC):
+    """Reads the messages of one range, in order, each once.
+
+    Args:
+        stream: Where from.
+        first, last: Stream sequences, both included.
+        subjects: Only messages of these subjects; none: all.
+        created: When the stream was made: another one under the same name is refused. None: as it is now.
+        check_loss: Raise where messages were removed before they were read.
+        max_bytes: Bytes that one request asks for.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        first: int,
+        last: int,
+        *,
+        subjects: Sequence[str] = (),
+        created: datetime | None = None,
+        check_loss: bool = True,
+        max_bytes: int = 8 * 1024 * 1024,
+    ) -> None:
+        self._context = context = stream._context  # noqa: SLF001  what it is made of, and no other handle
+        self._stream = stream
+        self._subjects = list(subjects)
+        self._created = created or stream.cached_info.created
+        self._check_loss = check_loss
+        self._max_bytes = max_bytes
+        self._range = RangeTracker(first, last)
+        self._looked_at = context.connection.now()
+
+    @abc.abstractmethod
+    async def read(self, wanted: int) -> list[Frame]:
+        """The next messages: ``wanted`` or more where they come soon. None at all: it is over.
+
+        Raises:
+            HistoryTruncatedError: Messages were removed before they were read.
+            PositionInvalidError: The stream is another one.
+            StreamNotFoundError, StatusError, and those of any request. RequestTimeoutError: The stream has more, but
+                nothing comes.
+        """
+
+    async def close(self) -> None:  # noqa: B027  not every way has something to give back
+        """Give everything back. Harmless when called again."""
+
+    async def _look(self, *, now: float | None = None) -> None:
+        """Look at the head of the stream, if it is time to; ``now`` None: it is."""
+        if now is not None and now < self._looked_at + _LOOK:
+            return
+        context = self._context
+        self._looked_at = context.connection.now()
+        answer = await context.call(context.api.stream_info(self._stream.name), what="stream info")
+        info = from_wire(StreamInfo, answer)
+        if info.created != self._created:
+            raise PositionInvalidError(
+                f"stream {self._stream.name!r} was made anew at {info.created}: "
+                f"what was to be read belongs to the one of {self._created}"
+            )
+        lost = self._range.lost(info.state.first_seq)
+        if lost is not None and self._check_loss:
+            raise HistoryTruncatedError(info.state.first_seq, lost, self._stream.name)
+
+    async def _more_is_there(self) -> bool:
+        """Whether the stream's leader has another message of the range; if not, the range is over."""
+        following = self._range.position + 1
+        found: int | None = None
+        for subject in self._subjects or [">"]:
+            body = {"seq": following, "next_by_subj": subject}
+            try:
+                answer = await self._context.call(
+                    self._context.api.stream_msg_get(self._stream.name), body, what="get message"
+                )
+            except MessageNotFoundError:
+                continue
+            seq = read_stored_message(answer).seq
+            found = seq if found is None else min(found, seq)
+        return self._range.next_found(found)
+
+
+class ConsumerRange(RangeReader):
+    """By an ordered pull consumer. What it gives are frames whose reply is a JSAck."""
+
+    _puller: OrderedPuller | None = None
+    _doubt = _FIRST_DOUBT
+    _heard_at = 0.0  # monotonic seconds: of the last message, or doubt
+    _came_at = 0.0  # monotonic seconds: of the last message
+
+    async def read(self, wanted: int) -> list[Frame]:
+        puller = self._puller or await self._begin()
+        connection, tracked = self._context.connection, self._range
+        while not tracked.is_over:
+            now = connection.now()
+            await self._look(now=now)
+            if puller.front and (len(puller.front) >= wanted or not self._is_filling(puller)):
+                if frames := await self._take(puller):
+                    return frames
+                continue
+            if not await puller.changed.wait_until(
+                min(self._heard_at + self._doubt, self._looked_at + _LOOK)
+            ):
+                if puller.front:
+                    if frames := await self._take(puller):
+                        return frames
+                elif connection.now() >= self._heard_at + self._doubt:
+                    await self._doubted(connection.now())
+            self._see_end(puller)
+        await self._look()
+        return []
+
+    async def close(self) -> None:
+        puller, self._puller = self._puller, None
+        if puller is not None:
+            await puller.stop()
+
+    async def _begin(self) -> OrderedPuller:
+        config = ConsumerConfig(
+            filter_subjects=self._subjects or None,
+            opt_start_seq=self._range.first,
+            inactive_threshold=_FORGOTTEN,
+        )
+        puller = OrderedPuller(
+            self._context,
+            self._stream.name,
+            ordered_pull_config(config),
+            name_prefix=None,
+            max_reset_attempts=None,
+        )
+        await puller.begin()
+        self._puller = puller
+        connection = self._context.connection
+        # A message that is larger than all that is asked for would never come.
+        room = max(2 * self._max_bytes, connection.max_payload + _OVERHEAD)
+        pull = Pull(max(self._range.left, 1), _EXPIRES, room, idle_heartbeat=_HEARTBEAT)
+        self._heard_at = self._came_at = connection.now()
+        if not puller.num_pending and not await self._more_is_there():
+            return puller
+        puller.carry_out(puller.tracker.read(pull, 0, connection.now()))
+        return puller
+
+    def _is_filling(self, puller: OrderedPuller) -> bool:
+        """Whether more is on its way."""
+        buffer = puller.tracker.buffer
+        return buffer.owed > 0 and puller.error is None and not puller.nothing_comes
+
+    async def _take(self, puller: OrderedPuller) -> list[Frame]:
+        """All that waits; and ask for the rest of the range, and no more."""
+        tracker, tracked = puller.tracker, self._range
+        waiting = [*puller.front]
+        puller.front.clear()
+        tracker.buffer.taken(total_size(waiting), len(waiting))
+        self._heard_at = self._came_at = self._context.connection.now()
+        self._doubt = _FIRST_DOUBT
+        frames = tracked.take(waiting, _sequence)
+        if not tracked.is_over and not pending_behind(waiting[-1][1]):
+            await self._more_is_there()
+        tracker.buffer.max_messages = tracked.left
+        if not tracked.is_over:
+            puller.carry_out(tracker.ask())
+        return frames
+
+    async def _doubted(self, now: float) -> None:
+        """Nothing comes: perhaps there is nothing."""
+        self._heard_at = now
+        self._doubt = min(self._doubt * 2, _LONGEST_DOUBT)
+        if await self._more_is_there() and now - self._came_at > _STALLED:
+            raise RequestTimeoutError(
+                f"stream {self._stream.name!r} has messages behind {self._range.position}, but none comes",
+                _STALLED,
+            )
+
+    def _see_end(self, puller: OrderedPuller) -> None:
+        error = puller.error or puller.tracker.error
+        if error is not None and not puller.front:
+            raise error
+        if puller.nothing_comes and not puller.front:
+            raise ClosedError("the connection was closed while a range of a stream was read")
+
+
+class DirectRange(RangeReader):
+    """By direct gets: for streams where no consumer may be made. At most one filter subject, server 2.11.
+
+    What it gives are frames whose headers say what they are (`direct_message`).
+    """
+
+    async def read(self, wanted: int) -> list[Frame]:
+        tracked = self._range
+        while not tracked.is_over:
+            await self._look(now=self._context.connection.now())
+            page = self._stream.get_batch(
+                min(tracked.left, _PAGE),
+                seq=tracked.position + 1,
+                subject=self._subjects[0] if self._subjects else None,
+                max_bytes=self._max_bytes,
+            )
+            frames = [frame async for together in page.frames() for frame in together]
+            kept = tracked.take(frames, direct_sequence) if frames else []
+            if page.ending is Ending.NO_MESSAGES and not tracked.is_over:
+                await self._more_is_there()
+            if kept:
+                return kept
+        await self._look()
+        return []

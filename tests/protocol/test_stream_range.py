@@ -1,0 +1,98 @@
+"""Reading a range to its end: what belongs to it, when it is over, and what may have been lost."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.protocol.stream_range import RangeTracker, pending_behind
+
+
+def took(tracked: RangeTracker, *sequences: int) -> list[int]:
+    """What it takes of messages that are just their sequences."""
+    return tracked.take([*sequences], int)
+
+
+def test_both_ends_belong_to_it() -> None:
+    tracked = RangeTracker(5, 8)
+    assert tracked.left == 4
+    assert took(tracked, 5, 6, 7) == [5, 6, 7]
+    assert (tracked.position, tracked.left, tracked.is_over) == (7, 1, False)
+    assert len(took(tracked, 8)) == 1
+    assert (tracked.left, tracked.is_over) == (0, True)
+
+
+def test_a_message_behind_it_is_the_end_though_its_own_last_one_is_not_there() -> None:
+    tracked = RangeTracker(5, 8)
+    assert len(took(tracked, 5, 6, 12, 13)) == 2
+    assert (tracked.position, tracked.is_over) == (8, True)
+
+
+def test_a_range_that_ends_before_it_begins_is_over() -> None:
+    assert RangeTracker(5, 4).is_over
+
+
+@pytest.mark.parametrize(("seq", "goes_on"), [(8, True), (9, False), (None, False)])
+def test_where_nothing_more_waits_the_leader_decides(seq: int | None, *, goes_on: bool) -> None:
+    tracked = RangeTracker(5, 8)
+    took(tracked, 5)
+    assert tracked.next_found(seq) is goes_on
+    assert tracked.is_over is not goes_on
+
+
+def test_a_hole_below_the_head_may_be_a_loss() -> None:
+    tracked = RangeTracker(5, 20)
+    took(tracked, 9, 10)
+    assert tracked.lost(9) == 5
+
+
+def test_a_hole_at_the_head_or_behind_it_was_there_before() -> None:
+    tracked = RangeTracker(5, 20)
+    took(tracked, 5, 9)
+    assert tracked.lost(6) is None
+    assert tracked.lost(18) is None, "told once, and what was looked at is sure"
+    took(tracked, 12)
+    assert tracked.lost(18) == 10
+
+
+def test_the_end_that_the_leader_told_is_looked_at_too() -> None:
+    tracked = RangeTracker(5, 20)
+    took(tracked, *range(5, 11))
+    tracked.next_found(None)
+    assert tracked.lost(16) == 11
+
+
+def test_without_a_hole_the_head_may_be_anywhere() -> None:
+    tracked = RangeTracker(5, 8)
+    took(tracked, 5, 6, 7, 8)
+    assert tracked.lost(1000) is None
+
+
+@given(
+    there=st.sets(st.integers(1, 60)),
+    bounds=st.tuples(st.integers(1, 60), st.integers(1, 60)),
+    cuts=st.lists(st.integers(1, 9), min_size=60, max_size=60),
+)
+def test_whatever_arrives_together_the_range_gets_its_own_messages(
+    there: set[int], bounds: tuple[int, int], cuts: list[int]
+) -> None:
+    first, last = bounds
+    arriving = sorted(seq for seq in there if seq >= first)
+    tracked = RangeTracker(first, last)
+    got: list[int] = []
+    for cut in cuts:
+        if tracked.is_over or not arriving:
+            break
+        got += took(tracked, *arriving[:cut])
+        arriving = arriving[cut:]
+    if not tracked.is_over:
+        assert not tracked.next_found(None)
+    assert got == [seq for seq in sorted(there) if first <= seq <= last]
+    whole = set(range(first, last + 1)) <= there
+    assert (tracked.lost(100) is None) is (whole or first > last)
+
+
+def test_how_many_wait_stands_at_the_same_place_of_both_forms() -> None:
+    assert pending_behind(b"$JS.ACK.S.c.1.2.3.4.17") == 17
+    assert pending_behind(b"$JS.ACK.hub.acc.S.c.1.2.3.4.17.rnd") == 17
