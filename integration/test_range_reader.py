@@ -192,3 +192,25 @@ async def test_a_server_that_restarts_in_the_middle(own_server: Any, connect: An
     await server.start()
     got += await read_all(reader)
     assert got == [*range(1, 20_001)]
+
+
+@pytest.mark.server(">=2.11")
+async def test_a_replica_that_has_not_all_yet_does_not_end_a_range(js: Any, oracle: Any, make_stream: Any) -> None:
+    """It answers, as the replica of a cluster that lags, that there is nothing more. The leader knows better."""
+
+    class Lagging(DirectRange):
+        ends = 0
+
+        async def _page(self) -> Any:
+            frames, ending = await super()._page()
+            known = [frame for frame in frames if number_of(frame[3]) <= self.ends * 20]
+            if len(known) < len(frames):
+                self.ends += 1
+                return known, jsclient.Ending.NO_MESSAGES
+            return frames, ending
+
+    stream = await make_stream(allow_direct=True)
+    await stream.publish(100)
+    reader = await opened(js, stream, Lagging, 1, 100)
+    assert await read_all(reader) == [*range(1, 101)]
+    assert reader.ends == 5

@@ -8,15 +8,22 @@ removed from the stream before they were read.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from typing import Any, TypeVar
 
 from .errors import (
+    ApiError,
     ClosedError,
+    DisconnectedError,
     HistoryTruncatedError,
+    JetStreamError,
     MessageNotFoundError,
+    NoRespondersError,
     PositionInvalidError,
     RequestTimeoutError,
+    StatusError,
 )
 from .ordered_puller import OrderedPuller
 from .protocol.ack import sequences
@@ -35,16 +42,29 @@ from .stream import Stream
 
 __all__ = ["ConsumerRange", "DirectRange", "RangeReader"]
 
+T = TypeVar("T")
+
 _LOOK = 1.0  # seconds between two looks at the head of the stream
 _FIRST_DOUBT, _LONGEST_DOUBT = (
     0.25,
     5.0,
 )  # seconds without a message, until the leader is asked for the next one
 _STALLED = 120.0  # seconds without a message that there is, until it is given up
+_PATIENCE, _ATTEMPT = 30.0, 2.0  # seconds that a request is asked again, and of each time
+_FIRST_PAUSE = 0.05  # seconds, doubled each time
 _PAGE = 20_000  # messages of one direct get
 _EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull
 _FORGOTTEN = 30.0  # seconds a consumer outlives its reader
 _OVERHEAD = 64 * 1024  # bytes of subject, reply and headers beside the largest payload
+
+
+def _passes(error: JetStreamError) -> bool:
+    """Whether this is how it looks when a server restarts, or a cluster elects a leader."""
+    if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError):
+        return True
+    return (isinstance(error, StatusError) and error.retryable) or (
+        isinstance(error, ApiError) and error.code == 503
+    )
 
 
 def _sequence(frame: Frame) -> int:
@@ -101,9 +121,8 @@ class RangeReader(abc.ABC):
         """Look at the head of the stream, if it is time to; ``now`` None: it is."""
         if now is not None and now < self._looked_at + _LOOK:
             return
-        context = self._context
-        self._looked_at = context.connection.now()
-        answer = await context.call(context.api.stream_info(self._stream.name), what="stream info")
+        self._looked_at = self._context.connection.now()
+        answer = await self._call(self._context.api.stream_info(self._stream.name), None, "stream info")
         info = from_wire(StreamInfo, answer)
         if info.created != self._created:
             raise PositionInvalidError(
@@ -114,6 +133,23 @@ class RangeReader(abc.ABC):
         if lost is not None and self._check_loss:
             raise HistoryTruncatedError(info.state.first_seq, lost, self._stream.name)
 
+    async def _call(self, subject: str, body: Any, what: str) -> dict[str, Any]:
+        """One request, again and again while a server or the leader of a cluster is away."""
+        timeout = min(self._context.timeout, _ATTEMPT)
+        return await self._patiently(lambda: self._context.call(subject, body, timeout=timeout, what=what))
+
+    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
+        now = self._context.connection.now
+        give_up, pause = now() + _PATIENCE, _FIRST_PAUSE
+        while True:
+            try:
+                return await work()
+            except JetStreamError as error:
+                if not _passes(error) or now() > give_up:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
     async def _more_is_there(self) -> bool:
         """Whether the stream's leader has another message of the range; if not, the range is over."""
         following = self._range.position + 1
@@ -121,8 +157,8 @@ class RangeReader(abc.ABC):
         for subject in self._subjects or [">"]:
             body = {"seq": following, "next_by_subj": subject}
             try:
-                answer = await self._context.call(
-                    self._context.api.stream_msg_get(self._stream.name), body, what="get message"
+                answer = await self._call(
+                    self._context.api.stream_msg_get(self._stream.name), body, "get message"
                 )
             except MessageNotFoundError:
                 continue
@@ -179,7 +215,7 @@ class ConsumerRange(RangeReader):
             name_prefix=None,
             max_reset_attempts=None,
         )
-        await puller.begin()
+        await self._patiently(puller.begin)
         self._puller = puller
         connection = self._context.connection
         # A message that is larger than all that is asked for would never come.
@@ -240,17 +276,21 @@ class DirectRange(RangeReader):
         tracked = self._range
         while not tracked.is_over:
             await self._look(now=self._context.connection.now())
-            page = self._stream.get_batch(
-                min(tracked.left, _PAGE),
-                seq=tracked.position + 1,
-                subject=self._subjects[0] if self._subjects else None,
-                max_bytes=self._max_bytes,
-            )
-            frames = [frame async for together in page.frames() for frame in together]
+            frames, ending = await self._patiently(self._page)
             kept = tracked.take(frames, direct_sequence) if frames else []
-            if page.ending is Ending.NO_MESSAGES and not tracked.is_over:
+            if ending is Ending.NO_MESSAGES and not tracked.is_over:
                 await self._more_is_there()
             if kept:
                 return kept
         await self._look()
         return []
+
+    async def _page(self) -> tuple[list[Frame], Ending | None]:
+        page = self._stream.get_batch(
+            min(self._range.left, _PAGE),
+            seq=self._range.position + 1,
+            subject=self._subjects[0] if self._subjects else None,
+            max_bytes=self._max_bytes,
+            timeout=min(self._context.timeout, _ATTEMPT),
+        )
+        return [frame async for together in page.frames() for frame in together], page.ending
