@@ -1,7 +1,7 @@
 """The sessions of the project, and a way to run them that needs nothing but Python.
 
     python3 noxfile.py                          lint, types, tests
-    python3 noxfile.py check                    what has to pass: lint, types, tests, integration, docs
+    python3 noxfile.py check                    what has to pass: lint, types, tests, integration, spark, docs
     python3 noxfile.py demo                     the demonstration
     python3 noxfile.py tests -- -k heartbeat    what comes after -- goes to the session
     python3 noxfile.py --list                   all sessions; every option of nox works
@@ -104,7 +104,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The tests that need no server."""
     session.install("--editable", ".", *group("tests"))
-    session.run("pytest", "tests", *session.posargs)
+    session.run("pytest", "tests", "-n", "auto", *session.posargs)
 
 
 # The same on a given Python; skipped where that is not installed.
@@ -112,17 +112,37 @@ for version in nox.project.python_versions(PROJECT):
     nox.session(tests.func, name=f"tests-{version}", python=version, reuse_venv=True)
 
 
+# Most of these tests wait, for a heartbeat or a timeout: even two cores have time for four at once. Each process has a
+# server of its own, so where one is named for all of them, there is one process.
+SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "4", "--dist", "worksteal")
+
+
 @nox.session(reuse_venv=True)
 def integration(session: nox.Session) -> None:
     """The tests against a real nats-server. Options after --: --server-version=2.10.25, for one."""
     session.install("--editable", ".", *group("integration"))
-    session.run("pytest", "integration", *session.posargs)
+    session.run("pytest", "integration", "--ignore=integration/spark", *SIDE_BY_SIDE, *session.posargs)
+
+
+@nox.session(reuse_venv=True)
+def spark(session: nox.Session) -> None:
+    """The tests of jsclient.spark, which need Java 17: all in one Spark session, on the newest PySpark."""
+    session.install("--editable", ".[spark]", *group("spark"))
+    session.run("pytest", "integration/spark", *session.posargs)
+
+
+@nox.session(name="spark-4.2", reuse_venv=True)
+def spark_oldest(session: nox.Session) -> None:
+    """The part of them that shows what depends on Spark, on the oldest PySpark that will do."""
+    session.install("--editable", ".[spark]", *group("spark"), "pyspark==4.2.*")
+    session.run("pytest", "integration/spark/test_compat.py", *session.posargs)
 
 
 # What the server's version and the form of its acks make no difference to.
 ANY_SERVER = (
     "faults",
     "kit",
+    "spark",
     "test_benchmarks.py",
     "test_cancellation.py",
     "test_demo.py",
@@ -162,7 +182,7 @@ def versions(session: nox.Session) -> None:
     session.install("--editable", ".", *group("integration"))
     ignored = [f"--ignore=integration/{name}" for name in (*ANY_SERVER, *LONG)]
     for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25"):
-        session.run("pytest", "integration", "-q", form, *ignored, *session.posargs)
+        session.run("pytest", "integration", "-q", form, *SIDE_BY_SIDE, *ignored, *session.posargs)
 
 
 @nox.session(reuse_venv=True)
@@ -171,7 +191,9 @@ def coverage(session: nox.Session) -> None:
     session.install("--editable", ".", *group("integration"))
     session.run("coverage", "erase")
     session.run("coverage", "run", "-m", "pytest", "tests", *session.posargs)
-    session.run("coverage", "run", "-m", "pytest", "integration", *session.posargs)
+    session.run(
+        "coverage", "run", "-m", "pytest", "integration", "--ignore=integration/spark", *session.posargs
+    )
     session.run("coverage", "combine")
     session.run("coverage", "report")
 
@@ -208,5 +230,5 @@ def demo(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def check(session: nox.Session) -> None:
     """Everything that has to pass, in order."""
-    for name in ("lint", "types", "tests", "integration", "versions", "docs"):
+    for name in ("lint", "types", "tests", "integration", "versions", "spark", "spark-4.2", "docs"):
         session.notify(name)

@@ -25,6 +25,8 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
 default_role = "any"
+# The pages are built without Spark.
+autodoc_mock_imports = ["pyarrow", "pyspark"]
 autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 autodoc_typehints_format = "short"
@@ -40,8 +42,10 @@ nitpick_ignore_regex = [("py:.*", rf"({_others})(\..*)?")]
 # Private names in public signatures.
 nitpick_ignore = [
     ("py:class", "Connection"),
+    ("py:class", "DataFrame"),
     ("py:class", "Frame"),
     ("py:class", "OnEvent"),
+    ("py:class", "SparkSession"),
     ("py:class", "_Failure"),
     ("py:class", "_Marker"),
     ("py:class", "deque"),
@@ -49,6 +53,19 @@ nitpick_ignore = [
     ("py:class", "jsclient.protocol.codec.ModelT"),
     ("py:class", "jsclient.protocol.under_way.TicketT"),
     ("py:obj", "jsclient.protocol.under_way.TicketT"),
+    ("py:class", "_Queue"),
+    *[
+        (kind, f"jsclient.protocol.{module}.T")
+        for module in (
+            "capabilities",
+            "epoch_broadcast",
+            "epoch_buffer",
+            "epoch_messages",
+            "epochs",
+            "frontier",
+        )
+        for kind in ("py:class", "py:obj")
+    ],
     ("py:class", "jsclient.protocol.work.T"),
     ("py:class", "jsclient.protocol.worker.T"),
 ]

@@ -21,7 +21,6 @@ async def main(url: str | None = None) -> None:
 
     for signum in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(signum, asked_to, signum.name)
-    asyncio.get_running_loop().call_later(3.0, asked_to, "nobody asked for more")
 
     async with contextlib.AsyncExitStack() as stack:
         url = url or (await stack.enter_async_context(NatsServer())).url
@@ -44,6 +43,7 @@ async def main(url: str | None = None) -> None:
             delete_on_close=False,  # the consumer outlives this worker
         )
         print("working", flush=True)
+        asyncio.get_running_loop().call_later(3.0, asked_to, "nobody asked for more")
         print("stop:", await stop, flush=True)
         await sub.drain(timeout=10.0)
         print(f"done and acked: {done}; consumer {sub.consumer!r} stays for the next worker")

@@ -1,6 +1,6 @@
 """Fixtures of the integration tests: a real server, faults, a judge.
 
-server      the server of this run (shared by all tests: never harm it)
+server      the server of this run, of each process where several run (shared by all tests: never harm it)
 own_server  factory of private servers, to be killed, frozen, restarted
 proxy       factory of proxies, by default in front of `server`
 oracle      the judge's connection to `server`; `oracle_for` a factory for other servers
@@ -13,6 +13,7 @@ background  errors behind the test's back; with tasks left over, they fail the t
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import inspect
 import shutil
@@ -69,6 +70,15 @@ def pytest_report_header(config: pytest.Config) -> str:
         return str(chosen(config))
     except NoServerError as error:
         return f"nats-server: {error}"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Leave what is there before the first test out of every later collection.
+
+    `background` collects after each test, and modules and the tests themselves are most of what there is to look at.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

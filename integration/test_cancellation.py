@@ -49,11 +49,14 @@ async def _collect(call: Callable[[], Awaitable[Any]], tally: Tally, seed: int, 
     return cancelled
 
 
-async def _publish_slowly(stream: OwnStream) -> None:
-    """So that calls do wait, and are cancelled while they do."""
+async def _publish_slowly(stream: OwnStream, tally: Tally) -> None:
+    """So that calls do wait, and are cancelled while they do: now and then until all was read that there is."""
     for first in range(1, COUNT + 1, 30):
         await stream.publish(30, first=first)
         await asyncio.sleep(0.003)
+        if first % 300 == 1:
+            await eventually(lambda last=first + 29: len(tally.seqs) >= last, 30, "all so far")
+            await asyncio.sleep(0.003)
 
 
 CALLS = ["push explicit", "push none", "ordered", "pull next", "fetch", "messages"]
@@ -83,7 +86,7 @@ async def test_cancelled_calls_lose_nothing(
         else:
             call = psub.messages(max_messages=50).next
     tally = Tally(kind)
-    publishing = asyncio.create_task(_publish_slowly(stream))
+    publishing = asyncio.create_task(_publish_slowly(stream, tally))
     cancelled = await _collect(call, tally, seed, acks=acks)
     await publishing
     print(f"{kind}: {cancelled} cancelled, {tally.counts(COUNT)}")
@@ -119,7 +122,7 @@ async def test_loops_in_cancelled_tasks_lose_nothing(
                 tally.take(message)
                 await message.ack()
 
-    publishing = asyncio.create_task(_publish_slowly(stream))
+    publishing = asyncio.create_task(_publish_slowly(stream, tally))
     tasks = 0
     deadline = time.monotonic() + 30
     while tally.lost(COUNT):

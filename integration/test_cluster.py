@@ -53,6 +53,7 @@ async def test_a_range_is_read_whole_while_the_leader_changes(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
     js = await connect(cluster.servers["n1"])
+    stream = await js.stream("R3")  # before: where nobody leads, nobody answers this
     done = asyncio.Event()
     changes = 0
 
@@ -67,7 +68,7 @@ async def test_a_range_is_read_whole_while_the_leader_changes(
     disturbing = asyncio.create_task(disturb())
     try:
         for _ in range(3):
-            reader = way(await js.stream("R3"), 1, COUNT, max_bytes=64 * 1024)
+            reader = way(stream, 1, COUNT, max_bytes=64 * 1024)
             assert await within(60, read_all(reader), "reading") == [*range(1, COUNT + 1)]
     finally:
         done.set()

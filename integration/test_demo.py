@@ -2,117 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import io
 import os
 import re
 import signal
-import sys
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from integration.kit.demo import Run, finished, proof, running_demos
 from integration.kit.oracle import Oracle
 from integration.kit.ports import free_port
 from integration.kit.servers import NEWEST, ServerUnderTest, find_binary
-from integration.kit.waiting import eventually, within
+from integration.kit.waiting import eventually
 from jsclient.server import NatsServer
 
-ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 120.0  # seconds; ten are usual, of which five are ack_wait
-MARK = "JSCLIENT_DEMO_TEST"
-
-
-@dataclass
-class Run:
-    """A running demonstration, what it has said, and all processes that came of it."""
-
-    process: asyncio.subprocess.Process
-    mark: str
-    out: list[str] = field(default_factory=list)
-    err: list[str] = field(default_factory=list)
-
-    @property
-    def text(self) -> str:
-        return "".join(self.out)
-
-    def processes(self) -> dict[int, str]:
-        """The processes that carry its mark, with their command lines. The dead are not among them."""
-        wanted = f"{MARK}={self.mark}".encode()
-        found = {}
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if wanted in (path / "environ").read_bytes().split(b"\0"):
-                    command = (path / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found[int(path.name)] = command
-        return found
-
-    def workers(self) -> list[int]:
-        return [pid for pid, command in self.processes().items() if "jsclient.cli.worker" in command]
-
-    async def ended(self) -> int:
-        return await within(LIMIT, self.process.wait(), f"the demonstration; it said: {self.text}{self.err}")
-
-    async def nothing_left(self) -> None:
-        await eventually(lambda: not self.processes(), 30, f"no process left; there is {self.processes()}")
 
 
 @pytest.fixture
-async def demo(request: pytest.FixtureRequest) -> AsyncIterator[Callable[..., Awaitable[Run]]]:
-    """Start it: `await demo("--limit", "100")`."""
-    runs: list[Run] = []
-    version = request.config.getoption("server_version", NEWEST)
-    binary = find_binary(version)
-
-    async def start(*arguments: str) -> Run:
-        mark = uuid.uuid4().hex
-        environment = {**os.environ, MARK: mark, "JSCLIENT_NATS_SERVER": str(binary), "PYTHONPATH": str(ROOT)}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "jsclient", "demo", *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-            start_new_session=True,
-        )
-        run = Run(process, mark)
-        runs.append(run)
-        assert process.stdout is not None
-        assert process.stderr is not None
-        readers.append(asyncio.create_task(_keep(process.stdout, run.out)))
-        readers.append(asyncio.create_task(_keep(process.stderr, run.err)))
-        return run
-
-    readers: list[asyncio.Task[None]] = []
-    yield start
-    for run in runs:
-        for pid in run.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        await run.process.wait()
-    await asyncio.gather(*readers)
-
-
-async def _keep(pipe: asyncio.StreamReader, lines: list[str]) -> None:
-    while line := await pipe.readline():
-        lines.append(line.decode())
-
-
-async def finished(run: Run) -> int:
-    """Its exit code, once all it said was read."""
-    code = await run.ended()
-    await asyncio.sleep(0)
-    await eventually(
-        lambda: run.process.stdout is not None and run.process.stdout.at_eof(), 10, "end of output"
-    )
-    return code
-
-
-def proof(run: Run) -> list[str]:
-    return [line for line in run.text.splitlines() if line.startswith("[")]
+async def demo(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Callable[..., Awaitable[Run]]]:
+    """Start it: `await demo("--limit", "100")`. Without Spark: that is shown in integration/spark."""
+    binary = find_binary(request.config.getoption("server_version", NEWEST))
+    async with running_demos(binary, tmp_path, "--no-spark", limit=LIMIT) as start:
+        yield start
 
 
 @pytest.mark.limit(LIMIT + 60)
@@ -257,6 +173,32 @@ async def test_a_stream_that_goes_away_on_the_way_is_a_failure_and_no_end_withou
     assert "Traceback" not in "".join(run.err)
     assert proof(run) == []
     await run.nothing_left()
+
+
+def test_the_live_table_shows_the_queries_of_spark() -> None:
+    from rich.console import Console
+
+    from jsclient.cli.pipeline.view import PipelineView, StageView
+    from jsclient.cli.progress import Progress
+    from jsclient.cli.screen import LiveScreen
+
+    out = io.StringIO()
+    screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))
+    stages = [
+        StageView("statistics", "", 200, "running", 7, 1234.0, {0: 50, 1: 50}),
+        StageView("rebooking", "", 9, "killed", 3, 0.0, {0: 3}),
+        StageView("archive", ""),
+    ]
+    view = PipelineView({stage.name: stage for stage in stages}, driver=4711, state="restarting")
+    screen.start()
+    screen.show(Progress("Spark at work", "here", 3.0, 200, 200, 200, 200, pipeline=view))
+    shown = out.getvalue()
+    assert len(shown.splitlines()) <= 24
+    assert re.search(r"statistics +running +2 +100 +50% +1,234 +7", shown)
+    assert re.search(r"rebooking +killed +1 +3 +33% +3", shown)
+    assert re.search(r"archive +waiting +0 +0 +0", shown)
+    assert "Spark restarting, driver 4711" in shown
+    screen.stop()
 
 
 def test_the_live_table_shows_who_works_and_fits_its_terminal() -> None:

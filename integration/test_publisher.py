@@ -358,10 +358,11 @@ async def test_the_window_is_bounded_in_bytes_too(js: Any, tap: Proxy, stream: O
 
 
 async def test_publishing_waits_while_the_wire_is_slower(
-    js: Any, tap: Proxy, oracle: Oracle, make_stream: Any
+    connect: Any, tap: Proxy, oracle: Oracle, make_stream: Any
 ) -> None:
     """Not more than the bound of the write buffer is kept, though the window has room for more."""
     stream = await make_stream(max_bytes=200 << 20)
+    js = await connect(tap)  # whose PINGs, behind all that, may take their time
     tap.rate(20 << 20, TO_SERVER)
     async with js.publisher(max_bytes=None) as pub:
         most = 0
@@ -474,10 +475,10 @@ async def test_an_answer_that_does_not_come_ends_as_unknown_and_frees_its_place(
     tap.drop_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=2, timeout=0.3) as pub:
         short = await pub.publish(stream.subject("x"), b"1")
-        long = await pub.publish(stream.subject("x"), b"2", timeout=1.0)
+        long = await pub.publish(stream.subject("x"), b"2", timeout=2.0)
         started = time.monotonic()
         third = await within(5, pub.publish(stream.subject("x"), b"3"), "a place")
-        assert 0.25 < time.monotonic() - started < 0.9
+        assert time.monotonic() - started > 0.25
         assert short.done()
         assert not long.done()
         assert [type(found) for found in await results([short, long, third])] == [RequestTimeoutError] * 3
@@ -551,7 +552,7 @@ async def test_no_stream_is_told_after_three_tries(js: Any, tap: Proxy, stream: 
         futures = [await pub.publish(subject, b"%d" % n) for n in range(100)]
         good = await pub.publish(stream.subject("x"))
         await good
-        assert time.monotonic() - started < 0.5
+        assert not any(future.done() for future in futures)
         found = await results(futures)
     assert {type(error) for error in found} == {NoRespondersError}
     assert subject in str(found[0])

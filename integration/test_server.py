@@ -22,6 +22,7 @@ import pytest
 import trustme
 from nats.aio.client import Client
 
+from integration.kit.ports import free_port
 from jsclient.server import NatsServer, ServerNotFoundError, ServerStartError, find_server
 
 DEADLINE = 10.0  # seconds for what should happen at once
@@ -75,12 +76,6 @@ async def make_stream(server: NatsServer) -> None:
 async def message_count(server: NatsServer) -> int:
     count: int = (await api(server, "STREAM.INFO.S"))["state"]["messages"]
     return count
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 # --- life ---------------------------------------------------------------------------------------------
@@ -457,8 +452,11 @@ def test_find_server_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 # --- nothing is left behind ---------------------------------------------------------------------------
 
 PARENT = """\
-import asyncio, json, os, time
+import asyncio, json, os, signal, time
 from jsclient.server import NatsServer
+
+# What a shell starts in the background ignores it, and so would this.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 async def main():
     async with NatsServer() as server:

@@ -24,8 +24,10 @@ from jsclient.protocol.headers import parse_headers
 
 COUNT = 10_000
 POISON_EACH = 20  # one in so many
+HANGS_EACH = 1000
 KEYS = 37  # no divisor of what makes poison
 GRACE = 5.0
+PATIENCE = 0.5  # seconds for a handler; on a busy machine 64 of them at once have taken 0.2
 ACKS = "$JS.ACK.>"
 
 
@@ -84,7 +86,7 @@ class Troubled:
     async def _work(self, number: int, *, first: bool) -> None:
         if is_poison(number):
             kind = number // POISON_EACH % 10
-            if kind == 0 and number % 400 == 0:
+            if kind == 0 and number % HANGS_EACH == 0:
                 await asyncio.sleep(3600)
             if kind < 4:
                 raise Reject(f"unfit {number}")
@@ -94,7 +96,7 @@ class Troubled:
             await asyncio.sleep(0.01)
         elif kind == 2 and first:
             raise ConnectionError("busy")
-        elif kind == 3 and first and number % 400 == 3:
+        elif kind == 3 and first and number % HANGS_EACH == 3:
             await asyncio.sleep(3600)
         elif kind == 4 and first:
             raise asyncio.CancelledError
@@ -104,8 +106,8 @@ class Troubled:
     @staticmethod
     def reason(number: int) -> tuple[str, str]:
         kind = number // POISON_EACH % 10
-        if kind == 0 and number % 400 == 0:
-            return "TimeoutError", "the handler ran longer than 0.2 s"
+        if kind == 0 and number % HANGS_EACH == 0:
+            return "TimeoutError", f"the handler ran longer than {PATIENCE} s"
         return ("Reject", f"unfit {number}") if kind < 4 else ("ValueError", f"poison {number}")
 
 
@@ -136,7 +138,7 @@ async def test_every_good_message_is_handled_and_every_poison_one_is_a_dead_lett
         concurrency=64,
         prefetch=512,
         key=(lambda message: message.subject) if ordered else None,
-        handler_timeout=0.2,
+        handler_timeout=PATIENCE,
         retry_delay=0.02,
         max_deliver=3,
         dead_letter="dead.>",

@@ -160,10 +160,11 @@ async def test_a_message_that_kills_its_workers_becomes_a_dead_letter(
         over = asyncio.ensure_future(process.wait())
         settled = asyncio.ensure_future(eventually(lambda: all_settled(stream), WAIT, "all is settled"))
         await asyncio.wait({over, settled}, return_when=asyncio.FIRST_COMPLETED)
-        settled.cancel()
         if not over.done():
             over.cancel()
+            await settled
             break
+        settled.cancel()
     ends = await crew.dismiss()
     assert ends == [-signal.SIGKILL] * 3 + [0]
     dead_letters = await letters(dead)

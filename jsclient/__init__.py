@@ -17,12 +17,30 @@ from .messages import Messages
 from .ordered import OrderedSubscription
 from .ordered_consumer import OrderedConsumer
 from .ordered_messages import OrderedMessages
+from .patterns import (
+    IterationObserver,
+    IterationSubscription,
+    Notifier,
+    NotifierIterator,
+    NotifierKit,
+    Producer,
+    SubscriptionIterator,
+    SubscriptionKit,
+    UpdateRecord,
+    make_notifier,
+    make_notifier_kit,
+    make_subscription,
+    make_subscription_kit,
+    observe_iteration,
+    observe_iterator,
+)
 from .protocol import events
 from .protocol.ack import Metadata
 from .protocol.counter import CounterEntry
 from .protocol.events import *  # noqa: F403
 from .protocol.headers import Headers
 from .protocol.models import *  # noqa: F403
+from .protocol.position import Position
 from .protocol.status import Ending
 from .protocol.work import DeliveriesExhaustedError, Reject, WorkCounts
 from .publisher import Publisher
@@ -43,18 +61,28 @@ __all__ = [
     "Ending",
     "FastIngest",
     "Headers",
+    "IterationObserver",
+    "IterationSubscription",
     "JetStream",
     "Message",
     "Messages",
     "Metadata",
+    "Notifier",
+    "NotifierIterator",
+    "NotifierKit",
     "OrderedConsumer",
     "OrderedMessages",
     "OrderedSubscription",
+    "Position",
+    "Producer",
     "Publisher",
     "PullSubscription",
     "Reject",
     "Stream",
     "Subscription",
+    "SubscriptionIterator",
+    "SubscriptionKit",
+    "UpdateRecord",
     "WorkCounts",
     "Worker",
     "__version__",
@@ -62,5 +90,11 @@ __all__ = [
     "connect",
     "errors",
     "events",
+    "make_notifier",
+    "make_notifier_kit",
+    "make_subscription",
+    "make_subscription_kit",
+    "observe_iteration",
+    "observe_iterator",
     "server",
 ]

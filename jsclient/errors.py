@@ -31,6 +31,10 @@
     ├─ NotJetStreamMessageError (ValueError)     the message does not carry a JSAck
     ├─ PositionInvalidError                      a place in a stream that is another one now, or ends before it
     ├─ HistoryTruncatedError(first_available)    what lay behind a position is there no more
+    ├─ ProducerFencedError(subject, expected, found) somebody else writes where there is one writer
+    ├─ EpochCompletedError(time, frontier)       an epoch that is over, or that no capability allows
+    ├─ EpochsLostError(epochs)                   parts of epochs that had begun cannot be read any more
+    ├─ IterationFailed(reason)                   an iteration ended with a reason that is no exception
     ├─ ProtocolError                             the server said what the protocol does not allow
     ├─ PublishError                              a publish was refused or its outcome is unknown
     │   ├─ BatchAbandonedError · BatchNotAtomicError
@@ -71,10 +75,13 @@ __all__ = [
     "ConsumerNotFoundError",
     "DisconnectedError",
     "DuplicateSubscriptionError",
+    "EpochCompletedError",
+    "EpochsLostError",
     "HeartbeatError",
     "HistoryTruncatedError",
     "IngestError",
     "InvalidNameError",
+    "IterationFailed",
     "JetStreamError",
     "LeadershipChangeError",
     "MaxPayloadError",
@@ -85,6 +92,7 @@ __all__ = [
     "NotQueueConsumerError",
     "PermissionDeniedError",
     "PositionInvalidError",
+    "ProducerFencedError",
     "ProtocolError",
     "PublishError",
     "PublishesFailedError",
@@ -469,7 +477,10 @@ class NotJetStreamMessageError(JetStreamError, ValueError):
 
 
 class PositionInvalidError(JetStreamError):
-    """A place in a stream that cannot be gone on from: the stream was made anew, or ends before it."""
+    """A place in a stream that cannot be gone on from: the stream was made anew, or ends before it.
+
+    Also a token that is none, and two positions that cannot be compared because they are of two streams.
+    """
 
 
 class HistoryTruncatedError(JetStreamError):
@@ -491,6 +502,83 @@ class HistoryTruncatedError(JetStreamError):
         of = f" of stream {self.stream!r}" if self.stream else ""
         wanted = "the history" if self.wanted is None else f"sequence {self.wanted}"
         return f"{wanted}{of} is there no more: the first that can be read is {self.first_available}"
+
+
+class ProducerFencedError(JetStreamError):
+    """Another producer wrote to what has one producer, so this one may not go on. What was refused is not stored.
+
+    Attributes:
+        subject: Where.
+        expected: The last sequence of the subject as this producer knows it; None: not known.
+        found: The last sequence that is there; None: not known.
+    """
+
+    def __init__(self, subject: str, expected: int | None = None, found: int | None = None) -> None:
+        super().__init__(subject, expected, found)
+        self.subject = subject
+        self.expected = expected
+        self.found = found
+
+    def __str__(self) -> str:
+        known = "" if self.expected is None else f": the last sequence was to be {self.expected}"
+        found = "" if self.found is None else f", it is {self.found}"
+        return f"another producer writes to {self.subject!r}{known}{found if known else ''}"
+
+
+class EpochCompletedError(JetStreamError):
+    """A time that may not be sent, or gone to: it is completed, or no capability that is held allows it.
+
+    Raised before anything was sent; nothing has changed.
+
+    Attributes:
+        time: The time.
+        frontier: The lower frontier: what may be sent is greater than or equal to one of these. Empty: nothing may.
+    """
+
+    def __init__(self, time: Any, frontier: Sequence[Any] = ()) -> None:
+        super().__init__(time, tuple(frontier))
+        self.time = time
+        self.frontier = tuple(frontier)
+
+    def __str__(self) -> str:
+        held = f"the frontier is {', '.join(map(repr, self.frontier))}" if self.frontier else "it is closed"
+        return f"epoch {self.time!r} is completed, or was never allowed: {held}"
+
+
+class EpochsLostError(JetStreamError):
+    """What belongs to epochs that had begun cannot be had any more. A new snapshot is needed; their parts are void.
+
+    Attributes:
+        epochs: Those of which a part was read. Others may have passed without being seen at all.
+        reason: What happened.
+    """
+
+    def __init__(self, epochs: Sequence[Any], reason: str = "") -> None:
+        super().__init__(tuple(epochs), reason)
+        self.epochs = tuple(epochs)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        shown = [repr(epoch) for epoch in self.epochs[:5]]
+        if (more := len(self.epochs) - len(shown)) > 0:
+            shown.append(f"and {more} more")
+        parts = f"parts were read of {', '.join(shown)}" if shown else "no epoch had been read in part"
+        return f"epochs were lost ({self.reason or 'the history was cut'}); {parts}"
+
+
+class IterationFailed(JetStreamError):
+    """An iteration failed: its producer called ``fail``, in another process or with a reason that is no exception.
+
+    Attributes:
+        reason: What the producer gave.
+    """
+
+    def __init__(self, reason: Any) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the iteration failed: {self.reason}"
 
 
 class ProtocolError(JetStreamError):

@@ -65,6 +65,12 @@ TREE = {
     "RequestTimeoutError": "JetStreamError",
     "ClosedError": "JetStreamError",
     "NotJetStreamMessageError": "JetStreamError",
+    "PositionInvalidError": "JetStreamError",
+    "HistoryTruncatedError": "JetStreamError",
+    "ProducerFencedError": "JetStreamError",
+    "EpochCompletedError": "JetStreamError",
+    "EpochsLostError": "JetStreamError",
+    "IterationFailed": "JetStreamError",
     "ProtocolError": "JetStreamError",
     "PublishError": "JetStreamError",
     "TooManyInFlightError": "JetStreamError",
@@ -86,6 +92,10 @@ def made(kind: type[BaseException]) -> BaseException:
         "first_available": 7,
         "failures": [("orders.new", "refused")],
         "told": 3,
+        "epochs": [3, 5],
+        "frontier": [6],
+        "expected": 4,
+        "found": 5,
     }
     if not inspect.isfunction(kind.__init__):  # that of a built-in exception
         return kind("text")

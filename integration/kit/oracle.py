@@ -6,6 +6,7 @@ JetStream layer has a part in the verdict. Durations in configurations are nanos
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -114,7 +115,15 @@ class Oracle:
         return await self._all("STREAM.NAMES", "streams")
 
     async def message(self, stream: str, seq: int) -> Stored:
-        found = (await self.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}))["message"]
+        """One message. In a cluster that elects a leader just now, once it has one, in 20 s at most."""
+        for tries_left in reversed(range(200)):
+            try:
+                found = (await self.api(f"STREAM.MSG.GET.{stream}", {"seq": seq}))["message"]
+                break
+            except OracleError as error:
+                if error.code != 503 or not tries_left:
+                    raise
+            await asyncio.sleep(0.1)
         return Stored(
             found["seq"],
             found["subject"],

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 
 HOST = "127.0.0.1"
 
+# The processes of a parallel run each have a share to draw from: a port that one of them leaves for a moment, to come
+# back to it, is free to none of the others.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
 # Below the range from which kernels take the source ports of outgoing connections: a client that
 # redials a closed port inside that range may connect to itself, or find its port taken.
 _LOWEST, _HIGHEST = 10_000, 32_000
+_SHARE = range(_LOWEST + _WORKER, _HIGHEST, _WORKERS)
 
 # Seeded by the system, not by the test run: parallel runs must not draw the same ports.
 _random = random.SystemRandom()
@@ -29,7 +36,7 @@ def free_port() -> int:
 def _first_free(*, listen: bool) -> socket.socket:
     for _ in range(100):
         try:
-            return _try_port(_random.randrange(_LOWEST, _HIGHEST), listen=listen)
+            return _try_port(_random.choice(_SHARE), listen=listen)
         except OSError:
             continue
     raise RuntimeError(f"no free loopback port between {_LOWEST} and {_HIGHEST}")

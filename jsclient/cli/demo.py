@@ -14,6 +14,8 @@ from ..server import ServerNotFoundError, find_server
 from . import INTERRUPTED
 from .crew import WorkerError
 from .flights import FlightsError, find_data
+from .pipeline.needs import why_not
+from .pipeline.running import PipelineError
 from .replay import Replay, ReplayError
 from .screen import LiveScreen, PlainScreen
 
@@ -32,6 +34,9 @@ def run(options: argparse.Namespace) -> int:
             find_server()
     except ServerNotFoundError as error:
         return _fail(str(error), 2)
+    left_out = why_not() if options.spark else "--no-spark"
+    if left_out is not None and options.spark_progress is not None:
+        return _fail(f"--spark-progress is for the Spark part, which is left out: {left_out}", 2)
     replay = Replay(
         data,
         PlainScreen() if plain else LiveScreen(),
@@ -39,11 +44,16 @@ def run(options: argparse.Namespace) -> int:
         limit=options.limit,
         workers=options.workers,
         kill=options.kill,
+        spark=left_out is None,
+        keep=options.spark_progress,
     )
     try:
-        return asyncio.run(_until_stopped(replay))
-    except (ReplayError, FlightsError, WorkerError, JetStreamError) as error:
+        code = asyncio.run(_until_stopped(replay))
+    except (ReplayError, FlightsError, WorkerError, PipelineError, JetStreamError, OSError) as error:
         return _fail(" ".join(str(error).split()) or type(error).__name__, 1)
+    if options.spark and left_out is not None and code != INTERRUPTED:
+        print(f"The Spark part was left out: {left_out}.")
+    return code
 
 
 def _missing(data: Path | None, *, plain: bool) -> str:

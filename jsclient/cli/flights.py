@@ -44,8 +44,9 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
     distance: int
 
     def subject(self, prefix: str) -> str:
-        """Where it is published: ``<prefix>.<origin>.<carrier>``."""
-        return f"{prefix}.{self.origin}.{self.carrier}"
+        """Where it is published: ``<prefix>.<origin>.<carrier>``, with ``.cancelled`` behind it where it never left."""
+        ending = "" if self.dep_delay is not None else ".cancelled"
+        return f"{prefix}.{self.origin}.{self.carrier}{ending}"
 
 
 def find_data(package: str = PACKAGE) -> Path | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..protocol.events import Event
+from .pipeline.view import PipelineView
 
 __all__ = ["Progress", "Rate", "WorkerView", "in_words", "line"]
 
@@ -45,7 +46,7 @@ class WorkerView:
 @dataclass(slots=True)
 class Progress:
     """What is shown of the whole. ``phase`` is what is being done; ``pending`` are messages that the consumer has still
-    to deliver, ``ack_pending`` those it has delivered and that are not acked.
+    to deliver, ``ack_pending`` those it has delivered and that are not acked. ``pipeline`` is there in the Spark part.
     """
 
     phase: str = "starting"
@@ -62,6 +63,7 @@ class Progress:
     publishing: Rate = field(default_factory=Rate)
     counting: Rate = field(default_factory=Rate)
     workers: list[WorkerView] = field(default_factory=list)
+    pipeline: PipelineView | None = None
 
     def tick(self, now: float) -> None:
         """Bring the rates up to ``now``, monotonic seconds."""
@@ -85,6 +87,8 @@ def line(progress: Progress) -> str:
     """It in a line, for an output that is no terminal."""
     p = progress
     head = f"{p.elapsed:6.1f} s  "
+    if p.pipeline is not None:
+        return f"{head}{p.pipeline.line()}"
     if not p.published:
         return f"{head}{p.phase}" + (f": {p.read:,} flights" if p.read else "")
     return (

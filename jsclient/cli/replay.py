@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import sys
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from .. import connect
 from ..client import JetStream
 from ..errors import JetStreamError
 from ..protocol.events import Event
 from ..protocol.models.consumer import ConsumerInfo
-from ..server import NatsServer
 from .crew import Crew, Worker
 from .flights import Flight, airline_names, read_flights
 from .ledger import Ledger
+from .pipeline.access import without_user
+from .pipeline.pipeline import Pipeline
+from .place import Place
 from .progress import Progress, in_words
 from .proof import Killing, claims
 from .publishing import publish_all
@@ -37,7 +35,6 @@ _KILL_AT = 0.4  # of all flights
 _TICK = 0.25  # seconds between two looks
 _STALLED = 60.0  # seconds without any progress after which it is given up
 _STARTING = 60.0  # seconds that the workers may take to start
-_KEEP = 3600.0  # seconds after which a foreign server empties the stream itself, should nobody be left to remove it
 _FLIGHTS = 336_776  # in the whole file; only for the bar while it is read
 _READ_CHUNK = 2000  # flights read before the event loop gets its turn
 
@@ -55,7 +52,9 @@ class Replay:
         servers: An existing server; None starts one.
         limit: Only so many flights.
         workers: How many worker processes.
-        kill: Whether one of them is killed.
+        kill: Whether one of them is killed, and later Spark's driver.
+        spark: Whether the Spark part follows.
+        keep: A file for the course of its queries, as JSON.
     """
 
     def __init__(
@@ -67,10 +66,11 @@ class Replay:
         limit: int | None,
         workers: int,
         kill: bool,
+        spark: bool = False,
+        keep: Path | None = None,
     ) -> None:
         self._data = data
         self._screen = screen
-        self._servers = servers
         self._limit = limit
         self._size = workers
         self._kill = kill
@@ -78,10 +78,14 @@ class Replay:
         self._ledger = Ledger(0)
         self._progress = Progress()
         self._begun = self._counted_at = time.monotonic()
-        # On somebody else's server: names that nobody else has.
-        token = secrets.token_hex(4)
-        self._stream = "FLIGHTS" if servers is None else f"JSCLIENT_DEMO_{token}"
-        self._prefix = "flights" if servers is None else f"jsclient-demo-{token}.flights"
+        self._place = Place(servers)
+        self._stream, self._prefix = self._place.stream, self._place.prefix
+        self._flights: list[Flight] = []
+        self._pipeline = (
+            Pipeline(self._place, data, screen, self._progress, begun=self._begun, kill=kill, keep=keep)
+            if spark
+            else None
+        )
 
     @property
     def state(self) -> str:
@@ -89,58 +93,35 @@ class Replay:
         p = self._progress
         if not p.published:
             return "no flight was published yet"
-        return f"{p.counted:,} of {p.total:,} flights were processed"
+        told = f"{p.counted:,} of {p.total:,} flights were processed"
+        return told if p.pipeline is None or self._pipeline is None else f"{told}; {self._pipeline.state}"
 
     async def run(self) -> bool:
         """From start to proof; whether that holds.
 
         Raises:
-            ReplayError, WorkerError, FlightsError, JetStreamError: It came to no end; possibly in exception groups.
+            ReplayError, WorkerError, PipelineError, FlightsError, JetStreamError: It came to no end; possibly in
+                exception groups.
 
-        Cancelled: all that was started is ended, and the stream removed.
+        Cancelled: all that was started is ended, and the streams removed.
         """
         self._screen.start()
         try:
             async with (
-                self._server() as urls,
+                self._place.server() as urls,
                 connect(urls, name="jsclient demo", on_event=self._on_event) as js,
             ):
-                where = ", ".join(_without_user(url) for url in urls)
+                where = ", ".join(without_user(url) for url in urls)
                 self._progress.where = f"nats-server {js.server_version} at {where}, stream {self._stream}"
-                async with self._stream_on(js):
+                async with self._place.flights_on(js):
                     text, holds = await self._with_workers(js, urls)
+                    if self._pipeline is not None:
+                        more, good = await self._pipeline.run(js, urls, self._flights)
+                        text, holds = [*text, "", *more], holds and good
         finally:
             self._screen.stop()
         print("\n".join(text), flush=True)
         return holds
-
-    @asynccontextmanager
-    async def _server(self) -> AsyncIterator[list[str]]:
-        if self._servers is not None:
-            yield self._servers
-            return
-        async with NatsServer() as server:
-            yield [server.url]
-
-    @asynccontextmanager
-    async def _stream_on(self, js: JetStream) -> AsyncIterator[None]:
-        subjects = [f"{self._prefix}.>"]
-        if self._servers is None:
-            await js.create_stream(self._stream, subjects=subjects)
-            yield
-            return
-        created = False
-        try:
-            # Inside the try: cancelled here, it may have been created all the same.
-            await js.create_stream(self._stream, subjects=subjects, max_age=_KEEP)
-            created = True
-            yield
-        finally:
-            try:
-                await js.delete_stream(self._stream)
-            except JetStreamError as error:
-                if created:
-                    print(f"jsclient demo: stream {self._stream} was not removed: {error}", file=sys.stderr)
 
     def _on_event(self, event: Event) -> None:
         self._screen.note(f"{self._elapsed:.1f} s: {in_words(event)}")
@@ -225,6 +206,7 @@ class Replay:
         progress = self._progress
         progress.phase = "reading the flights"
         flights, expected = await self._read()
+        self._flights = flights
         progress.total = len(flights)
         self._ledger = ledger = Ledger(len(flights))
         progress.phase = "waiting for the workers"
@@ -338,8 +320,3 @@ class Replay:
 
 def _when(flight: Flight) -> str:
     return flight.scheduled
-
-
-def _without_user(url: str) -> str:
-    parts = urlsplit(url if "://" in url else f"nats://{url}")
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

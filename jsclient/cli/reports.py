@@ -78,7 +78,7 @@ def digest(deliveries: Iterable[Delivery], known: AbstractSet[int] = frozenset()
     return Report(sequences, redelivered, tally.rows())
 
 
-def frame(message: FromWorker | ToWorker) -> bytes:
+def frame(message: msgspec.Struct) -> bytes:
     """A message for the pipe."""
     body = msgspec.msgpack.encode(message)
     return len(body).to_bytes(4, "big") + body

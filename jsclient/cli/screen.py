@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from .pipeline.view import PipelineView
 from .progress import Progress, WorkerView, line
 
 if TYPE_CHECKING:
@@ -99,14 +100,14 @@ class LiveScreen:
 
         head = Text.assemble(("jsclient demo", "bold"), f"  {p.where}", no_wrap=True, overflow="ellipsis")
         notes = [Text(note, style="yellow", no_wrap=True, overflow="ellipsis") for note in self._notes]
+        shown = [_numbers(p), _crew(p.workers)] if p.pipeline is None else [_stages(p.pipeline)]
         return Group(
             head,
             Text(f"{p.elapsed:.0f} s  {p.phase}", style="dim"),
             Text(),
             _bars(p),
             Text(),
-            _numbers(p),
-            _crew(p.workers),
+            *shown,
             *([*notes, Text()] if notes else []),
             # Short, so that an echoed ^C stays in its line and is erased with it.
             Text("Ctrl-C stops it", style="dim"),
@@ -176,6 +177,32 @@ def _crew(workers: list[WorkerView]) -> Table:
     if len(workers) > _ROWS:
         rest = len(workers) - _ROWS
         table.caption = f"and {rest} more"
+    return table
+
+
+def _stages(pipeline: PipelineView) -> Table:
+    """The queries of the Spark part."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    table.add_column("query")
+    table.add_column("state")
+    for name in ("batches", "rows in", "", "per second", "rows out"):
+        table.add_column(name, justify="right")
+    styles = {"waiting": "dim", "running": "green", "killed": "red", "done": "bold"}
+    for stage in pipeline.stages.values():
+        table.add_row(
+            stage.name,
+            f"[{styles[stage.state]}]{stage.state}[/]",
+            f"{stage.batches:,}",
+            f"{stage.rows:,}",
+            f"{min(stage.rows / stage.total, 1.0):.0%}" if stage.total else "",
+            f"{stage.rate:,.0f}" if stage.state == "running" and stage.rate else "",
+            f"{stage.out:,}",
+        )
+    driver = f", driver {pipeline.driver}" if pipeline.driver else ""
+    table.caption = f"Spark {pipeline.state}{driver}"
     return table
 
 

@@ -26,8 +26,22 @@ pull           one pull request; a buffer kept filled (ADR-13, ADR-37)
 batch          messages that are stored all or nothing (ADR-50)
 fast_ingest    messages acked many at a time: how much may be sent, what is stored (ADR-50)
 direct_get     stored messages, many with one request (ADR-31)
+position       where a reader of a topic stands, and whether one can go on there
+links          does this directly follow what was had?
+reader         the push-pull reader: the history after a position, once and in order, whatever becomes of the pushes
+frontier       partially ordered times, and frontiers of them
+capabilities,  what one publisher of epochs may send, what it tells, and what a subscriber of several can have all of
+epochs
 schedule       what makes a message a schedule (ADR-51)
 counter        what is added to a counter, and what it stands at (ADR-49)
+peering,       a peer: its channels, and what becomes of what comes in on them
+peer_rules,
+peer_options,
+peer_commands,
+peer_outbox
+relationship   two peers that may write to each other: the record; its transitions are in ``relationship_steps``
+channel        where events of peers arrive, who may send, the subjects
+passable       values that come out as they went in
 version        what a server is too old for
 ============== =====================================================================================================
 """

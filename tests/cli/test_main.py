@@ -42,7 +42,10 @@ def test_help_names_every_option(capsys):
         main(["demo", "--help"])
     assert ended.value.code == 0
     text = capsys.readouterr().out
-    for option in ("--limit", "--workers", "--servers", "--no-kill", "--plain"):
+    for option in (
+        *("--limit", "--workers", "--servers", "--no-kill", "--plain"),
+        *("--no-spark", "--spark-progress"),
+    ):
         assert option in text
 
 

@@ -1,0 +1,156 @@
+"""Measures jsclient in Spark, beside nats-py in the same session. See benchmarks/README.md, "In Spark"."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsclient
+from benchmarks.figures import summarize
+from benchmarks.spark.works import WORKS, Stage
+from jsclient.spark import register
+from jsclient.spark.connect_options import ConnectOptions
+from jsclient.spark.engine import session
+
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    add = found.add_argument
+    add("--rounds", type=int, default=3, metavar="N", help="rounds; medians are shown (3)")
+    add(
+        "--count",
+        type=int,
+        default=500_000,
+        metavar="N",
+        help="messages that are read; half as many are written (500000)",
+    )
+    add("--size", type=int, default=128, metavar="BYTES", help="of the payloads that are read (128)")
+    add("--works", nargs="+", default=list(WORKS), choices=list(WORKS), metavar="WORK", help=", ".join(WORKS))
+    add("--save", action="store_true", help="keep the figures as JSON in benchmarks/results/")
+    return found
+
+
+@contextlib.contextmanager
+def running(options: argparse.Namespace) -> Iterator[Stage]:
+    """A server in a process of its own with a full stream, and a session on two cores."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+    from pyspark.sql import SparkSession
+
+    from benchmarks.spark.peer import NatsPySource
+
+    with _server() as server:
+        connect = ConnectOptions.of(server.url)
+        opened = session(connect)
+        opened.run(_fill(opened.js, options.count, options.size))
+        settings = {
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "ERROR",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.memory": "2g",
+        }
+        builder = SparkSession.builder.master("local[2]").appName("jsclient-benchmarks")
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        spark = builder.getOrCreate()
+        try:
+            register(spark)
+            spark.dataSource.register(NatsPySource)
+            yield Stage(spark, server.url, connect, options.count)
+        finally:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def _server() -> Iterator[Any]:
+    """The embedded server, for code that is not asynchronous."""
+    import asyncio
+
+    loop = asyncio.new_event_loop()
+    with tempfile.TemporaryDirectory() as store:
+        server = jsclient.server.NatsServer(store_dir=store)
+        loop.run_until_complete(server.__aenter__())
+        try:
+            yield server
+        finally:
+            loop.run_until_complete(server.__aexit__(None, None, None))
+            loop.close()
+
+
+async def _fill(js: jsclient.JetStream, count: int, size: int) -> None:
+    await js.create_stream("BENCH", subjects=["bench.>"], storage="file", allow_direct=True)
+    payload = b"x" * size
+    async with js.publisher() as publisher:
+        for number in range(count):
+            await publisher.publish(f"bench.{number % 16}", payload)
+
+
+def main() -> int:
+    options = parser().parse_args()
+    runs: list[dict[str, Any]] = []
+    with running(options) as stage:
+        for number in range(-1, options.rounds):  # the first one warms up
+            for name in options.works:
+                work, clients = WORKS[name]
+                turn = number % len(clients)
+                for client in (*clients[turn:], *clients[:turn]):
+                    figures = dict(work(stage, client))
+                    shown = ", ".join(f"{key} {value:,.2f}" for key, value in figures.items())
+                    print(
+                        f"{'warm-up' if number < 0 else f'round {number + 1}'}: {name}, {client}: {shown}",
+                        flush=True,
+                    )
+                    if number >= 0:
+                        runs.append({"work": name, "client": client, "round": number, "figures": figures})
+    print(table(runs))
+    if options.save:
+        save(options, runs)
+    return 0
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """The medians."""
+    lines = ["", "| work | client | figures |", "|---|---|---|"]
+    for work, clients in summarize(runs).items():
+        for client, figures in clients.items():
+            shown = ", ".join(
+                f"{name} {found.median:,.2f} ±{found.spread:.0%}" for name, found in figures.items()
+            )
+            lines.append(f"| {work} | {client} | {shown} |")
+    return "\n".join(lines)
+
+
+def save(options: argparse.Namespace, runs: list[dict[str, Any]]) -> None:
+    import pyspark
+
+    about = {
+        "date": time.strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "spark": pyspark.__version__,
+        "cores": os.cpu_count(),
+        "size": options.size,
+        "count": options.count,
+        "rounds": options.rounds,
+    }
+    name = f"{about['date']}-spark{about['spark']}-python{about['python']}-{options.size}B.json"
+    text = json.dumps({"about": about, "runs": runs}, indent=1)
+    (RESULTS / name).write_text(text + "\n", encoding="utf-8")
+    print(f"saved as benchmarks/results/{name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

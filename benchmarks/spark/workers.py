@@ -1,0 +1,39 @@
+"""The CPU of Spark's Python workers: those of this process's JVM. Linux only, as `/proc` is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+__all__ = ["python_cpu"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def python_cpu() -> float:
+    """Seconds of user and system time that Python processes below this one have used, ended children included."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    names: dict[int, str] = {}
+    for path in Path("/proc").iterdir():
+        if not path.name.isdecimal():
+            continue
+        try:
+            text = (path / "stat").read_text()
+        except OSError:  # it has just ended
+            continue
+        name, _, rest = text.partition(" (")[2].rpartition(") ")
+        fields = rest.split()
+        pid = int(path.name)
+        parents[pid], names[pid] = int(fields[1]), name
+        used[pid] = sum(int(field) for field in fields[11:15]) / _TICKS
+    own = os.getpid()
+
+    def is_below(pid: int) -> bool:
+        while pid in parents and pid != own:
+            pid = parents[pid]
+        return pid == own
+
+    return sum(
+        seconds for pid, seconds in used.items() if pid != own and "python" in names[pid] and is_below(pid)
+    )

@@ -1,0 +1,121 @@
+"""Fixtures of the tests with Spark; those of `integration/conftest.py` (server, oracle, make_stream, ...) are here too.
+
+spark          the classic session of the whole run: local[2,4], the data source registered
+connect_spark  runs Python in a process with a Spark Connect session: `connect_spark("result = spark.range(5).count()")`
+checkpoint     a directory for a query's checkpoint, of this test alone
+drain          runs a streaming DataFrame until nothing is left: `drain(frame).rows`
+aside          runs what blocks in a thread in which the session is the active one: `await aside(drain, frame)`
+
+Calls of Spark block, so a test that is `async` makes them in a thread. Spark knows data sources that were registered by
+the active session of a thread, which `asyncio.to_thread` gives it not: writing then fails with DATA_SOURCE_NOT_FOUND.
+Functions that executors run are pickled: they find this checkout, but are best made inside the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.kit.oracle import Oracle
+from integration.kit.spark import (
+    PASSWORD,
+    PASSWORD_VARIABLE,
+    ConnectSession,
+    Drained,
+    make_active,
+    missing,
+    running_spark,
+)
+from integration.kit.spark import drain as run_to_end
+from integration.kit.streams import OwnStream
+
+# What pyspark and py4j leave open or use of what is deprecated; none of it is ours to mend.
+_NOT_OURS = (
+    r"ignore:unclosed <socket\.socket .*127\.0\.0\.1:ResourceWarning",
+    r"ignore:unclosed file <_io\.BufferedWriter:ResourceWarning",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            for warning in _NOT_OURS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
+class _NoSpark(pytest.Module):
+    """A file of tests where Spark cannot run: skipped with the reason, which in CI is a failure."""
+
+    def collect(self) -> list[pytest.Item]:
+        reason = missing()
+        if os.environ.get("CI"):
+            pytest.fail(f"CI is set, so Spark has to run: {reason}", pytrace=False)
+        pytest.skip(f"no Spark here: {reason}", allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    return None if missing() is None else _NoSpark.from_parent(parent, path=module_path)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """All files skipped is no failure, though nothing was collected then."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and missing() is not None:
+        session.exitstatus = pytest.ExitCode.OK
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """For tests that start Spark themselves. Where it cannot run, they do not get as far as this."""
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from jsclient.spark import register
+
+    with running_spark(tmp_path_factory.mktemp("spark")) as session:
+        register(session)
+        yield session
+
+
+@pytest.fixture(scope="session")
+def connect_spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectSession]:
+    env = {PASSWORD_VARIABLE: PASSWORD}
+    session = ConnectSession(tmp_path_factory.mktemp("connect"), "info", **env)
+    yield session
+    session.close()
+
+
+@pytest.fixture
+async def make_stream(oracle: Oracle, make_stream: Callable[..., Awaitable[OwnStream]]) -> Any:
+    """As of all tests. Where a test asks for nothing else, its judge would have to be made in the middle of it."""
+    return make_stream
+
+
+@pytest.fixture
+def aside(spark: Any) -> Callable[..., Awaitable[Any]]:
+    async def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def active() -> Any:
+            make_active(spark)
+            return function(*args, **kwargs)
+
+        return await asyncio.to_thread(active)
+
+    return run
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    return tmp_path / "checkpoint"
+
+
+@pytest.fixture
+def drain(checkpoint: Path) -> Callable[..., Drained]:
+    """`drain(frame)`; again with the same checkpoint it goes on; see `integration.kit.spark.drain`."""
+    return partial(run_to_end, checkpoint=checkpoint)

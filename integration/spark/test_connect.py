@@ -1,0 +1,107 @@
+"""Under Spark Connect, where the client has no JVM: source, sink, both in one query, and what foreachBatch does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from integration.kit.oracle import number_of
+
+pytestmark = [pytest.mark.limit(180), pytest.mark.server(">=2.11")]
+
+
+async def test_a_batch_is_read_and_written(connect_spark, server, make_stream):
+    stream = await make_stream(allow_direct=True)
+    code = """
+        frame = spark.range(1, 101).selectExpr("concat(prefix, '.', id % 3) as subject", "cast(id as string) as value")
+        frame.write.format("jetstream").option("servers", servers).mode("append").save()
+        read = spark.read.format("jetstream").options(servers=servers, stream=stream).load()
+        result = [[row.subject, int(row.data)] for row in read.collect()]
+    """.replace("prefix", f"'{stream.prefix}'")
+    rows = await asyncio.to_thread(connect_spark, code, servers=server.url, stream=stream.name)
+    assert sorted(rows, key=lambda row: row[1]) == [[f"{stream.prefix}.{n % 3}", n] for n in range(1, 101)]
+
+
+async def test_a_query_from_stream_to_stream(connect_spark, server, make_stream, checkpoint):
+    source, target = await make_stream(allow_direct=True), await make_stream()
+    await source.publish(1000)
+    code = """
+        frame = (
+            spark.readStream.format("jetstream")
+            .options(servers=servers, stream=source, startingOffsets="earliest", maxMessagesPerTrigger="600")
+            .load()
+            .selectExpr(f"'{subject}' as subject", "data")
+        )
+        query = (
+            frame.writeStream.format("jetstream")
+            .options(servers=servers, expectedStream=target, checkpointLocation=checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        result = [progress.numInputRows for progress in query.recentProgress]
+    """
+    rows = await asyncio.to_thread(
+        connect_spark,
+        code,
+        servers=server.url,
+        source=source.name,
+        target=target.name,
+        subject=target.subject("copy"),
+        checkpoint=str(checkpoint),
+    )
+    assert rows == [600, 400]
+    assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 1001))
+
+
+async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stream, checkpoint):
+    """The function is pickled and runs in a process of the server."""
+    source, target = await make_stream(allow_direct=True), await make_stream()
+    await source.create_consumer("work", ack_policy="explicit")
+    await source.publish(300)
+    code = """
+        frame = (
+            spark.readStream.format("jetstream")
+            .options(servers=servers, stream=source, mode="queue", consumer="work", ackOn="manual")
+            .load()
+        )
+
+        def work(rows, batch):
+            from jsclient.spark import ack_batch, heartbeat, publish_batch
+
+            with heartbeat(rows, servers):
+                out = rows.selectExpr(f"'{subject}' as subject", "data")
+                publish_batch(out, servers, batch_id=batch, query="connect")
+            assert ack_batch(rows, servers) == rows.count()
+
+        query = (
+            frame.writeStream.foreachBatch(work)
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+    """
+    await asyncio.to_thread(
+        connect_spark,
+        code,
+        servers=server.url,
+        source=source.name,
+        subject=target.subject("done"),
+        checkpoint=str(checkpoint),
+    )
+    info = await source.consumer_info("work")
+    assert (info["num_ack_pending"], info["num_pending"]) == (0, 0)
+    assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 301))
+
+
+async def test_a_wrong_option_is_told_to_the_client(connect_spark, server):
+    code = """
+        try:
+            spark.read.format("jetstream").options(servers=servers, stream="S", maxMesagesPerTrigger="1").load().schema
+        except Exception as error:
+            result = str(error)
+    """
+    told = await asyncio.to_thread(connect_spark, code, servers=server.url)
+    assert "has no option 'maxmesagespertrigger': did you mean 'maxMessagesPerTrigger'?" in told

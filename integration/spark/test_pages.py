@@ -1,0 +1,76 @@
+"""The Python of the pages about Spark is executed, page by page, and prints what they say.
+
+As in `integration/test_readme.py`; a server of its own stands at the address that the pages have. In README.md it is
+the blocks marked `py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jsclient
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    ("README.md", "py"),
+    *(
+        (str(path.relative_to(ROOT)), "python")
+        for part in ("tutorial", "howto", "explanation")
+        for path in sorted((ROOT / "docs" / part).glob("spark*.md"))
+    ),
+]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ADDRESS = "nats://127.0.0.1:4222"
+
+
+def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
+    """The code, each block with the text that it prints, if the page says."""
+    fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
+    following = [*fences[1:], ("", "")]
+    return [
+        (code, following[at][1] if following[at][0] == "text" else None)
+        for at, (kind, code) in enumerate(fences)
+        if kind == language
+    ]
+
+
+@pytest.mark.limit(180)
+@pytest.mark.server(">=2.11")
+@pytest.mark.parametrize(
+    ("page", "language"), [page for page in PAGES if blocks(*page)], ids=lambda page: page
+)
+async def test_the_python_of_a_page_does_what_the_page_says(
+    spark: Any, own_server: Any, aside: Any, tmp_path: Path, page: str, language: str
+) -> None:
+    own = await own_server()
+    async with jsclient.connect(own.url) as js:
+        # What the shorter pages take for granted.
+        if "tutorial" not in page:
+            await js.create_stream("ORDERS", subjects=["orders.>"], allow_direct=True)
+            await js.create_stream("COPY", subjects=["copy.>"], allow_direct=True)
+            for number in range(20):
+                await js.publish(f"orders.{number % 2}", b"%d" % number)
+
+    def run() -> None:
+        names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
+        for code, printed in blocks(page, language):
+            text = code.replace(ADDRESS, own.url).replace("/data/checkpoints", str(tmp_path))
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(text, page, "exec"), names)
+                for query in spark.streams.active:  # those without an end
+                    query.processAllAvailable()
+                    query.stop()
+            got = output.getvalue()
+            if printed is not None:
+                fits = doctest.OutputChecker().check_output(printed.rstrip(), got.rstrip(), doctest.ELLIPSIS)
+                assert fits, f"{page} says\n{printed}and it is\n{got}"
+
+    await aside(run)

@@ -1,0 +1,231 @@
+"""Secrets in options: never in a plan, a query's progress, an error or a log; and every way to say who we are works.
+
+A password or token that is given by value is hidden by ``spark.redaction.regex`` where Spark itself shows options. What
+jsclient shows has none, whatever that setting is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from contextlib import redirect_stdout
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import trustme
+
+import jsclient
+from integration.kit.oracle import Oracle
+from integration.kit.spark import PASSWORD, PASSWORD_VARIABLE
+from jsclient.spark import ack_batch, publish_batch
+from jsclient.spark.connect_options import ConnectOptions
+
+pytestmark = [pytest.mark.limit(180), pytest.mark.server(">=2.11")]
+
+PLAIN, TOKEN = "pw-93ab-plain", "tk-77cd-plain"
+USERS = {
+    "authorization": {
+        "users": [{"user": "ann", "password": PLAIN}, {"user": "bob", "password": PASSWORD}],
+    }
+}
+
+
+@pytest.fixture
+async def guarded(own_server: Any) -> Any:
+    """A server that wants a password, with a stream of five messages."""
+    own = await own_server(config=USERS)
+    async with Oracle(own.url, user="ann", password=PLAIN) as oracle:
+        await oracle.create_stream("S", ["s.>"], storage="memory", allow_direct=True)
+        await oracle.create_consumer("S", "work", ack_policy="explicit")
+        await oracle.publish_many("s.x", 5)
+        yield own
+
+
+def shown(frame: Any) -> str:
+    """All that `explain` prints."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        frame.explain(extended=True)
+        frame.explain("formatted")
+        frame.explain("cost")
+    return out.getvalue()
+
+
+async def test_a_password_is_in_no_plan_and_no_progress(spark, guarded, aside, drain):
+    options = {"servers": guarded.url, "stream": "S", "user": "ann", "password": PLAIN}
+
+    def use() -> str:
+        batch = spark.read.format("jetstream").options(**options).load()
+        assert batch.count() == 5
+        stream = spark.readStream.format("jetstream").options(**options, startingOffsets="earliest").load()
+        plans: list[str] = []
+
+        def look(rows: Any, number: int) -> None:
+            publish_batch(rows.selectExpr("'s.copy' as subject", "data"), {**connect, "expectedStream": "S"})
+
+        connect = {name: options[name] for name in ("servers", "user", "password")}
+        drained = drain(stream, also=look)
+        assert len(drained.rows) == 5
+        query = stream.writeStream.format("noop").trigger(availableNow=True).start()
+        assert query.awaitTermination(60)
+        out = io.StringIO()
+        with redirect_stdout(out):
+            query.explain(extended=True)
+        queue = {**options, "mode": "queue", "consumer": "work", "ackOn": "manual"}
+        frame = spark.readStream.format("jetstream").options(**queue).load()
+        plans += [shown(frame), shown(batch), shown(stream), out.getvalue(), str(drained.progress)]
+        return "\n".join(plans)
+
+    told = await aside(use)
+    assert "jetstream" in told
+    assert PLAIN not in told
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"user": "ann", "password": "pw-0000-wrong"},
+        {"user": "ann", "password": PLAIN, "token": TOKEN},
+        {"user": "ann", "password": PLAIN, "pasword": "pw-0000-wrong"},
+        {"user": "ann", "password": PLAIN, "maxBytesPerTrigger": "much"},
+        {"token": TOKEN, "tokenEnv": "NO_SUCH"},
+    ],
+    ids=["wrong password", "two identities", "misspelt", "another option", "twice"],
+)
+async def test_no_error_has_a_secret(spark, guarded, aside, wrong):
+    def use() -> str:
+        errors: list[str] = []
+        for writes in (False, True):
+            options = {"servers": guarded.url, **wrong}
+            try:
+                if writes:
+                    frame = spark.range(1).selectExpr("'s.x' as subject", "'x' as data")
+                    frame.write.format("jetstream").options(**options).mode("append").save()
+                else:
+                    spark.read.format("jetstream").options(**options, stream="S").load().count()
+            except Exception as error:  # noqa: BLE001 - whatever Spark makes of it
+                errors.append(repr(error) + str(error))
+        rows = spark.createDataFrame([("$JS.ACK.S.work.1.1.1.1.1",)], "reply string")
+        for on in ("driver", "executors"):
+            try:
+                ack_batch(rows, {"servers": guarded.url, **wrong}, on=on)
+            except Exception as error:  # noqa: BLE001
+                errors.append(repr(error) + str(error))
+        assert len(errors) == 4
+        return "\n".join(errors)
+
+    told = await aside(use)
+    for secret in (PLAIN, TOKEN, "pw-0000-wrong"):
+        assert secret not in told
+
+
+async def test_a_url_with_a_password_is_refused(spark, aside):
+    """Spark shows URLs: no setting of it hides what is in them."""
+    url = f"nats://ann:{PLAIN}@127.0.0.1:4222"
+
+    def use() -> str:
+        with pytest.raises(Exception, match="use 'user' and 'passwordEnv'") as raised:
+            spark.read.format("jetstream").options(servers=url, stream="S").load()
+        return str(raised.value)
+
+    assert PLAIN not in await aside(use)
+
+
+async def test_no_log_has_a_secret(connect_spark, guarded, tmp_path):
+    """All that a driver, its JVM and its workers write, at level INFO, with queries that succeed and that fail."""
+    code = """
+        import logging
+        logging.basicConfig(level=logging.DEBUG)
+        told = []
+        for who in identities:
+            options = dict(servers=servers, **who)
+            try:
+                read = spark.read.format("jetstream").options(**options, stream="S").load()
+                told.append(read.count())
+                stream = spark.readStream.format("jetstream").options(**options, stream="S", startingOffsets="earliest")
+                out = stream.load().selectExpr("'s.copy' as subject", "data")
+                query = (
+                    out.writeStream.format("jetstream")
+                    .options(**options, checkpointLocation=f"{files}/{len(told)}")
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                query.awaitTermination(60)
+                told.append(str(query.exception()))
+            except Exception as error:
+                told.append(str(error))
+        result = told
+    """
+    identities = [
+        {"user": "ann", "password": PLAIN},
+        {"user": "bob", "passwordEnv": PASSWORD_VARIABLE},
+        {"user": "ann", "password": "pw-0000-wrong"},
+    ]
+    told = await asyncio.to_thread(
+        connect_spark, code, servers=guarded.url, identities=identities, files=str(tmp_path)
+    )
+    assert told[:2] == [5, "None"], told
+    assert told[2:4] == [10, "None"], told
+    assert "uthoriz" in str(told[4:]) or "uthentic" in str(told[4:]), told
+    log = connect_spark.log
+    assert "INFO org.apache.spark" in log
+    assert guarded.url in log, "what queries do is told"
+    for secret in (PLAIN, PASSWORD, "pw-0000-wrong"):
+        assert secret not in log
+        assert secret not in str(told)
+
+
+# --- who we are ---------------------------------------------------------------------------------------------------
+
+
+async def counts(aside: Any, spark: Any, url: str, **options: str) -> int:
+    def use() -> int:
+        return int(spark.read.format("jetstream").options(servers=url, stream="S", **options).load().count())
+
+    return int(await aside(use))
+
+
+async def test_a_password_from_the_environment_of_every_process(spark, guarded, aside, monkeypatch):
+    """The workers of a local session have the environment of its start, so the driver alone is not enough."""
+    monkeypatch.setenv("ONLY_HERE", PLAIN)
+    with pytest.raises(Exception, match="variable 'ONLY_HERE' is not set") as raised:
+        await counts(aside, spark, guarded.url, user="ann", passwordEnv="ONLY_HERE")
+    assert "spark.executorEnv" in str(raised.value)
+
+
+async def test_credentials_an_nkey_a_token_and_tls(spark, own_server, aside, tmp_path):
+    pytest.importorskip("nkeys")
+    from integration.kit.creds import USER, Key, operator_config
+
+    mine = Key.make(USER)
+    file = tmp_path / "seed.nk"
+    file.write_bytes(mine.seed)
+    creds = tmp_path / "ann.creds"
+    authority = trustme.CA()
+    ca, cert, key = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
+    authority.cert_pem.write_to_path(str(ca))
+    issued = authority.issue_cert("127.0.0.1", not_after=datetime.now(UTC) + timedelta(days=1))
+    issued.private_key_pem.write_to_path(str(key))
+    issued.cert_chain_pems[0].write_to_path(str(cert))
+
+    nkey = await own_server(config={"authorization": {"users": [{"nkey": mine.public}]}})
+    operator = await own_server(config=operator_config(creds))
+    token = await own_server(config={"authorization": {"token": TOKEN}})
+    tls = await own_server(
+        config={"tls": {"cert_file": str(cert), "key_file": str(key), "ca_file": str(ca), "verify": True}}
+    )
+    who = {
+        nkey.url: {"nkeySeedFile": str(file)},
+        operator.url: {"credentialsFile": str(creds)},
+        token.url: {"token": TOKEN},
+        tls.url: {"tlsCa": str(ca), "tlsCert": str(cert), "tlsKey": str(key)},
+    }
+    for url, options in who.items():
+        arguments = ConnectOptions.of({"servers": url, **options}).arguments()
+        async with jsclient.connect(**arguments) as js:
+            await js.create_stream("S", subjects=["s.>"])
+            await js.publish("s.x", b"one")
+        assert await counts(aside, spark, url, **options) == 1
+    with pytest.raises(Exception, match="there is no file"):
+        await counts(aside, spark, nkey.url, nkeySeedFile=str(tmp_path / "none.nk"))

@@ -1,0 +1,292 @@
+"""The Spark part from start to proof: work list, driver, kill, restart, comparison."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ... import ConsumerConfig
+from ...client import JetStream
+from ...errors import JetStreamError
+from ..flights import Flight
+from ..place import Place
+from ..progress import Progress
+from ..proof import Claim
+from ..screen import Screen
+from .access import spark_access
+from .checking import check_rebooked, check_statistics
+from .ending import closing, end_of_flights, kept, weather_table
+from .recount import Cancelled, Statistics, cancelled_flights, read_weather, recount
+from .results import read_archive, read_rebooked, read_stream
+from .running import Driver, PipelineError
+from .view import PipelineView, StageView
+from .words import BatchDone, Finished, FromDriver, QueryBegins, QueryEnded, Setup, SparkIsUp
+
+__all__ = ["Pipeline"]
+
+_CONSUMER = "rebooking"
+_ACK_WAIT = (
+    10.0  # seconds after which what a killed driver had claimed and not written down is delivered again
+)
+_CLAIMS = 20_000  # messages of the work list under way at most
+_KILL_AT = 0.4  # of all flights
+_BATCHES = 12  # in which the flights are read, so that there is a middle
+_WORK_BATCHES = 12
+_PARTITIONS = 2
+_TICK = 0.25  # seconds between two looks
+
+
+class Pipeline:
+    """One run of the Spark part, on the stream that the first part has filled.
+
+    Args:
+        place: Where the streams are.
+        data: The directory of the data set.
+        screen, progress: Where and how it is shown.
+        begun: When the demonstration began, monotonic seconds.
+        kill: Whether the driver is killed in the middle.
+        keep: A file for the course of the queries, as JSON.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        data: Path,
+        screen: Screen,
+        progress: Progress,
+        *,
+        begun: float,
+        kill: bool,
+        keep: Path | None,
+    ) -> None:
+        self._place = place
+        self._weather = data / "weather.csv"
+        self._screen = screen
+        self._progress = progress
+        self._demo_begun = begun
+        self._begun = begun
+        self._kill = kill
+        self._keep = keep
+        self._killed_at: float | None = None  # part of the flights
+        self._went_on: set[str] = set()
+        self._versions = SparkIsUp("", "")
+        stages = [
+            StageView("statistics", "flights → delays by hour, with the weather → stream"),
+            StageView("rebooking", "cancelled flights, by claim and ack → Parquet"),
+            StageView("archive", "stream of the statistics → Parquet"),
+        ]
+        self._view = PipelineView({stage.name: stage for stage in stages})
+
+    async def run(
+        self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight]
+    ) -> tuple[list[str], bool]:
+        """From start to proof: what to print, and whether it holds.
+
+        Raises:
+            PipelineError: Spark could not go on.
+            FlightsError, JetStreamError: As the first part.
+
+        Cancelled: driver and JVM are gone, and so is what they wrote.
+        """
+        self._begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="jsclient-demo-", ignore_cleanup_errors=True) as directory:
+            async with self._place.statistics_on(js):
+                self._show("starting Spark")
+                self._progress.pipeline = self._view
+                showing = asyncio.create_task(self._keep_showing(js))
+                try:
+                    return await self._run(js, urls, flights, Path(directory))
+                finally:
+                    showing.cancel()
+                    await asyncio.wait({showing})
+
+    async def _run(
+        self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight], directory: Path
+    ) -> tuple[list[str], bool]:
+        setup = await self._prepare(js, urls, flights, directory)
+        counting = asyncio.create_task(asyncio.to_thread(self._recount, flights))
+        try:
+            await self._drive(setup)
+            self._view.state = "ended"
+            ran = time.monotonic() - self._begun
+            self._show("comparing with a recount of the file")
+            expected, cancelled = await counting
+        finally:
+            counting.cancel()
+        stored = await read_stream(js, self._place.statistics)
+        archived, rebooked = await asyncio.to_thread(
+            lambda: (read_archive(directory / "archive"), read_rebooked(directory / "rebooking"))
+        )
+        info = (await (await js.stream(self._place.stream)).consumer(_CONSUMER)).cached_info
+        acks = {"pending": info.num_pending, "unacked": info.num_ack_pending}
+        claims = [
+            check_statistics("stream", stored, expected),
+            check_statistics("Parquet", archived, expected),
+            check_rebooked(rebooked, cancelled, **acks),
+            Claim(not self._view.late, f"{self._view.late:,} flights came too late for their hour"),
+        ]
+        if self._killed_at is not None:
+            text = f"driver and JVM were killed at {100 * self._killed_at:.0f} %, and went on from the checkpoints"
+            claims.append(Claim(True, text))
+        if self._keep is not None:
+            about = {"flights": len(flights), "spark": self._versions.spark, "java": self._versions.java}
+            text = json.dumps(kept(self._view, about), indent=1) + "\n"
+            await asyncio.to_thread(self._keep.write_text, text, encoding="utf-8")
+        lines = [
+            *weather_table(stored),
+            "",
+            *map(str, claims),
+            "",
+            *closing(self._view, self._versions, ran=ran, whole=time.monotonic() - self._demo_begun),
+        ]
+        return lines, all(claim.holds for claim in claims)
+
+    def _recount(self, flights: Sequence[Flight]) -> tuple[Statistics, Counter[Cancelled]]:
+        return recount(flights, read_weather(self._weather)), cancelled_flights(flights)
+
+    async def _prepare(
+        self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight], directory: Path
+    ) -> Setup:
+        """The end of the flights, the work list, and what the driver has to know."""
+        place, stages = self._place, self._view.stages
+        await js.publish(
+            f"{place.prefix}.end", msgspec.json.encode(end_of_flights(flights[-1])), msg_id="end"
+        )
+        config = ConsumerConfig(
+            durable_name=_CONSUMER,
+            filter_subject=f"{place.prefix}.*.*.cancelled",
+            ack_wait=_ACK_WAIT,
+            max_ack_pending=_CLAIMS,
+        )
+        await (await js.stream(place.stream)).create_consumer(config)
+        total = stages["statistics"].total = len(flights) + 1
+        items = stages["rebooking"].total = sum(flight.dep_delay is None for flight in flights)
+        options, environment = spark_access(urls)
+        return Setup(
+            options=options,
+            environment=environment,
+            directory=str(directory),
+            weather=str(self._weather),
+            stream=place.stream,
+            consumer=_CONSUMER,
+            statistics=place.statistics,
+            prefix=place.statistics_prefix,
+            ledger=place.ledger,
+            rows_per_batch=math.ceil(total / _BATCHES),
+            items_per_batch=max(1, math.ceil(items / _WORK_BATCHES)),
+            partitions=_PARTITIONS,
+        )
+
+    # --- the driver ------------------------------------------------------------------------------------------
+
+    async def _drive(self, setup: Setup) -> None:
+        """Run the driver to its end; a second one, where the first was killed."""
+        self._view.happened("start", self._elapsed)
+        driver = await Driver.start(setup)
+        self._view.driver = driver.pid
+        try:
+            while not isinstance(said := await driver.read(), Finished):
+                self._hear(said)
+                if self._is_the_middle(said):
+                    driver = await self._kill_and_restart(driver, setup)
+            await driver.end()
+        finally:
+            await driver.kill()
+            self._view.driver = 0
+
+    def _is_the_middle(self, said: FromDriver) -> bool:
+        """The statistics are half read. At the latest, before they are archived."""
+        stages = self._view.stages
+        if not self._kill or self._killed_at is not None:
+            return False
+        read = stages["statistics"].rows >= _KILL_AT * stages["statistics"].total
+        return (isinstance(said, BatchDone) and read) or (
+            isinstance(said, QueryBegins) and said.query == "archive"
+        )
+
+    async def _kill_and_restart(self, driver: Driver, setup: Setup) -> Driver:
+        """At a bad moment: the next batch is under way, and its results are partly written."""
+        view, statistics = self._view, self._view.stages["statistics"]
+        await driver.kill()
+        self._killed_at = statistics.rows / statistics.total
+        view.happened("killed", self._elapsed)
+        for stage in view.stages.values():
+            if stage.state == "running":
+                stage.state, stage.rate = "killed", 0.0
+        self._note(
+            f"SIGKILL for the Spark driver (pid {driver.pid}) and its JVM: {statistics.rows:,} rows read, "
+            f"{statistics.batches} batches committed"
+        )
+        view.state = "killed"
+        self._show("starting Spark again, from its checkpoints")
+        started = await Driver.start(setup)
+        view.happened("restart", self._elapsed)
+        view.driver, view.state = started.pid, "restarting"
+        return started
+
+    def _hear(self, said: FromDriver) -> None:
+        view = self._view
+        match said:
+            case SparkIsUp():
+                again = "again " if self._killed_at is not None else ""
+                self._versions = said
+                view.state = "running"
+                view.happened("up", self._elapsed)
+                self._note(f"Spark {said.spark} is up {again}on Java {said.java} (pid {view.driver})")
+                self._show("Spark at work")
+            case QueryBegins():
+                view.stages[said.query].state = "running"
+                if said.query == "archive":
+                    view.stages[said.query].total = view.stages["statistics"].out
+            case BatchDone():
+                if said.query not in self._went_on and self._killed_at is not None:
+                    self._went_on.add(said.query)
+                    if said.batch:
+                        self._note(f"{said.query} went on with batch {said.batch}")
+                view.enter(said, self._elapsed)
+                if said.query != "statistics":  # of that one the server says it
+                    view.stages[said.query].out = view.stages[said.query].rows
+            case QueryEnded():
+                stage = view.stages[said.query]
+                stage.end()
+                stage.out = stage.out if said.query == "statistics" else stage.rows
+            case _:
+                raise PipelineError(f"the Spark driver says {type(said).__name__}")
+
+    # --- what is seen ----------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> str:
+        """How far it came, in words."""
+        statistics = self._view.stages["statistics"]
+        return f"Spark had read {statistics.rows:,} of {statistics.total:,}"
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._begun
+
+    def _note(self, text: str) -> None:
+        self._screen.note(f"{time.monotonic() - self._demo_begun:.1f} s: {text}")
+
+    def _show(self, phase: str) -> None:
+        self._progress.phase = phase
+
+    async def _keep_showing(self, js: JetStream) -> None:
+        """Redraw, with what the server says of the results."""
+        while True:
+            with suppress(JetStreamError):  # the server may be away: Spark waits, and so does this
+                info = await (await js.stream(self._place.statistics)).info()
+                self._view.stages["statistics"].out = info.state.messages
+            self._progress.elapsed = time.monotonic() - self._demo_begun
+            self._progress.tick(time.monotonic())
+            self._screen.show(self._progress)
+            await asyncio.sleep(_TICK)

@@ -1,0 +1,175 @@
+"""The three streaming queries, as a PySpark user would write them.
+
+statistics  flights → delays by origin and hour, with the weather → a stream, each result exactly once
+archive     that stream → Parquet
+rebooking   cancelled flights, claimed from a durable consumer → Parquet, acked when they are written
+
+All have the trigger AvailableNow: they read what is there in batches, and end. So there is an end to compare at.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...spark import ack_batch
+from .words import Setup
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["ARCHIVE", "REBOOKING", "STATISTICS", "Queries"]
+
+STATISTICS, ARCHIVE, REBOOKING = "statistics", "archive", "rebooking"
+
+_FLIGHT = "scheduled string, carrier string, flight int, origin string, dest string, dep_delay int"
+_STATISTIC = (
+    "hour string, origin string, flights bigint, cancelled bigint, mean_delay double, max_delay int, "
+    "temp double, wind_speed double, precip double, visib double"
+)
+_MEASURED = ("temp", "wind_speed", "precip", "visib")
+_TIME = "yyyy-MM-dd'T'HH:mm"
+# The flights were published in the order of their planned departure, but many at a time: neighbours may have changed
+# places.
+_LATENESS = "2 days"
+
+
+class Queries:
+    """Starts them.
+
+    Args:
+        spark: A session that knows ``format("jetstream")``, with the time zone UTC: local times are taken as they are.
+        setup: What to read and where to write.
+    """
+
+    def __init__(self, spark: SparkSession, setup: Setup) -> None:
+        self._spark = spark
+        self._setup = setup
+        self._files = Path(setup.directory)
+        self._weather: DataFrame | None = None
+
+    # --- flights → statistics ---------------------------------------------------------------------------------
+
+    def statistics(self) -> StreamingQuery:
+        """Delays by origin and hour, each row written once, when its hour is complete.
+
+        Output mode append: a window is given out when the watermark has passed its end, and never again, so that the
+        stream has one message for each, and nothing to be merged or corrected by who reads it. Complete mode would
+        write all windows again with every batch, update mode every window as often as it changed. The price of append
+        is that the last windows stay open until something later comes: the demonstration publishes a last message, days
+        behind the last flight, which closes them (and whose own window stays open).
+        """
+        from pyspark.sql import functions as f
+
+        flights = self._read(self._setup.stream, self._setup.rows_per_batch, startingOffsets="earliest")
+        # A planned departure that is no time would be null, belong to no window, and be missed by the comparison.
+        departures = _parsed(flights, _FLIGHT).withColumn("departure", f.to_timestamp("scheduled", _TIME))
+        hours = (
+            departures.withWatermark("departure", _LATENESS)
+            .groupBy(f.window("departure", "1 hour"), "origin")
+            .agg(
+                f.count("*").alias("flights"),
+                f.count_if(f.col("dep_delay").isNull()).alias("cancelled"),
+                f.avg("dep_delay").alias("mean_delay"),
+                f.max("dep_delay").alias("max_delay"),
+            )
+            .withColumn("hour", f.date_format("window.start", _TIME))
+        )
+        joined = hours.join(f.broadcast(self._measured()), ["origin", "hour"], "left")
+        rows = joined.select(
+            f.concat(f.lit(f"{self._setup.prefix}."), "origin").alias("subject"),
+            f.concat_ws(" ", "origin", "hour").alias("msg_id"),
+            f.to_json(f.struct(*_names(_STATISTIC)), {"ignoreNullFields": "false"})
+            .cast("binary")
+            .alias("data"),
+        )
+        writer = rows.writeStream.format("jetstream").outputMode("append")
+        own = {
+            "expectedStream": self._setup.statistics,
+            "exactlyOnce": "ledger",
+            "ledger": self._setup.ledger,
+        }
+        return self._start(STATISTICS, writer.options(**self._setup.options, **own))
+
+    def _measured(self) -> DataFrame:
+        """The weather by origin and hour. Where summer time ends an hour comes twice: the first of the two counts."""
+        from pyspark.sql import functions as f
+
+        if self._weather is None:
+            read = self._spark.read.csv(self._setup.weather, header=True, nullValue="NA")
+            hour = f.format_string(
+                "%s-%02d-%02dT%02d:00",
+                "year",
+                *(f.col(name).cast("int") for name in ("month", "day", "hour")),
+            )
+            values = [f.col(name).cast("double").alias(name) for name in _MEASURED]
+            first = f.min(f.struct("time_hour", *values))
+            self._weather = (
+                read.groupBy("origin", hour.alias("hour"))
+                .agg(first.alias("measured"))
+                .select("origin", "hour", *(f"measured.{name}" for name in _MEASURED))
+                .cache()
+            )
+        return self._weather
+
+    # --- statistics → Parquet ---------------------------------------------------------------------------------
+
+    def archive(self) -> StreamingQuery:
+        """What lies in the stream of statistics, as Parquet."""
+        stored = self._read(self._setup.statistics, self._setup.rows_per_batch, startingOffsets="earliest")
+        rows = _parsed(stored, _STATISTIC)
+        return self._start(ARCHIVE, rows.writeStream.foreachBatch(self._archive_batch))
+
+    def _archive_batch(self, rows: DataFrame, batch: int) -> None:
+        # A directory for each batch, overwritten where it is done again: exactly once, for any reader of Parquet.
+        self._write(rows, ARCHIVE, batch)
+
+    # --- cancelled flights → rebooked and acked ---------------------------------------------------------------
+
+    def rebooking(self) -> StreamingQuery:
+        """The work list. Spark claims messages from the consumer and knows the claims again after a kill."""
+        claimed = self._read(
+            self._setup.stream,
+            self._setup.items_per_batch,
+            mode="queue",
+            consumer=self._setup.consumer,
+            ackOn="manual",
+        )
+        return self._start(REBOOKING, claimed.writeStream.foreachBatch(self._rebook))
+
+    def _rebook(self, claimed: DataFrame, batch: int) -> None:
+        claimed.persist()  # read once, though written and acked
+        try:
+            self._write(_parsed(claimed, _FLIGHT, "sequence"), REBOOKING, batch)
+            # Only now: a batch that is not written is not acked, and would be done again. A small one, so from here.
+            ack_batch(claimed, self._setup.options, on="driver")
+        finally:
+            claimed.unpersist()
+
+    # --- for all ----------------------------------------------------------------------------------------------
+
+    def _read(self, stream: str, per_batch: int, **options: str) -> DataFrame:
+        reader = self._spark.readStream.format("jetstream").options(**self._setup.options)
+        return reader.options(stream=stream, maxMessagesPerTrigger=str(per_batch), **options).load()
+
+    def _start(self, name: str, writer: DataStreamWriter) -> StreamingQuery:
+        checkpoint = str(self._files / "checkpoints" / name)
+        named = writer.queryName(name).option("checkpointLocation", checkpoint)
+        return named.trigger(availableNow=True).start()
+
+    def _write(self, rows: DataFrame, name: str, batch: int) -> None:
+        rows.write.mode("overwrite").parquet(str(self._files / name / f"batch={batch}"))
+
+
+def _names(ddl: str) -> list[str]:
+    return [column.split()[0] for column in ddl.split(", ")]
+
+
+def _parsed(messages: DataFrame, ddl: str, *others: str) -> DataFrame:
+    """The JSON of ``data`` as columns. FAILFAST: what is no such JSON ends the query, rather than be a row of nulls."""
+    from pyspark.sql import functions as f
+
+    value: Any = f.from_json(f.col("data").cast("string"), ddl, {"mode": "FAILFAST"})
+    return messages.select(value.alias("value"), *others).select("value.*", *others)

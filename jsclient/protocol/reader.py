@@ -1,0 +1,349 @@
+"""The push-pull reader: the history after a position, in order, each record once, whatever becomes of the pushes.
+
+A push is only a hint. It is taken if it directly follows what was had, and discarded if not: it was had before, or
+something before it is missing. What is missing is read from the history, at once or when the quiet timer ends. So
+pushes may be lost, repeated and reordered, and there may be none at all.
+
+`Reader` holds the one bounded queue. What arrives goes in with `Reader.offer` (pushes) and `Reader.page` (history);
+both return commands for the runtime. Records come out with `Reader.take`. When the queue is full, pushes are left out
+as if they had been lost, and are read from the history when there is room: no server waits for a slow reader.
+
+Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailability of the subscriber".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
+from typing import Literal, TypeAlias
+
+from ..errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
+from .history_round import AskHistory, HistoryRound
+from .links import Link, LinkTracker
+from .missing import MissingRule, Skipped, Verdict
+from .position import Extent, Position
+from .quiet import QuietTimer
+from .record import Record
+from .record_queue import Aside, RecordQueue
+from .subscription_ids import Cancel, SubscriptionCommand, SubscriptionIds
+
+__all__ = ["Command", "Reader"]
+
+_ASIDE = 8  # an eighth of the queue's bounds may lie aside
+
+
+Command: TypeAlias = AskHistory | SubscriptionCommand | Skipped
+"""Answered by: `AskHistory` `Reader.page` or `Reader.unread`; `Subscribe` `Reader.subscribed` or `Reader.lost`."""
+
+
+@dataclass(slots=True)
+class Reader:
+    """One reader of one topic. Times are monotonic seconds.
+
+    Attributes:
+        start: It reads what follows; checked by the caller, see `Extent.check`.
+        name: Its subscriptions' ids are made of it: it should be like no other's.
+        push: Whether it wants pushes; else it asks whenever the quiet timer ends.
+        replays: Whether a new subscription first sends what is stored after its start (a consumer does, a republished
+            subject does not). If not, the history is asked for once the subscription is there.
+        missing: How holes in the history are judged. If links go by subject, order is kept within each subject
+            only, and ``position`` follows when the history was read, so that records may come again after a restart.
+        catch_up: On a gap ask for the history at once, or leave it to the timer as P3Sub has it.
+        max_pending, max_pending_bytes: What may wait; an empty queue takes a record of any size.
+        rejected, repeated, discarded: Pushes so far under an id that is not the present one; had before; left out
+            because something before them was missing, or there was no room.
+        error: Why nothing follows what waits; it is to be raised when the queue is empty.
+        ended: Nothing follows what waits: the last record of the topic came, or the reader was closed.
+        subscriptions: Which one is the present one.
+    """
+
+    start: Position
+    name: InitVar[str]
+    quiet: QuietTimer = field(default_factory=QuietTimer)
+    push: bool = True
+    replays: bool = True
+    missing: MissingRule = field(default_factory=MissingRule)
+    catch_up: Literal["at once", "timer"] = "at once"
+    max_pending: InitVar[int] = 10_000
+    max_pending_bytes: InitVar[int] = 64 * 1024 * 1024
+    rejected: int = 0
+    repeated: int = 0
+    discarded: int = 0
+    error: JetStreamError | None = None
+    ended: bool = False
+    subscriptions: SubscriptionIds = field(init=False)
+    _links: LinkTracker = field(init=False)
+    _queue: RecordQueue = field(init=False)
+    _aside: Aside = field(init=False)
+    _time_ns: int = 0  # of the last record that was added
+    _renew: bool = False  # a new subscription is needed when the history was read
+    _added_at: float = 0.0
+    _hint: int = 0  # a later sequence that is known to exist
+    _full: bool = False  # something found no room: nothing is asked for until there is
+    _round: HistoryRound = field(default_factory=HistoryRound)
+
+    def __post_init__(self, name: str, max_pending: int, max_pending_bytes: int) -> None:
+        self.subscriptions = SubscriptionIds(name)
+        self._links = LinkTracker(self.start.seq, self.missing.by_subject)
+        self._queue = RecordQueue(max_pending, max_pending_bytes, self.start.seq, self.start.time_ns)
+        self._aside = Aside(max_pending // _ASIDE, max_pending_bytes // _ASIDE)
+        self._time_ns = self.start.time_ns
+
+    # --- what the runtime looks at ------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """After all that was taken, and before all that was not: all that must be kept to go on later."""
+        if not self._queue:
+            return self.start.at(self._links.floor, self._time_ns)
+        return self.start.at(self._queue.kept, self._queue.kept_time_ns)
+
+    @property
+    def pending(self) -> int:
+        """Records that wait."""
+        return len(self._queue)
+
+    @property
+    def deadline(self) -> float:
+        """When to call `tick`, monotonic seconds; infinite while there is nothing to be woken for."""
+        if self._stopped or self._full or self._round.asked is not None:
+            return math.inf
+        return self._added_at + self.quiet.period
+
+    @property
+    def _stopped(self) -> bool:
+        return self.ended or self.error is not None
+
+    # --- begin, end, push or poll ---------------------------------------------------------------------------------
+
+    def begin(self, now: float) -> list[Command]:
+        """Start reading."""
+        self._added_at = now
+        return self._subscribe() if self.push else self._want()
+
+    def set_push(self, now: float, *, push: bool) -> list[Command]:
+        """From now on have pushes sent, or only ask. Nothing is lost or repeated by it."""
+        if push == self.push or self._stopped:
+            return []
+        self.push, self._renew, self._added_at = push, False, now
+        return self._subscribe() if push else self._cancel()
+
+    def close(self) -> list[Command]:
+        """Nobody reads any more."""
+        self.ended = True
+        return self._cancel()
+
+    def fail(self, error: JetStreamError) -> list[Command]:
+        """Nothing can follow what waits."""
+        if not self._stopped:
+            self.error = error
+        return self._cancel()
+
+    def _subscribe(self) -> list[Command]:
+        self._renew = False
+        return [*self.subscriptions.subscribe(self._links.floor)]
+
+    def _cancel(self) -> list[Command]:
+        if self._stopped:
+            self._round.asked = None
+            self._aside.take_all()
+        return [*self.subscriptions.cancel()]
+
+    def subscribed(self, id: str, now: float) -> list[Command]:
+        """The subscription is there: what is stored from now on is pushed under the id."""
+        if id != self.subscriptions.present:
+            return [Cancel(id)]
+        self.subscriptions.is_confirmed, self._added_at = True, now
+        return [] if self.replays else self._want()
+
+    def lost(self, id: str, now: float) -> list[Command]:
+        """The subscription is no more, was not made, or may have missed something: a disconnect, a deleted consumer.
+
+        The history is read, and then another subscription is made. If it had not even begun, not before the timer ends.
+        """
+        if id != self.subscriptions.present:
+            return []
+        had_begun = self.subscriptions.is_confirmed
+        commands = self._cancel()
+        self._renew, self._added_at = True, now
+        return commands + self._want() if had_begun else commands
+
+    # --- pushes ---------------------------------------------------------------------------------------------------
+
+    def offer(self, id: str, records: Sequence[Record], now: float) -> list[Command]:
+        """Records were pushed under a subscription's id."""
+        if id != self.subscriptions.present or self._stopped:
+            self.rejected += len(records)
+            return []
+        for record in records:
+            if not self._push(record, now):
+                self._set_aside(record)
+            elif self.ended:
+                return self._cancel()
+        late = self._hint > self._links.floor and self._round.asked is None
+        return self._want() if late and self.catch_up == "at once" else []
+
+    def _push(self, record: Record, now: float) -> bool:
+        """Take a record in if it directly follows. False: something before it is missing."""
+        links, queue = self._links, self._queue
+        if not queue.has_room(record):
+            if links.had(record.seq, record.subject):
+                self.repeated += 1
+            else:
+                self.discarded += 1  # it is no loss on the way: asked for as soon as there is room
+                self._full = self._round.wanted = True
+            return True
+        offer = links.offer(record.seq, record.previous, record.subject)
+        if offer is Link.ACCEPT:
+            self._add(record, links.floor, now)
+        elif offer is Link.DUPLICATE:
+            self.repeated += 1
+        else:
+            return False
+        return True
+
+    def _set_aside(self, record: Record) -> None:
+        if self.catch_up != "at once" or not self._aside.add(record):
+            self.discarded += 1
+        self._hint = max(self._hint, record.seq)
+
+    def _add(self, record: Record, kept: int, now: float) -> None:
+        self._queue.add(record, kept)
+        self._time_ns = record.time_ns
+        self.ended = record.is_last and not self.missing.by_subject  # there, one subject ends
+        if kept == record.seq:  # else, by subject, another one may be missing all the while
+            self._added_at = now
+
+    # --- the history ------------------------------------------------------------------------------------------------
+
+    def _want(self) -> list[Command]:
+        """Ask for the history, now or when there is room."""
+        self._round.wanted = True
+        return self._ask()
+
+    def _ask(self) -> list[Command]:
+        if not self._round.wanted or self._round.asked is not None or self._stopped or self._full:
+            return []
+        if not self._queue.is_half_empty:
+            self._full = True
+            return []
+        return [self._round.ask(self._links.floor, self._queue.room)]
+
+    def needs_extent(self, records: Sequence[Record]) -> bool:
+        """Whether `page` should be told what the stream holds: there is nothing, or something may be missing."""
+        return not records or self.missing.needs_extent(records, self._links.floor)
+
+    def page(
+        self,
+        asked: AskHistory,
+        records: Sequence[Record],
+        now: float,
+        *,
+        more: bool = False,
+        extent: Extent | None = None,
+        up_to: int = 0,
+    ) -> list[Command]:
+        """The history's answer. One to another question than the present one is not looked at.
+
+        Args:
+            records: In order. Those that are at or before the sequence asked from are passed over.
+            more: Whether there are more after these.
+            extent: What the stream holds, asked for *after* these were read; see `needs_extent`. None: it cannot be
+                had, and then what may be missing is taken for missing.
+            up_to: If known, and there are no more: the history was read whole up to here. It must come from the server
+                that gave the records, from before it gave them: a replica may lag.
+        """
+        if not self._round.answered(asked):
+            return []
+        if extent is not None:
+            try:
+                extent.check(self.start.at(self._links.floor))
+            except PositionInvalidError as error:
+                return self.fail(error)
+        commands: list[Command] = []
+        complete = self._take_in(records, extent, now, commands)
+        if self._stopped:
+            return commands
+        if not complete or (more and records):
+            return commands + self._want()
+        floor = self._links.floor
+        if self._passes(self.missing.at_end(up_to, floor, extent), up_to + 1, commands):
+            self._links.caught_up(up_to)
+            self._round_over(now, commands)
+        return commands
+
+    def _take_in(
+        self, records: Sequence[Record], extent: Extent | None, now: float, commands: list[Command]
+    ) -> bool:
+        """Add what was not had. False: not all of it, there was no room."""
+        links = self._links
+        for record in records:
+            if record.seq <= links.floor:
+                continue
+            is_new = not links.had(record.seq, record.subject)
+            if is_new and not self._queue.has_room(record):
+                self._full = True
+                return False
+            if not self._passes(self.missing.before(record, links.floor, extent), record.seq, commands):
+                return False
+            if is_new:
+                self._add(record, record.seq, now)
+                self._round.found += 1
+            links.caught_up(record.seq)
+            self._round.moved = True
+            if self.ended:
+                commands += self._cancel()
+                return False
+        return True
+
+    def _passes(self, verdict: Verdict, before: int, commands: list[Command]) -> bool:
+        """Whether one may go on over what is missing; else the reader has failed."""
+        floor = self._links.floor
+        if verdict == "lost":
+            commands += self.fail(HistoryTruncatedError(before, floor + 1, self.start.stream))
+            return False
+        if verdict == "skipped":
+            commands.append(Skipped(floor, before))
+        return True
+
+    def _round_over(self, now: float, commands: list[Command]) -> None:
+        """The history was read to its end."""
+        result = self._round.over()
+        self._added_at = now
+        for record in self._aside.take_all():
+            if not self._push(record, now):
+                self.discarded += 1
+            elif self.ended:
+                commands += self._cancel()
+                return
+        if result.found:
+            self.quiet.found_something()
+        elif result.by_timer:
+            self.quiet.found_nothing()
+        if self.push and (self._renew or (result.by_timer and result.found)):
+            commands += self._subscribe()
+        if self._hint > self._links.floor and self.catch_up == "at once":
+            self._round.wanted |= result.moved  # else it is not there yet: a replica that lags
+            self._hint = 0
+        commands += self._ask()
+
+    def unread(self, asked: AskHistory, now: float) -> None:
+        """The history could not be read now. It is asked for again when the timer ends."""
+        if self._round.answered(asked):
+            self._added_at = now
+
+    # --- time, and the way out ----------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Command]:
+        """The deadline was reached: nothing was added for a while."""
+        if now < self.deadline:
+            return []
+        self._round.by_timer = True
+        return self._want()
+
+    def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
+        """Up to so many records, in order; none: nothing waits, and then see ``error`` and ``ended``."""
+        taken = self._queue.take(limit)
+        self._full = self._full and not self._queue.is_half_empty
+        return taken, self._ask()

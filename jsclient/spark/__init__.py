@@ -1,0 +1,34 @@
+"""JetStream for Spark: a source, a sink, and acks for ``foreachBatch``. Needs the extra ``spark`` and Java 17.
+
+`register` makes ``format("jetstream")`` known to a session; where jsclient is installed, Spark finds it without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .registering import register
+
+if TYPE_CHECKING:
+    from .acking import ack_batch, nak_batch, term_batch
+    from .heartbeats import heartbeat
+    from .publish_rows import publish_batch
+
+__all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "term_batch"]
+
+# These need pyspark and pyarrow, which the planning in this package is to be usable without.
+_WHERE = {
+    "ack_batch": "acking",
+    "heartbeat": "heartbeats",
+    "nak_batch": "acking",
+    "publish_batch": "publish_rows",
+    "term_batch": "acking",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_WHERE[name]}", __name__), name)

@@ -1,0 +1,112 @@
+"""Connections for code that is not asynchronous: one event loop a process, in a thread, and one connection a server.
+
+Spark calls sources, sinks and handlers from ordinary threads, and uses its Python workers again and again. So a
+connection is kept for the next task; one that is lost is made anew by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from ..client import JetStream
+from ..connecting import connect
+from .connect_options import ConnectOptions
+
+__all__ = ["Session", "session"]
+
+T = TypeVar("T")
+
+
+class Session:
+    """A `JetStream` and the loop it lives in. Made by `session`.
+
+    Attributes:
+        js: To be used by what runs on the loop: see `run`.
+    """
+
+    def __init__(self, js: JetStream, loop: asyncio.AbstractEventLoop) -> None:
+        self.js = js
+        self.loop = loop
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on the loop, and wait for the end. When the caller is interrupted the work is cancelled."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run on the loop, in the background."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+
+class _Engine:
+    """The loop of this process, and its connections."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.lock = threading.Lock()
+        self.sessions: dict[ConnectOptions, Session] = {}
+        self._thread = threading.Thread(target=self._run, name="jsclient-spark", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def get(self, options: ConnectOptions) -> Session:
+        with self.lock:
+            kept = self.sessions.get(options)
+            if kept is not None and not kept.js.is_closed:
+                return kept
+            future = asyncio.run_coroutine_threadsafe(_open(options), self.loop)
+            self.sessions[options] = opened = Session(future.result(), self.loop)
+            return opened
+
+    def close(self) -> None:
+        with self.lock:
+            sessions, self.sessions = list(self.sessions.values()), {}
+        for one in sessions:
+            with contextlib.suppress(Exception):
+                one.start(one.js.close()).result(timeout=2.0)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=2.0)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+
+_engines: dict[int, _Engine] = {}  # by process: Spark forks its workers, and a thread does not survive that
+_starting = threading.Lock()
+
+
+def _engine() -> _Engine:
+    with _starting:
+        engine = _engines.get(os.getpid())
+        if engine is None:
+            _engines.clear()
+            engine = _engines[os.getpid()] = _Engine()
+            atexit.register(engine.close)
+        return engine
+
+
+async def _open(options: ConnectOptions) -> JetStream:
+    return await connect(**options.arguments())
+
+
+def session(options: ConnectOptions) -> Session:
+    """The connection of this process to these servers, made where it is not there. It is kept for whoever asks next.
+
+    Raises:
+        ConnectError, AuthenticationError: As `jsclient.connect`.
+        ConfigError: A file or an environment variable is not there.
+    """
+    return _engine().get(options)

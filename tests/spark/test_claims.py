@@ -1,0 +1,161 @@
+"""Claims as an offset: runs, acks made from them, parts of them."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import PositionInvalidError
+from jsclient.protocol.ack import parse_jsack
+from jsclient.spark.claims import (
+    ClaimCollector,
+    QueueOffset,
+    Run,
+    ack_form,
+    ack_subjects,
+    claimed,
+    covers,
+    share_out,
+)
+
+V1 = "$JS.ACK.ORDERS.spark"
+V2 = "$JS.ACK.hub.ACCHASH.ORDERS.spark"
+
+deliveries = st.lists(
+    st.tuples(st.integers(1, 3), st.integers(1, 2), st.integers(1, 2)), max_size=60
+)  # steps of the stream and the consumer sequence, times delivered
+
+
+def collected(steps):
+    """What a collector was given, and the collector."""
+    collector, taken, stream_seq, consumer_seq = ClaimCollector(), [], 0, 0
+    for stream_step, consumer_step, delivered in steps:
+        stream_seq, consumer_seq = stream_seq + stream_step, consumer_seq + consumer_step
+        taken.append((stream_seq, consumer_seq, delivered))
+        collector.add(stream_seq, consumer_seq, delivered, 1000 - consumer_seq)
+    return taken, collector
+
+
+def each(runs):
+    return [
+        (run.stream_seq + number, run.consumer_seq + number, run.delivered)
+        for run in runs
+        for number in range(run.count)
+    ]
+
+
+def test_fifty_thousand_deliveries_in_a_row_are_a_hundred_bytes():
+    collector = ClaimCollector()
+    for number in range(50_000):
+        collector.add(7001 + number, 1 + number, 1, 50_000 - number)
+    runs = collector.finish()
+    assert runs == (Run(7001, 1, 50_000, 1, 50_000),)
+    offset = QueueOffset(3, runs, (V1, ""), "2026-01-31T12:00:00+00:00", 1769860800000)
+    assert len(json.dumps(offset.to_json())) < 160
+
+
+@given(deliveries)
+def test_runs_are_the_deliveries(steps):
+    taken, collector = collected(steps)
+    assert each(collector.finish()) == taken
+    assert collector.count == claimed(collector.finish()) == len(taken)
+
+
+def test_a_run_ends_where_a_sequence_jumps_or_the_number_of_deliveries_changes():
+    collector = ClaimCollector()
+    for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (4, 3, 1, 7), (5, 5, 1, 6), (6, 6, 2, 5)]:
+        collector.add(*delivery)
+    assert [run.count for run in collector.finish()] == [2, 1, 1, 1]
+    assert collector.last_pending == 5
+
+
+def test_a_message_that_came_twice_is_claimed_by_its_last_delivery():
+    collector = ClaimCollector()
+    for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (3, 3, 1, 7), (2, 4, 2, 7), (4, 5, 1, 6)]:
+        collector.add(*delivery)
+    assert sorted(each(collector.finish())) == [(1, 1, 1), (2, 4, 2), (3, 3, 1), (4, 5, 1)]
+
+
+@pytest.mark.parametrize(("before", "behind"), [(V1, ""), (V2, ""), (V2, ".random")])
+def test_acks_are_rebuilt_in_the_form_in_which_they_came(before, behind):
+    reply = f"{before}.2.41.17.1769860800000000000.5{behind}"
+    assert ack_form(reply) == (before, behind)
+    (first, second) = ack_subjects([Run(41, 17, 2, 2, 5)], ack_form(reply))
+    for number, made in enumerate((first, second)):
+        rebuilt, came = parse_jsack(made.decode()), parse_jsack(reply)
+        assert (rebuilt.stream, rebuilt.consumer, rebuilt.domain) == (came.stream, came.consumer, came.domain)
+        assert (rebuilt.stream_seq, rebuilt.consumer_seq, rebuilt.num_delivered) == (
+            41 + number,
+            17 + number,
+            2,
+        )
+
+
+def test_a_percent_sign_in_a_name_is_no_format():
+    assert list(ack_subjects([Run(1, 1, 1, 1, 0)], ("$JS.ACK.100%d.c%%", ""))) == [
+        b"$JS.ACK.100%d.c%%.1.1.1.0.0"
+    ]
+
+
+@given(deliveries, st.integers(1, 9))
+def test_shares_are_all_claims_in_order_and_of_one_size(steps, parts):
+    taken, collector = collected(steps)
+    shares = share_out(random.Random(1).sample(collector.finish(), len(collector.finish())), parts)
+    assert [claim for share in shares for claim in each(share)] == taken
+    sizes = [claimed(share) for share in shares]
+    assert len(sizes) == min(parts, len(taken))
+    assert not sizes or max(sizes) - min(sizes) <= 1
+    pending = [run.part(n, 1).pending for share in shares for run in share for n in range(run.count)]
+    assert pending == [run.part(n, 1).pending for run in collector.finish() for n in range(run.count)]
+
+
+def test_a_purge_takes_only_what_is_claimed():
+    runs = [Run(11, 5, 5, 1, 0), Run(8, 1, 3, 1, 0)]
+    assert covers(runs, 8)
+    assert covers(runs, 9)  # the first one is gone already
+    assert not covers(runs, 7)  # somebody else's
+    assert not covers([Run(8, 1, 3, 1, 0), Run(12, 4, 5, 1, 0)], 8)  # 11 is not ours
+    assert not covers([], 1)
+
+
+@given(deliveries, st.sampled_from([(V1, ""), (V2, ""), (V2, ".x")]))
+def test_an_offset_comes_back_from_json_as_it_was(steps, form):
+    runs = collected(steps)[1].finish()
+    offset = QueueOffset(4, runs, form if runs else ("", ""), "made" if runs else "", 5 if runs else 0)
+    assert QueueOffset.of_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_the_first_offset_has_no_claims():
+    assert QueueOffset().to_json() == {"b": 0, "runs": []}
+    assert QueueOffset.of_json({"b": 0, "runs": []}).last_consumer_seq == 0
+
+
+RUN = [1, 1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {},
+        {"seq": 5, "created": "2026-01-31T12:00:00+00:00"},
+        {"b": 1},
+        {"b": -1, "runs": []},
+        {"b": True, "runs": []},
+        {"b": 1, "runs": [[1, 1, 1]], "ack": V1},
+        {"b": 1, "runs": [[0, 1, 1, 1, 0]], "ack": V1},
+        {"b": 1, "runs": [[1, 1, "1", 1, 0]], "ack": V1},
+        {"b": 1, "runs": [RUN]},
+        {"b": 1, "runs": [RUN], "ack": "orders.new"},
+        {"b": 1, "runs": [RUN], "ack": "$JS.ACK.S.c 4\r\nPUB x"},
+        {"b": 1, "runs": [RUN], "ack": V1, "at": "now"},
+        {"b": 1, "runs": [RUN], "ack": V1, "newer": 1},
+        {"b": 1, "runs": 7},
+    ],
+)
+def test_what_is_no_offset_of_this_mode_is_refused(offset):
+    with pytest.raises(PositionInvalidError, match="none of mode 'queue'"):
+        QueueOffset.of_json(offset)

@@ -1,0 +1,123 @@
+"""Message ids: the same for the same rows in any order, different for all others, and short."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import ConfigError
+from jsclient.spark import message_ids
+from jsclient.spark.message_ids import ContentIds, IndexIds, epoch_prefix, query_hash
+
+QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
+
+rows = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"b.c"]),
+        st.sampled_from([b"", b"NATS/1.0\r\nA: b\r\n\r\n", b"NATS/1.0\r\nA: c\r\n\r\n"]),
+        st.sampled_from([b"", b"x", b"NATS/1.0\r\nA: b\r\n\r\n", b"y" * 200]),
+    ),
+    max_size=40,
+)
+
+Row = tuple[bytes, bytes, bytes]
+
+
+def ids_of(
+    batches: list[list[Row]], *, partition: int | None = 0, fixed: bool = False, plain: bool = False
+) -> list[bytes]:
+    """The ids of rows that come in these batches; `plain`: a batch without headers is said to have none."""
+    ids = ContentIds(epoch_prefix(QUERY, 7), partition)
+    found = []
+    for batch in batches:
+        blocks: list[bytes] | None = [row[1] for row in batch]
+        if plain and not any(blocks or ()):
+            blocks = None
+        found += ids.tails(None if fixed else [row[0] for row in batch], blocks, [row[2] for row in batch])
+    return [ids.prefix + tail for tail in found]
+
+
+@given(rows, st.randoms(use_true_random=False))
+def test_order_and_batches_do_not_matter(given_rows: list[Row], chance: random.Random) -> None:
+    """The rows of a partition have the same ids in any order, cut into batches in any way."""
+    shuffled = chance.sample(given_rows, len(given_rows))
+    cut = chance.randint(0, len(given_rows))
+    first = ids_of([given_rows])
+    second = ids_of([shuffled[:cut], shuffled[cut:]], plain=True)
+    assert Counter(first) == Counter(second)
+
+
+@given(rows)
+def test_every_row_has_its_own_id(given_rows: list[Row]) -> None:
+    """Also equal rows; and a payload that looks like headers is not taken for them."""
+    found = ids_of([given_rows])
+    assert len(set(found)) == len(found)
+
+
+@given(rows)
+def test_equal_rows_share_their_hash(given_rows: list[Row]) -> None:
+    """Rows are numbered only among their like."""
+    contents = {found.split(b".")[3] for found in ids_of([given_rows])}
+    assert len(contents) == len(set(given_rows))
+
+
+@given(rows, st.booleans())
+def test_a_fixed_subject_says_nothing(given_rows: list[Row], plain: bool) -> None:
+    """Without a column of subjects a row's id does not depend on what headers the rows beside it have."""
+    one_subject = [(b"", block, data) for _, block, data in given_rows]
+    together = ids_of([one_subject], fixed=True)
+    apart = ids_of([[row] for row in one_subject], fixed=True, plain=plain)
+    assert together == apart
+
+
+def test_scope() -> None:
+    """Equal rows of two partitions have two ids; with the epoch as scope they have one."""
+    row = [[(b"a", b"", b"x")]]
+    assert ids_of(row, partition=0) != ids_of(row, partition=1)
+    assert ids_of(row, partition=None) == ids_of(row, partition=None)
+
+
+def test_ids_are_short() -> None:
+    """The server keeps each in memory."""
+    prefix = epoch_prefix(QUERY, 1_000_000)
+    (found,) = (
+        ContentIds(prefix, 199).prefix + tail for tail in ContentIds(prefix, 199).tails(None, None, [b"x"])
+    )
+    assert len(found) <= 40
+    assert found.startswith(query_hash(QUERY).encode() + b".f4240.c7.")
+
+
+def test_queries_differ() -> None:
+    """The hash of a query may stand in a subject."""
+    many = {query_hash(f"{number}") for number in range(1000)}
+    assert len(many) == 1000
+    assert all(len(one) == 11 and set(one) <= set(map(chr, range(33, 127))) - set(".*>+/ ") for one in many)
+
+
+def test_index() -> None:
+    """By place, going on from batch to batch."""
+    ids = IndexIds(epoch_prefix(QUERY, 1), 16)
+    assert ids.prefix.endswith(b".1.10.")
+    assert ids.tails(None, None, [b""] * 2) == [b"0", b"1"]
+    assert ids.tails([b"a"], None, [b"x"]) == [b"2"]
+
+
+def test_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More rows than can be remembered are refused, with what helps."""
+    monkeypatch.setattr(message_ids, "MAX_ROWS", 3)
+    ids = ContentIds(b"q.1.", 0)
+    ids.tails(None, None, [b"a", b"b"])
+    with pytest.raises(ConfigError, match="more partitions"):
+        ids.tails(None, None, [b"c", b"d"])
+
+
+def test_many_subjects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Subjects are remembered up to a bound; ids do not depend on it."""
+    subjects = [b"s.%d" % number for number in range(50)]
+    whole = ContentIds(b"q.1.", 0).tails(subjects, None, [b"x"] * 50)
+    monkeypatch.setattr(message_ids, "_MAX_SUBJECTS", 4)
+    assert ContentIds(b"q.1.", 0).tails(subjects, None, [b"x"] * 50) == whole

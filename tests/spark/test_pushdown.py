@@ -1,0 +1,101 @@
+"""Filters that are pushed down: what is read of a stream, and what Spark has to look at itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from jsclient.spark.pushdown import Narrowed, pushed
+
+
+@dataclass(frozen=True)
+class _Filter:
+    attribute: tuple[str, ...]
+    value: Any = None
+
+
+class EqualTo(_Filter): ...
+
+
+class GreaterThan(_Filter): ...
+
+
+class GreaterThanOrEqual(_Filter): ...
+
+
+class LessThan(_Filter): ...
+
+
+class LessThanOrEqual(_Filter): ...
+
+
+class In(_Filter): ...
+
+
+class IsNotNull(_Filter): ...
+
+
+class StringContains(_Filter): ...
+
+
+SEQ, SUBJECT, TIME = ("sequence",), ("subject",), ("timestamp",)
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def narrow(*filters, direct=False, **start):
+    return pushed(filters, Narrowed(**start), direct=direct)
+
+
+def test_sequences():
+    narrowed, left = narrow(GreaterThanOrEqual(SEQ, 100), LessThanOrEqual(SEQ, 199), IsNotNull(SEQ))
+    assert narrowed == Narrowed(first=100, last=199)
+    assert left == []
+    assert narrow(GreaterThan(SEQ, 100), LessThan(SEQ, 199))[0] == Narrowed(first=101, last=198)
+    assert narrow(EqualTo(SEQ, 7), GreaterThan(SEQ, 3))[0] == Narrowed(first=7, last=7)
+    assert narrow(LessThan(SEQ, -5))[0].last < 1
+
+
+def test_one_subject_and_several():
+    assert narrow(EqualTo(SUBJECT, "a.b"))[0].subjects == ("a.b",)
+    both = In(SUBJECT, ("a.c", "a.b", None))
+    assert narrow(both)[0].subjects == ("a.b", "a.c")
+    assert narrow(both, direct=True) == (Narrowed(), [both])
+
+
+def test_a_subject_within_the_filters_that_are_given():
+    assert narrow(EqualTo(SUBJECT, "a.b"), subjects=("a.*",))[0].subjects == ("a.b",)
+    assert narrow(EqualTo(SUBJECT, "b.b"), subjects=("a.*",))[0].nothing
+    assert narrow(EqualTo(SUBJECT, "a.b"), EqualTo(SUBJECT, "a.c"))[0].nothing
+
+
+@pytest.mark.parametrize("subject", ["a.*", "a.>", "", "a b", "a..b"])
+def test_no_message_has_what_is_no_subject(subject):
+    """And a wildcard is no wildcard in a comparison."""
+    assert narrow(EqualTo(SUBJECT, subject))[0].nothing
+
+
+def test_a_subject_that_is_no_utf_8_is_left_to_spark():
+    one = EqualTo(SUBJECT, "a.\ufffd")
+    assert narrow(one) == (Narrowed(), [one])
+
+
+def test_times_narrow_and_are_looked_at_again():
+    filters = (GreaterThan(TIME, NOON), GreaterThanOrEqual(TIME, NOON.replace(hour=11)), LessThan(TIME, NOON))
+    narrowed, left = narrow(*filters)
+    assert narrowed.since == "2026-01-31T12:00:00Z"
+    assert left == list(filters)
+
+
+def test_what_is_not_known_is_left_to_spark():
+    filters = [
+        StringContains(SUBJECT, "a"),
+        EqualTo(("stream",), "S"),
+        EqualTo(("headers", "x"), "y"),
+        EqualTo(SEQ, None),
+        IsNotNull(("data",)),
+        In(SEQ, (1, 2)),
+    ]
+    assert narrow(*filters) == (Narrowed(), filters)

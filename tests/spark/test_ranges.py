@@ -1,0 +1,131 @@
+"""Ranges: parts are all of the whole, and batches keep to their limit, whatever lies between the sequences."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.spark.ranges import SequenceRange, admit, pieces_for, plan_ranges, plan_sparse
+
+messages = st.sets(st.integers(1, 5_000), max_size=200).map(sorted)
+wholes = st.tuples(st.integers(1, 5_000), st.integers(1, 5_000)).map(
+    lambda ends: SequenceRange(min(ends), max(ends))
+)
+
+
+class Stream:
+    """Messages with these sequences, and how often they were counted."""
+
+    def __init__(self, seqs):
+        self.seqs = list(seqs)
+        self.asked = 0
+
+    def rest(self, seq):
+        return len(self.seqs) - bisect_left(self.seqs, seq)
+
+    def within(self, part):
+        return self.rest(part.first) - self.rest(part.last + 1)
+
+    def drive(self, counting, lie=0):
+        try:
+            ask = next(counting)
+            while True:
+                self.asked += 1
+                ask = counting.send(max(0, self.rest(ask) - lie))
+        except StopIteration as done:
+            return done.value
+
+
+def together(parts):
+    """The whole that the parts are, if each begins where the one before ends."""
+    for one, following in pairwise(parts):
+        assert following.first == one.last + 1
+    return SequenceRange(parts[0].first, parts[-1].last)
+
+
+def test_a_range_has_at_least_one_sequence():
+    assert SequenceRange(3, 3).width == 1
+    for first, last in ((0, 3), (4, 3), (-1, -1)):
+        with pytest.raises(ValueError, match="no range"):
+            SequenceRange(first, last)
+
+
+@given(wholes, st.integers(1, 40))
+def test_parts_by_sequences_are_the_whole_and_differ_by_one_at_most(whole, pieces):
+    parts = plan_ranges(whole, pieces)
+    assert together(parts) == whole
+    assert len(parts) == min(pieces, whole.width)
+    widths = {part.width for part in parts}
+    assert max(widths) - min(widths) <= 1
+
+
+@given(messages, wholes, st.integers(1, 12))
+def test_parts_by_counts_are_the_whole(seqs, whole, pieces):
+    stream = Stream(seqs)
+    counting = plan_sparse(whole, stream.rest(whole.first), stream.rest(whole.last + 1), pieces)
+    parts = stream.drive(counting)
+    assert together(parts) == whole
+    assert 1 <= len(parts) <= pieces
+
+
+@given(messages, wholes, st.integers(1, 12), st.integers(-50, 50))
+def test_parts_by_wrong_counts_are_the_whole_too(seqs, whole, pieces, lie):
+    """A replica that is behind, or messages that go meanwhile."""
+    stream = Stream(seqs)
+    counting = plan_sparse(whole, stream.rest(whole.first), stream.rest(whole.last + 1), pieces)
+    assert together(stream.drive(counting, lie)) == whole
+
+
+def test_parts_by_counts_have_as_many_messages_each():
+    """A range that is nearly empty, with all messages at its end."""
+    stream = Stream([5, *range(999_001, 1_000_001)])
+    whole = SequenceRange(1, 1_000_000)
+    parts = stream.drive(plan_sparse(whole, 1001, 0, 4))
+    assert len(parts) == 4
+    assert all(200 <= stream.within(part) <= 300 for part in parts)
+    assert stream.asked <= 4 * 24
+
+
+@given(messages, wholes, st.integers(1, 100))
+def test_a_batch_has_no_more_messages_than_admitted_and_gets_on(seqs, whole, most):
+    stream = Stream(seqs)
+    last = stream.drive(admit(whole, stream.rest(whole.first), stream.rest(whole.last + 1), most))
+    assert whole.first <= last <= whole.last
+    assert stream.within(SequenceRange(whole.first, last)) <= most
+    assert last >= min(whole.last, whole.first + most - 1)
+
+
+def test_a_batch_of_a_sparse_stream_is_nearly_full():
+    stream = Stream(range(1, 50_000_001, 10_000))
+    whole = SequenceRange(1, 50_000_000)
+    last = stream.drive(admit(whole, stream.rest(1), 0, 1000))
+    assert 900 <= stream.within(SequenceRange(1, last)) <= 1000
+    assert stream.asked <= 10
+
+
+@given(messages, wholes, st.integers(1, 100), st.integers(-50, 50))
+def test_wrong_counts_keep_a_batch_within_what_is_there(seqs, whole, most, lie):
+    stream = Stream(seqs)
+    counting = admit(whole, stream.rest(whole.first), stream.rest(whole.last + 1), most)
+    assert whole.first <= stream.drive(counting, lie) <= whole.last
+
+
+@pytest.mark.parametrize(
+    ("rows", "least", "most", "least_rows", "pieces"),
+    [
+        (0, 2, None, 1, 1),
+        (1, 2, None, 1, 1),
+        (10, 2, None, 1, 2),
+        (10, 2, None, 512, 1),
+        (1024, 2, None, 512, 2),
+        (1000, 2, 100, 512, 10),
+        (1001, 2, 100, 512, 11),
+        (5, 8, None, 1, 5),
+    ],
+)
+def test_how_many_parts(rows, least, most, least_rows, pieces):
+    assert pieces_for(rows, least, most, least_rows) == pieces

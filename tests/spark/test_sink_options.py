@@ -1,0 +1,114 @@
+"""The options of a sink: what they become, and what is refused, by name."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.spark.sink_options import SinkOptions
+
+SERVERS = {"servers": "nats://127.0.0.1:4222"}
+
+
+def parse(**options: str) -> SinkOptions:
+    return SinkOptions.parse({**SERVERS, **options})
+
+
+def test_defaults() -> None:
+    """Exactly once within the window, 4,000 under way, no subject, ids by what the rows are."""
+    options = parse()
+    assert (options.exactly_once, options.window, options.subject, options.dedup) == (
+        "window",
+        4000,
+        None,
+        None,
+    )
+    assert options.dedup_scope == "partition"
+    assert options.ids(column=False) == "content"
+    assert options.ids(column=True) == "column"
+
+
+def test_all_options_in_any_case() -> None:
+    """Spark hands names over in lower case."""
+    given = {
+        "Subject": "out.a",
+        "DEDUP": "index",
+        "dedupScope": "epoch",
+        "exactlyonce": "ledger",
+        "minDuplicateWindow": "30",
+        "expectedStream": "OUT",
+        "ackTimeout": "2.5",
+        "retries": "0",
+        "window": "10",
+        "windowBytes": "1m",
+        "ledger": "mine",
+        "dedupKey": "job",
+        "dedupBatch": "7",
+    }
+    options = parse(**given)
+    assert options == SinkOptions(
+        connect=options.connect,
+        subject="out.a",
+        dedup="index",
+        dedup_scope="epoch",
+        exactly_once="ledger",
+        min_duplicate_window=30.0,
+        expected_stream="OUT",
+        ack_timeout=2.5,
+        retries=0,
+        window=10,
+        window_bytes=1 << 20,
+        ledger="mine",
+        dedup_key="job",
+        dedup_batch=7,
+    )
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        ({"exactlyOnce": "none"}, "none"),
+        ({"dedup": "none"}, "none"),
+        ({"exactlyOnce": "none", "dedup": "index"}, "index"),
+        ({"exactlyOnce": "ledger"}, "content"),
+    ],
+)
+def test_ids(options: dict[str, str], ids: str) -> None:
+    """Without exactly-once there are no ids, unless they are asked for."""
+    assert parse(**options).ids(column=False) == ids
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"dedup": "hash"}, "'dedup'.*content or index"),
+        ({"exactlyOnce": "yes"}, "'exactlyOnce'"),
+        ({"dedup": "none", "exactlyOnce": "window"}, "'dedup' and 'exactlyOnce'"),
+        ({"dedup": "none", "dedupKey": "x"}, "'dedupKey'"),
+        ({"dedupBatch": "1"}, "'dedupKey' is missing"),
+        ({"subject": "a.*"}, "wildcard"),
+        ({"expectedStream": "a.b"}, "a.b"),
+        ({"ledger": "a.b"}, "ledger"),
+        ({"window": "0"}, "'window'"),
+        ({"windowBytes": "much"}, "'windowBytes'"),
+        ({"ackTimeout": "0"}, "'ackTimeout'"),
+        ({"retries": "-1"}, "'retries'"),
+        ({"windw": "10"}, "did you mean 'window'"),
+        ({"minDuplicateWindow": "soon"}, "'minDuplicateWindow'"),
+    ],
+)
+def test_refused(options: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse(**options)
+
+
+def test_column_has_to_be_there_and_to_be_used() -> None:
+    """A column msg_id that would not be used is a mistake, as is one that is missing."""
+    with pytest.raises(ConfigError, match="no column 'msg_id'"):
+        parse(dedup="column").ids(column=False)
+    with pytest.raises(ConfigError, match="have a column 'msg_id'"):
+        parse(dedup="content").ids(column=True)
+    assert parse(dedup="column").ids(column=True) == "column"

@@ -1,0 +1,151 @@
+"""Options of the source: read, checked, and refused with the option's name and what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.spark.source_options import Place, SourceOptions
+
+LEAST = {"servers": "nats://127.0.0.1:4222", "stream": "ORDERS"}
+
+
+def parse(streaming=True, **options):
+    return SourceOptions.parse({**LEAST, **options}, streaming=streaming)
+
+
+def test_what_holds_where_nothing_is_said():
+    options = parse()
+    assert (options.stream, options.subjects, options.mode, options.consumer) == ("ORDERS", (), "log", None)
+    assert (options.start, options.end) == (Place("latest"), Place("latest"))
+    assert parse(streaming=False).start == Place("earliest")
+    assert (options.fail_on_data_loss, options.read_mode, options.poll_interval) == (True, "auto", 0.1)
+    assert (options.fetch_max_bytes, options.batch_rows) == (8 << 20, 8192)
+    assert (options.max_messages_per_trigger, options.max_bytes_per_trigger) == (None, None)
+
+
+def test_names_come_in_any_case():
+    options = SourceOptions.parse(
+        {"SERVERS": "a:1,b:2", "Stream": "S", "failondataloss": "False"}, streaming=True
+    )
+    assert options.connect.servers == ("a:1", "b:2")
+    assert not options.fail_on_data_loss
+
+
+def test_every_option_of_a_stream():
+    options = parse(
+        subjects="a.*, b.>",
+        consumer="progress",
+        startingSequence="17",
+        maxMessagesPerTrigger="1000",
+        maxBytesPerTrigger="8m",
+        minPartitions="4",
+        maxMessagesPerPartition="500",
+        readMode="consumer",
+        includeHeaders="false",
+        pollIntervalMs="250",
+        fetchMaxBytes="1m",
+        batchRows="100",
+    )
+    assert options.subjects == ("a.*", "b.>")
+    assert options.consumer == "progress"
+    assert options.start == Place("sequence", sequence=17)
+    assert (options.max_messages_per_trigger, options.max_bytes_per_trigger) == (1000, 8 << 20)
+    assert (options.min_partitions, options.min_partition_rows) == (4, 1)
+    assert (options.max_messages_per_partition, options.read_mode) == (500, "consumer")
+    assert (options.poll_interval, options.fetch_max_bytes, options.batch_rows) == (0.25, 1 << 20, 100)
+    assert "headers" not in options.columns
+
+
+def test_columns_by_mode():
+    assert list(parse().columns) == ["subject", "data", "headers", "stream", "sequence", "timestamp"]
+    assert list(parse(mode="queue", consumer="c").columns)[-1] == "reply"
+
+
+@pytest.mark.parametrize(
+    ("given", "time"),
+    [
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31T12:00:00.5+01:00", "2026-01-31T12:00:00.5+01:00"),
+        ("1769860800000", "2026-01-31T12:00:00Z"),
+    ],
+)
+def test_times_are_rfc_3339_or_milliseconds(given, time):
+    assert parse(startingTimestamp=given).start == Place("time", time=time)
+    assert parse(streaming=False, endingTimestamp=given).end == Place("time", time=time)
+
+
+def test_all_subjects_are_no_filter():
+    assert parse(subjects=">").subjects == ()
+
+
+WRONG = [
+    ({"subjects": "a..b"}, "'subjects'"),
+    ({"subjects": "a b"}, "'subjects'"),
+    ({"subjects": "a.>,a.b"}, "overlap"),
+    ({"subjects": "a,b", "readMode": "direct"}, "'readMode' = 'consumer'"),
+    ({"stream": "a.b"}, "option 'stream'"),
+    ({"consumer": "a.b"}, "option 'consumer'"),
+    ({"mode": "batch"}, "'mode'"),
+    ({"mode": "queue"}, "'consumer'"),
+    (
+        {"mode": "queue", "consumer": "c", "startingOffsets": "earliest"},
+        "'startingOffsets' is for mode 'log'",
+    ),
+    ({"mode": "queue", "consumer": "c", "subjects": "a"}, "'subjects' is for mode 'log'"),
+    ({"ackOn": "manual"}, "'ackOn' is for mode 'queue'"),
+    ({"startingOffsets": "first"}, "'startingOffsets'"),
+    ({"startingSequence": "0"}, "'startingSequence'"),
+    ({"startingSequence": "x"}, "'startingSequence'"),
+    ({"startingSequence": "1", "startingOffsets": "latest"}, "choose one"),
+    ({"startingTimestamp": "yesterday"}, "'startingTimestamp'"),
+    ({"startingTimestamp": "2026-01-31 12:00:00"}, "time zone"),
+    ({"startingTimestamp": "999999999999999"}, "'startingTimestamp'"),
+    ({"endingSequence": "5"}, "'endingSequence' is for batch reads"),
+    ({"pushdown": "true"}, "'pushdown' is for batch reads"),
+    ({"maxMessagesPerTrigger": "0"}, "'maxMessagesPerTrigger'"),
+    ({"maxBytesPerTrigger": "lots"}, "'maxBytesPerTrigger'"),
+    ({"fetchMaxBytes": "64m"}, "'fetchMaxBytes'"),
+    ({"batchRows": "0"}, "'batchRows'"),
+    ({"failOnDataLoss": "maybe"}, "'failOnDataLoss'"),
+    ({"pollIntervalMs": "0"}, "'pollIntervalMs'"),
+    ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[",".join(given) for given, _ in WRONG])
+def test_what_cannot_work_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "queue", "consumer": "c"}, "'mode' is 'queue'"),
+        ({"maxMessagesPerTrigger": "5"}, "'maxMessagesPerTrigger' is for streaming reads"),
+        ({"pollIntervalMs": "5"}, "'pollIntervalMs' is for streaming reads"),
+        ({"consumer": "c"}, "'consumer' is for streaming reads"),
+        ({"startingSequence": "5", "endingSequence": "4"}, "behind 'endingSequence'"),
+        ({"endingSequence": "5", "endingTimestamp": "0"}, "choose one"),
+    ],
+)
+def test_what_cannot_work_in_a_batch_is_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(streaming=False, **options)
+
+
+def test_a_schema_is_asked_for_before_it_is_known_which_kind_of_read_it_is():
+    assert parse(streaming=None, endingSequence="5", maxMessagesPerTrigger="5").end.sequence == 5
+
+
+@pytest.mark.parametrize("missing", ["servers", "stream"])
+def test_what_is_needed(missing):
+    given = {name: value for name, value in LEAST.items() if name != missing}
+    with pytest.raises(ConfigError, match=f"option '{missing}' is missing"):
+        SourceOptions.parse(given, streaming=True)
+
+
+def test_no_secret_is_shown():
+    options = parse(user="u", password="hunter2")
+    assert "hunter2" not in repr(options)
