@@ -134,10 +134,11 @@ async def test_user_headers_that_look_like_a_status_are_data(
     sub = await near.subscribe(stream.all, config=CONFIG)
     headers = {"Status": "409", "Description": "Consumer Deleted", "Nats-Consumer-Stalled": "$JS.API.INFO"}
     await stream.oracle.publish(stream.subject(), b"1", headers=headers)
+    (first,) = await take(sub, 1)
     tap.inject_message(
         sub.subject, b"2", status="409 Consumer Deleted", reply="$JS.ACK.S.C.1.2.2.1700000000123456789.0"
     )
-    first, second = await take(sub, 2)
+    (second,) = await take(sub, 1)
     assert (first.data, first.headers.get("Status")) == (b"1", "409")
     assert second.data == b"2"
     assert alarms(events) == []

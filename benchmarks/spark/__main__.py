@@ -18,8 +18,8 @@ import jsclient
 from benchmarks.figures import summarize
 from benchmarks.spark.works import WORKS, Stage
 from jsclient.spark import register
-from jsclient.spark.connect_options import ConnectOptions
 from jsclient.spark.engine import session
+from jsclient.spark.options.connect import ConnectOptions
 
 RESULTS = Path(__file__).parents[1] / "results"
 

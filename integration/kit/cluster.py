@@ -45,12 +45,13 @@ class OwnCluster:
         return [server.url for server in self.servers.values()]
 
     async def ready(self) -> None:
-        """Wait until the API answers."""
+        """Wait until a stream can be made on all three: a leader that answers may not have heard of every peer yet."""
 
         async def answers() -> bool:
             try:
                 async with Oracle(self.urls[0], timeout=1.0) as oracle:
-                    await oracle.stream_names()
+                    await oracle.create_stream("READY", ["ready"], num_replicas=3, storage="memory")
+                    await oracle.delete_stream("READY")
             except Exception:  # noqa: BLE001  there is no leader yet
                 return False
             return True

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from integration.kit.streams import OwnStream
-from jsclient.spark.ledger import LedgerPlace
-from jsclient.spark.row_columns import RowShape
-from jsclient.spark.sink_options import SinkOptions
+from jsclient.spark.options.sink import SinkOptions
+from jsclient.spark.sink.ledger import LedgerPlace
+from jsclient.spark.sink.row_columns import RowShape
+from jsclient.spark.sink.writing import Outcome, PartitionWriter, WritePlan
 from jsclient.spark.task import Task
-from jsclient.spark.writing import Outcome, PartitionWriter, WritePlan
 
 MAPS = pa.map_(pa.string(), pa.list_(pa.string()))
 

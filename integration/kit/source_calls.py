@@ -60,8 +60,8 @@ class Query:
         return [row["sequence"] for row in self.rows]
 
     def reader(self) -> Any:
-        from jsclient.spark.log_stream import LogStreamReader
-        from jsclient.spark.source_options import SourceOptions
+        from jsclient.spark.log.stream import LogStreamReader
+        from jsclient.spark.options.source import SourceOptions
 
         return LogStreamReader(SourceOptions.parse(self._options, streaming=True), self._columns)
 
@@ -107,8 +107,8 @@ class BatchRead:
         filters: Sequence[Any] = (),
         **options: Any,
     ) -> None:
-        from jsclient.spark.log_batch import LogBatchReader, PushdownReader
-        from jsclient.spark.source_options import SourceOptions
+        from jsclient.spark.log.batch import LogBatchReader, PushdownReader
+        from jsclient.spark.options.source import SourceOptions
 
         parsed = SourceOptions.parse(options_of(server, stream, **options), streaming=False)
         kind = PushdownReader if parsed.pushdown else LogBatchReader

@@ -87,6 +87,7 @@ class SparkJob:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(30)
+        self._log.close()
 
     def executors(self) -> list[int]:
         """The process ids of the executors' JVMs."""

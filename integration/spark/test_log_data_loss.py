@@ -9,7 +9,7 @@ import pytest
 
 from integration.kit.source_calls import BatchRead, Query, options_of
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from jsclient.spark.lookup import Lookup
+from jsclient.spark.log.lookup import Lookup
 
 
 def numbers(first, last):
@@ -169,7 +169,7 @@ async def test_a_stream_that_is_made_anew_between_planning_and_reading(server, s
 
 async def test_a_stream_that_ends_before_what_was_read(server, stream, monkeypatch):
     """As one that was restored from a backup does; the same stream, so it keeps its time."""
-    monkeypatch.setattr("jsclient.spark.log_stream._CONFIRMED", 0.3)
+    monkeypatch.setattr("jsclient.spark.log.stream._CONFIRMED", 0.3)
     query = await half_read(server, stream)
     start, end = query.offsets[0]
     query.offsets[0] = start, {**end, "seq": 140}
@@ -180,7 +180,7 @@ async def test_a_stream_that_ends_before_what_was_read(server, stream, monkeypat
 async def test_a_stream_that_ends_before_what_was_read_is_gone_on_with_where_that_is_wished(
     server, stream, monkeypatch
 ):
-    monkeypatch.setattr("jsclient.spark.log_stream._CONFIRMED", 0.3)
+    monkeypatch.setattr("jsclient.spark.log.stream._CONFIRMED", 0.3)
     query = await half_read(server, stream, failOnDataLoss=False)
     start, end = query.offsets[0]
     query.offsets[0] = start, {**end, "seq": 140}

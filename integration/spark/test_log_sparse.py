@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from integration.kit.source_calls import BatchRead, Query, options_of
 from integration.kit.waiting import eventually
 from jsclient.errors import HistoryTruncatedError
-from jsclient.spark.lookup import Lookup
+from jsclient.spark.log.lookup import Lookup
 
 BOTH = pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
 

@@ -119,8 +119,8 @@ async def own_queue(own_server, oracle_for):
         return own, query
 
     yield create
-    from jsclient.spark.connect_options import ConnectOptions
     from jsclient.spark.engine import session
+    from jsclient.spark.options.connect import ConnectOptions
 
     for query in made:
         if query._reader is not None:

@@ -19,7 +19,7 @@ import jsclient
 from integration.kit.oracle import Oracle
 from integration.kit.spark import PASSWORD, PASSWORD_VARIABLE
 from jsclient.spark import ack_batch, publish_batch
-from jsclient.spark.connect_options import ConnectOptions
+from jsclient.spark.options.connect import ConnectOptions
 
 pytestmark = [pytest.mark.limit(180), pytest.mark.server(">=2.11")]
 

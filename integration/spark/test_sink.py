@@ -137,8 +137,8 @@ async def test_task_fails_in_the_middle_and_is_tried_again(
         if number == 280 and not marker.exists():
             import time
 
-            from jsclient.spark.connect_options import ConnectOptions
             from jsclient.spark.engine import session
+            from jsclient.spark.options.connect import ConnectOptions
 
             marker.touch()
             js, deadline = session(ConnectOptions((url,))), time.monotonic() + 20

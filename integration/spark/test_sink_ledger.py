@@ -12,10 +12,10 @@ import pytest
 from integration.kit.sink_calls import numbers, plan_of, rows_of, stored, write
 from integration.kit.streams import OwnStream
 from jsclient.errors import ConfigError
-from jsclient.spark.ledger import Ledger, LedgerPlace, ensure_bucket
-from jsclient.spark.row_error import RowError
+from jsclient.spark.sink.ledger import Ledger, LedgerPlace, ensure_bucket
+from jsclient.spark.sink.row_error import RowError
+from jsclient.spark.sink.writing import WritePlan
 from jsclient.spark.task import Task
-from jsclient.spark.writing import WritePlan
 
 # --- the ledger ------------------------------------------------------------------------------------------
 

@@ -20,12 +20,12 @@ from pyspark.sql.types import (
 )
 
 from jsclient.errors import ConfigError
-from jsclient.spark import sink
-from jsclient.spark.row_error import RowError
-from jsclient.spark.sink import JetStreamBatchWriter, JetStreamStreamWriter, Written
-from jsclient.spark.sink_options import SinkOptions
+from jsclient.spark.options.sink import SinkOptions
+from jsclient.spark.sink import writers as sink
+from jsclient.spark.sink.row_error import RowError
+from jsclient.spark.sink.writers import JetStreamBatchWriter, JetStreamStreamWriter, Written
+from jsclient.spark.sink.writing import Outcome
 from jsclient.spark.task import Task
-from jsclient.spark.writing import Outcome
 
 QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
 ROWS = "subject string, data binary"

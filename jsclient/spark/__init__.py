@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 from .registering import register
 
 if TYPE_CHECKING:
-    from .acking import ack_batch, nak_batch, term_batch
-    from .heartbeats import heartbeat
-    from .publish_rows import publish_batch
+    from .acks.acking import ack_batch, nak_batch, term_batch
+    from .acks.heartbeats import heartbeat
+    from .sink.publish_rows import publish_batch
 
 __all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "term_batch"]
 
 # These need pyspark and pyarrow, which the planning in this package is to be usable without.
 _WHERE = {
-    "ack_batch": "acking",
-    "heartbeat": "heartbeats",
-    "nak_batch": "acking",
-    "publish_batch": "publish_rows",
-    "term_batch": "acking",
+    "ack_batch": "acks.acking",
+    "heartbeat": "acks.heartbeats",
+    "nak_batch": "acks.acking",
+    "publish_batch": "sink.publish_rows",
+    "term_batch": "acks.acking",
 }
 
 

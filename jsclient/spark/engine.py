@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ..client import JetStream
 from ..connecting import connect
-from .connect_options import ConnectOptions
+from .options.connect import ConnectOptions
 
 __all__ = ["Session", "session"]
 

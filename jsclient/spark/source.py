@@ -25,11 +25,11 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
+from .options.source import SourceOptions
 from .schema import LOG_COLUMNS, QUEUE_COLUMNS, ddl
-from .source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from .sink_options import SinkOptions
+    from .options.sink import SinkOptions
 
 __all__ = ["JetStreamSource"]
 
@@ -54,7 +54,7 @@ class JetStreamSource(DataSource):
         return ddl(SourceOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .log_batch import LogBatchReader, PushdownReader
+        from .log.batch import LogBatchReader, PushdownReader
 
         options = SourceOptions.parse(self.options, streaming=False)
         kind = PushdownReader if options.pushdown else LogBatchReader
@@ -64,25 +64,25 @@ class JetStreamSource(DataSource):
         options = SourceOptions.parse(self.options, streaming=True)
         columns = _columns(schema, options)
         if options.mode == "queue":
-            from .queue_stream import QueueStreamReader
+            from .queue.stream import QueueStreamReader
 
             return QueueStreamReader(options, columns)
-        from .log_stream import LogStreamReader
+        from .log.stream import LogStreamReader
 
         return LogStreamReader(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
-        from .sink import JetStreamBatchWriter
+        from .sink.writers import JetStreamBatchWriter
 
         return JetStreamBatchWriter(self._sink_options(overwrite=overwrite), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
-        from .sink import JetStreamStreamWriter
+        from .sink.writers import JetStreamStreamWriter
 
         return JetStreamStreamWriter(self._sink_options(overwrite=overwrite), schema)
 
     def _sink_options(self, *, overwrite: bool) -> SinkOptions:
-        from .sink_options import SinkOptions
+        from .options.sink import SinkOptions
 
         if overwrite:
             raise ConfigError(

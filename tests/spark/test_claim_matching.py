@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.claim_matching import ClaimMatcher, spans
-from jsclient.spark.claims import ClaimCollector, Run, claimed
+from jsclient.spark.queue.claims import ClaimCollector, Run, claimed
+from jsclient.spark.queue.matching import ClaimMatcher, spans
 
 
 def runs_of(seqs):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jsclient.errors import PositionInvalidError
 from jsclient.protocol.ack import parse_jsack
-from jsclient.spark.claims import (
+from jsclient.spark.queue.claims import (
     ClaimCollector,
     QueueOffset,
     Run,

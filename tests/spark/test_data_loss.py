@@ -11,8 +11,8 @@ import pytest
 from jsclient.errors import HistoryTruncatedError, PositionInvalidError
 from jsclient.protocol.models.stream import StreamInfo, StreamState
 from jsclient.protocol.models.stream_config import StreamConfig
-from jsclient.spark.data_loss import StreamFacts, another_stream, cut_short, lost_head
-from jsclient.spark.offsets import LogOffset
+from jsclient.spark.log.data_loss import StreamFacts, another_stream, cut_short, lost_head
+from jsclient.spark.log.offsets import LogOffset
 
 MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

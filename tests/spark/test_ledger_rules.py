@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.ledger_rules import KEPT, Begin, Beginning, PartitionRecord, QueryRecord, decide
+from jsclient.spark.sink.ledger_rules import KEPT, Begin, Beginning, PartitionRecord, QueryRecord, decide
 
 TARGET = ("OUT", "2026-01-01T00:00:00+00:00")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError
-from jsclient.spark import message_ids
-from jsclient.spark.message_ids import ContentIds, IndexIds, epoch_prefix, query_hash
+from jsclient.spark.sink import message_ids
+from jsclient.spark.sink.message_ids import ContentIds, IndexIds, epoch_prefix, query_hash
 
 QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jsclient.errors import PositionInvalidError
-from jsclient.spark.offsets import LogOffset
+from jsclient.spark.log.offsets import LogOffset
 
 CREATED = "2026-01-31T12:00:00.123456+00:00"
 

@@ -7,7 +7,7 @@ import pytest
 from jsclient.errors import ConfigError, PermissionDeniedError
 from jsclient.protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from jsclient.protocol.models.stream_config import StreamConfig
-from jsclient.spark.queue_checks import check_queue, effective_ack_wait, not_permitted
+from jsclient.spark.queue.checks import check_queue, effective_ack_wait, not_permitted
 
 STREAM = StreamConfig(name="ORDERS", allow_direct=True, retention="workqueue")
 

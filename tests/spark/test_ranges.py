@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.ranges import SequenceRange, admit, pieces_for, plan_ranges, plan_sparse
+from jsclient.spark.log.ranges import SequenceRange, admit, pieces_for, plan_ranges, plan_sparse
 
 messages = st.sets(st.integers(1, 5_000), max_size=200).map(sorted)
 wholes = st.tuples(st.integers(1, 5_000), st.integers(1, 5_000)).map(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from jsclient.spark import sink_options, source_options
-from jsclient.spark.option_values import OptionReader
+from jsclient.spark.options import sink as sink_options
+from jsclient.spark.options import source as source_options
+from jsclient.spark.options.values import OptionReader
 from jsclient.spark.schema import QUEUE_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]

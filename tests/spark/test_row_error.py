@@ -16,7 +16,7 @@ from jsclient.errors import (
     RequestTimeoutError,
     WrongLastSequenceError,
 )
-from jsclient.spark.row_error import RowError, advice, is_passing
+from jsclient.spark.sink.row_error import RowError, advice, is_passing
 
 
 def test_row_error() -> None:

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.sink_options import SinkOptions
+from jsclient.spark.options.sink import SinkOptions
 
 SERVERS = {"servers": "nats://127.0.0.1:4222"}
 

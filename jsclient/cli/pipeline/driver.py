@@ -110,8 +110,8 @@ def _run(setup: Setup, say: Say) -> None:
 
 def _work_off(queries: Queries, setup: Setup, watch: _Watch) -> None:
     """Until nothing of the work list is left: what a killed driver had been given comes again after the ack wait."""
-    from ...spark.connect_options import ConnectOptions
     from ...spark.engine import session
+    from ...spark.options.connect import ConnectOptions
 
     connection = session(ConnectOptions.of(setup.options))
 

@@ -1,0 +1,1 @@
+"""Acks of a batch, from executors or the driver."""

@@ -1,0 +1,222 @@
+"""Acks for ``foreachBatch``: a whole batch at once, confirmed.
+
+The rows need the column ``reply``, which the source has in queue mode. They are read once for this, so the batch should
+be cached if it was not deterministic to begin with; that of queue mode is.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from ..._runtime.consumer_calls import consumer_info
+from ...errors import ConfigError, PermissionDeniedError
+from ...protocol.ack import AckKind, Metadata, ack_payload, parse_jsack
+from ...protocol.events import ClaimsLapsed
+from ...protocol.models.consumer import AckPolicy
+from ..engine import Session, session
+from ..options.connect import ConnectOptions
+from ..queue.checks import not_permitted
+from .settling import check_replies, context_of, settle
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["ack_batch", "nak_batch", "term_batch"]
+
+_FORMAT = "jetstream_settle"
+_PAYLOAD = "jsclient.settle.payload"  # an option of ours beside those of the connection
+
+
+def ack_batch(
+    df: DataFrame,
+    servers: str | Mapping[str, str],
+    *,
+    on: str = "executors",
+    policy: str = "each",
+) -> int:
+    """Ack all messages of a batch, and return when the server has counted the acks.
+
+    Args:
+        df: Rows with the column ``reply``; with ``policy`` "all" also ``consumer_sequence``.
+        servers: URLs with commas, or the options of the connection, named as those of the source.
+        on: "executors": where the rows are; "driver": they are collected first, which is quicker for batches that
+            fit into its memory (about 100 bytes a row).
+        policy: "each": one ack a message. "all": one ack for the highest message of each consumer, which settles
+            all before it, whether or not they are in this batch; for consumers with that ack policy.
+
+    Returns: how many messages were settled (on executors: how many rows there were). Less are only those that the
+        server will deliver again since it was killed before it noted their delivery: event `ClaimsLapsed`.
+
+    Raises:
+        ConfigError: The column is missing, an option is wrong, or the consumer's ack policy is another.
+        NotJetStreamMessageError: A reply is no JSAck.
+        NoRespondersError: There is no such consumer any more.
+        RequestTimeoutError, DisconnectedError: It is not known whether all were counted; acking again does no harm.
+
+    What fails on an executor comes as Spark's exception, with the error in its text.
+    """
+    if policy not in {"each", "all"}:
+        raise ConfigError(f"policy is {policy!r}: it must be 'each' or 'all'")
+    if policy == "all":
+        return _ack_highest(df, servers)
+    return _settle(df, servers, AckKind.ACK.value, on)
+
+
+def nak_batch(
+    df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", delay: float | None = None
+) -> int:
+    """Ask for all messages of a batch to be delivered again: at once, or after ``delay`` seconds.
+
+    Else as `ack_batch`. What is asked for twice, by a task that Spark ran again, may come twice.
+    """
+    return _settle(df, servers, ack_payload(AckKind.NAK, delay=delay), on)
+
+
+def term_batch(
+    df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", reason: str | None = None
+) -> int:
+    """Say of all messages of a batch that they are never to be delivered again. Else as `ack_batch`.
+
+    ``reason``, one line, appears in the server's advisories.
+    """
+    return _settle(df, servers, ack_payload(AckKind.TERM, reason=reason), on)
+
+
+def _settle(df: DataFrame, servers: str | Mapping[str, str], payload: bytes, on: str) -> int:
+    connect = ConnectOptions.of(servers)
+    need(df, "reply")
+    if on == "driver":
+        return _settle_here(session(connect), replies_of(df), payload)
+    if on != "executors":
+        raise ConfigError(f"on is {on!r}: it must be 'executors' or 'driver'")
+    return _settle_there(df, servers, payload)
+
+
+def need(df: DataFrame, *columns: str) -> None:
+    """Raise `ConfigError` where a column is missing."""
+    for column in columns:
+        if column not in df.columns:
+            raise ConfigError(
+                f"the batch has no column {column!r}, without which it cannot be acked: keep it (it has "
+                f"{', '.join(df.columns)}), or ack before it is left out"
+            )
+
+
+def replies_of(df: DataFrame) -> list[bytes]:
+    """The replies of all rows, here on the driver."""
+    return _bytes(df.select("reply").toArrow().column(0))
+
+
+def _bytes(column: Any) -> list[bytes]:
+    if column.null_count:
+        raise ConfigError(f"{column.null_count} rows have no 'reply': what has none cannot be acked")
+    replies: list[bytes] = column.cast(pa.binary()).to_pylist()
+    check_replies(replies)
+    return replies
+
+
+def _settle_here(opened: Session, replies: list[bytes], payload: bytes) -> int:
+    try:
+        unknown = opened.run(settle(opened.js, replies, payload))
+    except PermissionDeniedError as error:
+        raise not_permitted("servers", error, "messages are acked") from error
+    if unknown:
+        opened.run(_tell(opened, len(unknown)))
+    return len(replies) - len(unknown)
+
+
+async def _tell(opened: Session, count: int) -> None:
+    reason = "the server lost that it had delivered them"
+    context_of(opened.js).emit(ClaimsLapsed(count=count, reason=reason))
+
+
+# --- from the executors ------------------------------------------------------------------------------------------
+
+
+def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: bytes) -> int:
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    options = {"servers": servers} if isinstance(servers, str) else dict(servers)
+    spark = df.sparkSession
+    spark.dataSource.register(_SettleSource)
+    # Spark looks formats up in the active session of this thread, which may have none: so it is made active.
+    spark.createDataFrame([], "reply string")
+    counted = Observation()
+    observed = df.select("reply").observe(counted, count(lit(1)).alias("messages"))
+    writer = observed.write.format(_FORMAT).options(**options)
+    writer.option(_PAYLOAD, base64.b64encode(payload).decode()).mode("append").save()
+    return int(counted.get["messages"])
+
+
+class _SettleSource(DataSource):
+    """A sink that answers messages: a way to run code on executors that needs no pandas, and works with Connect."""
+
+    @classmethod
+    def name(cls) -> str:
+        return _FORMAT
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:  # noqa: FBT001  Spark's signature
+        given = {name: value for name, value in self.options.items() if name.lower() != _PAYLOAD}
+        payload = next(value for name, value in self.options.items() if name.lower() == _PAYLOAD)
+        return _SettleWriter(ConnectOptions.of(given), base64.b64decode(payload))
+
+
+@dataclass
+class _Settled(WriterCommitMessage):
+    """How many messages a task settled."""
+
+    count: int
+
+
+class _SettleWriter(DataSourceArrowWriter):
+    def __init__(self, connect: ConnectOptions, payload: bytes) -> None:
+        self._connect = connect
+        self._payload = payload
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        replies = [reply for batch in iterator for reply in _bytes(batch.column(0))]
+        return _Settled(_settle_here(session(self._connect), replies, self._payload))
+
+
+# --- the highest alone -------------------------------------------------------------------------------------------
+
+
+# The stream and the consumer with all that stands before them: a JSAck has 9 tokens, or 11 and more.
+_CONSUMER = r"substring_index(reply, '.', if(size(split(reply, '[.]')) = 9, 4, 6))"
+
+
+def _ack_highest(df: DataFrame, servers: str | Mapping[str, str]) -> int:
+    from pyspark.sql.functions import count, expr, lit, max_by
+
+    connect = ConnectOptions.of(servers)
+    need(df, "reply", "consumer_sequence")
+    grouped = df.groupBy(expr(_CONSUMER).alias("consumer"))
+    rows = grouped.agg(
+        max_by("reply", "consumer_sequence").alias("reply"), count(lit(1)).alias("messages")
+    ).toArrow()
+    replies = _bytes(rows.column("reply"))
+    opened = session(connect)
+    for reply in replies:
+        opened.run(_check_policy(opened, parse_jsack(reply.decode("utf-8", "surrogateescape"))))
+    _settle_here(opened, replies, AckKind.ACK.value)
+    return int(sum(rows.column("messages").to_pylist()))
+
+
+async def _check_policy(opened: Session, of: Metadata) -> None:
+    try:
+        info = await consumer_info(context_of(opened.js), of.stream, of.consumer)
+    except PermissionDeniedError as error:
+        raise not_permitted("policy", error, "'all' looks at the consumer's ack policy") from error
+    if info.config.ack_policy != AckPolicy.ALL:
+        raise ConfigError(
+            f"policy is 'all', but consumer {of.consumer!r} of stream {of.stream!r} has the ack policy "
+            f"{str(info.config.ack_policy)!r}: use policy='each'"
+        )

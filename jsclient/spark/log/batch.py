@@ -1,0 +1,100 @@
+"""Batch reads of a stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from ...errors import ConfigError
+from ..options.source import SourceOptions
+from .data_loss import StreamFacts, lost_head
+from .lookup import Lookup
+from .planning import LogPartition, plan, read_spec
+from .pushdown import Narrowed, pushed
+from .ranges import SequenceRange
+from .reading import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LogBatchReader", "PushdownReader"]
+
+log = logging.getLogger("jsclient.spark")
+
+
+class LogBatchReader(DataSourceReader):
+    """All messages between two places, as they are when the read is planned."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._spec = read_spec(options, columns)
+        self._narrowed = Narrowed(subjects=options.subjects)
+
+    def partitions(self) -> list[LogPartition]:
+        options, narrowed = self._options, self._narrowed
+        lookup = Lookup(options)
+        facts = lookup.facts()
+        read_mode = lookup.read_mode(facts)
+        first, last = _first(options, lookup, facts), _last(options, lookup, facts)
+        if options.start.kind == "sequence":
+            first = self._checked(first, last, facts)
+        first, last = max(first, narrowed.first), min(last, narrowed.last)
+        if narrowed.since is not None:
+            first = max(first, lookup.sequence_at(narrowed.since, facts))
+        if narrowed.nothing or last < first:
+            return []
+        lookup.subjects = narrowed.subjects
+        return plan(lookup, options, SequenceRange(first, last), facts, read_mode)
+
+    def _checked(self, first: int, last: int, facts: StreamFacts) -> int:
+        error = lost_head(first, last, facts)
+        if error is None:
+            return first
+        if self._options.fail_on_data_loss:
+            raise error
+        log.warning("%s", error)
+        return max(first, facts.first_seq)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LogPartition)
+        return read_range(partition.spec(self._spec), partition.range)
+
+
+class PushdownReader(LogBatchReader):
+    """The same, for sessions where filters are pushed down: Spark fails every read of it elsewhere."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
+        self._narrowed, left = pushed(filters, self._narrowed, direct=self._options.read_mode == "direct")
+        return left
+
+
+def _first(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
+    start = options.start
+    if start.kind == "sequence":
+        _not_beyond("startingSequence", start.sequence, facts.last_seq + 1, options, facts)
+        return start.sequence
+    if start.kind == "time":
+        return max(lookup.sequence_at(start.time, facts), facts.first_seq)
+    return facts.last_seq + 1 if start.kind == "latest" else facts.first_seq
+
+
+def _last(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
+    end = options.end
+    if end.kind == "sequence":
+        _not_beyond("endingSequence", end.sequence, facts.last_seq, options, facts)
+        return min(end.sequence, facts.last_seq)
+    if end.kind == "time":
+        return lookup.sequence_at(end.time, facts) - 1
+    return facts.last_seq
+
+
+def _not_beyond(name: str, given: int, most: int, options: SourceOptions, facts: StreamFacts) -> None:
+    """What is not there yet is not left out without a word."""
+    if given > most and options.fail_on_data_loss:
+        raise ConfigError(
+            f"option {name!r} is {given}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "
+            "one, or 'failOnDataLoss' = 'false' to read what is there"
+        )

@@ -1,0 +1,114 @@
+"""What ``failOnDataLoss`` looks at: whether a stream still has what is to be read. Decisions only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
+from ...protocol.models.stream import RetentionPolicy, StreamInfo
+from .offsets import LogOffset
+
+__all__ = ["LostHeadError", "StreamFacts", "another_stream", "cut_short", "lost_head"]
+
+_GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """A stream as it was at one moment.
+
+    Attributes:
+        created: When it was made, as an offset has it.
+        first_seq: Sequence of the oldest message; ``last_seq`` + 1 where there is none.
+        last_seq: The last sequence given.
+        messages, bytes: What it holds.
+        gaps: Sequences between first and last that are deleted.
+        direct: Whether it answers direct gets.
+        work_queue: Whether a message goes when it is acked.
+        last_time: When the last message was stored.
+        seen_at: When this was seen, by the server's clock.
+    """
+
+    name: str
+    created: str
+    first_seq: int
+    last_seq: int
+    messages: int
+    bytes: int
+    gaps: int
+    direct: bool
+    work_queue: bool
+    last_time: datetime | None = None
+    seen_at: datetime | None = None
+
+    @classmethod
+    def of(cls, info: StreamInfo) -> StreamFacts:
+        state, config = info.state, info.config
+        return cls(
+            name=info.name,
+            created="" if info.created is None else info.created.isoformat(),
+            first_seq=state.first_seq if state.messages else state.last_seq + 1,
+            last_seq=state.last_seq,
+            messages=state.messages,
+            bytes=state.bytes,
+            gaps=state.num_deleted,
+            direct=bool(config.allow_direct),
+            work_queue=config.retention == RetentionPolicy.WORKQUEUE,
+            last_time=state.last_ts,
+            seen_at=info.ts,
+        )
+
+    @property
+    def mean_bytes(self) -> int:
+        """Of a message, headers and all; 1 at least."""
+        return max(1, self.bytes // self.messages) if self.messages else 1
+
+
+def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
+    """Why an offset means nothing now: the stream was deleted and made again."""
+    if start.created == facts.created:
+        return None
+    return PositionInvalidError(
+        f"stream {facts.name!r} is another one than the query has read: that one was made at {start.created}, this one "
+        f"at {facts.created}, so sequence {start.seq} of the checkpoint means nothing here. Use a new checkpoint; "
+        f"{_GO_ON} with the first message of the new stream"
+    )
+
+
+def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
+    """Why an offset cannot be: the stream ends before it. A query that has just begun may wait for its start."""
+    if start.init or facts.last_seq >= start.seq:
+        return None
+    return PositionInvalidError(
+        f"stream {facts.name!r} ends at sequence {facts.last_seq}, but the query has read up to {start.seq}: was it "
+        f"restored from a backup? Use a new checkpoint; {_GO_ON} behind its present end"
+    )
+
+
+def lost_head(first: int, last: int, facts: StreamFacts) -> JetStreamError | None:
+    """Why not all of a range can be read: its head was removed."""
+    if facts.first_seq <= first:
+        return None
+    gone = min(last, facts.first_seq - 1)
+    return LostHeadError(facts.first_seq, first, facts.name, gone)
+
+
+class LostHeadError(HistoryTruncatedError):
+    """Messages were removed from a stream before a query read them.
+
+    Attributes:
+        gone: The last one of them, of those that were to be read.
+    """
+
+    def __init__(self, first_available: int, wanted: int, stream: str, gone: int) -> None:
+        super().__init__(first_available, wanted, stream)
+        self.args = (first_available, wanted, stream, gone)
+        self.gone = gone
+
+    def __str__(self) -> str:
+        return (
+            f"messages {self.wanted} to {self.gone} of stream {self.stream!r} were removed before they were read (by a "
+            f"limit, a purge, or an ack): it begins at {self.first_available} now. Keep messages longer, or start with "
+            f"option 'startingOffsets' = 'earliest' and a new checkpoint; {_GO_ON} with what is there"
+        )

@@ -1,0 +1,290 @@
+"""What the driver asks about a stream. Calls block; a server that is away for a moment is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Generator
+from datetime import datetime
+from typing import TypeVar
+
+from ...client import JetStream
+from ...errors import (
+    ApiError,
+    ConfigError,
+    ConsumerNotFoundError,
+    DisconnectedError,
+    LeadershipChangeError,
+    MessageNotFoundError,
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
+from ...protocol.direct_get import BATCH_GET_SERVER
+from ...protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from ...protocol.version import is_at_least
+from ...stream import Stream
+from ..engine import Session, session
+from ..options.source import SourceOptions
+from .data_loss import StreamFacts
+
+__all__ = ["Lookup"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("jsclient.spark")
+
+_PATIENCE = 30.0  # seconds that a server may be away
+_AGAIN = 0.25  # seconds until it is asked again
+_SHORT_LIVED = 5.0  # seconds that a consumer outlives what it was counted with
+_UNAVAILABLE = 503
+_TRANSIENT = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError)
+
+
+class Lookup:
+    """Questions about one stream.
+
+    Every method raises `ConfigError` where the stream is not there, may not be asked, or cannot be read as the options
+    say; and those of any request where the server stays away.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._session: Session | None = None
+        self._stream: Stream | None = None
+        self.subjects = options.subjects
+
+    def facts(self) -> StreamFacts:
+        """The stream as its leader has it now. One request."""
+        return self._asked(self._facts)
+
+    def last_matching(self) -> int:
+        """The sequence of the newest message that matches, as the leader has it; 0: there is none.
+
+        One request a filter.
+        """
+        return self._asked(self._last_matching)
+
+    def next_matching(self, seq: int) -> int:
+        """The first message that matches with this sequence or a later one, as the leader has it; 0: there is none.
+
+        One request a filter.
+        """
+        return self._asked(lambda: self._next_matching(seq))
+
+    def rest(self, seq: int, facts: StreamFacts) -> int:
+        """How many messages that match have this sequence or a later one. May be a little behind.
+
+        One request, or three where no direct get will do.
+        """
+        if seq > facts.last_seq:
+            return 0
+        return self._asked(lambda: self._rest(seq, self._gets(facts)))
+
+    def counts_cheaply(self, facts: StreamFacts) -> bool:
+        """Whether `rest` takes one request; and whether all can be read by direct get."""
+        self._asked(self._found)
+        return self._gets(facts)
+
+    def sequence_at(self, moment: str, facts: StreamFacts) -> int:
+        """The sequence of the first message that was stored at this time or later; behind the last: there is none."""
+        if not facts.messages or (facts.last_time and facts.last_time < datetime.fromisoformat(moment)):
+            return facts.last_seq + 1
+        return self._asked(lambda: self._sequence_at(moment, facts))
+
+    def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
+        """Answer what a plan asks for, see `ranges`."""
+        try:
+            ask = next(counting)
+            while True:
+                ask = counting.send(self.rest(ask, facts))
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+    def read_mode(self, facts: StreamFacts) -> str:
+        """How the executors read the stream, which is checked as far as it can be from here: as of `ReadSpec`."""
+        wanted = self._options.read_mode
+        if facts.work_queue and wanted == "consumer":
+            raise ConfigError(
+                f"option 'readMode' is 'consumer', but stream {facts.name!r} is a work queue, which allows no reader "
+                "beside its workers: use 'readMode' = 'direct' to look at it, or 'mode' = 'queue' to work on it"
+            )
+        if wanted == "direct":
+            self._check_gets(facts, "option 'readMode' is 'direct'")
+        elif facts.work_queue:
+            self._check_gets(facts, f"stream {facts.name!r} is a work queue")
+        else:
+            try:
+                self._asked(self._may_consume)
+            except ConfigError as error:
+                if wanted == "consumer" or not self.counts_cheaply(facts):
+                    raise
+                log.info("stream %r is read by direct get: %s", facts.name, error)
+            else:
+                return wanted
+        return "direct"
+
+    def _check_gets(self, facts: StreamFacts, because: str) -> None:
+        version = self.js.server_version
+        if not facts.direct:
+            raise ConfigError(
+                f"{because}, but its direct gets are not allowed: update stream {facts.name!r} with allow_direct = true"
+            )
+        if not is_at_least(version, BATCH_GET_SERVER):
+            instead = "'mode' = 'queue'" if facts.work_queue else "'readMode' = 'consumer'"
+            raise ConfigError(
+                f"{because}, which needs nats-server 2.11; {version} is connected: use {instead}"
+            )
+        if len(self.subjects) > 1:
+            raise ConfigError(
+                f"{because}, but option 'subjects' has more than one filter: use one source for each, and union them"
+            )
+
+    async def _may_consume(self) -> None:
+        await self._made(await self._found(), opt_start_seq=1)
+
+    @property
+    def js(self) -> JetStream:
+        """The connection; for coroutines that are given to `run` only."""
+        return self._opened().js
+
+    def run(self, work: Callable[[Stream], Awaitable[T]]) -> T:
+        """Run something with the stream, as patiently as the questions are asked."""
+
+        async def ask() -> T:
+            return await work(await self._found())
+
+        return self._asked(ask)
+
+    # --- on the loop -----------------------------------------------------------------------------------------
+
+    async def _found(self) -> Stream:
+        if self._stream is None:
+            self._stream = await self._opened().js.stream(self._options.stream)
+        return self._stream
+
+    async def _facts(self) -> StreamFacts:
+        if self._stream is None:
+            return StreamFacts.of((await self._found()).cached_info)
+        return StreamFacts.of(await self._stream.info())
+
+    async def _last_matching(self) -> int:
+        stream = await self._found()
+        last = 0
+        for subject in self.subjects:
+            with contextlib.suppress(MessageNotFoundError):
+                last = max(last, (await stream.get_last_message(subject)).seq)
+        return last
+
+    async def _next_matching(self, seq: int) -> int:
+        stream = await self._found()
+        found: list[int] = []
+        for subject in self.subjects:
+            with contextlib.suppress(MessageNotFoundError):
+                found.append((await stream.get_next_message(subject, seq)).seq)
+        return min(found, default=0)
+
+    def _gets(self, facts: StreamFacts) -> bool:
+        recent = is_at_least(self.js.server_version, BATCH_GET_SERVER)
+        return facts.direct and recent and len(self.subjects) < 2
+
+    async def _rest(self, seq: int, by_get: bool) -> int:  # noqa: FBT001  private
+        stream = await self._found()
+        if by_get:
+            subject = self.subjects[0] if self.subjects else None
+            async for message in stream.get_batch(1, seq=seq, subject=subject):
+                return (message.num_pending or 0) + 1
+            return 0
+        return (await self._made(stream, opt_start_seq=seq)).num_pending
+
+    async def _sequence_at(self, moment: str, facts: StreamFacts) -> int:
+        stream = await self._found()
+        if facts.direct and is_at_least(self.js.server_version, BATCH_GET_SERVER):
+            # A replica may not have the newest messages yet: the leader has told that there is one.
+            for _ in range(8):
+                async for message in stream.get_batch(1, start_time=moment):
+                    return message.seq
+                await asyncio.sleep(_AGAIN)
+            return facts.last_seq + 1
+        if facts.work_queue:
+            raise ConfigError(
+                f"a start or end by time needs direct gets on a work queue: update stream {facts.name!r} with "
+                "allow_direct = true, or give a sequence"
+            )
+        return (await _short_lived(stream, opt_start_time=moment)).delivered.stream_seq + 1
+
+    async def _made(self, stream: Stream, **where: object) -> ConsumerInfo:
+        return await _short_lived(stream, **where, filter_subjects=list(self.subjects) or None)
+
+    # --- patience and errors ---------------------------------------------------------------------------------
+
+    def _opened(self) -> Session:
+        if self._session is None or self._session.js.is_closed:
+            self._session, self._stream = session(self._options.connect), None
+        return self._session
+
+    def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return self._once(ask)
+            except (*_TRANSIENT, ApiError) as error:
+                # Nothing was ever found: more likely than a server that is away is an option that is wrong.
+                known = self._stream is not None
+                unavailable = not isinstance(error, ApiError) or error.code == _UNAVAILABLE
+                if isinstance(error, StreamNotFoundError) or not known or not unavailable:
+                    raise self._explained(error) from error
+                if time.monotonic() > until:
+                    raise
+                log.warning("stream %r: %s; asking again", self._options.stream, error)
+                time.sleep(_AGAIN)
+            except PermissionDeniedError as error:
+                raise self._explained(error) from error
+
+    def _once(self, ask: Callable[[], Awaitable[T]]) -> T:
+        async def asked() -> T:
+            return await ask()
+
+        return self._opened().run(asked())
+
+    def _explained(self, error: Exception) -> Exception:
+        """What to do about it, where the options are to blame."""
+        name, where = self._options.stream, ", ".join(self._options.connect.servers)
+        if isinstance(error, StreamNotFoundError):
+            return ConfigError(
+                f"option 'stream': there is no stream {name!r} on {where}: create it first; "
+                "is it in another account or 'domain'?"
+            )
+        if isinstance(error, PermissionDeniedError):
+            return ConfigError(
+                f"the user of the options may not {error.operation} to {error.subject!r}, which reading stream "
+                f"{name!r} needs: allow it, or give another user ('credentialsFile', 'user', 'nkeySeedFile')"
+            )
+        if isinstance(error, NoRespondersError):
+            return ConfigError(
+                f"option 'servers': nobody answers for JetStream on {where}: is it enabled there and for this account, "
+                "and are 'domain' and 'prefix' right?"
+            )
+        return error
+
+
+async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:
+    """A consumer that is asked how much it has, and read by nobody."""
+    by_time = "opt_start_time" in fields
+    config = ConsumerConfig(
+        name=f"spark_{secrets.token_hex(8)}",
+        deliver_policy=DeliverPolicy.BY_START_TIME if by_time else DeliverPolicy.BY_START_SEQUENCE,
+        ack_policy=AckPolicy.NONE,
+        mem_storage=True,
+        num_replicas=1,
+        inactive_threshold=_SHORT_LIVED,
+        **fields,  # type: ignore[arg-type]
+    )
+    made = await stream.create_consumer(config)
+    with contextlib.suppress(ConsumerNotFoundError, PermissionDeniedError):
+        await made.delete()  # it goes by itself, too
+    return made.cached_info

@@ -1,0 +1,110 @@
+"""The progress of a query, where tools of NATS see it: a durable consumer that nobody pulls from.
+
+After each batch it is reset behind what was processed. So its pending messages are the query's lag; and on an interest
+stream it holds back what the query has not processed. Needs server 2.14.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ...consumer import Consumer
+from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFoundError, JetStreamError
+from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ...protocol.version import is_at_least
+from ...stream import Stream
+from .data_loss import StreamFacts
+from .lookup import Lookup
+
+__all__ = ["Mirror"]
+
+log = logging.getLogger("jsclient.spark")
+
+_RESET_SERVER = (2, 14)
+
+
+class Mirror:
+    """The consumer of one query."""
+
+    def __init__(self, lookup: Lookup, name: str, subjects: tuple[str, ...]) -> None:
+        self._lookup = lookup
+        self._subjects = subjects
+        self._config = ConsumerConfig(
+            durable_name=name,
+            description="Progress of a Spark query; nobody pulls from it",
+            deliver_policy=DeliverPolicy.ALL,
+            ack_policy=AckPolicy.EXPLICIT,
+            filter_subjects=list(subjects) or None,
+        )
+        self._name = name
+        self._consumer: Consumer | None = None
+        self._made = False
+        self._shown: int | None = None  # up to where it was told
+
+    def ensure(self, facts: StreamFacts) -> None:
+        """Make it, or check the one there is.
+
+        Raises:
+            ConfigError: The server is too old, the stream is a work queue, or there is another consumer of this name.
+        """
+        if not is_at_least(self._lookup.js.server_version, _RESET_SERVER):
+            raise ConfigError(
+                f"option 'consumer' in mode 'log' shows the progress, which needs nats-server 2.14; "
+                f"{self._lookup.js.server_version} is connected: leave the option out"
+            )
+        if facts.work_queue:
+            raise ConfigError(
+                f"option 'consumer' in mode 'log' shows the progress, but stream {facts.name!r} is a work queue, whose "
+                "messages would stay for ever: leave it out, or use 'mode' = 'queue'"
+            )
+        self._consumer, self._made = self._lookup.run(self._ensured)
+
+    async def _ensured(self, stream: Stream) -> tuple[Consumer, bool]:
+        try:
+            found = await stream.consumer(self._name)
+        except ConsumerNotFoundError:
+            try:
+                return await stream.create_consumer(self._config), True
+            except ApiError as error:
+                raise ConfigError(f"option 'consumer': {self._name!r} cannot be made: {error}") from error
+        wanted = self._config.replace(description=None)
+        if found.cached_info.is_push or sorted(found.config.filters) != sorted(self._subjects):
+            raise self._wrong("it must be a pull consumer with the filters of option 'subjects'")
+        try:
+            return await stream.ensure_consumer(wanted.replace(filter_subjects=None)), False
+        except ConfigMismatchError as error:
+            raise self._wrong(str(error)) from error
+
+    def _wrong(self, why: str) -> ConfigError:
+        return ConfigError(
+            f"option 'consumer' is {self._name!r}, a consumer that cannot show the progress: {why}; give another name, "
+            "which is then made"
+        )
+
+    def begin(self, seq: int) -> None:
+        """A new query begins behind ``seq``. A consumer that was there before may hold messages back: not yet moved."""
+        if self._made:
+            self.done(seq)
+
+    def done(self, seq: int) -> None:
+        """Everything up to ``seq`` is processed. What fails is logged, and made good by the next call."""
+        if seq == self._shown:
+            return
+        try:
+            self._lookup.run(lambda stream: self._reset(stream, seq + 1))
+        except ConfigError:
+            raise
+        except JetStreamError as error:
+            log.warning("consumer %r does not show the progress at sequence %s: %s", self._name, seq, error)
+        else:
+            self._shown = seq
+
+    async def _reset(self, stream: Stream, seq: int) -> None:
+        if self._consumer is None:
+            self._consumer = (await self._ensured(stream))[0]
+        try:
+            await self._consumer.reset(seq)
+        except ConsumerNotFoundError:
+            self._consumer = None  # somebody deleted it
+            self._consumer = (await self._ensured(stream))[0]
+            await self._consumer.reset(seq)

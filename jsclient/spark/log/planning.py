@@ -1,0 +1,80 @@
+"""From a range of a stream to the tasks that read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark.sql.datasource import InputPartition
+
+from ..options.source import SourceOptions
+from .data_loss import StreamFacts
+from .lookup import Lookup
+from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
+from .reading import ReadSpec
+
+__all__ = ["LogPartition", "plan", "read_spec"]
+
+_WORTH_COUNTING = 10_000  # sequences; fewer are cut by sequences where counting takes a consumer
+
+
+@dataclass(frozen=True)
+class LogPartition(InputPartition):
+    """What one task reads.
+
+    Attributes:
+        range: The sequences.
+        created: The stream that is meant.
+        subjects: Filters.
+        read_mode: How.
+    """
+
+    range: SequenceRange
+    created: str
+    subjects: tuple[str, ...] = ()
+    read_mode: str = "auto"
+
+    def spec(self, spec: ReadSpec) -> ReadSpec:
+        """What all tasks have in common, and what is known of the stream since."""
+        return replace(spec, created=self.created, subjects=self.subjects, read_mode=self.read_mode)
+
+
+def read_spec(options: SourceOptions, columns: tuple[str, ...]) -> ReadSpec:
+    return ReadSpec(
+        connect=options.connect,
+        stream=options.stream,
+        subjects=options.subjects,
+        columns=columns,
+        created=None,
+        read_mode=options.read_mode,
+        batch_rows=options.batch_rows,
+        fetch_max_bytes=options.fetch_max_bytes,
+        check_loss=options.fail_on_data_loss,
+    )
+
+
+def plan(
+    lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts, read_mode: str
+) -> list[LogPartition]:
+    """The tasks of a range. Together they are all of it, whatever was counted."""
+    parts = _parts(lookup, options, whole, facts)
+    return [LogPartition(part, facts.created, lookup.subjects, read_mode) for part in parts]
+
+
+def _parts(
+    lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts
+) -> list[SequenceRange]:
+    least, most = options.min_partitions, options.max_messages_per_partition
+    worth = options.min_partition_rows
+    if pieces_for(whole.width, least, most, worth) == 1:
+        return [whole]
+    dense = not lookup.subjects and not facts.gaps
+    if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
+        return plan_ranges(whole, pieces_for(whole.width, least, most, worth))
+    rest, after = lookup.rest(whole.first, facts), lookup.rest(whole.last + 1, facts)
+    rows = max(0, rest - after)
+    pieces = pieces_for(rows, least, most, worth)
+    if pieces == 1:
+        return [whole]
+    if most is None and whole.width <= SPARSE * rows:
+        return plan_ranges(whole, pieces)
+    return lookup.drive(plan_sparse(whole, rest, after, pieces), facts)

@@ -1,0 +1,112 @@
+"""Filters of a batch read that need not leave the server: on the sequence, the time and the subject."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ...errors import InvalidNameError
+from ...protocol.names import check_publish_subject, subject_matches
+from ...protocol.units import format_time
+
+__all__ = ["Narrowed", "pushed"]
+
+_MOST = 2**63 - 1
+_MOST_SUBJECTS = 16  # filters of one consumer
+
+# Filters are told by the names of their classes: this module is tested where pyspark is not.
+_FROM = {"GreaterThan": 1, "GreaterThanOrEqual": 0}
+_TO = {"LessThan": -1, "LessThanOrEqual": 0}
+_SAME = frozenset({"EqualTo", "EqualNullSafe"})
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """What is left of a read.
+
+    Attributes:
+        first, last: Sequences.
+        since: A time, RFC 3339: nothing before it is wanted.
+        subjects: Filters; none: all.
+        nothing: No message can match.
+    """
+
+    first: int = 1
+    last: int = _MOST
+    since: str | None = None
+    subjects: tuple[str, ...] = ()
+    nothing: bool = False
+
+
+def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, list[Any]]:
+    """Narrow a read by Spark's filters; and those that Spark has to look at itself.
+
+    Args:
+        filters: They hold together.
+        narrowed: What is read without them.
+        direct: The read takes one subject at most.
+    """
+    left: list[Any] = []
+    for one in filters:
+        column, kind = getattr(one, "attribute", ()), type(one).__name__
+        value = getattr(one, "value", None)
+        after: Narrowed | None = None
+        if column in {("sequence",), ("subject",), ("timestamp",)} and kind == "IsNotNull":
+            continue  # they never are
+        if column == ("sequence",):
+            after = _by_sequence(kind, value, narrowed)
+        elif column == ("subject",):
+            after = _by_subject(kind, value, narrowed, direct=direct)
+        elif column == ("timestamp",):
+            # Spark has microseconds, the server nanoseconds: the exact comparison is left to Spark.
+            narrowed = _by_time(kind, value, narrowed)
+        if after is None:
+            left.append(one)
+        else:
+            narrowed = after
+    return narrowed, left
+
+
+def _by_sequence(kind: str, value: Any, narrowed: Narrowed) -> Narrowed | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    if kind in _SAME:
+        return replace(narrowed, first=max(narrowed.first, value), last=min(narrowed.last, value))
+    if kind in _FROM:
+        return replace(narrowed, first=max(narrowed.first, value + _FROM[kind]))
+    if kind in _TO:
+        return replace(narrowed, last=min(narrowed.last, value + _TO[kind]))
+    return None
+
+
+def _by_time(kind: str, value: Any, narrowed: Narrowed) -> Narrowed:
+    if not (kind in _FROM or kind in _SAME) or not isinstance(value, datetime):
+        return narrowed
+    moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    since = format_time(moment)
+    if narrowed.since is not None and datetime.fromisoformat(narrowed.since) >= moment:
+        return narrowed
+    return replace(narrowed, since=since)
+
+
+def _by_subject(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> Narrowed | None:
+    if kind in _SAME and isinstance(value, str):
+        wanted = [value]
+    elif kind == "In" and not direct and isinstance(value, tuple | list) and len(value) <= _MOST_SUBJECTS:
+        wanted = sorted({one for one in value if isinstance(one, str)})
+    else:
+        return None
+    if any("\ufffd" in one for one in wanted):
+        return None  # what a subject that is no UTF-8 is shown as
+    found = tuple(one for one in wanted if _may_be(one, narrowed.subjects))
+    return replace(narrowed, subjects=found, nothing=narrowed.nothing or not found)
+
+
+def _may_be(subject: str, filters: tuple[str, ...]) -> bool:
+    try:
+        check_publish_subject(subject)
+    except InvalidNameError:
+        return False  # no message has it
+    return not filters or any(subject_matches(one, subject) for one in filters)

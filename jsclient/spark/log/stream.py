@@ -1,0 +1,227 @@
+"""The streaming source of log mode: offsets are stream sequences, so every batch can be read again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ...errors import ConfigError, JetStreamError
+from ..options.source import SourceOptions
+from .data_loss import StreamFacts, another_stream, cut_short, lost_head
+from .head import Head
+from .lookup import Lookup
+from .mirror import Mirror
+from .offsets import LogOffset
+from .planning import LogPartition, plan, read_spec
+from .ranges import SequenceRange, admit
+from .reading import read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LogStreamReader"]
+
+log = logging.getLogger("jsclient.spark")
+
+_CONFIRMED = (
+    5.0  # seconds after which a stream that seems to have lost its end has: a new leader may be behind
+)
+_STEPS_BY_CONSUMER = 6  # counts, each of which takes a consumer
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Spark calls all but `read` in one process on the driver, one call after the other, and never `stop`."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._spec = read_spec(options, columns)
+        self._asking: tuple[Lookup, Head, Mirror | None] | None = None  # not where rows are read
+        self._target: int | None = None  # of a query with an end
+        self._read_mode: str | None = None  # of the stream that was checked
+        self._told: set[str] = set()
+
+    # --- where it is, and what is new ------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        lookup, head, mirror = self._asked()
+        facts = head.facts or head.look()
+        self._check(facts)
+        start = LogOffset(_start(self._options, lookup, facts), facts.created, init=True)
+        if mirror is not None:
+            mirror.begin(start.seq)
+        return start.to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        _, head, _ = self._asked()
+        self._check(head.look())
+        self._target = head.last
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        options = self._options
+        if options.max_messages_per_trigger is not None:
+            return ReadMaxRows(options.max_messages_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """The end of the next batch; ``start`` itself where nothing is new. Everything up to ``start`` is processed."""
+        lookup, head, mirror = self._asked()
+        given = LogOffset.of_json(start)
+        facts = head.facts or head.look()
+        self._check(facts)
+        if mirror is not None and not given.init and given.created == facts.created:
+            mirror.done(given.seq)
+        if self._target is None and (head.last <= given.seq or head.is_due):
+            facts = head.look()
+        begin = self._valid(given, facts)
+        if begin is not given and begin.created == given.created:
+            return begin.to_json()
+        last = head.last if self._target is None else self._target
+        if last <= begin.seq:
+            head.nothing_behind(begin.seq)
+        free = head.free_behind(begin.seq)
+        if last <= begin.seq:
+            if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
+                # What is behind the offset goes, and nothing of it is wanted: said by a batch without rows.
+                return LogOffset(free, facts.created, free=free).to_json()
+            return start
+        if free > begin.seq:
+            # Seen from a leader that was new, perhaps, and did not know all: looked at again.
+            free = max(begin.seq, min(free, lookup.next_matching(begin.seq + 1) - 1))
+        end = self._admitted(lookup, SequenceRange(free + 1, last), limit, facts)
+        return LogOffset(end, facts.created, free=free if free > begin.seq else 0).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
+        """As last seen; nothing is asked."""
+        head = self._asking and self._asking[1]
+        if not head or head.facts is None:
+            return None
+        return LogOffset(head.last, head.facts.created).to_json()
+
+    def _admitted(self, lookup: Lookup, whole: SequenceRange, limit: ReadLimit, facts: StreamFacts) -> int:
+        """The last sequence of a batch that keeps to the limits."""
+        most = self._most_rows(limit, facts)
+        if most is None or whole.width <= most:
+            return whole.last
+        if not lookup.subjects and not facts.gaps:
+            return whole.first + most - 1
+        rest, after = lookup.rest(whole.first, facts), lookup.rest(whole.last + 1, facts)
+        steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
+        return lookup.drive(admit(whole, rest, after, most, **steps), facts)
+
+    def _most_rows(self, limit: ReadLimit, facts: StreamFacts) -> int | None:
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        options = self._options
+        rows, size = options.max_messages_per_trigger, options.max_bytes_per_trigger
+        if isinstance(limit, ReadMaxRows):
+            rows = min(rows or limit.max_rows, limit.max_rows)
+        elif isinstance(limit, ReadMaxBytes):
+            size = min(size or limit.max_bytes, limit.max_bytes)
+        by_size = None if size is None else max(1, size // facts.mean_bytes)
+        given = [most for most in (rows, by_size) if most is not None]
+        return min(given) if given else None
+
+    # --- tasks -----------------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
+        begin, stop = LogOffset.of_json(start), LogOffset.of_json(end)
+        if (begin.seq, begin.created) == (stop.seq, stop.created):
+            return []
+        lookup, _, _ = self._asked()
+        facts = lookup.facts()
+        self._check(facts)
+        if not self._accepted(another_stream(stop, facts)):
+            return []
+        self._accepted(another_stream(begin, facts))
+        first = max(begin.seq if begin.created == stop.created else facts.first_seq - 1, stop.free) + 1
+        if first > stop.seq:
+            return []
+        if facts.last_seq < stop.seq:
+            facts = self._confirmed(stop, lookup)
+            self._accepted(cut_short(stop, facts))
+        self._accepted(lost_head(first, stop.seq, facts))
+        first, last = max(first, facts.first_seq), min(stop.seq, facts.last_seq)
+        if first > last:
+            return []
+        return plan(lookup, self._options, SequenceRange(first, last), facts, self._read_mode or "auto")
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LogPartition)
+        return read_range(partition.spec(self._spec), partition.range)
+
+    # --- what may be wrong -----------------------------------------------------------------------------------
+
+    def _asked(self) -> tuple[Lookup, Head, Mirror | None]:
+        if self._asking is None:
+            lookup, name = Lookup(self._options), self._options.consumer
+            mirror = None if name is None else Mirror(lookup, name, self._options.subjects)
+            self._asking = lookup, Head(lookup, self._options.poll_interval), mirror
+        return self._asking
+
+    def _check(self, facts: StreamFacts) -> None:
+        if self._read_mode is None:
+            lookup, _, mirror = self._asked()
+            if mirror is not None:
+                mirror.ensure(facts)
+            self._read_mode = lookup.read_mode(facts)
+
+    def _accepted(self, error: JetStreamError | None) -> bool:
+        """Whether nothing is lost; raises if something is, and it was not said that the query goes on."""
+        if error is None:
+            return True
+        if self._options.fail_on_data_loss:
+            raise error
+        if str(error) not in self._told:
+            self._told.add(str(error))
+            log.warning("%s", error)
+        return False
+
+    def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
+        """Where to go on from: ``begin``, unless the stream is another one, or ends before it."""
+        if not self._accepted(another_stream(begin, facts)):
+            return LogOffset(facts.first_seq - 1, facts.created)
+        if cut_short(begin, facts) is None:
+            return begin
+        lookup, _, _ = self._asked()
+        confirmed = self._confirmed(begin, lookup)
+        if self._accepted(another_stream(begin, confirmed)) and self._accepted(cut_short(begin, confirmed)):
+            return begin
+        return LogOffset(confirmed.last_seq, confirmed.created)
+
+    def _confirmed(self, offset: LogOffset, lookup: Lookup) -> StreamFacts:
+        """The stream, which seems to end before the offset, after a while: a new leader may not know all at once."""
+        until = time.monotonic() + _CONFIRMED
+        while cut_short(offset, facts := lookup.facts()) is not None:
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.25)
+        return facts
+
+
+def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
+    """What a new query takes as read."""
+    start = options.start
+    if start.kind == "sequence":
+        return start.sequence - 1
+    if start.kind == "time":
+        if facts.seen_at is not None and datetime.fromisoformat(start.time) > facts.seen_at:
+            raise ConfigError(
+                f"option 'startingTimestamp' is {start.time}, which is in the future (on the server it is "
+                f"{facts.seen_at.isoformat()}): give an earlier time, or 'startingOffsets' = 'latest'"
+            )
+        return max(lookup.sequence_at(start.time, facts), facts.first_seq) - 1
+    return facts.last_seq if start.kind == "latest" else facts.first_seq - 1

@@ -1,0 +1,1 @@
+"""The options of source, sink and helpers."""

@@ -1,0 +1,253 @@
+"""The options of the source, read and checked on the driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import combinations
+from typing import Literal
+
+from ...errors import ConfigError, InvalidNameError
+from ...protocol.names import check_consumer_name, check_filter_subject, check_stream_name, subjects_overlap
+from ...protocol.units import format_time
+from ..schema import LOG_COLUMNS, QUEUE_COLUMNS
+from .connect import ConnectOptions
+from .values import OptionReader
+
+__all__ = ["Place", "SourceOptions"]
+
+_MOST_FETCH = (
+    24 << 20
+)  # two requests in flight stay well below the 64 MiB at which a server gives a client up
+_WORTH_A_TASK = 512  # rows; for fewer a second task costs more than it saves
+_DEFAULT_PARTITIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a stream, as a user says it.
+
+    Attributes:
+        kind: What it is.
+        sequence: Of "sequence".
+        time: Of "time": RFC 3339.
+    """
+
+    kind: Literal["earliest", "latest", "sequence", "time"]
+    sequence: int = 0
+    time: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What to read, and how.
+
+    Attributes:
+        stream: The stream.
+        subjects: Filters; none: all messages.
+        mode: "log" (by sequence, again and again) or "queue" (claimed from ``consumer``).
+        consumer: A durable: where the progress is shown (log), or what is claimed from (queue).
+        start: Where a new query, or a batch read, begins.
+        end: Where a batch read ends: "latest"; a sequence, with it; or a time, before it.
+        max_messages_per_trigger, max_bytes_per_trigger: Of one micro-batch, at most.
+        min_partitions: Tasks of one batch, at least.
+        min_partition_rows: Rows for which another task is worth it.
+        max_messages_per_partition: Rows of one task, at most.
+        fail_on_data_loss: Whether it is an error that messages are gone.
+        read_mode: "auto", "consumer" or "direct".
+        include_headers: Whether there is a column of them, where no schema is given.
+        pushdown: Whether filters of a batch read come here: Spark must be told so, too.
+        poll_interval: Seconds between two questions for new messages, at least.
+        fetch_max_bytes: Bytes of one request.
+        batch_rows: Rows of one Arrow batch.
+        ack_on: When messages of a queue are acked: "batch", "manual" or "purge".
+    """
+
+    connect: ConnectOptions
+    stream: str
+    subjects: tuple[str, ...] = ()
+    mode: str = "log"
+    consumer: str | None = None
+    start: Place = Place("latest")
+    end: Place = Place("latest")
+    max_messages_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_partitions: int = _DEFAULT_PARTITIONS
+    min_partition_rows: int = _WORTH_A_TASK
+    max_messages_per_partition: int | None = None
+    fail_on_data_loss: bool = True
+    read_mode: str = "auto"
+    include_headers: bool = True
+    pushdown: bool = False
+    poll_interval: float = 0.1
+    fetch_max_bytes: int = 8 << 20
+    batch_rows: int = 8192
+    ack_on: str = "batch"
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
+        """Read the options of a source.
+
+        Args:
+            options: As Spark hands them over.
+            streaming: Whether for a streaming or a batch read. None: it is not known yet, so what only one of them
+                takes is not refused.
+
+        Raises:
+            ConfigError: One is missing, wrong or unknown, or some do not go together.
+        """
+        given = OptionReader(options, "the source 'jetstream'")
+        connect = ConnectOptions.read(given)
+        mode = given.choice("mode", ("log", "queue"), "log")
+        _refuse_by_mode(given, mode)
+        _refuse_by_kind(given, streaming, mode)
+        given.required("stream", "give the name of the stream to read")
+        least = given.count("minPartitions", most=100_000)
+        size = given.size("fetchMaxBytes", 8 << 20) or 0
+        if size > _MOST_FETCH:
+            raise ConfigError(f"option 'fetchMaxBytes' is {size}: {_MOST_FETCH} at most")
+        read = cls(
+            connect=connect,
+            stream=_stream(given),
+            subjects=_subjects(given),
+            mode=mode,
+            consumer=_consumer(given, mode),
+            start=_start(given, "earliest" if streaming is False else "latest"),
+            end=_end(given),
+            max_messages_per_trigger=given.count("maxMessagesPerTrigger"),
+            max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
+            min_partitions=_DEFAULT_PARTITIONS if least is None else least,
+            min_partition_rows=_WORTH_A_TASK if least is None else 1,
+            max_messages_per_partition=given.count("maxMessagesPerPartition"),
+            fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+            read_mode=given.choice("readMode", ("auto", "consumer", "direct"), "auto"),
+            include_headers=given.flag("includeHeaders", default=True),
+            pushdown=given.flag("pushdown", default=False),
+            poll_interval=(given.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
+            fetch_max_bytes=size,
+            batch_rows=given.count("batchRows", 8192, most=1 << 20) or 8192,
+            ack_on=given.choice("ackOn", ("batch", "manual", "purge"), "batch"),
+        )
+        given.finish()
+        read._check()
+        return read
+
+    def _check(self) -> None:
+        if self.start.kind == self.end.kind == "sequence" and self.start.sequence > self.end.sequence:
+            raise ConfigError(
+                f"option 'startingSequence' is {self.start.sequence}, which is behind 'endingSequence', "
+                f"{self.end.sequence}"
+            )
+        if len(self.subjects) > 1 and self.read_mode == "direct":
+            raise ConfigError(
+                "option 'subjects' has more than one filter, which 'readMode' = 'direct' cannot read: "
+                "use 'readMode' = 'consumer', or one source for each and union them"
+            )
+        for one, other in combinations(self.subjects, 2):
+            if subjects_overlap(one, other):
+                raise ConfigError(f"option 'subjects': {one!r} and {other!r} overlap: leave one out")
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns where no schema is given."""
+        known = LOG_COLUMNS if self.mode == "log" else QUEUE_COLUMNS
+        left_out = {"timestamp_ns"} if self.include_headers else {"timestamp_ns", "headers"}
+        return {name: kind for name, kind in known.items() if name not in left_out}
+
+
+_STARTS = ("startingOffsets", "startingSequence", "startingTimestamp")
+_ENDS = ("endingSequence", "endingTimestamp")
+
+
+def _refuse_by_mode(given: OptionReader, mode: str) -> None:
+    if mode == "log":
+        given.refuse("ackOn", "is for mode 'queue': log mode needs no acks")
+        return
+    for name in (*_STARTS, *_ENDS):
+        given.refuse(name, "is for mode 'log': a queue begins where its consumer stands")
+    given.refuse("subjects", "is for mode 'log': the consumer of a queue has filters of its own")
+    given.refuse("readMode", "is for mode 'log': what a queue claimed is read by direct get")
+
+
+def _refuse_by_kind(given: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  private
+    if streaming:
+        for name in _ENDS:
+            given.refuse(name, "is for batch reads: a streaming query has no end")
+        given.refuse("pushdown", "is for batch reads: Spark pushes no filters into a streaming query")
+    elif streaming is False:
+        if mode == "queue":
+            raise ConfigError("option 'mode' is 'queue': that is for streaming reads; batch reads need 'log'")
+        for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "pollIntervalMs"):
+            given.refuse(name, "is for streaming reads: a batch read has one batch; leave it out")
+        given.refuse("consumer", "is for streaming reads: a batch read has no progress to show")
+
+
+def _stream(given: OptionReader) -> str:
+    return _named("stream", check_stream_name, given.text("stream") or "")
+
+
+def _subjects(given: OptionReader) -> tuple[str, ...]:
+    names = given.names("subjects")
+    for name in names:
+        _named("subjects", check_filter_subject, name)
+    return () if names == (">",) else names
+
+
+def _consumer(given: OptionReader, mode: str) -> str | None:
+    if mode == "queue":
+        given.required("consumer", "mode 'queue' needs the durable pull consumer to claim messages from")
+    name = given.text("consumer")
+    return None if name is None else _named("consumer", check_consumer_name, name)
+
+
+def _named(option: str, check, name: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001  a function of names
+    try:
+        return str(check(name))
+    except InvalidNameError as error:
+        raise ConfigError(f"option {option!r}: {error}") from None
+
+
+def _start(given: OptionReader, default: Literal["earliest", "latest"]) -> Place:
+    _one_of(given, _STARTS)
+    if given.text("startingSequence"):
+        return Place("sequence", sequence=given.count("startingSequence") or 1)
+    if (time := _time(given, "startingTimestamp")) is not None:
+        return Place("time", time=time)
+    chosen = given.choice("startingOffsets", ("earliest", "latest"), default)
+    return Place("earliest" if chosen == "earliest" else "latest")
+
+
+def _end(given: OptionReader) -> Place:
+    _one_of(given, _ENDS)
+    if given.text("endingSequence"):
+        return Place("sequence", sequence=given.count("endingSequence") or 1)
+    if (time := _time(given, "endingTimestamp")) is not None:
+        return Place("time", time=time)
+    return Place("latest")
+
+
+def _one_of(given: OptionReader, names: tuple[str, ...]) -> None:
+    found = [name for name in names if given.text(name) is not None]
+    if len(found) > 1:
+        raise ConfigError(f"options {' and '.join(map(repr, found))} are both given: choose one")
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _time(given: OptionReader, name: str) -> str | None:
+    """RFC 3339 as it is, or milliseconds since 1970 as Kafka's source takes them."""
+    text = given.text(name)
+    if text is None:
+        return None
+    try:
+        if re.fullmatch("[0-9]{1,15}", text):
+            return format_time(_EPOCH + timedelta(milliseconds=int(text)))
+        return format_time(text)
+    except (ConfigError, OverflowError):
+        raise ConfigError(
+            f"option {name!r} is {text!r}: it must be a time as 2026-01-31T12:00:00Z, with a time zone, or "
+            "milliseconds since 1970"
+        ) from None

@@ -1,0 +1,1 @@
+"""Queue mode: messages claimed from a durable consumer, and acked when their batch is done."""

@@ -1,0 +1,231 @@
+"""Claiming messages from a durable consumer, on the driver.
+
+A claim is a delivery that was pulled and is not acked yet. The payload that came with it is dropped: executors read it
+from the stream. Everything here lives on the engine's loop.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ...client import JetStream
+from ...consumer import Consumer
+from ...direct_get import get_directly
+from ...errors import (
+    ConfigError,
+    ConsumerNotFoundError,
+    JetStreamError,
+    MessageNotFoundError,
+    PermissionDeniedError,
+    StreamNotFoundError,
+)
+from ...message import Message
+from ...protocol.header_names import MSG_SIZE
+from ...protocol.models.consumer import ConsumerInfo
+from ...protocol.status import Ending
+from ...pull import Batch
+from ...stream import Stream
+from ..acks.settling import context_of
+from ..options.source import SourceOptions
+from .checks import check_queue, not_permitted
+from .claims import ClaimCollector, QueueOffset, ack_form
+from .holding import Holder
+
+__all__ = ["Claimer", "open_queue"]
+
+_PULL = 2000  # messages of one pull
+_BLIND_PULL = 16  # of one whose bytes the server does not bound, since it leaves the payloads out
+_MOST = 100_000  # claims of one batch, where nothing else bounds them
+_MOST_RUNS = 10_000  # runs of one batch, so that its offset stays small
+_LONGEST_WAIT = 10.0  # seconds of one pull that waits
+_LOOK = 5.0  # seconds without a message, after which it is looked whether the consumer is there
+
+
+async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Consumer]:
+    """The stream and the consumer of a query, checked.
+
+    Raises:
+        ConfigError: The option that does not fit what is there, or what this user may do.
+    """
+    name, consumer_name = options.stream, options.consumer or ""
+    option, why = "stream", "the stream is looked up"
+    try:
+        stream = await js.stream(name)
+        option, why = "consumer", "the consumer is looked up"
+        consumer = await stream.consumer(consumer_name)
+        check_queue(stream.config, consumer.cached_info, options.ack_on)
+        option, why = "stream", "executors read what was claimed by direct get"
+        try:
+            await get_directly(context_of(js), name, {"seq": max(1, stream.cached_info.state.first_seq)})
+        except MessageNotFoundError:
+            pass
+    except StreamNotFoundError as error:
+        raise ConfigError(
+            f"option 'stream': there is no stream {name!r}: create it, or correct the name"
+        ) from error
+    except ConsumerNotFoundError as error:
+        raise ConfigError(
+            f"option 'consumer': stream {name!r} has no consumer {consumer_name!r}: create a durable pull consumer "
+            "with the ack policy explicit, or correct the name"
+        ) from error
+    except PermissionDeniedError as error:
+        raise not_permitted(option, error, why) from error
+    return stream, consumer
+
+
+class Claimer:
+    """Claims for one query.
+
+    Attributes:
+        pending: Messages that the consumer had left when it was last seen.
+    """
+
+    def __init__(self, js: JetStream, consumer: Consumer, options: SourceOptions, holder: Holder) -> None:
+        self._context = context_of(js)
+        self._consumer = consumer
+        self._options = options
+        self._holder = holder
+        self._config = consumer.config
+        self._idle = False  # nothing came the last time, so that waiting is all there is to do
+        self._seen_at = self._now()  # monotonic seconds: when the consumer was certainly there
+        self._again: list[
+            bytes
+        ] = []  # replies of messages that were processed before, and are to be acked now
+        self.pending = consumer.cached_info.num_pending
+
+    @property
+    def most(self) -> int:
+        """Claims of one batch, where the options say nothing."""
+        bound = self._config.max_ack_pending or 0
+        return min(bound, _MOST) if bound > 0 else _MOST
+
+    # --- claiming ----------------------------------------------------------------------------------------------
+
+    async def claim(self, batch: int, most: int, most_bytes: int | None, wait: float) -> QueueOffset | None:
+        """Claim what is there, up to so much; None: there was nothing.
+
+        Args:
+            batch: The number of the batch that the claims are for.
+            most: Messages at most.
+            most_bytes: Bytes at most, but one message at least.
+            wait: Seconds to wait for the first one; 0: do not.
+
+        Raises:
+            ConfigError: This user may not pull, or not ack. And those of `Consumer.fetch`.
+        """
+        holder = self._holder
+        holder.keep()
+        collector = holder.collecting = ClaimCollector()
+        began, at, size = self._now(), int(time.time() * 1000), 0
+        try:
+            while collector.count < most and collector.run_count < _MOST_RUNS:
+                room = None if most_bytes is None else most_bytes - size
+                if room is not None and room <= 0:
+                    break
+                wanted = most - collector.count
+                if room is not None and self._config.headers_only:
+                    wanted = min(wanted, _BLIND_PULL)
+                first = not collector.count
+                messages = await self._pull(wanted, room, wait if first else 0.0, first=first)
+                for message in messages:
+                    self._add(collector, message)
+                    size += self._size(message)
+                if not messages:
+                    break
+        except PermissionDeniedError as error:
+            raise not_permitted("consumer", error, "messages are claimed by pulls") from error
+        except JetStreamError:
+            # What is claimed is a batch; the error comes again with the next one.
+            if not collector.count:
+                raise
+        finally:
+            holder.collecting = None
+        await self._ack_again()
+        if not collector.count:
+            await self._see()
+            return None
+        self.pending = collector.last_pending
+        offset = QueueOffset(batch, collector.finish(), holder.form, holder.made, at)
+        await holder.hold(offset, began)
+        return offset
+
+    async def _ack_again(self) -> None:
+        """Ack what came again though it was processed."""
+        if self._again:
+            try:
+                await self._holder.ack(self._again)
+                self._again = []
+            except JetStreamError as error:
+                self._context.report(error)  # it is tried again with the next batch
+
+    async def _pull(self, most: int, room: int | None, wait: float, *, first: bool) -> Batch:
+        most = min(most, _PULL, self._config.max_batch or most)
+        wait = min(wait, _LONGEST_WAIT, self._config.max_expires or wait)
+        bound = self._config.max_bytes
+        most_bytes = min(size for size in (self._options.fetch_max_bytes, room, bound) if size and size > 0)
+        if not self._idle:
+            got = await self._fetch(most, most_bytes, first=first)
+            self._idle = not got
+            if got or not wait:
+                return got
+        if not wait:
+            return await self._fetch(most, most_bytes, first=first)
+        got = await self._consumer.fetch(1, expires=wait)
+        self._idle = not got
+        return got
+
+    async def _fetch(self, most: int, most_bytes: int, *, first: bool) -> Batch:
+        got = await self._consumer.fetch(most, no_wait=True, max_bytes=most_bytes)
+        if first and not got and got.ending is Ending.MAX_BYTES:
+            # The first one is larger than all that may be asked for at once.
+            return await self._consumer.fetch(1, no_wait=True)
+        return got
+
+    def _add(self, collector: ClaimCollector, message: Message) -> None:
+        data, forgotten = message.metadata, self._holder.forgotten
+        if forgotten and data.stream_seq in forgotten:
+            forgotten.discard(data.stream_seq)
+            self._again.append(message.reply.encode("utf-8", "surrogateescape"))
+            return
+        if not collector.count:
+            self._holder.form = ack_form(message.reply)
+        collector.add(data.stream_seq, data.consumer_seq, data.num_delivered, data.num_pending)
+
+    async def _see(self) -> None:
+        """Nothing came: look now and then whether the consumer is there, which older servers do not say."""
+        if self._now() >= self._seen_at + _LOOK:
+            await self.outstanding()
+
+    async def is_empty(self) -> bool:
+        """Whether the consumer has nothing more to deliver now. Raises those of any request."""
+        info = await self._info()
+        bound = self._config.max_ack_pending or 0
+        full = bound > 0 and info.num_ack_pending >= bound
+        return not info.num_pending or full or info.paused
+
+    async def outstanding(self) -> int:
+        """Messages that are to be delivered, or delivered and not acked."""
+        info = await self._info()
+        return info.num_pending + info.num_ack_pending
+
+    async def _info(self) -> ConsumerInfo:
+        info = await self._consumer.info()
+        self.pending, self._seen_at = info.num_pending, self._now()
+        if info.created is not None:
+            self._holder.made = info.created.isoformat()  # another one by now, perhaps
+        return info
+
+    async def close(self) -> None:
+        """Ask for nothing more."""
+        await self._consumer.close()
+
+    def _size(self, message: Message) -> int:
+        """Bytes of a message, with those of the payload where the consumer delivers headers only."""
+        size = message.size
+        if self._config.headers_only:
+            left_out = message.headers.get(MSG_SIZE, "")
+            size += int(left_out) if left_out.isascii() and left_out.isdecimal() and len(left_out) < 12 else 0
+        return size
+
+    def _now(self) -> float:
+        return self._context.connection.now()

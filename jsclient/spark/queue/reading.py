@@ -1,0 +1,307 @@
+"""Reading what the driver claimed, on an executor: by direct gets, which need no consumer and take nothing from it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from ...client import JetStream
+from ...errors import (
+    DisconnectedError,
+    JetStreamError,
+    MessageNotFoundError,
+    NoRespondersError,
+    PermissionDeniedError,
+    PositionInvalidError,
+    RequestTimeoutError,
+)
+from ...protocol.ack import AckKind, ack_payload
+from ...protocol.codec import encode
+from ...protocol.direct_get import BATCH_GET_SERVER, direct_sequence, read_direct_answer
+from ...protocol.events import ClaimsGone
+from ...protocol.frames import Frame
+from ...protocol.headers import inline_status
+from ...protocol.status import Ending
+from ...protocol.version import is_at_least
+from ...stream import Stream
+from ..acks.settling import context_of, settle
+from ..columns import arrow_schema, direct_columns, record_batch
+from ..engine import session
+from ..options.connect import ConnectOptions
+from .checks import not_permitted
+from .claims import Run, ack_subjects, claimed
+from .matching import ClaimMatcher, Found, Span, spans
+
+__all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
+
+_PAGE = 20_000  # messages of one direct get
+_AT_ONCE = 64  # direct gets of single messages under way
+_PATIENCE = 60.0  # seconds without progress for which a lost connection is waited for
+_LAG = 30.0  # seconds that a replica may be behind the leader
+_PAUSE = 0.1  # seconds between two tries
+_AS_IN_BATCH = (
+    b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"  # what an answer with one message lacks
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSpec:
+    """What all tasks of a query read alike. It is pickled to the executors.
+
+    Attributes:
+        subject: The consumer's filter, where it has just one.
+        columns: Names of columns, in the order of the rows.
+        batch_rows: Rows that a batch should have.
+        fetch_max_bytes: Bytes that one request asks for.
+        fail_on_data_loss: Whether messages that are gone are an error.
+        term_missing: Whether messages that are gone are settled here, since no row of theirs will ever be acked.
+    """
+
+    connect: ConnectOptions
+    stream: str
+    consumer: str
+    subject: str | None
+    columns: tuple[str, ...]
+    batch_rows: int
+    fetch_max_bytes: int
+    fail_on_data_loss: bool
+    term_missing: bool
+
+
+@dataclass
+class ClaimPartition(InputPartition):
+    """Claims that one task reads.
+
+    ``lapsed``: others may have got some of them, or they were acked already, so that it is no loss if they are gone.
+    """
+
+    runs: tuple[Run, ...]
+    form: tuple[str, str]
+    lapsed: bool = False
+
+
+def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.RecordBatch]:
+    """The rows of all claims whose messages are there, each once.
+
+    Raises:
+        PositionInvalidError: Some are gone, which is an error by ``failOnDataLoss``.
+        ConfigError: This user may not read so. JetStreamError: Those of any request.
+    """
+    opened = session(spec.connect)
+    schema = arrow_schema(spec.columns)
+    reader = _ClaimReader(opened.js, spec, partition)
+    while (rows := opened.run(reader.read())) is not None:
+        frames, found = rows
+        for start in range(0, len(frames), spec.batch_rows):
+            end = start + spec.batch_rows
+            columns = _columns(spec, partition.form, frames[start:end], found, slice(start, end))
+            yield record_batch(schema, columns)
+
+
+def _columns(
+    spec: ClaimSpec, form: tuple[str, str], frames: list[Frame], found: Found, rows: slice
+) -> dict[str, Any]:
+    numbers = found.delivered[rows], found.consumer_seqs[rows], found.pending[rows]
+    wanted = {*spec.columns, "sequence", "timestamp_ns"} if "reply" in spec.columns else spec.columns
+    made = direct_columns(frames, tuple(wanted), spec.stream)
+    made["consumer"] = pa.repeat(spec.consumer, len(frames))
+    made["num_delivered"], made["consumer_sequence"], made["num_pending"] = numbers
+    if "reply" in spec.columns:
+        before, behind = form
+        places = made["sequence"].to_pylist(), made["timestamp_ns"].to_pylist()
+        made["reply"] = [
+            f"{before}.{delivered}.{seq}.{consumer_seq}.{time_ns}.{pending}{behind}"
+            for seq, time_ns, delivered, consumer_seq, pending in zip(*places, *numbers, strict=True)
+        ]
+    return made
+
+
+class _ClaimReader:
+    """Reads the claims of one partition."""
+
+    _stream: Stream
+
+    def __init__(self, js: JetStream, spec: ClaimSpec, partition: ClaimPartition) -> None:
+        self._js = js
+        self._context = context_of(js)
+        self._spec = spec
+        self._partition = partition
+        self._spans: list[Span] | None = None  # not yet looked at
+        self._matcher: ClaimMatcher | None = None
+        self._tried_since: float | None = None  # monotonic seconds: of the first failure since something came
+
+    async def read(self) -> tuple[list[Frame], Found] | None:
+        """The next messages, and their claims; None: that was all."""
+        while self._spans is None or self._spans or self._matcher is not None:
+            try:
+                if self._spans is None:
+                    self._spans = await self._look()
+                    continue
+                if self._matcher is None:
+                    self._span = self._spans.pop(0)
+                    self._matcher = ClaimMatcher(self._span.runs)
+                rows = await self._read_on()
+            except PermissionDeniedError as error:
+                raise not_permitted("stream", error, "executors read what was claimed") from error
+            except (DisconnectedError, RequestTimeoutError, NoRespondersError) as error:
+                await self._wait_to_try_again(error)
+                continue
+            self._tried_since = None
+            if rows[0]:
+                return rows
+        return None
+
+    async def _look(self) -> list[Span]:
+        self._stream = await self._js.stream(self._spec.stream)
+        return spans(
+            self._partition.runs,
+            by_filter=self._spec.subject is not None,
+            batches=is_at_least(self._js.server_version, BATCH_GET_SERVER),
+        )
+
+    async def _read_on(self) -> tuple[list[Frame], Found]:
+        matcher = self._matcher
+        assert matcher is not None
+        frames: list[Frame] = []
+        found = Found([], [], [], [])
+        if matcher.left:
+            frames, exhausted = await self._singles() if self._span.singly else await self._page()
+            found = matcher.take(map(direct_sequence, frames))
+            if exhausted:
+                matcher.passed_all()
+        if not matcher.left:
+            gone = await self._confirmed_gone(matcher.missing)
+            there, self._matcher = _without(matcher.missing, gone), None
+            if gone:
+                await self._tell(gone)
+            if there:
+                assert self._spans is not None
+                self._spans.insert(0, Span(tuple(there), singly=True))
+                await self._wait_to_try_again(
+                    RequestTimeoutError("messages that a replica does not have yet", _LAG)
+                )
+        return [frames[place] for place in found.places], found
+
+    async def _page(self) -> tuple[list[Frame], bool]:
+        """Messages from the next claim on, and whether there are no more."""
+        matcher = self._matcher
+        assert matcher is not None
+        page = self._stream.get_batch(
+            min(matcher.left, _PAGE),
+            seq=matcher.next_seq,
+            subject=self._spec.subject,
+            max_bytes=self._spec.fetch_max_bytes,
+        )
+        frames = [frame async for together in page.frames() for frame in together]
+        return frames, page.ending is Ending.NO_MESSAGES
+
+    async def _singles(self) -> tuple[list[Frame], bool]:
+        """The messages of the next claims, one request each."""
+        matcher = self._matcher
+        assert matcher is not None
+        following = matcher.next_seq
+        seqs = (seq for run in self._span.runs for seq in range(max(run.stream_seq, following), run.last + 1))
+        asked = list(islice(seqs, _AT_ONCE))
+        context = self._context
+        subject = context.api.direct_get(self._stream.name)
+        answers = await asyncio.gather(
+            *(
+                context.requests.ask(
+                    subject, encode({"seq": seq}), timeout=context.timeout, what="direct get"
+                )
+                for seq in asked
+            ),
+            return_exceptions=True,
+        )
+        frames: list[Frame] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            if inline_status(answer[2]):
+                with contextlib.suppress(MessageNotFoundError):
+                    read_direct_answer(answer)  # raises what it means
+                continue
+            frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))
+        return frames, len(asked) == matcher.left
+
+    # --- what is not there -------------------------------------------------------------------------------------
+
+    async def _confirmed_gone(self, missing: list[Run]) -> list[Run]:
+        """Those of them that the stream's leader does not have either: a replica may be behind."""
+        gone: list[Run] = []
+        following, found = (
+            0,
+            0,
+        )  # the leader has nothing from `following` to `found`, but `found`; 0: nothing at all
+        for run in missing:
+            start = 0
+            while start < run.count:
+                seq = run.stream_seq + start
+                if not following <= seq <= (found or seq) or not following:
+                    following, found = seq, await self._next_of_leader(seq)
+                if found == seq:
+                    start += 1
+                    continue
+                count = (min(run.last, found - 1) if found else run.last) - seq + 1
+                gone.append(run.part(start, count))
+                start += count
+        return gone
+
+    async def _next_of_leader(self, seq: int) -> int:
+        try:
+            return (await self._stream.get_next_message(">", seq)).seq
+        except MessageNotFoundError:
+            return 0
+
+    async def _tell(self, gone: list[Run]) -> None:
+        spec, partition = self._spec, self._partition
+        count, first, last = claimed(gone), gone[0].stream_seq, gone[-1].last
+        if spec.fail_on_data_loss and not partition.lapsed:
+            raise PositionInvalidError(
+                f"{count} messages of stream {spec.stream!r} that were claimed are gone, from sequence {first} to "
+                f"{last}: they were deleted, purged or expired, or were acked before they were read; set option "
+                "'failOnDataLoss' to false to go on without them"
+            )
+        self._context.emit(
+            ClaimsGone(
+                stream=spec.stream,
+                consumer=spec.consumer,
+                count=count,
+                first_stream_seq=first,
+                last_stream_seq=last,
+                lapsed=partition.lapsed,
+            )
+        )
+        if spec.term_missing:
+            replies = list(ack_subjects(gone, partition.form))
+            try:
+                await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
+            except JetStreamError as error:
+                self._context.report(error)  # the server finds that out by itself, later
+
+    async def _wait_to_try_again(self, error: JetStreamError) -> None:
+        connection = self._context.connection
+        now = connection.now()
+        self._tried_since = self._tried_since or now
+        if now >= self._tried_since + _PATIENCE:
+            raise error
+        await asyncio.sleep(_PAUSE)
+        await connection.wait_connected(self._tried_since + _PATIENCE)
+
+
+def _without(runs: list[Run], gone: list[Run]) -> list[Run]:
+    """The claims that are not gone."""
+    away = {seq for run in gone for seq in range(run.stream_seq, run.last + 1)}
+    return [
+        run.part(number, 1)
+        for run in runs
+        for number in range(run.count)
+        if run.stream_seq + number not in away
+    ]

@@ -1,0 +1,281 @@
+"""Queue mode: a streaming source that claims messages from a durable consumer.
+
+The driver pulls deliveries and keeps them as the offset: *claims*. Executors read the payloads by direct get. The
+driver says every third of ``ack_wait`` that the claims are being worked on, and acks them when Spark asks for the
+offset that follows: that is after the batch was committed, always, and for the last batch too, which ``commit`` is not.
+A batch that failed, or a query that starts again from its checkpoint, gets exactly the same claims.
+
+A claim is ours alone as long as it is kept alive. If the driver is away for longer than ``ack_wait``, the server may
+give its messages to others: then each is handled at least once, and the event `ClaimsLapsed` tells how many at most. A
+message that somebody else acked meanwhile is gone from a work queue: it is left out (event `ClaimsGone`).
+
+With ``ackOn`` "manual" the driver keeps claims alive and acks nothing; `ack_batch` does. A work queue does not have
+what was acked any more, so a batch that is read twice after it (by two actions, or after a failure) lacks it:
+``persist`` the batch first, or ack last.
+
+Spark's ``asyncProgressTrackingEnabled`` must stay off: with it, Spark asks on before a batch is in its log, so that
+acks would be too early. A source is not told of it; it is noticed, and refused, where a checkpoint skips a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ...errors import (
+    ApiError,
+    ConfigError,
+    ConsumerDeletedError,
+    ConsumerNotFoundError,
+    DisconnectedError,
+    HeartbeatError,
+    JetStreamError,
+    LeadershipChangeError,
+    NoRespondersError,
+    RequestTimeoutError,
+)
+from ..acks.settling import context_of
+from ..engine import Session, session
+from ..log.ranges import pieces_for
+from ..options.source import SourceOptions
+from .claiming import Claimer, open_queue
+from .claims import QueueOffset, claimed, share_out
+from .holding import Holder
+from .reading import ClaimPartition, ClaimSpec, read_claims
+
+__all__ = ["QueueStreamReader"]
+
+T = TypeVar("T")
+
+_OUTAGE = 120.0  # seconds for which a server that is away is waited for
+_PAUSE = 0.2  # seconds between two tries
+_UNAVAILABLE = 503
+_PASSING = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError, HeartbeatError)
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of queue mode. One on the driver, copies of it on the executors.
+
+    Args:
+        options: Of the source.
+        columns: Names of columns, in the order of the rows.
+
+    Raises:
+        ConfigError: Stream, consumer or rights do not fit: the option, and what to do. And those of any connection.
+    """
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        if options.ack_on == "manual" and "reply" not in columns:
+            raise ConfigError(
+                "option 'ackOn' is 'manual', but the schema has no column 'reply' to ack by: add it"
+            )
+        self._options = options
+        self._driver: _Driver | None = None
+        opened = session(options.connect)
+        _, consumer = opened.run(open_queue(opened.js, options))
+        filters = consumer.config.filters
+        self._spec = ClaimSpec(
+            connect=options.connect,
+            stream=options.stream,
+            consumer=consumer.name,
+            subject=filters[0] if len(filters) == 1 else None,
+            columns=columns,
+            batch_rows=options.batch_rows,
+            fetch_max_bytes=options.fetch_max_bytes,
+            fail_on_data_loss=options.fail_on_data_loss,
+            term_missing=options.ack_on == "manual",
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_driver": None}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Nothing is claimed yet."""
+        return QueueOffset().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        """What the options say; where both are given, `latestOffset` sees to the other one."""
+        options = self._options
+        if options.max_messages_per_trigger is not None:
+            return ReadMaxRows(options.max_messages_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        """From here on, as much as there is now, and no more."""
+        self._on_driver(_Driver.prepare_available_now)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """Settle what ``start`` claimed, since that is committed, and claim more; ``start`` where there is nothing."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        offset = QueueOffset.of_json(start)
+        claims = self._on_driver(lambda driver: driver.latest(offset, rows, size))
+        return start if claims is offset else claims.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
+        """For the progress of the query: what the consumer has left, and how many claims lapsed. Asks nobody."""
+        return None if self._driver is None else self._driver.report()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[ClaimPartition]:
+        """The claims of ``end``. After a restart they come from the checkpoint, and are kept alive from here on."""
+        before, claims = QueueOffset.of_json(start), QueueOffset.of_json(end)
+        if claims.batch == before.batch:
+            return []
+        if claims.batch != before.batch + 1:
+            raise ConfigError(
+                f"the checkpoint goes from batch {before.batch} to {claims.batch}: one was not written, as with "
+                "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
+            )
+        ours = self._on_driver(lambda driver: driver.keep(claims))
+        options = self._options
+        pieces = pieces_for(
+            claimed(claims.runs),
+            options.min_partitions,
+            options.max_messages_per_partition,
+            options.min_partition_rows,
+        )
+        # What the user acked may be gone when a batch is read again, so that it is no loss.
+        lapsed = not ours or options.ack_on == "manual"
+        return [ClaimPartition(part, claims.form, lapsed) for part in share_out(claims.runs, pieces)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part; see `read_claims`."""
+        assert isinstance(partition, ClaimPartition)
+        return read_claims(self._spec, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: it comes late, and not for the last batch. See `latestOffset`."""
+
+    def stop(self) -> None:
+        """Keep nothing alive any more. Spark may end the process before it gets here, which does the same."""
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.session.run(driver.close())
+
+    def _on_driver(self, work: Callable[[_Driver], Coroutine[Any, Any, T]]) -> T:
+        if self._driver is None:
+            opened = session(self._options.connect)
+            self._driver = opened.run(_Driver.open(opened, self._options))
+        return self._driver.session.run(work(self._driver))
+
+
+class _Driver:
+    """What the driver's process has of a query: its claims, and where it is. Lives on the engine's loop."""
+
+    def __init__(self, opened: Session, claimer: Claimer, holder: Holder, options: SourceOptions) -> None:
+        self.session = opened
+        self.claimer = claimer
+        self.holder = holder
+        self._options = options
+        self._handed_out: QueueOffset | None = None
+        self._finished = 0  # the last batch that was settled
+        self._left: int | None = None  # AvailableNow: messages that are still to be claimed
+
+    @classmethod
+    async def open(cls, opened: Session, options: SourceOptions) -> _Driver:
+        stream, consumer = await open_queue(opened.js, options)
+        holder = Holder(opened.js, stream, consumer, options)
+        return cls(opened, Claimer(opened.js, consumer, options, holder), holder, options)
+
+    async def close(self) -> None:
+        await self.holder.close()
+        await self.claimer.close()
+
+    def report(self) -> dict[str, Any]:
+        handed = self._handed_out
+        return {
+            "b": 0 if handed is None else handed.batch,
+            "pending": self.claimer.pending,
+            "lapsed": self.holder.lapsed,
+        }
+
+    async def prepare_available_now(self) -> None:
+        self._left = await self._surely(self.claimer.outstanding)
+
+    async def keep(self, claims: QueueOffset) -> bool:
+        """See that claims are kept alive. Whether they are ours alone."""
+        if self.holder.holds(claims.batch):
+            return True
+        return await self._surely(lambda: self.holder.hold_again(claims))
+
+    async def latest(self, start: QueueOffset, rows: int | None, size: int | None) -> QueueOffset:
+        handed = self._handed_out
+        if handed is not None and handed.batch == start.batch + 1:
+            return handed  # asked again before it was run
+        if start.batch > self._finished and start.runs:
+            await self._surely(lambda: self.holder.finish(start))
+            self._finished = start.batch
+        most = min(
+            limit for limit in (rows, self._options.max_messages_per_trigger, self.claimer.most) if limit
+        )
+        sizes = [limit for limit in (size, self._options.max_bytes_per_trigger) if limit]
+        if self._left is not None:
+            most = min(most, self._left)
+        if not most:
+            return start
+        claims = await self._claim(start.batch + 1, most, min(sizes, default=None))
+        if claims is None:
+            return start
+        if self._left is not None:
+            self._left = max(0, self._left - claimed(claims.runs))
+        self._handed_out = claims
+        return claims
+
+    async def _claim(self, batch: int, most: int, size: int | None) -> QueueOffset | None:
+        claimer, connection = self.claimer, context_of(self.session.js).connection
+        wait = 0.0 if self._left is not None else self._options.poll_interval
+        deadline = connection.now() + _OUTAGE
+        while True:
+            claims = await self._surely(lambda: claimer.claim(batch, most, size, wait))
+            if claims is not None or self._left is None:
+                return claims
+            # Nothing came, which may be for a server that was slow: ask what there is before the query ends.
+            if await self._surely(claimer.is_empty):
+                return None
+            if connection.now() >= deadline:
+                raise RequestTimeoutError("the consumer has messages, but none comes", _OUTAGE)
+            await asyncio.sleep(_PAUSE)
+
+    async def _surely(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again where a server is away for a while. Its absence is told by events of the connection."""
+        connection = context_of(self.session.js).connection
+        deadline = connection.now() + _OUTAGE
+        while True:
+            try:
+                return await ask()
+            except JetStreamError as error:
+                gone = isinstance(error, ConsumerNotFoundError | ConsumerDeletedError)
+                if gone or (isinstance(error, NoRespondersError) and await self._is_gone()):
+                    raise ConfigError(
+                        f"option 'consumer': {self._options.consumer!r} of stream {self._options.stream!r} was deleted "
+                        "while the query ran"
+                    ) from error
+                away = isinstance(error, _PASSING) or (
+                    isinstance(error, ApiError) and error.code == _UNAVAILABLE
+                )
+                if not away or connection.now() >= deadline:
+                    raise
+            await asyncio.sleep(_PAUSE)
+            await connection.wait_connected(deadline)
+
+    async def _is_gone(self) -> bool:
+        try:
+            await self.claimer.outstanding()
+        except ConsumerNotFoundError:
+            return True
+        except JetStreamError:
+            pass
+        return False

@@ -1,0 +1,1 @@
+"""Writing rows to a stream."""

@@ -1,0 +1,239 @@
+"""Rows as Spark hands them over, Arrow batches, made into what is published: columns of bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ...errors import ConfigError, InvalidNameError
+from ...protocol.headers import EXPECTED_STREAM, MSG_ID, encode_headers
+from ...protocol.names import check_publish_subject
+from .row_error import BadRow
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from ..options.sink import SinkOptions
+
+__all__ = ["Messages", "RowReader", "RowShape", "rows_shape", "set_headers", "whole_headers"]
+
+_ALLOWED = {
+    "subject": ("string",),
+    "data": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("map<string,array<string>>", "map<string,string>"),
+    "msg_id": ("string",),
+}
+_ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
+_MAX_SUBJECTS = 100_000  # known to be legal
+_NO_BLOCK = b""
+
+
+@dataclass(frozen=True, slots=True)
+class RowShape:
+    """Which columns of the rows are what. It goes to the executors.
+
+    Attributes:
+        data: The name of the payload's column.
+        subject: Of rows whose column ``subject`` is null, or that have none; None: there is none.
+    """
+
+    data: str
+    has_subject: bool
+    has_headers: bool
+    has_id: bool
+    subject: str | None
+
+
+def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
+    """On the driver: see that rows of this schema can be published. Columns that a sink does not know are left alone.
+
+    Raises:
+        ConfigError: A column is missing, or has another type.
+    """
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    payloads = [name for name in ("data", "value") if name in types]
+    if len(payloads) != 1:
+        found = ", ".join(types) or "none"
+        raise ConfigError(
+            f"the rows need one column 'data' or 'value', a string or binary; their columns are: {found}. "
+            "to_json(struct('*')) makes one of all others"
+        )
+    for name, allowed in _ALLOWED.items():
+        if name in types and types[name] not in allowed:
+            raise ConfigError(f"column {name!r} is {types[name]}: it must be {' or '.join(allowed)}")
+    if "subject" not in types and options.subject is None:
+        raise ConfigError("the rows have no column 'subject': add one, or give the option 'subject'")
+    return RowShape(payloads[0], "subject" in types, "headers" in types, "msg_id" in types, options.subject)
+
+
+@dataclass(slots=True)
+class Messages:
+    """Rows that can be published: columns of one length.
+
+    Attributes:
+        blocks: Header blocks of their own, b"" where there is none; None: no row has any.
+        ids: Of the column ``msg_id``; None: there is no such column.
+    """
+
+    subjects: list[bytes]
+    blocks: list[bytes] | None
+    payloads: list[bytes]
+    ids: list[bytes] | None
+
+
+class RowReader:
+    """Makes `Messages` of batches. Nothing is done in Python for each row but what must be.
+
+    Args:
+        replaced: Headers that are left out of the rows' own, for the sink sets them.
+    """
+
+    def __init__(self, shape: RowShape, replaced: frozenset[str]) -> None:
+        self._shape = shape
+        self._replaced = replaced
+        self._fixed = None if shape.subject is None else check_publish_subject(shape.subject).encode()
+        self._legal: set[bytes] = set()
+
+    def read(self, batch: pa.RecordBatch) -> Messages:
+        """
+        Raises:
+            BadRow: A row cannot be published.
+        """
+        shape = self._shape
+        subjects = self._subjects(batch)
+        payloads = _values(
+            batch.column(shape.data),
+            shape.data,
+            lambda: "it is null: give every row a payload, as with coalesce(..., lit(''))",
+        )
+        ids = None
+        if shape.has_id:
+            ids = _values(batch.column("msg_id"), "msg_id", lambda: "it is null: every row needs an id")
+            for row, one in enumerate(ids):
+                if not one or _ILLEGAL_ID.search(one):
+                    what = "holds a control character" if one else "is empty"
+                    raise BadRow(row, "msg_id", f"it {what}: an id is a line of text")
+        blocks = self._blocks(batch.column("headers")) if shape.has_headers else None
+        return Messages(subjects, blocks, payloads, ids)
+
+    def _subjects(self, batch: pa.RecordBatch) -> list[bytes]:
+        if not self._shape.has_subject:
+            assert self._fixed is not None
+            return [self._fixed] * batch.num_rows
+        column = batch.column("subject")
+        if column.null_count:
+            if self._fixed is None:
+                row = column.is_null().index(True).as_py()
+                raise BadRow(
+                    row, "subject", "it is null: give it a value, or a default by the option 'subject'"
+                )
+            column = column.fill_null(self._shape.subject)
+        subjects = _values(column, "subject", str)
+        new = set(subjects) - self._legal
+        if new:
+            for one in new:
+                try:
+                    check_publish_subject(one.decode())
+                except (InvalidNameError, UnicodeDecodeError) as error:
+                    raise BadRow(subjects.index(one), "subject", f"{error}") from None
+            if len(self._legal) > _MAX_SUBJECTS:
+                self._legal.clear()
+            self._legal |= new
+        return subjects
+
+    def _blocks(self, column: pa.MapArray) -> list[bytes] | None:
+        if column.null_count == len(column):
+            return None
+        offsets = column.offsets.to_pylist()
+        names = column.keys.to_pylist()
+        values = _header_values(column.items)
+        nulls = column.is_null().to_pylist()
+        blocks: list[bytes] = []
+        replaced = self._replaced
+        for row, (start, end, null) in enumerate(zip(offsets, offsets[1:], nulls)):  # noqa: B905  one more offset
+            if null or start == end:
+                blocks.append(_NO_BLOCK)
+                continue
+            headers = {names[at]: values(at) for at in range(start, end) if names[at] not in replaced}
+            try:
+                blocks.append(encode_headers(headers) if headers else _NO_BLOCK)
+            except (InvalidNameError, ConfigError) as error:
+                raise BadRow(row, "headers", f"{error}") from None
+        return blocks if any(blocks) else None
+
+
+def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset[str]]:
+    """The sink's own headers: a line that all messages have, and names that rows cannot set themselves."""
+    names = set()
+    line = b""
+    if expected_stream is not None:
+        line = f"{EXPECTED_STREAM}: {expected_stream}\r\n".encode()
+        names.add(EXPECTED_STREAM)
+    if ids != "none":
+        names.add(MSG_ID)
+    return line, frozenset(names)
+
+
+def whole_headers(
+    line: bytes, prefix: bytes, tails: Sequence[bytes] | None, blocks: Sequence[bytes] | None, count: int
+) -> list[bytes]:
+    """The header blocks as they go out: the rows' own, the line of all, and the message id."""
+    if tails is None:
+        if blocks is None:
+            return [b"NATS/1.0\r\n%b\r\n" % line if line else b""] * count
+        if not line:
+            return list(blocks)
+        return [b"%b%b\r\n" % (block[:-2] if block else b"NATS/1.0\r\n", line) for block in blocks]
+    end = b"%bNats-Msg-Id: %b" % (line, prefix)
+    head = b"NATS/1.0\r\n" + end
+    if blocks is None:
+        return [b"%b%b\r\n\r\n" % (head, tail) for tail in tails]
+    return [
+        b"%b%b%b\r\n\r\n" % (block[:-2], end, tail) if block else b"%b%b\r\n\r\n" % (head, tail)
+        for block, tail in zip(blocks, tails, strict=True)
+    ]
+
+
+def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]:
+    """The bytes of a column of texts or bytes: cut out of its buffer, which is much faster than Arrow's scalars."""
+    if column.null_count:
+        raise BadRow(column.is_null().index(True).as_py(), name, null())
+    count = len(column)
+    if not count:
+        return []
+    kind = column.type
+    _, offsets, data = column.buffers()
+    # By memoryview: not every release of Arrow is quick to make lists of numbers.
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        numbers = memoryview(offsets).cast("q")
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        numbers = memoryview(offsets).cast("i")
+    else:
+        raise BadRow(0, name, f"it came as {kind}, which is neither text nor bytes")
+    places = numbers[column.offset : column.offset + count + 1].tolist()
+    first = places[0]
+    raw = b"" if data is None else data.slice(first, places[-1] - first).to_pybytes()
+    if first:
+        places = [place - first for place in places]
+    return [raw[start:end] for start, end in pairwise(places)]
+
+
+def _header_values(items: pa.Array) -> Callable[[int], Any]:
+    """The value of a header, or its values, by its place. What is null is refused where it is encoded."""
+    if not pa.types.is_list(items.type) and not pa.types.is_large_list(items.type):
+        texts: list[str | None] = items.to_pylist()
+        return texts.__getitem__
+    offsets, values = items.offsets.to_pylist(), items.values.to_pylist()
+    valid = items.is_valid().to_pylist()
+
+    def get(at: int) -> Any:
+        found = values[offsets[at] : offsets[at + 1]] if valid[at] else None
+        return found[0] if found is not None and len(found) == 1 else found
+
+    return get

@@ -1,0 +1,103 @@
+"""What is wrong with a row, and what became of the rows before it."""
+
+from __future__ import annotations
+
+from ...errors import (
+    ApiError,
+    ConfigError,
+    InvalidNameError,
+    JetStreamError,
+    MaxPayloadError,
+    NoRespondersError,
+    PermissionDeniedError,
+    PublishError,
+    RequestTimeoutError,
+    WrongLastSequenceError,
+)
+
+__all__ = ["BadRow", "RowError", "advice", "is_passing"]
+
+_WRONG_STREAM = 10060
+_TOO_LARGE = 10054
+
+
+class BadRow(Exception):
+    """A row cannot be published. Nothing of its batch was.
+
+    Attributes:
+        row: Its place in the batch.
+    """
+
+    def __init__(self, row: int, column: str, reason: str) -> None:
+        super().__init__(row, column, reason)
+        self.row, self.column, self.reason = row, column, reason
+
+
+class RowError(PublishError):
+    """A row of a partition could not be published, so the task failed.
+
+    Attributes:
+        partition: The partition.
+        row: Its place in the partition, from 0; -1: it is not about a row.
+        subject: Its subject, if known.
+        column: Which column it is about, if it is.
+        reason: What is wrong, and what helps.
+        stored: Rows of the partition that are stored all the same.
+        unknown: Rows of which this is not known.
+    """
+
+    def __init__(  # noqa: PLR0917  as pickled
+        self, partition: int, row: int, subject: str, column: str, reason: str, stored: int, unknown: int
+    ) -> None:
+        super().__init__(partition, row, subject, column, reason, stored, unknown)
+        self.partition = partition
+        self.row = row
+        self.subject = subject
+        self.column = column
+        self.reason = reason
+        self.stored = stored
+        self.unknown = unknown
+
+    def __str__(self) -> str:
+        where = f"partition {self.partition}"
+        if self.row >= 0:
+            where = f"row {self.row} of {where}"
+            if self.subject:
+                where += f" (subject {self.subject!r:.200})"
+        if self.column:
+            where += f", column {self.column!r}"
+        rest = f"; of {self.unknown} more this is unknown" if self.unknown else ""
+        return f"{where}: {self.reason}. Of this partition {self.stored} rows are stored{rest}"
+
+
+def is_passing(error: JetStreamError) -> bool:
+    """Whether another try can succeed, or find the message stored."""
+    if isinstance(error, ApiError):
+        return error.code in (429, 503)
+    # What a lost connection leaves behind ends in a timeout, too.
+    return isinstance(error, NoRespondersError | RequestTimeoutError | ConnectionError)
+
+
+def advice(error: JetStreamError) -> str:
+    """The error in words, and what helps."""
+    text = str(error)
+    if isinstance(error, NoRespondersError):
+        return f"{text}: create a stream with this subject, or look at account, domain and prefix"
+    if isinstance(error, PermissionDeniedError):
+        what = (
+            "the subjects of the rows" if error.operation == "publish" else "its inbox (option 'inboxPrefix')"
+        )
+        return f"{text}: let the user {error.operation} to {what}"
+    if isinstance(error, MaxPayloadError):
+        return f"{text}: make the row smaller, or raise max_payload of the server"
+    if isinstance(error, WrongLastSequenceError):
+        return f"{text}: the row's headers expect it: leave out those named Nats-Expected-..."
+    if isinstance(error, ApiError) and error.err_code == _WRONG_STREAM:
+        return f"{text}: another stream than that of option 'expectedStream' has this subject"
+    if isinstance(error, ApiError) and error.err_code == _TOO_LARGE:
+        return f"{text}: make the row smaller, or raise max_msg_size of the stream"
+    if isinstance(error, RequestTimeoutError):
+        return f"{text}: the server or the network was too slow; options 'ackTimeout' and 'retries' give more time"
+    if isinstance(error, InvalidNameError | ConfigError):
+        return text
+    return f"{type(error).__name__}: {text}"

@@ -1,0 +1,138 @@
+"""What the driver asks about the stream that a sink writes to, before any task does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from ...client import JetStream
+from ...errors import (
+    ConfigError,
+    DisconnectedError,
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
+from ...protocol.models.stream_config import RetentionPolicy
+from ...protocol.names import subject_matches
+from ...stream import Stream
+from ..options.sink import SinkOptions
+from .ledger import ensure_bucket
+from .row_columns import RowShape
+
+__all__ = ["Target", "look"]
+
+log = logging.getLogger("jsclient.spark")
+
+_PATIENCE = 30.0  # seconds that a server may be away
+_AGAIN = 0.5  # seconds until it is asked again
+_TRANSIENT = (DisconnectedError, RequestTimeoutError, NoRespondersError)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go, as far as that is known before they come.
+
+    Attributes:
+        stream: The stream; None: it depends on the rows.
+    """
+
+    stream: str | None
+
+
+async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str) -> Target:
+    """See whether the target can take the rows as the options promise, warn of what weakens it, make the ledger.
+
+    Raises:
+        ConfigError: It cannot.
+        And those of any request.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _PATIENCE
+    while True:
+        try:
+            return await _look(js, options, shape, ids)
+        except PermissionDeniedError as error:
+            if options.exactly_once == "ledger":
+                raise ConfigError(
+                    f"{error}: a ledger needs the JetStream API (STREAM.INFO, STREAM.CREATE of its bucket, consumers "
+                    "of the target)"
+                ) from error
+            log.warning("%s: so it is not known for how long the target remembers message ids", error)
+            return Target(options.expected_stream)
+        except _TRANSIENT:
+            if loop.time() >= deadline:
+                raise
+            await asyncio.sleep(_AGAIN)
+
+
+async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) -> Target:
+    stream = await _find(js, options, shape)
+    if stream is None:
+        if options.exactly_once == "ledger":
+            raise ConfigError("option 'expectedStream' is missing: the ledger has to know where the rows go")
+        return Target(None)
+    config = stream.config
+    if config.sealed or config.mirror is not None:
+        raise ConfigError(f"stream {stream.name!r} takes no messages: it is sealed, or a mirror")
+    if shape.subject is not None and not any(
+        subject_matches(one, shape.subject) for one in config.subjects or ()
+    ):
+        raise ConfigError(
+            f"option 'subject' is {shape.subject!r}, which stream {stream.name!r} does not take: "
+            f"its subjects are {', '.join(config.subjects or ()) or 'none'}"
+        )
+    if options.exactly_once == "ledger":
+        if config.retention != RetentionPolicy.LIMITS:
+            raise ConfigError(
+                f"stream {stream.name!r} removes what was consumed ({config.retention} retention), so a ledger cannot "
+                "tell what was stored: set option 'exactlyOnce' to 'window'"
+            )
+        await ensure_bucket(js, options.ledger, config.num_replicas or 1)
+    if ids != "none":
+        _judge_window(stream.name, float(config.duplicate_window or 0), options)
+    return Target(stream.name)
+
+
+async def _find(js: JetStream, options: SinkOptions, shape: RowShape) -> Stream | None:
+    name = options.expected_stream
+    if name is None:
+        if shape.has_subject or shape.subject is None:
+            return None
+        names = await js.stream_name_by_subject(shape.subject)
+        if not names:
+            raise ConfigError(
+                f"no stream takes the subject {shape.subject!r} of option 'subject': create one, "
+                "or look at account, 'domain' and 'prefix'"
+            )
+        name = names[0]
+    try:
+        return await js.stream(name)
+    except StreamNotFoundError as error:
+        raise ConfigError(
+            f"stream {name!r} of option 'expectedStream' is not there: create it, "
+            "or look at account, 'domain' and 'prefix'"
+        ) from error
+
+
+def _judge_window(name: str, window: float, options: SinkOptions) -> None:
+    tries = options.ack_timeout * (options.retries + 1)
+    if options.exactly_once == "window" and window < options.min_duplicate_window:
+        log.warning(
+            "stream %r remembers message ids for %g s: rows that are written again later than that, as after a "
+            "restart, are stored twice. Raise its duplicate_window, use exactlyOnce=ledger, or lower "
+            "minDuplicateWindow (%g s)",
+            name,
+            window,
+            options.min_duplicate_window,
+        )
+    elif window < tries:
+        log.warning(
+            "stream %r remembers message ids for %g s, but a row may be tried for %g s (ackTimeout, retries), and be "
+            "stored twice then",
+            name,
+            window,
+            tries,
+        )

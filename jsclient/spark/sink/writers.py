@@ -1,0 +1,260 @@
+"""The sink: what Spark makes on the driver, sends to its tasks, and tells the outcome.
+
+A writer is made anew for each epoch and pickled to the tasks; commit and abort are called on yet another one, which
+knows nothing but the tasks' messages.
+
+Spark takes no metrics from sinks in Python: ``lastProgress`` has ``numOutputRows`` of the sink, and nothing of what is
+told here. Counts and sequences go to the logger ``jsclient.spark`` of a process that Spark starts on the driver. Its
+warnings are on the driver's standard error; so is the line of each commit, which is information, where the environment
+of the driver has ``JSCLIENT_SPARK_LOG=info``. That of a batch write is also in ``python_worker_logs()`` where
+``spark.sql.pyspark.worker.logging.enabled`` is on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from ...errors import JetStreamError
+from ..engine import session
+from ..options.sink import SinkOptions
+from ..task import check_epoch, current_task, epoch_of
+from .ledger import LedgerPlace, forget
+from .row_columns import rows_shape
+from .target import Target, look
+from .writing import Outcome, PartitionWriter, WritePlan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["JetStreamBatchWriter", "JetStreamStreamWriter", "Written"]
+
+log = logging.getLogger("jsclient.spark")
+
+_LOG = "JSCLIENT_SPARK_LOG"
+_KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"  # in the environment where Spark keeps what Python workers log
+
+_looked: dict[tuple[SinkOptions, object], Target] = {}  # asked once a process
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task has done.
+
+    Attributes:
+        epoch: Of which epoch the task thought it was; -1: it did not have to know.
+    """
+
+    partition: int
+    epoch: int
+    outcome: Outcome
+
+
+class _Writer:
+    """What writers of batches and of streaming queries have in common."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        """
+        Raises:
+            ConfigError: Rows of this schema cannot be written with these options.
+        """
+        self._options = options
+        self._shape = rows_shape(schema, options)
+        self._ids = options.ids(column=self._shape.has_id)
+        self._run = uuid.uuid4().hex[:16]  # the same for all tasks and their retries
+        self._target: Target | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        # Pickled to tasks, and only then: what commits needs no target, and is another process each time.
+        self._look()
+        return self.__dict__
+
+    def _look(self) -> Target:
+        """See that the target is there, before the first task."""
+        if self._target is None:
+            key = (self._options, self._shape)
+            target = _looked.get(key)
+            if target is None:
+                opened = session(self._options.connect)
+                target = opened.run(look(opened.js, self._options, self._shape, ids=self._ids))
+                _looked[key] = target
+            self._target = target
+        return self._target
+
+    def _ledger(self, query: str) -> LedgerPlace | None:
+        target = self._target
+        if self._options.exactly_once != "ledger" or target is None or target.stream is None:
+            return None
+        return LedgerPlace(self._options.ledger, query, target.stream, self._run)
+
+    def _needs_epoch(self) -> bool:
+        return self._ids in ("content", "index") or self._options.exactly_once == "ledger"
+
+    def _place(self) -> tuple[str, int]:
+        """The query, and the epoch; -1: neither matters."""
+        raise NotImplementedError
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        task = current_task()
+        query, epoch = self._place()
+        plan = WritePlan(self._options, self._shape, self._ids, query, epoch, self._ledger(query))
+        batches = (batch for batch in iterator if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return Written(task.partition, epoch, Outcome())  # without a connection
+        opened = session(self._options.connect)
+
+        async def begin() -> PartitionWriter:
+            writer = PartitionWriter(opened.js, plan, task)
+            try:
+                await writer.begin()
+            except BaseException:
+                await writer.close()
+                raise
+            return writer
+
+        writer = opened.run(begin())
+        try:
+            # The next batch is read while this one is published.
+            writing = opened.start(writer.write(first))
+            for batch in batches:
+                _wait(writing)
+                writing = opened.start(writer.write(batch))
+            _wait(writing)
+            return Written(task.partition, epoch, opened.run(writer.finish()))
+        except BaseException:
+            with contextlib.suppress(Exception):
+                opened.run(writer.close())
+            raise
+
+
+class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes the epochs of a streaming query."""
+
+    def _place(self) -> tuple[str, int]:
+        return epoch_of() if self._needs_epoch() else ("", -1)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        written = _written(messages)
+        check_epoch(batchId, (one.epoch for one in written if one.epoch >= 0))
+        _report(f"batch {batchId}", written, self._options)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        _report_abort(f"batch {batchId}", messages, self._ids)
+
+
+class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes a DataFrame, once: tasks that are run again store nothing twice."""
+
+    def _place(self) -> tuple[str, int]:
+        key = self._options.dedup_key
+        if key is None:
+            return self._run, 0
+        return key, self._options.dedup_batch or 0
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return self._write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _report("write", _written(messages), self._options)
+        if self._options.dedup_key is not None:
+            return
+        # This write never comes again.
+        if (place := self._ledger(self._run)) is not None:
+            opened = session(self._options.connect)
+            try:
+                opened.run(forget(opened.js, place))
+            except JetStreamError as error:
+                log.warning("the ledger of this write stays: %s", error)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _report_abort("write", messages, self._ids)
+
+
+def _wait(writing: Future[None]) -> None:
+    try:
+        writing.result()
+    except BaseException:
+        writing.cancel()
+        raise
+
+
+def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    return [one for one in messages if isinstance(one, Written)]
+
+
+def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None:
+    """One line for what was stored, and one for each thing that should not be."""
+    _make_audible()
+    log.info("%s: %s", what, summary(written))
+    strangers = sum(one.outcome.strangers for one in written)
+    if strangers:
+        log.warning(
+            "%s was replayed with other rows: %d messages that an earlier run has stored are not among the rows that "
+            "their partitions have now. If rows have only changed places they are stored twice; dedupScope=epoch "
+            "prevents that",
+            what,
+            strangers,
+        )
+    if options.exactly_once == "none":
+        resent = sum(one.outcome.resent for one in written)
+        if resent and not options.dedup:
+            log.warning("%s: %d messages were sent again without an id and may be stored twice", what, resent)
+
+
+def _make_audible() -> None:
+    """In a process that Spark has started for a commit nobody else can set up the log."""
+    if log.level != logging.NOTSET:
+        return
+    if os.environ.get(_LOG, "").lower() == "info":
+        log.setLevel(logging.INFO)
+        if not log.hasHandlers():
+            log.addHandler(logging.StreamHandler())
+    elif _KEEPS_LOGS in os.environ:
+        log.setLevel(logging.INFO)
+
+
+def summary(written: Sequence[Written]) -> str:
+    """What was stored, in words."""
+    outcomes = [one.outcome for one in written]
+    rows = sum(one.rows for one in outcomes)
+    streams = sorted({name for one in outcomes for name in one.streams})
+    first = min((one.first_seq for one in outcomes if one.first_seq), default=0)
+    last = max((one.last_seq for one in outcomes), default=0)
+    known = sum(one.duplicates for one in outcomes), sum(one.skipped for one in outcomes)
+    text = f"{rows} rows of {len(outcomes)} partitions are stored"
+    if first:
+        text += f" in {', '.join(streams)}, sequences {first} to {last}"
+    return f"{text}; {sum(known)} of them were before ({known[0]} by the window, {known[1]} by the ledger)"
+
+
+def _report_abort(what: str, messages: Sequence[WriterCommitMessage | None], ids: str) -> None:
+    written = _written(messages)
+    then = (
+        "without message ids they are stored again when it is repeated"
+        if ids == "none"
+        else "they are not stored again when it is repeated"
+    )
+    log.warning(
+        "%s failed. Of its tasks that ended well %s; those that failed have told their counts in their errors. "
+        "Messages cannot be taken back: %s",
+        what,
+        summary(written),
+        then,
+    )

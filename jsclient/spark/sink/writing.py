@@ -1,0 +1,287 @@
+"""Publishing one partition: each row is acked, refused by name, or told to be unknown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ..._runtime.bulk import BulkPublisher, Failed
+from ...client import JetStream
+from ...errors import (
+    ClosedError,
+    ConfigError,
+    DisconnectedError,
+    JetStreamError,
+    MaxPayloadError,
+    RequestTimeoutError,
+)
+from ..options.sink import SinkOptions
+from ..task import Task
+from .ledger import Ledger, LedgerPlace, stored_ids
+from .message_ids import ContentIds, IndexIds, epoch_prefix
+from .row_columns import Messages, RowReader, RowShape, set_headers, whole_headers
+from .row_error import BadRow, RowError, advice, is_passing
+
+__all__ = ["Outcome", "PartitionWriter", "WritePlan"]
+
+_UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # it may be stored or not
+_ROWS = 16_384  # of a batch that are prepared at once: some milliseconds, in which no ack is read
+_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before rows are sent again
+
+
+@dataclass(frozen=True, slots=True)
+class WritePlan:
+    """What all tasks of a write do alike.
+
+    Attributes:
+        ids: Where message ids come from: "content", "index", "column" or "none".
+        query: Whose write it is.
+        epoch: Which of its writes.
+        ledger: The ledger; None: none is kept.
+    """
+
+    options: SinkOptions
+    shape: RowShape
+    ids: str
+    query: str
+    epoch: int
+    ledger: LedgerPlace | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a partition.
+
+    Attributes:
+        rows: All of them are stored.
+        duplicates: Of these, so many were there before, as the stream's duplicate window says.
+        skipped: And so many, as the ledger says.
+        strangers: Messages of this partition that an earlier run of the epoch stored, and that were not among its rows
+            now.
+        resent: How often a message was sent again.
+        first_seq, last_seq: Of those that were not there before; 0: there are none.
+        streams: Where they are.
+    """
+
+    rows: int = 0
+    duplicates: int = 0
+    skipped: int = 0
+    strangers: int = 0
+    resent: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    streams: tuple[str, ...] = ()
+
+
+class PartitionWriter:
+    """Publishes the batches of one partition. It lives on the event loop.
+
+    After an error it takes nothing more.
+    """
+
+    def __init__(self, js: JetStream, plan: WritePlan, task: Task) -> None:
+        options = plan.options
+        self._js = js
+        self._plan = plan
+        self._task = task
+        self._line, replaced = set_headers(plan.ids, options.expected_stream)
+        self._reader = RowReader(plan.shape, replaced)
+        self._bulk = BulkPublisher(
+            js._context,  # noqa: SLF001  a publisher that is not for users
+            max_in_flight=options.window,
+            max_bytes=options.window_bytes,
+            timeout=options.ack_timeout,
+            repeatable=plan.ids != "none",
+        )
+        self._ids = _ids(plan, task)
+        self._prefix = b"" if self._ids is None else self._ids.prefix
+        self._stored: dict[bytes, int] = {}  # what an earlier try has stored, by the ledger
+        self._rows = 0  # of the batches that came
+        self._skipped = 0
+
+    async def begin(self) -> None:
+        """Ask the ledger, before the first batch."""
+        place = self._plan.ledger
+        if place is None:
+            return
+        target = await self._js.stream(place.target)
+        start = await Ledger(self._js, place, self._plan.epoch, self._task).begin(target)
+        if start:
+            fixed = None if self._plan.shape.has_subject else self._plan.shape.subject
+            self._stored = await stored_ids(target, start, self._prefix, fixed)
+
+    async def write(self, batch: pa.RecordBatch) -> None:
+        """Publish a batch; it waits for room, not for the acks.
+
+        Raises:
+            RowError: A row cannot be published; all that was sent is settled.
+            JetStreamError: Those of the connection.
+        """
+        for start in range(0, batch.num_rows, _ROWS):
+            part = batch.slice(start, _ROWS)
+            try:
+                messages = self._reader.read(part)
+                tails = self._tails(messages)
+            except BadRow as bad:
+                raise await self._bad(bad, part) from None
+            except ConfigError as error:
+                raise await self._failed(error) from error
+            blocks = whole_headers(self._line, self._prefix, tails, messages.blocks, part.num_rows)
+            rows: Sequence[int] = range(self._rows, self._rows + part.num_rows)
+            self._rows += part.num_rows
+            subjects, payloads = messages.subjects, messages.payloads
+            if self._stored and tails is not None:
+                kept = [at for at, tail in enumerate(tails) if self._stored.pop(tail, None) is None]
+                self._skipped += len(rows) - len(kept)
+                rows = [rows[at] for at in kept]
+                subjects, payloads = [subjects[at] for at in kept], [payloads[at] for at in kept]
+                blocks = [blocks[at] for at in kept]
+            await self._send(rows, subjects, blocks, payloads)
+
+    def _tails(self, messages: Messages) -> list[bytes] | None:
+        if self._ids is None:
+            return messages.ids if self._plan.ids == "column" else None
+        subjects = messages.subjects if self._plan.shape.has_subject else None
+        return self._ids.tails(subjects, messages.blocks, messages.payloads)
+
+    async def finish(self) -> Outcome:
+        """Wait until all is stored.
+
+        Raises:
+            RowError: A row was refused, or is not known to be stored.
+        """
+        await self._bulk.settle()
+        await self._recover()
+        tally = self._bulk.tally
+        await self.close()
+        return Outcome(
+            rows=self._rows,
+            duplicates=tally.duplicates,
+            skipped=self._skipped,
+            strangers=len(self._stored) if self._is_partitions_own() else 0,
+            resent=self._bulk.resent,
+            first_seq=tally.first_seq,
+            last_seq=tally.last_seq,
+            streams=tuple(sorted(tally.streams)),
+        )
+
+    def _is_partitions_own(self) -> bool:
+        """Whether the ids say which partition a message is of."""
+        plan = self._plan
+        return plan.ids == "index" or (plan.ids == "content" and plan.options.dedup_scope == "partition")
+
+    async def close(self) -> None:
+        """End. What is under way is given up."""
+        await self._bulk.close()
+
+    # --- sending -------------------------------------------------------------------------------------------
+
+    async def _send(
+        self,
+        rows: Sequence[int],
+        subjects: Sequence[bytes],
+        blocks: Sequence[bytes],
+        payloads: Sequence[bytes],
+    ) -> None:
+        bulk, done, tries = self._bulk, 0, 0
+        while done < len(rows):
+            before = bulk.sent
+            error: JetStreamError | None = None
+            try:
+                await bulk.send(rows[done:], subjects[done:], blocks[done:], payloads[done:])
+            except JetStreamError as raised:
+                error = raised
+            done += bulk.sent - before
+            tries = 0 if bulk.sent > before else tries
+            await self._recover()
+            if error is None:
+                continue
+            # Nothing was sent of the row at which it stopped.
+            if not isinstance(error, RequestTimeoutError) or tries >= self._plan.options.retries:
+                about = "data" if isinstance(error, MaxPayloadError) else ""
+                raise await self._failed(error, rows[done], subjects[done].decode(), about) from error
+            tries += 1
+            await _pause(tries)
+
+    async def _recover(self) -> None:
+        """Where messages failed: wait for all others, and send again what failed for the moment."""
+        bulk, tries = self._bulk, 0
+        while bulk.failures:
+            await bulk.settle()
+            failures, bulk.failures = sorted(bulk.failures, key=lambda one: one.row), []
+            for one in failures:
+                if not is_passing(one.error) or tries >= self._plan.options.retries:
+                    raise await self._refused(one, failures) from one.error
+            tries += 1
+            await _pause(tries)
+            try:
+                await self._again(failures)
+            except JetStreamError as error:
+                bulk.failures = failures
+                raise await self._failed(error) from error
+            await bulk.settle()
+
+    async def _again(self, failures: Sequence[Failed]) -> None:
+        bulk = self._bulk
+        before = bulk.sent
+        try:
+            await bulk.send(
+                [one.row for one in failures],
+                [one.entry.subject for one in failures],
+                [one.entry.header for one in failures],
+                [one.entry.payload for one in failures],
+            )
+        except RequestTimeoutError as error:  # still no connection
+            at = bulk.sent - before
+            bulk.failures += [Failed(one.row, one.entry, error) for one in failures[at:]]
+        else:
+            bulk.failures += failures[bulk.sent - before :]  # it stops at a failure
+
+    # --- what went wrong -----------------------------------------------------------------------------------
+
+    async def _bad(self, bad: BadRow, part: pa.RecordBatch) -> RowError:
+        subject = self._plan.shape.subject or ""
+        if self._plan.shape.has_subject:
+            found = part.column("subject").cast(pa.binary())[bad.row].as_py()
+            subject = subject if found is None else found.decode(errors="replace")
+        return await self._error(self._rows + bad.row, subject, bad.column, bad.reason)
+
+    async def _refused(self, one: Failed, failures: Sequence[Failed]) -> RowError:
+        self._bulk.failures = list(failures)
+        return await self._error(one.row, one.entry.to, "", advice(one.error))
+
+    async def _failed(
+        self, error: JetStreamError, row: int = -1, subject: str = "", column: str = ""
+    ) -> RowError:
+        return await self._error(row, subject, column, advice(error))
+
+    async def _error(self, row: int, subject: str, column: str, reason: str) -> RowError:
+        """The error, as soon as it is known what became of the others."""
+        await self._bulk.settle()
+        unknown = sum(isinstance(one.error, _UNKNOWN) for one in self._bulk.failures)
+        return RowError(
+            self._task.partition,
+            row,
+            subject,
+            column,
+            reason,
+            self._bulk.tally.stored + self._skipped,
+            unknown,
+        )
+
+
+def _ids(plan: WritePlan, task: Task) -> ContentIds | IndexIds | None:
+    if plan.ids not in ("content", "index"):
+        return None
+    prefix = epoch_prefix(plan.query, plan.epoch)
+    if plan.ids == "index":
+        return IndexIds(prefix, task.partition)
+    by_partition = plan.options.dedup_scope == "partition"
+    return ContentIds(prefix, task.partition if by_partition else None)
+
+
+async def _pause(tries: int) -> None:
+    await asyncio.sleep(min(_PAUSE * 2 ** (tries - 1), _LONGEST_PAUSE))
