@@ -126,9 +126,9 @@ def integration(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def spark(session: nox.Session) -> None:
-    """The tests of jsclient.spark, which need Java 17: all in one Spark session, on the newest PySpark."""
+    """The tests of jsclient.spark, on the newest PySpark; they need Java 17. One session, beside it what needs none."""
     session.install("--editable", ".[spark]", *group("spark"))
-    session.run("pytest", "integration/spark", *session.posargs)
+    session.run("pytest", "integration/spark", "-n", "2", "--dist", "loadgroup", *session.posargs)
 
 
 @nox.session(name="spark-4.2", reuse_venv=True)
@@ -218,6 +218,13 @@ def bench(session: nox.Session) -> None:
 
 for version in nox.project.python_versions(PROJECT):
     nox.session(bench.func, name=f"bench-{version}", python=version, reuse_venv=True)
+
+
+@nox.session(name="bench-spark", reuse_venv=True)
+def bench_spark(session: nox.Session) -> None:
+    """The benchmarks in Spark, beside nats-py. Options after --: --help says which."""
+    session.install("--editable", ".[server,spark]")
+    session.run("python", "-m", "benchmarks.spark", *session.posargs)
 
 
 @nox.session(reuse_venv=True)

@@ -409,6 +409,7 @@ async def test_only_the_pin_that_the_server_put_there_counts(
     tap: Any, near: Any, stream: OwnStream, kind: str
 ) -> None:
     """Messages stored with such a header, as by a worker that passes on what it got, change nothing."""
+
     async def publish(first: int, last: int) -> None:
         for number in range(first, last + 1):
             await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": f"old{number}"})

@@ -195,7 +195,9 @@ async def test_a_server_that_restarts_in_the_middle(own_server: Any, connect: An
 
 
 @pytest.mark.server(">=2.11")
-async def test_a_replica_that_has_not_all_yet_does_not_end_a_range(js: Any, oracle: Any, make_stream: Any) -> None:
+async def test_a_replica_that_has_not_all_yet_does_not_end_a_range(
+    js: Any, oracle: Any, make_stream: Any
+) -> None:
     """It answers, as the replica of a cluster that lags, that there is nothing more. The leader knows better."""
 
     class Lagging(DirectRange):

@@ -37,11 +37,7 @@ def main() -> None:
                 frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
             )
             writer = writer.option("checkpointLocation", str(files / query["name"])).queryName(query["name"])
-            running = writer.trigger(availableNow=True).start()
-            started.append(running)
-            # One after the other: Spark gives a Python process 10 s to start, and each query starts several.
-            while running.isActive and not running.recentProgress:
-                time.sleep(0.1)
+            started.append(writer.trigger(availableNow=True).start())
         print(json.dumps({"started": True}), flush=True)
         for query in started:
             query.awaitTermination()

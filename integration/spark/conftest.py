@@ -48,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(here):
             for warning in _NOT_OURS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+            # In a parallel run there is one session all the same, and beside it what needs none or one of its own.
+            needs_session = "spark" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("session" if needs_session else "beside"))
 
 
 class _NoSpark(pytest.Module):

@@ -24,6 +24,12 @@ pytestmark = [pytest.mark.limit(240), pytest.mark.server(">=2.11")]
 COUNT = 60_000
 BATCH = 20_000
 COLUMNS = ["concat('{prefix}.', substring_index(subject, '.', -1)) as subject", "data"]
+# The same, but a batch takes some three seconds, so that it can be met in the middle.
+SLOWLY = [
+    COLUMNS[0],
+    "if(sequence % 50 = 0 and length(reflect('java.lang.Thread', 'sleep', 15L)) = -1, null, data) as data",
+]
+IN_SMALL_PARTS = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500"}
 
 
 @pytest.fixture
@@ -105,23 +111,22 @@ async def test_driver_and_jvm_are_killed_in_the_middle_of_a_batch(
     oracle = await oracle_for(server)
     await filled(oracle, LONG=120, LEDGER=2, SHORT=2)
     queries = [
-        query(server.url, "long", "long", window="1"),
-        query(server.url, "ledger", "ledger", window="1", exactlyOnce="ledger", expectedStream="LEDGER"),
-        query(server.url, "short", "short", window="1", minDuplicateWindow="1"),
+        query(server.url, "long", "long"),
+        query(server.url, "ledger", "ledger", exactlyOnce="ledger", expectedStream="LEDGER"),
+        query(server.url, "short", "short", minDuplicateWindow="1"),
     ]
-    job = jobs(queries)
+    slow = [{**one, "columns": [column.format(prefix=one["name"]) for column in SLOWLY]} for one in queries]
+    job = jobs(slow, master="local[6,4]", **IN_SMALL_PARTS)  # room for all of them at once
 
     async def in_the_middle() -> bool:
-        """Both that write again after the window have written a part of a batch."""
+        """Each of them has written a part of a batch."""
         assert_running(job)
-        counts = [await stored(oracle, name) for name in ("LEDGER", "SHORT")]
+        counts = [await stored(oracle, name) for name in ("LONG", "LEDGER", "SHORT")]
         return all(count % BATCH > BATCH // 20 for count in counts)
 
-    await eventually(in_the_middle, 120, what="two queries in the middle of a batch", interval=0.001)
+    await eventually(in_the_middle, 120, what="three queries in the middle of a batch")
     await asyncio.to_thread(job.kill)
     await asyncio.sleep(3.0)  # longer than two of them remember
-    for one in queries:
-        del one["sink"]["window"]  # which only made it slow enough to be met in the middle
     await asyncio.to_thread(jobs(queries).finish)
     assert_each_once(await numbers(oracle, "LONG"))
     assert_each_once(await numbers(oracle, "LEDGER"))

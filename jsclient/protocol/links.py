@@ -53,9 +53,8 @@ class LinkTracker:
 
     floor: int = 0
     by_subject: bool = False
-    _beyond: dict[str, int] = field(
-        default_factory=dict
-    )  # last sequence had of a subject, where over the floor
+    # The last sequence had of a subject, where it is over the floor.
+    _beyond: dict[str, int] = field(init=False, default_factory=dict)
 
     @property
     def beyond(self) -> int:

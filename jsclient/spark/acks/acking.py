@@ -22,6 +22,7 @@ from ...protocol.models.consumer import AckPolicy
 from ..engine import Session, session
 from ..options.connect import ConnectOptions
 from ..queue.checks import not_permitted
+from ..registering import register_once
 from .settling import check_replies, context_of, settle
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: byte
 
     options = {"servers": servers} if isinstance(servers, str) else dict(servers)
     spark = df.sparkSession
-    spark.dataSource.register(_SettleSource)
+    register_once(spark, _SettleSource)
     # Spark looks formats up in the active session of this thread, which may have none: so it is made active.
     spark.createDataFrame([], "reply string")
     counted = Observation()

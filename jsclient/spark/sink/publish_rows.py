@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ..options.sink import SinkOptions
-from ..registering import register
+from ..registering import register_once, source_class
 from ..task import activate, driver_query
 
 if TYPE_CHECKING:
@@ -58,6 +58,6 @@ def publish_batch(
     elif query is not None:
         raise ConfigError("query is given without batch_id: give both, and a repeated batch is stored once")
     SinkOptions.parse(given)
-    register(df.sparkSession)
+    register_once(df.sparkSession, source_class())
     activate(df.sparkSession)
     df.write.format("jetstream").mode("append").options(**given).save()
