@@ -37,6 +37,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add("--size", type=int, default=128, metavar="BYTES", help="of the payloads that are read (128)")
     add("--works", nargs="+", default=list(WORKS), choices=list(WORKS), metavar="WORK", help=", ".join(WORKS))
+    add(
+        "--clients",
+        nargs="+",
+        default=["jsclient", "nats-py"],
+        choices=["jsclient", "nats-py"],
+        metavar="CLIENT",
+    )
     add("--save", action="store_true", help="keep the figures as JSON in benchmarks/results/")
     return found
 
@@ -105,7 +112,8 @@ def main() -> int:
     with running(options) as stage:
         for number in range(-1, options.rounds):  # the first one warms up
             for name in options.works:
-                work, clients = WORKS[name]
+                work, able = WORKS[name]
+                clients = [client for client in able if client in options.clients]
                 turn = number % len(clients)
                 for client in (*clients[turn:], *clients[:turn]):
                     figures = dict(work(stage, client))
