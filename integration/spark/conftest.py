@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(here):
             for warning in _NOT_OURS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
-            # In a parallel run there is one session of each kind all the same. What needs none goes where there is time.
+            # In a parallel run there is one session of each kind all the same; what needs none goes anywhere.
             for session in ("spark", "connect_spark"):
                 if session in getattr(item, "fixturenames", ()):
                     item.add_marker(pytest.mark.xdist_group(session))
