@@ -37,7 +37,11 @@ def main() -> None:
                 frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
             )
             writer = writer.option("checkpointLocation", str(files / query["name"])).queryName(query["name"])
-            started.append(writer.trigger(availableNow=True).start())
+            running = writer.trigger(availableNow=True).start()
+            started.append(running)
+            # Not all at once: Spark gives each of its Python processes ten seconds to start.
+            while running.isActive and running.status["message"].startswith("Initializing"):
+                time.sleep(0.1)
         print(json.dumps({"started": True}), flush=True)
         for query in started:
             query.awaitTermination()
