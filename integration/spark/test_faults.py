@@ -136,6 +136,46 @@ async def test_driver_and_jvm_are_killed_in_the_middle_of_a_batch(
     assert set(found.values()) == {1, 2}
 
 
+async def test_driver_and_jvm_are_killed_while_messages_are_claimed(
+    own_server: Any, oracle_for: Any, jobs: Any
+) -> None:
+    """Queue mode: back before the claims run out, it reads the same ones again, and acks each message once."""
+    server = await own_server()
+    oracle = await oracle_for(server)
+    await filled(oracle, OUT=120)
+    await oracle.create_consumer(
+        "IN",
+        "work",
+        durable_name="work",
+        ack_policy="explicit",
+        ack_wait=120_000_000_000,
+        max_ack_pending=2 * BATCH,
+    )
+    one = query(server.url, "out", "out")
+    one["source"] = {
+        "servers": server.url,
+        "stream": "IN",
+        "mode": "queue",
+        "consumer": "work",
+        "maxMessagesPerTrigger": str(BATCH),
+        "minPartitions": "2",
+    }
+    job = jobs([{**one, "columns": [column.format(prefix="out") for column in SLOWLY]}], **IN_SMALL_PARTS)
+
+    async def in_the_middle() -> bool:
+        assert_running(job)
+        count = await stored(oracle, "OUT")
+        return count > BATCH and count % BATCH > BATCH // 20
+
+    await eventually(in_the_middle, 120, what="the second batch")
+    await asyncio.to_thread(job.kill)
+    await asyncio.to_thread(jobs([one]).finish)
+    assert_each_once(await numbers(oracle, "OUT"))
+    work = await oracle.consumer_info("IN", "work")
+    assert (work["num_pending"], work["num_ack_pending"], work["num_redelivered"]) == (0, 0, 0)
+    assert work["delivered"]["consumer_seq"] == COUNT
+
+
 async def test_executors_are_killed_in_the_middle_of_a_batch(
     own_server: Any, oracle_for: Any, jobs: Any
 ) -> None:
