@@ -269,7 +269,7 @@ class ConsumerRange(RangeReader):
 class DirectRange(RangeReader):
     """By direct gets: for streams where no consumer may be made. At most one filter subject, server 2.11.
 
-    What it gives are frames whose headers say what they are (`direct_message`).
+    What it gives are frames whose headers say what they are: see `direct_sequence`.
     """
 
     async def read(self, wanted: int) -> list[Frame]:

@@ -39,7 +39,6 @@ __all__ = [
     "MAX_SUBJECTS",
     "DirectBatchTracker",
     "batch_request",
-    "direct_message",
     "direct_sequence",
     "last_request",
     "read_direct_answer",
@@ -143,11 +142,6 @@ def read_direct_answer(frame: Frame) -> StoredMessage:
 def direct_sequence(frame: Frame) -> int:
     """The stream sequence of a message of a batch that `DirectBatchTracker.take_frames` let pass."""
     return int(frame[2].rsplit(b"\r\n", 6)[1][_AFTER_SEQUENCE:])
-
-
-def direct_message(frame: Frame) -> StoredMessage:
-    """A message of a batch."""
-    return read_direct_message(parse_headers(frame[2])[1], frame[3])
 
 
 @dataclass(slots=True)
