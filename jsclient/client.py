@@ -19,7 +19,7 @@ from .protocol.request import SubscribeRequest
 from .protocol.subjects import DEFAULT_PREFIX, Api
 from .publishing import Publishing
 from .pull_subscription import PullSubscription
-from .streams import StreamManager
+from .topics import Topics
 from .subscribing import open_pull_subscription, open_subscription
 from .subscription import Callback, Subscription
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["JetStream"]
 
 
-class JetStream(StreamManager, Publishing):
+class JetStream(Topics, Publishing):
     """JetStream on one connection.
 
     Args:

@@ -29,6 +29,7 @@ __all__ = [
     "GapDetected",
     "HandlerFailed",
     "HeartbeatMissed",
+    "HistoryTruncated",
     "IngestGap",
     "IngestRefused",
     "PermissionDenied",
@@ -75,6 +76,13 @@ class GapDetected(Event, frozen=True, kw_only=True):
     def resume_stream_seq(self) -> int:
         """The stream sequence from which nothing is missed."""
         return self.last_stream_seq + 1
+
+
+class HistoryTruncated(Event, frozen=True, kw_only=True):
+    """Records between these stream sequences were removed before they were read, and are passed over."""
+
+    after: int
+    before: int
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from ..errors import ConfigError, ProtocolError
 __all__ = [
     "GO_ZERO_TIME",
     "format_time",
+    "format_time_ns",
     "ns_to_seconds",
     "parse_time",
     "parse_time_ns",
@@ -139,6 +140,15 @@ def parse_time_ns(text: str) -> int:
     moment, ns = _parse_or_protocol_error(text)
     since = moment - _EPOCH
     return (since.days * 86_400 + since.seconds) * _NS + ns
+
+
+def format_time_ns(ns: int) -> str:
+    """Nanoseconds since 1970 as the wire has it, exactly. Raises `ConfigError` beyond the year 9999."""
+    seconds, rest = divmod(ns, _NS)
+    try:
+        return f"{(_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{rest:09}Z"
+    except OverflowError:
+        raise ConfigError(f"{ns} ns lie beyond the year 9999") from None
 
 
 def _parse_or_protocol_error(text: str) -> tuple[datetime, int]:

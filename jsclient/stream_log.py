@@ -1,0 +1,225 @@
+"""A stream on a server, or some of its subjects, as the log that readers and patterns stand on. See `jsclient.log`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from ._runtime.context import Context
+from .errors import ConfigError, MessageNotFoundError, PermissionDeniedError, ProtocolError
+from .feeds import ConsumerFeed, RepublishFeed
+from .log import Feed, FeedKind, Log, Page
+from .protocol.direct_get import BATCH_GET_SERVER
+from .protocol.events import Event
+from .protocol.missing import MissingRule
+from .protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from .protocol.models.stream_config import StreamConfig
+from .protocol.names import check_filter_subject
+from .protocol.position import Extent, Position
+from .protocol.record import Kind, Record
+from .protocol.record_wire import delivered_record, kind_headers, stored_record
+from .protocol.republish import republished_subject
+from .protocol.units import format_time_ns, parse_time_ns
+from .protocol.version import is_at_least
+from .publish import publish
+from .stream import Stream
+
+__all__ = ["StreamLog"]
+
+_FETCH: Final = 5000  # records that are fetched at a time where direct gets are not to be had
+_LONG_AGE: Final = 60.0  # seconds after which no delivery is still under way
+_FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
+_MAX_BYTES: Final = 8 * 1024 * 1024  # that one direct get may bring: all of it is held here
+
+
+class StreamLog(Log):
+    """The records of a stream whose subjects match a filter."""
+
+    def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
+        self.stream = stream.name
+        self.subject = check_filter_subject(subject)
+        self.tasks = context.tasks
+        self.open = context.open
+        self._context = context
+        self._stream = stream
+        self._is_one_subject = "*" not in subject.split(".") and not subject.endswith(">")
+        self._incarnation = ""
+
+    @property
+    def config(self) -> StreamConfig:
+        """The stream's configuration, as last seen."""
+        return self._stream.config
+
+    @property
+    def _linked(self) -> bool:
+        """Whether records may say which one they follow: sequences of other streams mean nothing here."""
+        return self._is_one_subject and not self.config.sources
+
+    def emit(self, event: Event) -> None:
+        self._context.emit(event)
+
+    def report(self, error: BaseException) -> None:
+        self._context.report(error)
+
+    async def wait_ready(self) -> None:
+        await self._context.connection.wait_connected(None)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def extent(self) -> Extent:
+        answer = await self._context.call(self._context.api.stream_info(self.stream), what="stream info")
+        try:
+            state = answer["state"]
+            extent = Extent(
+                self.stream,
+                answer["created"],
+                state["first_seq"],
+                state["last_seq"],
+                _stamp(state.get("first_ts")),
+                _stamp(state.get("last_ts")),
+            )
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"the info of stream {self.stream!r} has no {error}") from None
+        self._incarnation = extent.incarnation
+        return extent
+
+    async def history(self, since: int, limit: int, max_bytes: int) -> Page:
+        if self._reads_directly():
+            batch = self._stream.get_batch(
+                limit, seq=since + 1, subject=self.subject, max_bytes=min(max_bytes, _MAX_BYTES)
+            )
+            records = [stored_record(message, linked=self._linked) async for message in batch]
+            page = Page(records, more=batch.num_pending > 0)
+        else:
+            page = await self._fetched(
+                limit, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=since + 1
+            )
+        return page if page.records else Page([], up_to=await self._nothing_after(since))
+
+    def _reads_directly(self) -> bool:
+        version = self._context.connection.server_version
+        return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
+
+    async def _nothing_after(self, since: int) -> int:
+        """Up to where the leader says that there is nothing; 0: there is something, or it may not be asked."""
+        end = 0
+        try:
+            end = (await self.extent()).last_seq
+            await self._stream.get_next_message(self.subject, since + 1)
+        except MessageNotFoundError:
+            return end
+        except PermissionDeniedError:
+            return 0
+        return 0
+
+    async def _fetched(self, limit: int, **start: Any) -> Page:
+        """By a consumer that is there for this alone."""
+        consumer = await self._stream.create_consumer(
+            ConsumerConfig(
+                **start,
+                ack_policy=AckPolicy.NONE,
+                filter_subject=self.subject,
+                inactive_threshold=_FORGOTTEN,
+                mem_storage=True,
+                num_replicas=1,
+            )
+        )
+        try:
+            batch = await consumer.fetch(min(limit, _FETCH), no_wait=True)
+            if batch.error is not None and not batch:
+                raise batch.error
+        finally:
+            await consumer.delete()
+        records = [
+            delivered_record(m.subject, m.headers, m.data, m.metadata, linked=self._linked, previous=None)
+            for m in batch
+        ]
+        return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
+
+    async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
+        extent = await self.extent()
+        # The server's start time is inclusive, and exact to the nanosecond.
+        found = await self._first_at(time_ns + 1)
+        where = () if found is None else (found,)
+        return extent.after_time(time_ns, where, allow_truncated=allow_truncated) or extent.end
+
+    async def _first_at(self, time_ns: int) -> tuple[int, int] | None:
+        """Sequence and time stamp of the first record that was stored at a time or later."""
+        start = format_time_ns(time_ns)
+        if self._reads_directly():
+            async for message in self._stream.get_batch(1, start_time=start, subject=self.subject):
+                return message.seq, message.time_ns
+            return None
+        page = await self._fetched(1, deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=start)
+        return (page.records[0].seq, page.records[0].time_ns) if page.records else None
+
+    async def last(self, subject: str | None = None) -> Record | None:
+        try:
+            found = await self._stream.get_last_message(self.subject if subject is None else subject)
+        except MessageNotFoundError:
+            return None
+        return stored_record(found, linked=self._linked)
+
+    # --- appending -------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        data: bytes,
+        *,
+        subject: str | None = None,
+        kind: Kind = Kind.VALUE,
+        headers: Mapping[str, str] | None = None,
+        expected: int | None = None,
+        msg_id: str | None = None,
+    ) -> Position:
+        ack = await publish(
+            self._context,
+            self.own_subject(subject),
+            data,
+            headers={**(headers or {}), **kind_headers(kind)},
+            expected_stream=self.stream,
+            expected_last_subject_seq=expected,
+            msg_id=msg_id,
+        )
+        if not self._incarnation:
+            await self.extent()
+        return Position(self.stream, self._incarnation, ack.seq)
+
+    # --- pushes ----------------------------------------------------------------------------------------------
+
+    def feed(self, kind: FeedKind) -> Feed:
+        if kind == "consumer":
+            return ConsumerFeed(
+                self._context, self._stream, self.subject, linked=self._linked, windowed=self._is_windowed
+            )
+        if kind != "republish":
+            raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
+        subject = republished_subject(self.config.republish, self.subject)
+        if subject is None:
+            raise ConfigError(f"stream {self.stream!r} does not republish {self.subject!r} with its payloads")
+        return RepublishFeed(self._context, self.stream, subject, by_subject=not self._is_one_subject)
+
+    def best_feed(self) -> FeedKind:
+        return "consumer" if republished_subject(self.config.republish, self.subject) is None else "republish"
+
+    def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
+        config = self.config
+        per_subject = (config.max_msgs_per_subject or 0) > 0 or bool(config.allow_msg_ttl)
+        return MissingRule(
+            by_subject=feed.by_subject, holes_are_deletions=not per_subject, allow_truncated=allow_truncated
+        )
+
+    @property
+    def _is_windowed(self) -> bool:
+        """Whether records may leave the stream while deliveries of others are under way."""
+        config = self.config
+        limits = (config.max_msgs, config.max_bytes, config.max_msgs_per_subject)
+        return (
+            any((limit or 0) > 0 for limit in limits)
+            or 0 < (config.max_age or 0) < _LONG_AGE
+            or bool(config.allow_msg_ttl)
+        )
+
+
+def _stamp(text: Any) -> int:
+    return max(parse_time_ns(text), 0) if isinstance(text, str) else 0
