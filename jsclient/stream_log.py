@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ._runtime.binding import find_streams
 from ._runtime.context import Context
-from .errors import ConfigError, MessageNotFoundError, PermissionDeniedError, ProtocolError
+from .errors import (
+    ConfigError,
+    MessageNotFoundError,
+    NoMatchingStreamError,
+    PermissionDeniedError,
+    ProtocolError,
+)
 from .feeds import ConsumerFeed, RepublishFeed
 from .log import Feed, FeedKind, Log, Page
+from .protocol.codec import from_wire
 from .protocol.direct_get import BATCH_GET_SERVER
 from .protocol.events import Event
 from .protocol.missing import MissingRule
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from .protocol.models.stream import StreamInfo
 from .protocol.models.stream_config import StreamConfig
-from .protocol.names import check_filter_subject
+from .protocol.names import check_filter_subject, subjects_overlap
 from .protocol.position import Extent, Position
 from .protocol.record import Kind, Record
 from .protocol.record_wire import delivered_record, kind_headers, stored_record
@@ -24,7 +33,7 @@ from .protocol.version import is_at_least
 from .publish import publish
 from .stream import Stream
 
-__all__ = ["StreamLog"]
+__all__ = ["StreamLog", "find_log"]
 
 _FETCH: Final = 5000  # records that are fetched at a time where direct gets are not to be had
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is still under way
@@ -40,7 +49,7 @@ class StreamLog(Log):
         self.subject = check_filter_subject(subject)
         self.tasks = context.tasks
         self.open = context.open
-        self._context = context
+        self.context = context
         self._stream = stream
         self._is_one_subject = "*" not in subject.split(".") and not subject.endswith(">")
         self._incarnation = ""
@@ -56,18 +65,18 @@ class StreamLog(Log):
         return self._is_one_subject and not self.config.sources
 
     def emit(self, event: Event) -> None:
-        self._context.emit(event)
+        self.context.emit(event)
 
     def report(self, error: BaseException) -> None:
-        self._context.report(error)
+        self.context.report(error)
 
     async def wait_ready(self) -> None:
-        await self._context.connection.wait_connected(None)
+        await self.context.connection.wait_connected(None)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def extent(self) -> Extent:
-        answer = await self._context.call(self._context.api.stream_info(self.stream), what="stream info")
+        answer = await self.context.call(self.context.api.stream_info(self.stream), what="stream info")
         try:
             state = answer["state"]
             extent = Extent(
@@ -97,7 +106,7 @@ class StreamLog(Log):
         return page if page.records else Page([], up_to=await self._nothing_after(since))
 
     def _reads_directly(self) -> bool:
-        version = self._context.connection.server_version
+        version = self.context.connection.server_version
         return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 
     async def _nothing_after(self, since: int) -> int:
@@ -173,7 +182,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         ack = await publish(
-            self._context,
+            self.context,
             self.own_subject(subject),
             data,
             headers={**(headers or {}), **kind_headers(kind)},
@@ -190,14 +199,14 @@ class StreamLog(Log):
     def feed(self, kind: FeedKind) -> Feed:
         if kind == "consumer":
             return ConsumerFeed(
-                self._context, self._stream, self.subject, linked=self._linked, windowed=self._is_windowed
+                self.context, self._stream, self.subject, linked=self._linked, windowed=self._is_windowed
             )
         if kind != "republish":
             raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
         subject = republished_subject(self.config.republish, self.subject)
         if subject is None:
             raise ConfigError(f"stream {self.stream!r} does not republish {self.subject!r} with its payloads")
-        return RepublishFeed(self._context, self.stream, subject, by_subject=not self._is_one_subject)
+        return RepublishFeed(self.context, self.stream, subject, by_subject=not self._is_one_subject)
 
     def best_feed(self) -> FeedKind:
         return "consumer" if republished_subject(self.config.republish, self.subject) is None else "republish"
@@ -223,3 +232,29 @@ class StreamLog(Log):
 
 def _stamp(text: Any) -> int:
     return max(parse_time_ns(text), 0) if isinstance(text, str) else 0
+
+
+async def find_log(context: Context, subject: str, stream: str | None = None) -> StreamLog:
+    """The log of a subject, which may have wildcards.
+
+    Args:
+        context: Whose.
+        subject: Which records.
+        stream: The stream, if it is known; else the one that holds the subject.
+
+    Raises:
+        NoMatchingStreamError: Not exactly one stream holds it. StreamNotFoundError: There is no such stream.
+        ConfigError: The subject is none, or the stream does not hold it. And those of any request.
+    """
+    check_filter_subject(subject)
+    if stream is None:
+        names = await find_streams(context, subject)
+        if len(names) != 1:
+            raise NoMatchingStreamError(subject, names)
+        stream = names[0]
+    info = from_wire(StreamInfo, await context.call(context.api.stream_info(stream), what="stream info"))
+    config = info.config
+    copies = config.mirror or config.sources  # they may hold anything
+    if not copies and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
+        raise ConfigError(f"stream {stream!r} does not hold {subject!r}")
+    return StreamLog(context, Stream(context, info), subject)

@@ -1,0 +1,178 @@
+"""Publishing to a topic, and ending it: `Topic.publisher`."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from .errors import (
+    ApiError,
+    ClosedError,
+    ConfigError,
+    ProducerFencedError,
+    PublishesFailedError,
+    WrongLastSequenceError,
+)
+from .protocol.models.publish import PubAck
+from .protocol.position import Position
+from .protocol.record import Kind
+from .publisher import MAX_BYTES, Publisher
+from .stream_log import StreamLog
+
+__all__ = ["TopicPublisher"]
+
+_WRONG_LAST_MSG_ID: Final = 10070
+
+
+class TopicPublisher:
+    """Publishes to a topic. Made by `Topic.publisher`.
+
+    Leaving ``async with`` waits until all is stored, and raises what nobody has looked at (`PublishesFailedError`).
+    """
+
+    def __init__(self, log: StreamLog, publisher: Publisher, *, chained_after: int | None) -> None:
+        self._log = log
+        self._publisher = publisher
+        self._after = chained_after  # the stream's last sequence; None: not chained
+        self._name = secrets.token_hex(8)
+        self._count = 0
+        self._in_turn = asyncio.Lock()
+        self._ended = False
+
+    @classmethod
+    async def open(
+        cls, find: Callable[[], Awaitable[StreamLog]], *, chained: bool, max_in_flight: int
+    ) -> Self:
+        """See `Topic.publisher`."""
+        log = await find()
+        log.own_subject(None)
+        last = await log.last()
+        if last is not None and last.is_last:
+            raise ClosedError(f"the topic {log.subject!r} has ended: nothing can follow")
+        after = (await log.extent()).last_seq if chained else None
+        publisher = Publisher(
+            log.context,
+            max_in_flight=max_in_flight,
+            max_bytes=MAX_BYTES,
+            timeout=None,
+            room_timeout=None,
+            resend=True,
+        )
+        return cls(log, publisher, chained_after=after)
+
+    @property
+    def subject(self) -> str:
+        """Where it publishes."""
+        return self._log.subject
+
+    def __repr__(self) -> str:
+        return f"<TopicPublisher of {self.subject}: {self._publisher.in_flight} in flight>"
+
+    async def publish(
+        self,
+        data: bytes = b"",
+        *,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        msg_id: str | None = None,
+    ) -> asyncio.Future[PubAck]:
+        """Send a record and give the future of its ack; while the window is full, wait for room first.
+
+        Args:
+            data, headers: As of `JetStream.publish`.
+            msg_id: Stored once inside the stream's duplicate window. Not where records are chained: they have ids.
+
+        Raises:
+            ClosedError: It has ended, or was closed. ConfigError, MaxPayloadError: Nothing was sent.
+
+        The future raises what `JetStream.publish` raises. Cancelled: nothing was sent.
+        """
+        if self._ended:
+            raise ClosedError(f"the topic {self.subject!r} has ended: nothing can follow")
+        if self._after is None:
+            return await self._publisher.publish(self.subject, data, headers=headers, msg_id=msg_id)
+        if msg_id is not None:
+            raise ConfigError("msg_id is given, and chained records have ids of their own")
+        async with self._in_turn:  # a call that is cancelled while it waits for room must leave no hole
+            future = await self._publisher.publish(
+                self.subject,
+                data,
+                headers=headers,
+                msg_id=f"{self._name}:{self._count + 1}",
+                expected_last_seq=self._after if self._count == 0 else None,
+                expected_last_msg_id=f"{self._name}:{self._count}" if self._count else None,
+            )
+            self._count += 1
+        return future
+
+    async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
+        """As `publish`: a record is the topic's new state to those who want the latest."""
+        return await self.publish(data)
+
+    async def flush(self) -> None:
+        """Wait until all that was sent is stored.
+
+        Raises:
+            ProducerFencedError: Records are chained, and somebody else published: what follows is not stored.
+            PublishesFailedError: Some failed, and nobody had looked at them.
+        """
+        try:
+            await self._publisher.flush()
+        except PublishesFailedError as error:
+            raise self._fenced(error) or error from error
+
+    async def finish(self, completion: bytes = b"") -> Position:
+        """Store all that was sent, and end the topic well; readers get the completion. Where that is.
+
+        Raises:
+            ClosedError: It has ended before. And as `flush`, and those of any publish.
+
+        Cancelled: whether it has ended is unknown.
+        """
+        return await self._end(Kind.FINISH, completion)
+
+    async def fail(self, reason: str) -> Position:
+        """Store all that was sent, and end the topic for this reason; else as `finish`."""
+        return await self._end(Kind.FAIL, reason.encode())
+
+    async def _end(self, kind: Kind, data: bytes) -> Position:
+        if self._ended:
+            raise ClosedError(f"the topic {self.subject!r} has ended: nothing can follow")
+        await self.flush()
+        msg_id = secrets.token_hex(11)
+        while True:
+            last = await self._log.last()
+            if last is not None and last.is_last:
+                self._ended = True
+                raise ClosedError(f"the topic {self.subject!r} was ended by somebody else")
+            try:
+                position = await self._log.append(
+                    data, kind=kind, expected=0 if last is None else last.seq, msg_id=msg_id
+                )
+            except WrongLastSequenceError:
+                continue  # somebody else has published since: that belongs before the end
+            self._ended = True
+            return position
+
+    def _fenced(self, error: PublishesFailedError) -> ProducerFencedError | None:
+        if self._after is None or not error.failures:
+            return None
+        first = error.failures[0][1]
+        refused = isinstance(first, WrongLastSequenceError) or (
+            isinstance(first, ApiError) and first.err_code == _WRONG_LAST_MSG_ID
+        )
+        return ProducerFencedError(self.subject) if refused else None
+
+    async def __aenter__(self) -> Self:
+        await self._publisher.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._publisher.__aexit__(kind, error, trace)
+        except PublishesFailedError as failed:
+            raise self._fenced(failed) or failed from failed
