@@ -258,7 +258,8 @@ class Reader:
             return []
         if extent is not None:
             try:
-                extent.check(self.start.at(self._links.floor))
+                # Not the present place: pushes may have gone on since the stream said where it ends.
+                extent.check(self.start.at(asked.since))
             except PositionInvalidError as error:
                 return self.fail(error)
         commands: list[Command] = []

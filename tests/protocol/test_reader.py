@@ -418,6 +418,16 @@ def test_another_stream_under_the_same_name_is_noticed_instead_of_starving(now_t
     assert isinstance(made.error, PositionInvalidError)
 
 
+def test_pushes_may_be_ahead_of_what_the_stream_said_of_itself():
+    """It said so before they were stored; they were taken in before the answer was looked at."""
+    made = reader()
+    [asked] = made.tick(10.0)
+    made.offer("r-1", [record(11), record(12)], 10.0)
+    assert made.page(asked, [], 10.0, extent=extent(1, 10)) == []
+    assert made.error is None
+    assert seqs(made) == [11, 12]
+
+
 def test_what_was_read_without_finding_anything_moves_the_position():
     """So a quiet subject in a busy stream does not look truncated later."""
     made = reader()
