@@ -9,7 +9,18 @@ from benchmarks.clients import CLIENTS
 from benchmarks.figures import Summary, ratio, summarize
 from benchmarks.works import WORKS, Work
 
-__all__ = ["FORMAT", "about_line", "across", "between", "report", "table"]
+__all__ = [
+    "FORMAT",
+    "about_line",
+    "across",
+    "between",
+    "markdown",
+    "report",
+    "short",
+    "table",
+    "thousands",
+    "verdict",
+]
 
 FORMAT = 2  # of the files
 Clients = Mapping[str, Mapping[str, Summary]]
@@ -75,7 +86,7 @@ def across(files: Sequence[Mapping[str, Any]]) -> str:
         found = [runs.get(work.name, {}) for runs in columns]
         if any("jsclient" in clients for clients in found):
             rows.append([work.title, *(_ours(clients) for clients in found)])
-    return _markdown(["msg/s · CPU µs/msg (against nats-py)", *labels], rows)
+    return markdown(["msg/s · CPU µs/msg (against nats-py)", *labels], rows)
 
 
 def _ours(clients: Clients) -> str:
@@ -93,7 +104,7 @@ def table(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
         return latency(works, runs)
     clients = _present(works, runs)
     rows = [[work.title, *(_rate_and_cpu(runs[work.name].get(c)) for c in clients)] for work in works]
-    return _markdown(["msg/s · CPU µs/msg", *clients], rows)
+    return markdown(["msg/s · CPU µs/msg", *clients], rows)
 
 
 def _aimed(about: Mapping[str, Any]) -> bool:
@@ -114,20 +125,18 @@ def against(works: Sequence[Work], runs: Mapping[str, Clients], *, goals: bool) 
         goal = work.goal
         row = [
             work.title,
-            _verdict(
-                f"{_short(used.median)} ±{used.spread:.0%}", met=not goals or used.median <= goal.cpu_us
-            ),
+            verdict(f"{short(used.median)} ±{used.spread:.0%}", met=not goals or used.median <= goal.cpu_us),
             f"{goal.cpu_us:g}",
-            "–" if less is None else _verdict(f"{_short(less)}x less", met=not goals or less >= goal.less),
+            "–" if less is None else verdict(f"{short(less)}x less", met=not goals or less >= goal.less),
             f"{goal.less:g}x",
             "–"
             if part is None or goal.of_raw is None
-            else _verdict(f"{part:.2f}", met=not goals or part >= goal.of_raw),
+            else verdict(f"{part:.2f}", met=not goals or part >= goal.of_raw),
             "–" if goal.of_raw is None else f"{goal.of_raw:g}",
         ]
         rows.append(row if goals else row[:1] + row[1::2])
     header = ["jsclient", "CPU µs/msg", "goal", "CPU against nats-py", "goal", "rate against raw", "goal"]
-    return _markdown(header if goals else header[:1] + header[1::2], rows)
+    return markdown(header if goals else header[:1] + header[1::2], rows)
 
 
 def latency(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
@@ -142,9 +151,9 @@ def latency(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
                 cells.append("")
                 continue
             p50, p99, used = (found[name].median for name in ("p50_us", "p99_us", "cpu_us"))
-            cells.append(f"{p50:,.0f} · {p99:,.0f} · {_short(used)}")
+            cells.append(f"{p50:,.0f} · {p99:,.0f} · {short(used)}")
         rows.append([work.title, *cells])
-    return _markdown(["p50 µs · p99 µs · CPU µs/msg", *clients], rows)
+    return markdown(["p50 µs · p99 µs · CPU µs/msg", *clients], rows)
 
 
 def memory(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
@@ -161,14 +170,14 @@ def memory(works: Sequence[Work], runs: Mapping[str, Clients]) -> str:
             peak, base = found["rss_mb"].median, found["base_mb"].median
             cells.append(f"{peak:.0f} · {peak - base:.0f}")
         rows.append([work.title, *cells])
-    return _markdown(["peak MB · over idle MB", *clients], rows)
+    return markdown(["peak MB · over idle MB", *clients], rows)
 
 
 def imports(clients: Clients) -> str:
     """CPU of a process that imports and ends."""
     names = {"raw": "Python alone"}
     rows = [[names.get(c, c), f"{clients[c]['cpu_ms'].median:.0f}"] for c in CLIENTS if c in clients]
-    return _markdown(["import", "CPU ms"], rows)
+    return markdown(["import", "CPU ms"], rows)
 
 
 def between(text: str, name: str, new: str) -> str:
@@ -193,22 +202,25 @@ def _present(works: Iterable[Work], runs: Mapping[str, Clients]) -> list[str]:
 def _rate_and_cpu(figures: Mapping[str, Summary] | None) -> str:
     if figures is None:
         return ""
-    return f"{_thousands(figures['rate'].median)} · {_short(figures['cpu_us'].median)}"
+    return f"{thousands(figures['rate'].median)} · {short(figures['cpu_us'].median)}"
 
 
-def _thousands(rate: float) -> str:
+def thousands(rate: float) -> str:
+    """A rate in thousands."""
     return f"{rate / 1000:,.0f}k" if rate >= 9950 else f"{rate / 1000:.1f}k"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A figure with three digits at most."""
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
-def _verdict(text: str, *, met: bool) -> str:
+def verdict(text: str, *, met: bool) -> str:
+    """Bold, unless the goal is met."""
     return text if met else f"**{text}**"
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose columns line up as text, too."""
     lines = [list(header), *(list(row) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]

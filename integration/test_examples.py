@@ -55,6 +55,12 @@ SAID: dict[str, list[str | set[str]]] = {
         "dead letter 7, try 3: the database is busy",
         "handled 28, failed 5, tried again 3",
     ],
+    "tenant_feed.py": [
+        "bolt: the feed is for plan gold",
+        "acme reads 1.09",
+        "acme reads 1.1",
+        "acme: the invoice is open",
+    ],
 }
 
 

@@ -235,3 +235,113 @@ async def test_a_group_begins_with_what_is_there(js: Any, oracle: Any, stream: O
     await (await js.stream(stream.name)).purge(seq=6)
     async with topic.work("crew") as work:
         assert (await work.next(timeout=5)).data == b"5"
+
+
+# --- latest ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["republish", "plain"])
+async def newest(request: pytest.FixtureRequest, oracle: Any, make_stream: Any) -> OwnStream:
+    """A stream of states, which republishes or not."""
+    stream: OwnStream = await make_stream(allow_direct=True, max_msgs_per_subject=1)
+    if request.param == "republish":
+        await oracle.update_stream(stream.name, republish={"src": stream.all, "dest": f"live.{stream.all}"})
+    return stream
+
+
+@pytest.mark.guarantee("latest.sees", "latest.slow", "latest.gone", "latest.resumes")
+async def test_the_newest_when_it_looks_and_nothing_between(js: Any, oracle: Any, newest: OwnStream) -> None:
+    topic = js.topic(newest.subject("a"))
+    await publish(topic, 0, 100)
+    async with topic.latest() as reader:
+        assert int((await reader.next(5)).data) == 99
+        waiting = asyncio.ensure_future(reader.next(10))
+        await publish(topic, 100, 101)
+        assert int((await waiting).data) == 100
+        await publish(topic, 101, 200)
+        assert int((await reader.next(5)).data) == 199
+        assert int((await reader.current()).data) == 199
+        with pytest.raises(jsclient.RequestTimeoutError):
+            await reader.next(0.1)
+    async with topic.latest() as another:
+        assert int((await another.next(5)).data) == 199
+
+
+@pytest.mark.guarantee("latest.lost")
+async def test_a_state_that_came_while_it_was_away_is_seen(
+    connect: Any, proxy: Any, js: Any, oracle: Any, newest: OwnStream
+) -> None:
+    near = await proxy()
+    topic, far = js.topic(newest.subject("a")), (await connect(near)).topic(newest.subject("a"))
+    await publish(topic, 0, 1)
+    reader = far.latest()
+    assert int((await reader.next(5)).data) == 0
+    for number in range(1, 4):
+        waiting = asyncio.ensure_future(reader.next(20))
+        await asyncio.sleep(0)
+        near.refuse()
+        near.cut()
+        await publish(topic, number, number + 1)
+        await near.accept()
+        assert int((await waiting).data) == number
+
+
+@pytest.mark.parametrize("how", ["finish", "fail"])
+@pytest.mark.guarantee("latest.ends")
+async def test_the_end_is_always_seen_by_who_wants_the_latest(
+    js: Any, oracle: Any, newest: OwnStream, how: str
+) -> None:
+    topic = js.topic(newest.subject("a"))
+    await publish(topic, 0, 3)
+    reader = topic.latest()
+    await reader.next(5)
+    async with topic.publisher() as pub:
+        await pub.update_state(b"7")
+        await (pub.finish(b"closed") if how == "finish" else pub.fail("no light"))
+    for _ in range(2):  # and it stays
+        if how == "finish":
+            with pytest.raises(StopAsyncIteration):
+                await within(10, anext(reader), "the end")
+            assert reader.completion == b"closed"
+        else:
+            with pytest.raises(jsclient.IterationFailed, match="no light"):
+                await within(10, anext(reader), "the end")
+
+
+@pytest.mark.guarantee("latest.state")
+async def test_who_waits_for_the_latest_costs_the_server_nothing_or_one_consumer(
+    js: Any, oracle: Any, newest: OwnStream
+) -> None:
+    topic = js.topic(newest.subject("a"))
+    await publish(topic, 0, 1)
+    reader = topic.latest()
+    await reader.next(5)
+    republishes = (await js.stream(newest.name)).config.republish is not None
+    waiting = asyncio.ensure_future(reader.next(20))
+    if republishes:
+        await asyncio.sleep(0.1)  # long enough for a consumer, if it made one
+        assert await newest.consumer_names() == []
+    else:
+        names = await eventually(newest.consumer_names, what="one consumer")
+        assert len(names) == 1
+    await publish(topic, 1, 2)
+    assert int((await waiting).data) == 1
+
+
+async def test_a_topic_makes_its_stream_if_there_is_none(js: Any, oracle: Any, stream: OwnStream) -> None:
+    topic = js.topic(f"made.{stream.prefix}.>")
+    try:
+        log = await topic.create(storage="memory", max_age=3600)
+        assert log.config.allow_direct
+        assert log.best_feed() == "republish"
+        assert (await topic.create()).stream == log.stream
+        one = js.topic(f"made.{stream.prefix}.a")
+        await publish(one, 0, 3)
+        async with topic.each() as reader:
+            assert await read(reader, 3) == [0, 1, 2]
+    finally:
+        await js.delete_stream(log.stream)
+    with pytest.raises(jsclient.InvalidNameError):
+        topic.latest()
+    with pytest.raises(jsclient.ConfigError):
+        js.topic("a").latest(quiet=0)

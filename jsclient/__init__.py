@@ -12,12 +12,17 @@ from .counter import Counter
 from .direct_get import DirectBatch
 from .errors import *  # noqa: F403
 from .fast_ingest import FastIngest
+from .log import MemoryLog
 from .message import Message, ack_all
 from .messages import Messages
 from .ordered import OrderedSubscription
 from .ordered_consumer import OrderedConsumer
 from .ordered_messages import OrderedMessages
 from .patterns import (
+    CurrentEvent,
+    EventHistory,
+    EventSource,
+    EventSubscription,
     IterationObserver,
     IterationSubscription,
     Notifier,
@@ -41,6 +46,7 @@ from .protocol.events import *  # noqa: F403
 from .protocol.headers import Headers
 from .protocol.models import *  # noqa: F403
 from .protocol.position import Position
+from .protocol.record import Record
 from .protocol.status import Ending
 from .protocol.work import DeliveriesExhaustedError, Reject, WorkCounts
 from .publisher import Publisher
@@ -48,6 +54,9 @@ from .pull import Batch
 from .pull_subscription import PullSubscription
 from .stream import Stream
 from .subscription import Subscription
+from .topic import Topic
+from .topic_publisher import TopicPublisher
+from .topic_readers import LatestReader, TopicReader
 from .worker import Worker
 
 __all__ = [
@@ -56,14 +65,20 @@ __all__ = [
     "Consumer",
     "Counter",
     "CounterEntry",
+    "CurrentEvent",
     "DeliveriesExhaustedError",
     "DirectBatch",
     "Ending",
+    "EventHistory",
+    "EventSource",
+    "EventSubscription",
     "FastIngest",
     "Headers",
     "IterationObserver",
     "IterationSubscription",
     "JetStream",
+    "LatestReader",
+    "MemoryLog",
     "Message",
     "Messages",
     "Metadata",
@@ -77,11 +92,15 @@ __all__ = [
     "Producer",
     "Publisher",
     "PullSubscription",
+    "Record",
     "Reject",
     "Stream",
     "Subscription",
     "SubscriptionIterator",
     "SubscriptionKit",
+    "Topic",
+    "TopicPublisher",
+    "TopicReader",
     "UpdateRecord",
     "WorkCounts",
     "Worker",

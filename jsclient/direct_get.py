@@ -20,6 +20,8 @@ from .protocol.codec import encode
 from .protocol.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
 from .protocol.frames import Frame
 from .protocol.models.message import StoredMessage
+from .protocol.record import Record
+from .protocol.record_frames import StoredRecords
 from .protocol.status import Ending
 from .protocol.version import check_server
 
@@ -103,6 +105,16 @@ class DirectBatch:
             answers.frames.clear()
             if frames:
                 yield frames
+
+    async def records(self, *, linked: bool) -> AsyncIterator[list[Record]]:
+        """The messages as records of a topic, many at once. ``linked``: they may say which one they follow."""
+        made: StoredRecords | None = None
+        async for answers in self._answers():
+            made = made or StoredRecords(self._tracker, linked=linked)
+            records = made.read(answers.frames)
+            answers.frames.clear()
+            if records:
+                yield records
 
     async def _answers(self) -> AsyncIterator[_Answers]:
         """Ask, and come back whenever answers wait, until the tracker has seen the end."""

@@ -32,6 +32,8 @@
     ├─ PositionInvalidError                      a place in a stream that is another one now, or ends before it
     ├─ HistoryTruncatedError(first_available)    what lay behind a position is there no more
     ├─ ProducerFencedError(subject, expected, found) somebody else writes where there is one writer
+    ├─ TopicNotFoundError(topic, partitions)     a topic, or a part of it, that is not there
+    ├─ TopicMismatchError(mismatches)            a topic of other types than those asked for
     ├─ EpochCompletedError(time, frontier)       an epoch that is over, or that no capability allows
     ├─ EpochsLostError(epochs)                   parts of epochs that had begun cannot be read any more
     ├─ IterationFailed(reason)                   an iteration ended with a reason that is no exception
@@ -114,6 +116,8 @@ __all__ = [
     "TooManyBatchesError",
     "TooManyInFlightError",
     "TooManyResultsError",
+    "TopicMismatchError",
+    "TopicNotFoundError",
     "WrongLastSequenceError",
 ]
 
@@ -523,6 +527,43 @@ class ProducerFencedError(JetStreamError):
         known = "" if self.expected is None else f": the last sequence was to be {self.expected}"
         found = "" if self.found is None else f", it is {self.found}"
         return f"another producer writes to {self.subject!r}{known}{found if known else ''}"
+
+
+class TopicNotFoundError(JetStreamError):
+    """There is no such topic, or some of its partitions have had no producer yet.
+
+    Attributes:
+        topic: Its name.
+        partitions: Those of which nothing is there; none: the topic itself is not there.
+    """
+
+    def __init__(self, topic: str, partitions: Sequence[int] = ()) -> None:
+        super().__init__(topic, tuple(partitions))
+        self.topic = topic
+        self.partitions = tuple(partitions)
+
+    def __str__(self) -> str:
+        if not self.partitions:
+            return f"there is no topic {self.topic!r}"
+        return f"topic {self.topic!r} has nothing yet of partitions {', '.join(map(str, self.partitions))}"
+
+
+class TopicMismatchError(JetStreamError):
+    """A topic was made with other types than those asked for, or with another number of partitions.
+
+    Attributes:
+        topic: Its name.
+        mismatches: ``(field, wanted, found)`` of all that differs.
+    """
+
+    def __init__(self, topic: str, mismatches: Sequence[tuple[str, Any, Any]]) -> None:
+        super().__init__(topic, list(mismatches))
+        self.topic = topic
+        self.mismatches = list(mismatches)
+
+    def __str__(self) -> str:
+        fields = "; ".join(f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in self.mismatches)
+        return f"topic {self.topic!r} is another than asked for: {fields}"
 
 
 class EpochCompletedError(JetStreamError):

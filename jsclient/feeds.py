@@ -15,18 +15,18 @@ from ._runtime.connection import Inbox, Lifecycle
 from ._runtime.consumer_calls import delete_consumer
 from ._runtime.context import Context
 from ._runtime.timer import Timer
-from .errors import JetStreamError, NotJetStreamMessageError, ProtocolError
+from .errors import JetStreamError, NotJetStreamMessageError
 from .log import Feed, Receive
-from .protocol.ack import read_jsack
+from .protocol.ack import stored_at
 from .protocol.events import ForeignMessage
 from .protocol.frames import Frame, is_data
 from .protocol.header_names import LAST_CONSUMER
-from .protocol.headers import Headers, inline_status, parse_headers
+from .protocol.headers import inline_status, parse_headers
 from .protocol.heartbeat import HeartbeatMonitor
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from .protocol.push import whole_number
 from .protocol.record import Record
-from .protocol.record_wire import delivered_record, republished_record
+from .protocol.record_frames import DeliveredRecords, RepublishedRecords
 from .stream import Stream
 
 __all__ = ["ConsumerFeed", "RepublishFeed"]
@@ -131,13 +131,12 @@ class _Deliveries:
         self._stream = stream
         self._receive = receive
         self._lost = lost
-        self._linked = linked
+        self._reading = DeliveredRecords(linked=linked)
         self._windowed = windowed
         self._consumer_seq = 0
         self._last: int | None = (
             None  # the delivery before this one; None: it is not known which record that was
         )
-        self._pending = 0  # records behind it, as it said
         self._foreign = _Foreign(context, stream)
         self._monitor = HeartbeatMonitor(_HEARTBEAT)
         self._timer = Timer(self._tick)
@@ -178,16 +177,12 @@ class _Deliveries:
             self._lost()
 
     def _record(self, frame: Frame) -> Record:
-        metadata = read_jsack(frame[1])
-        previous = self._last if metadata.consumer_seq == self._consumer_seq + 1 else None
-        if self._windowed and self._pending and previous is not None and metadata.stream_seq > previous + 1:
+        seq, consumer_seq, time_ns, _ = stored_at(frame[1])
+        previous = self._last if consumer_seq == self._consumer_seq + 1 else None
+        if self._windowed and previous is not None and seq > previous + 1:
             previous = None  # what was between may have been removed before it could be delivered
-        self._consumer_seq, self._last = metadata.consumer_seq, metadata.stream_seq
-        self._pending = metadata.num_pending
-        headers = parse_headers(frame[2])[1] if frame[2] else Headers()
-        return delivered_record(
-            frame[0].decode(), headers, frame[3], metadata, linked=self._linked, previous=previous
-        )
+        self._consumer_seq, self._last = consumer_seq, seq
+        return self._reading.record(frame, seq, time_ns, previous)
 
     def _status(self, code: int, frame: Frame) -> bool:
         """Whether something was missed, or nothing more comes."""
@@ -217,8 +212,8 @@ class RepublishFeed(Feed):
     def __init__(self, context: Context, stream: str, subject: str, *, by_subject: bool) -> None:
         self.by_subject = by_subject
         self._context = context
-        self._stream = stream
         self._subject = subject
+        self._reading = RepublishedRecords(stream)
         self._foreign = _Foreign(context, stream)
         self._open: dict[str, tuple[Inbox, Callable[[Lifecycle], None]]] = {}
 
@@ -247,11 +242,5 @@ class RepublishFeed(Feed):
             await self._context.connection.unsubscribe(inbox)
 
     def _arrived(self, receive: Receive, frames: list[Frame]) -> None:
-        records: list[Record] = []
-        for frame in frames:
-            try:
-                records.append(republished_record(frame, self._stream))
-            except ProtocolError:
-                self._foreign.dropped(frame)
-        if records:
+        if records := self._reading.read(frames, self._foreign.dropped):
             receive(records)

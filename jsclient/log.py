@@ -19,6 +19,7 @@ from ._runtime.events import EventHub, OnEvent
 from ._runtime.tasks import Tasks
 from .errors import ClosedError, ConfigError, JetStreamError, WrongLastSequenceError
 from .protocol.events import ErrorRaised, Event
+from .protocol.header_names import MSG_ID
 from .protocol.headers import Headers
 from .protocol.missing import MissingRule
 from .protocol.names import check_filter_subject, check_publish_subject, subject_matches
@@ -262,15 +263,18 @@ class MemoryLog(Log):
         if msg_id is not None and msg_id in self._ids:
             return Position(self.stream, self._incarnation, self._ids[msg_id])
         last = self._last_of.get(subject, 0)
+        if not self._records or last < self._records[0].seq:
+            last = 0  # the window has passed it: as a server sees it, the subject is empty
         if expected is not None and expected != last:
             raise WrongLastSequenceError(400, 10071, f"wrong last sequence: {last}")
         self._last_seq += 1
+        sent = {} if msg_id is None else {MSG_ID: msg_id}
         record = Record(
             seq=self._last_seq,
             time_ns=time.time_ns(),
             subject=subject,
             data=bytes(data),
-            headers=Headers({**(headers or {}), **kind_headers(kind)}),
+            headers=Headers({**(headers or {}), **kind_headers(kind), **sent}),
             previous=self._last_seq - 1,
             kind=kind,
         )
@@ -279,12 +283,14 @@ class MemoryLog(Log):
             self._ids[msg_id] = record.seq
         self._records.append(record)
         while self._max_records is not None and len(self._records) > self._max_records:
-            self._records.popleft()
+            self._ids.pop(self._records.popleft().headers.get(MSG_ID, ""), None)
         for push in list(self._pushes.values()):
             push([record])
         return Position(self.stream, self._incarnation, record.seq, record.time_ns)
 
     def feed(self, kind: FeedKind) -> Feed:
+        if kind not in ("consumer", "republish"):
+            raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
         return _MemoryFeed(self._pushes)
 
     def best_feed(self) -> FeedKind:

@@ -9,26 +9,23 @@ Source: P3Sub (seed 003).
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 from collections.abc import AsyncIterator
-from datetime import datetime
-from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
 from ._runtime.signal import Signal
 from ._runtime.timer import Timer
+from ._runtime.tries import Tries, passes
 from .errors import (
-    ApiError,
     ClosedError,
     ConfigError,
-    DisconnectedError,
     JetStreamError,
-    NoRespondersError,
     PermissionDeniedError,
+    ProtocolError,
     RequestTimeoutError,
-    StatusError,
-    StreamNotFoundError,
 )
+from .feed_subscription import FeedSubscription
 from .log import FeedKind, Log
 from .protocol.events import HistoryTruncated
 from .protocol.history_round import AskHistory
@@ -38,49 +35,15 @@ from .protocol.quiet import QuietTimer
 from .protocol.reader import Command, Reader
 from .protocol.record import Record
 from .protocol.subscription_ids import Cancel, Subscribe
-from .protocol.units import format_time, parse_time_ns
+from .start import Start, start_position
 
-__all__ = ["LogReader", "Push", "Start", "open_reader", "start_position"]
-
-Start: TypeAlias = Literal["first", "now"] | Position | datetime
-"""Where to begin: with the first record there is, with what comes from now on, after a position, or after a time."""
+__all__ = ["LogReader", "Push", "Start", "open_reader", "passes", "start_position"]
 
 Push: TypeAlias = Literal["auto"] | FeedKind | None
 """How a reader wants pushes: as the topic does it best, in one way, or not at all: then it asks when it is quiet."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between tries
-_GRACE = 5.0  # seconds that a stream may be gone, as it looks while a cluster elects a leader
 _MAX_PENDING, _MAX_PENDING_BYTES = 10_000, 64 * 1024 * 1024
-
-
-def passes(error: JetStreamError) -> bool:
-    """Whether this is how it looks when a server restarts, or a cluster elects a leader."""
-    if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError):
-        return True
-    return (isinstance(error, StatusError) and error.retryable) or (
-        isinstance(error, ApiError) and error.code == 503
-    )
-
-
-async def start_position(log: Log, start: Start, *, allow_truncated: bool = False) -> Position:
-    """The position that is meant.
-
-    Raises:
-        PositionInvalidError: It is of another stream, or of another one that had its name, or lies behind its end.
-        HistoryTruncatedError: Records after that time were removed. ConfigError: It is no start.
-    """
-    if isinstance(start, datetime):
-        return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
-    extent = await log.extent()
-    match start:
-        case Position():
-            extent.check(start)
-            return start
-        case "first":
-            return extent.start
-        case "now":
-            return extent.end
-    raise ConfigError(f"start is {start!r:.60}: a position, a datetime, 'first' or 'now' is needed")
+_EARLY = 0.001  # seconds
 
 
 async def open_reader(log: Log, start: Start = "first", **options: Any) -> LogReader:
@@ -100,7 +63,7 @@ class LogReader:
     Args:
         log: What to read.
         start: After there.
-        push: See `Push`. ``"auto"`` goes on without pushes where the user may not have any.
+        push: See `Push`. ``"auto"`` goes on without pushes where they are refused.
         quiet: Seconds without a record after which the history is asked, or a timer that adapts.
         catch_up: Ask for what is missing at once, or leave it to the timer, as P3Sub has it.
         allow_truncated: Read on where records were removed before they were read; the event `HistoryTruncated`
@@ -140,7 +103,8 @@ class LogReader:
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
         )
-        self._feeds = {"": self._feed}  # by the id of the subscription that it has
+        self._feeds: dict[str, FeedSubscription] = {}
+        self._reading: asyncio.Task[Any] | None = None
         self._arrived = Signal()
         self._timer = Timer(self._tick)
         self._closed = False
@@ -198,8 +162,6 @@ class LogReader:
         records, commands = self._tracker.take(limit)
         if commands:
             self._carry_out(commands)
-        elif records:
-            self._timer.set(self._tracker.deadline)
         return records
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
@@ -212,6 +174,19 @@ class LogReader:
                 self._check_end()
             except ClosedError:
                 return
+            await self._arrived.wait()
+
+    async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
+        """Records as they come; none: all up to that sequence were handed out, or the log ends. Raises as `next`."""
+        while True:
+            if records := self.take(max_records):
+                return records
+            try:
+                self._check_end()
+            except ClosedError:
+                return []
+            if self.position.seq >= up_to:
+                return []
             await self._arrived.wait()
 
     def __aiter__(self) -> Self:
@@ -260,12 +235,15 @@ class LogReader:
             return
         self._closed = True
         self._log.open.discard(self)
-        self._timer.cancel()
-        id = self._tracker.subscriptions.present
         self._tracker.close()
-        self._arrived.set()
-        if id is not None:
-            await self._close_feed(id)
+        self._carry_out([])
+        if self._reading is not None:
+            self._reading.cancel()
+        # As tasks: whoever is cancelled here leaves nothing behind.
+        ends = [self._log.tasks.start(one.end(), "end of a feed") for one in self._feeds.values()]
+        self._feeds.clear()
+        if ends:
+            await asyncio.wait(ends)
 
     async def abandon(self) -> None:
         """As `close`; for the end of the connection."""
@@ -287,96 +265,72 @@ class LogReader:
         for command in commands:
             match command:
                 case AskHistory():
-                    self._log.tasks.start(self._read_history(command), "history")
+                    self._reading = self._log.tasks.start(self._read_history(command), "history")
                 case Subscribe():
-                    self._feeds[command.id] = self._feed
-                    self._log.tasks.start(self._subscribe(command.id), "feed")
+                    self._subscribe(command.id)
                 case Cancel():
-                    self._log.tasks.start(self._close_feed(command.id), "end of a feed")
+                    if (subscription := self._feeds.pop(command.id, None)) is not None:
+                        self._log.tasks.start(subscription.end(), "end of a feed")
                 case Skipped():
                     self._log.emit(
                         HistoryTruncated(stream=self._log.stream, after=command.after, before=command.before)
                     )
-        tracker = self._tracker
-        self._timer.set(None if self._closed or tracker.deadline == float("inf") else tracker.deadline)
-        if tracker.pending or tracker.ended or tracker.error is not None:
-            self._arrived.set()
+        deadline = self._tracker.deadline
+        self._timer.set(None if deadline == math.inf else deadline)
+        self._arrived.set()
 
     def _tick(self) -> None:
-        if not self._closed:
-            self._carry_out(self._tracker.tick(self._now()))
-
-    def _receive(self, id: str, records: list[Record]) -> None:
-        self._carry_out(self._tracker.offer(id, records, self._now()))
-
-    def _lost(self, id: str) -> None:
-        self._carry_out(self._tracker.lost(id, self._now()))
+        # The event loop's timers may be early by as much as its clock cannot tell apart.
+        self._carry_out(self._tracker.tick(self._now() + _EARLY))
 
     def _fail(self, error: JetStreamError) -> None:
         self._carry_out(self._tracker.fail(error))
 
-    async def _subscribe(self, id: str) -> None:
-        feed, tries = self._feeds[id], _Tries()
-        while id == self._tracker.subscriptions.present:
-            try:
-                await self._log.wait_ready()
-                await feed.open(id, partial(self._receive, id), partial(self._lost, id))
-            except PermissionDeniedError as error:
-                if not self._may_poll:
-                    self._fail(error)
-                else:  # it may only ask
-                    self._carry_out(self._tracker.set_push(self._now(), push=False))
-                    self._carry_out(self._tracker.tick(self._tracker.deadline))
-                return
-            except JetStreamError as error:
-                if not tries.again(error, self._now()):
-                    self._fail(error)
-                    return
-                await tries.pause()
-                continue
-            self._carry_out(self._tracker.subscribed(id, self._now()))
-            return
-        self._feeds.pop(id, None)
+    def _subscribe(self, id: str) -> None:
+        tracker, now = self._tracker, self._now
+        self._feeds[id] = subscription = FeedSubscription(
+            self._log,
+            self._feed,
+            id,
+            receive=lambda records: self._carry_out(tracker.offer(id, records, now())),
+            opened=lambda: self._carry_out(tracker.subscribed(id, now())),
+            lost=lambda: self._carry_out(tracker.lost(id, now())),
+            refused=lambda error: self._refused(id, error),
+        )
+        subscription.begin()
 
-    async def _close_feed(self, id: str) -> None:
-        feed = self._feeds.get(id)
-        if feed is not None:
-            await feed.close(id)
+    def _refused(self, id: str, error: JetStreamError) -> None:
+        """There are no pushes to be had."""
+        tracker = self._tracker
+        if id != tracker.subscriptions.present:
+            return
+        if not self._may_poll or isinstance(error, ClosedError):
+            self._fail(error)
+            return
+        if not isinstance(error, PermissionDeniedError):  # of that the connection has told
+            self._log.report(error)
+        self._carry_out(tracker.set_push(self._now(), push=False))
+        self._carry_out(tracker.tick(math.inf))
 
     async def _read_history(self, asked: AskHistory) -> None:
-        tracker, log, tries = self._tracker, self._log, _Tries()
-        while not tracker.ended and tracker.error is None:
+        tracker, log, tries = self._tracker, self._log, Tries()
+        while True:
             try:
                 await log.wait_ready()
                 page = await log.history(asked.since, asked.limit, asked.max_bytes)
                 extent = await log.extent() if tracker.needs_extent(page.records) else None
             except JetStreamError as error:
-                if not tries.again(error, self._now()):
+                if not await tries.again(error):
                     self._fail(error)
                     return
-                await tries.pause()
                 continue
+            except Exception as error:  # a defect; nobody would be told while they wait
+                failed = ProtocolError(f"the history could not be read: {type(error).__name__}: {error}")
+                failed.__cause__ = error
+                self._fail(failed)
+                return
             commands = tracker.page(
                 asked, page.records, self._now(), more=page.more, extent=extent, up_to=page.up_to
             )
             self._carry_out(commands)
             return
-
-
-class _Tries:
-    """Whether to try again, and when."""
-
-    def __init__(self) -> None:
-        self._pause = _FIRST_PAUSE
-        self._gone_since: float | None = None
-
-    def again(self, error: JetStreamError, now: float) -> bool:
-        if isinstance(error, StreamNotFoundError):
-            self._gone_since = now if self._gone_since is None else self._gone_since
-            return now - self._gone_since < _GRACE
-        self._gone_since = None
-        return passes(error)
-
-    async def pause(self) -> None:
-        await asyncio.sleep(self._pause)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)

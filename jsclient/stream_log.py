@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from ._runtime.binding import find_streams
@@ -11,6 +12,7 @@ from .errors import (
     ConfigError,
     MessageNotFoundError,
     NoMatchingStreamError,
+    NoRespondersError,
     PermissionDeniedError,
     ProtocolError,
 )
@@ -76,9 +78,13 @@ class StreamLog(Log):
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def extent(self) -> Extent:
-        answer = await self.context.call(self.context.api.stream_info(self.stream), what="stream info")
+        limit = self.config.max_msgs_per_subject or 0
+        counts = {"subjects_filter": self.subject} if self._is_one_subject and limit > 0 else None
+        info = self.context.api.stream_info(self.stream)
+        answer = await self.context.call(info, counts, what="stream info")
         try:
             state = answer["state"]
+            stored = (state.get("subjects") or {}).get(self.subject, 0)
             extent = Extent(
                 self.stream,
                 answer["created"],
@@ -90,14 +96,26 @@ class StreamLog(Log):
         except (KeyError, TypeError) as error:
             raise ProtocolError(f"the info of stream {self.stream!r} has no {error}") from None
         self._incarnation = extent.incarnation
-        return extent
+        return await self._from_own_first(extent) if counts and stored >= limit else extent
+
+    async def _from_own_first(self, extent: Extent) -> Extent:
+        """There are as many records as a subject may have: what was before the first of them was removed perhaps."""
+        try:
+            first = await self._stream.get_next_message(self.subject)
+        except MessageNotFoundError:
+            return extent
+        return replace(extent, first_seq=first.seq, first_time_ns=first.time_ns)
 
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
         if self._reads_directly():
             batch = self._stream.get_batch(
                 limit, seq=since + 1, subject=self.subject, max_bytes=min(max_bytes, _MAX_BYTES)
             )
-            records = [stored_record(message, linked=self._linked) async for message in batch]
+            try:
+                records = [record async for some in batch.records(linked=self._linked) for record in some]
+            except NoRespondersError:
+                await self.extent()  # if the stream is gone, this says so
+                raise
             page = Page(records, more=batch.num_pending > 0)
         else:
             page = await self._fetched(

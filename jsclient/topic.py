@@ -11,10 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ._runtime.context import Context
-from .errors import ClosedError, ConfigError, IterationFailed
+from .errors import ConfigError
+from .patterns.descriptors import NotifierDescriptor
+from .patterns.epochs import EpochTopic, StreamHome, check_topic
+from .patterns.newest import newest_log
+from .patterns.stream_notifier import StreamNotifier
+from .patterns.streamed import stream_for
+from .protocol.frontier import Int, Order
 from .protocol.models.consumer import ConsumerConfig
 from .protocol.names import (
     check_consumer_name,
@@ -22,93 +27,24 @@ from .protocol.names import (
     check_publish_subject,
     check_stream_name,
 )
+from .protocol.passable import Codec, JsonCodec
 from .protocol.position import Position
-from .protocol.record import Kind, Record
+from .protocol.record import Record
+from .protocol.republish import republished_subject
 from .protocol.request import SubscribeRequest
+from .publish import check_time
 from .pull_subscription import PullSubscription
-from .reader import LogReader, Push, Start, open_reader
+from .reader import Push, Start, open_reader
 from .stream_log import StreamLog, find_log
+from .streams import StreamManager
 from .subscribing import open_pull_subscription
 from .topic_publisher import TopicPublisher
+from .topic_readers import LatestReader, TopicReader
 
-__all__ = ["Opening", "Topic", "TopicReader"]
+__all__ = ["Opening", "ReaderOpening", "Topic"]
 
 
 HandleT = TypeVar("HandleT", bound=AbstractAsyncContextManager[Any])
-
-
-class TopicReader:
-    """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Made by `Topic.each`.
-
-    It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
-    A cancelled read loses nothing.
-
-    Attributes:
-        completion: What the producer finished with, once that was read; None before.
-    """
-
-    def __init__(self, reader: LogReader) -> None:
-        self._reader = reader
-        self.completion: bytes | None = None
-
-    @property
-    def position(self) -> Position:
-        """After the last record that was handed out. `Topic.since` goes on from there, in another process too."""
-        return self._reader.position
-
-    @property
-    def pending(self) -> int:
-        """Records that wait here."""
-        return self._reader.pending
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._reader.is_closed
-
-    def __repr__(self) -> str:
-        return repr(self._reader).replace("LogReader", "TopicReader")
-
-    def set_push(self, push: Push) -> None:
-        """From now on have pushes, or only ask when it is quiet; see `Topic.each`. Nothing is lost by it."""
-        self._reader.set_push(push)
-
-    async def next(self, timeout: float | None = None) -> Record:
-        """The next record.
-
-        Raises:
-            RequestTimeoutError: None came in ``timeout`` seconds.
-            ClosedError: Nothing follows: the topic has ended, or this was closed.
-            IterationFailed: The producer has failed; the reason is in it.
-            HistoryTruncatedError: Records were removed before they were read; ``first_available`` is the first there.
-            PositionInvalidError: The stream was made anew. And what the server refuses for good.
-        """
-        record = await self._reader.next(timeout)
-        if record.is_last:
-            if record.kind is Kind.FAIL:
-                raise IterationFailed(record.data.decode(errors="replace"))
-            self.completion = record.data
-            raise ClosedError("the topic has ended")
-        return record
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Record:
-        try:
-            return await self.next()
-        except ClosedError:
-            raise StopAsyncIteration from None
-
-    async def close(self) -> None:
-        """Nothing more is read: what is held on the server is given back."""
-        await self._reader.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class Opening(Generic[HandleT]):
@@ -149,8 +85,9 @@ class Topic:
         subject: Which records; wildcards allowed, but not to publish.
     """
 
-    def __init__(self, context: Context, subject: str, stream: str | None) -> None:
-        self._context = context
+    def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
+        self._manager = manager
+        self._context = manager._context  # noqa: SLF001  what all handles are made of
         self.subject = check_filter_subject(subject)
         self._stream = None if stream is None else check_stream_name(stream)
 
@@ -165,6 +102,21 @@ class Topic:
                 named is not there. And those of any request.
         """
         return await find_log(self._context, self.subject, self._stream)
+
+    async def create(self, **fields: Any) -> StreamLog:
+        """Make a stream for the topic, if there is none; one that is there is left as it is.
+
+        It republishes the subject, so that readers cost the server nothing, and answers direct gets.
+
+        Args:
+            fields: What else its `StreamConfig` is to have: ``max_age``, ``storage``, ``num_replicas`` and so on.
+
+        Raises:
+            NoMatchingStreamError: Several streams hold the subject. ConfigError: One does that has another retention
+                than by limits. And those of any request.
+        """
+        stream = await stream_for(self._manager, self._context, self.subject, self._stream, fields)
+        return StreamLog(self._context, stream, self.subject)
 
     # --- producing -------------------------------------------------------------------------------------------
 
@@ -237,6 +189,49 @@ class Topic:
 
     async def _open(self, start: Start, options: dict[str, Any]) -> TopicReader:
         return TopicReader(await open_reader(await self.log(), start, **options))
+
+    def latest(self, *, quiet: float = 30.0) -> LatestReader:
+        """The newest record, and then each time the newest since, for ``async for``. What lay between is never sent.
+
+        Where the stream republishes the subject, the server keeps nothing of who reads; else there is one ephemeral
+        consumer in this process, while somebody waits.
+
+        Args:
+            quiet: Seconds of waiting after which the newest is asked for again, because a push may be lost.
+
+        Raises:
+            InvalidNameError: The subject has wildcards. ConfigError: ``quiet`` is no time. Where it is first read:
+                `NoMatchingStreamError`, and those of any request.
+        """
+        check_publish_subject(self.subject)
+        return LatestReader(partial(self._notifier, check_time("quiet", quiet)))
+
+    async def _notifier(self, quiet: float) -> StreamNotifier:
+        log = await self.log()
+        at = NotifierDescriptor(
+            stream=log.stream,
+            subject=self.subject,
+            republished=republished_subject(log.config.republish, self.subject) or "",
+            direct=bool(log.config.allow_direct),
+            codec="",  # records are given as they are stored
+            api_prefix=self._context.api.prefix,
+        )
+        return StreamNotifier(newest_log(self._context, at, quiet=quiet), JsonCodec(), quiet=quiet)
+
+    def epochs(
+        self,
+        order: Order[Any] = Int(),  # noqa: B008  it has no state
+        *,
+        partitions: int | None = None,
+        codec: Codec | None = None,
+    ) -> EpochTopic[Any]:
+        """The topic of epochs of this name: several publishers, and of an epoch subscribers see all or nothing.
+
+        See `JetStream.epochs`.
+        """
+        name = check_topic(self.subject)
+        stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
+        return EpochTopic(StreamHome(self._manager, name, stream), order, partitions=partitions, codec=codec)
 
     def work(self, group: str, **config: Any) -> Opening[PullSubscription]:
         """Each message to one of the group's workers, redelivered until it is acked.

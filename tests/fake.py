@@ -126,7 +126,7 @@ class FakeConnection(Connection):
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         await self.publish(reply.decode("utf-8", "surrogateescape"), payload)
 
-    async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> FakeInbox:
+    async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> FakeInbox:
         self.check_open()
         inbox = FakeInbox(subject, sink, queue)
         self.inboxes.append(inbox)

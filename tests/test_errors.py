@@ -68,6 +68,8 @@ TREE = {
     "PositionInvalidError": "JetStreamError",
     "HistoryTruncatedError": "JetStreamError",
     "ProducerFencedError": "JetStreamError",
+    "TopicNotFoundError": "JetStreamError",
+    "TopicMismatchError": "JetStreamError",
     "EpochCompletedError": "JetStreamError",
     "EpochsLostError": "JetStreamError",
     "IterationFailed": "JetStreamError",

@@ -164,8 +164,11 @@ class Connection(abc.ABC):
         return False
 
     @abc.abstractmethod
-    async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> Inbox:
-        """Make a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously."""
+    async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
+        """Make a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously.
+
+        ``limit``: the server sends so many at most; 0: no limit. It must be taken away all the same.
+        """
 
     def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection bounds what comes
         """The API answers there: pages of 100,000 subjects are larger than ``max_payload``, which bounds messages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -39,6 +40,14 @@ class Context:
     def __post_init__(self) -> None:
         self.requests = Requests(self.connection)
         self.tasks = Tasks(self.report)
+
+    def reaching(self, prefix: str) -> Context:
+        """The same, for streams that are reached under another API prefix."""
+        if prefix == self.api.prefix:
+            return self
+        other = copy.copy(self)
+        other.api = Api(prefix)
+        return other
 
     def emit(self, event: Event) -> None:
         """Tell the user."""

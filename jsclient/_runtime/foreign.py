@@ -169,7 +169,7 @@ class ForeignConnection(Connection):
             raise DisconnectedError("not connected to a server at this moment; nothing was sent")
         self.check_size(size)
 
-    async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> Inbox:
+    async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
         self.check_open()
         if self._watcher is None:
             self._watcher = self._tasks.start(self._watch(), "watch")
@@ -182,6 +182,8 @@ class ForeignConnection(Connection):
             subscription.theirs = await self._nc.subscribe(
                 subject, queue, cb=receive, pending_msgs_limit=_NO_LIMIT, pending_bytes_limit=_NO_LIMIT
             )
+            if limit:
+                await subscription.theirs.unsubscribe(limit)
         except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError) as error:
             raise ClosedError("the connection is closed") from error
         return subscription

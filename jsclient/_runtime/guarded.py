@@ -1,9 +1,8 @@
 """The connection that jsclient opens: nats-py's client, guarded.
 
-nats-py dials, does TLS and authentication, discovers servers and reconnects (`NatsClient`). What it does with the bytes
-in between is replaced, for speed and for safety: the parser (`FrameReader`), the write buffer, the read loop. No input
-ends the reader for good, no raising callback stops a reconnect, nothing stale is sent after one, TLS that was asked for
-is required.
+nats-py dials, does TLS and authentication, discovers servers and reconnects (`NatsClient`). What it does with bytes in
+between is replaced, for speed and for safety: parser (`FrameReader`), write buffer, read loop. No input ends the reader
+for good, no raising callback stops a reconnect, nothing stale is sent after one, TLS that was asked for is required.
 """
 
 from __future__ import annotations
@@ -296,9 +295,11 @@ class GuardedConnection(Connection):
         except OSError as error:
             raise DisconnectedError("the connection was lost while writing") from error
 
-    async def subscribe(self, subject: str, sink: Sink, queue: str = "") -> WireSubscription:
+    async def subscribe(
+        self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0
+    ) -> WireSubscription:
         self.check_open()
-        return self._subscriptions.add(subject, sink, queue)
+        return self._subscriptions.add(subject, sink, queue, limit)
 
     def expect_large(self, inbox: Any) -> None:
         self._subscriptions.expect_large(inbox)

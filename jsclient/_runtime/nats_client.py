@@ -97,15 +97,15 @@ class Owner(Host, Protocol):
 class WireSubscription:
     """What stands in nats-py's table for a subscription of ours: it re-subscribes it, and leaves it alone."""
 
-    _max_msgs: ClassVar[int] = 0
     _received: ClassVar[int] = 0
     _jsi: ClassVar[None] = None
     _wait_for_msgs_task: ClassVar[None] = None
     _message_iterator: ClassVar[None] = None
     _pending_next_msgs_calls: ClassVar[None] = None
 
-    def __init__(self, sid: int, subject: str, queue: str) -> None:
+    def __init__(self, sid: int, subject: str, queue: str, limit: int = 0) -> None:
         self._id = sid
+        self._max_msgs = limit
         self._subject = subject
         self._queue = queue
         self.subject = subject

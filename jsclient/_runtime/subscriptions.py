@@ -21,15 +21,16 @@ class Subscriptions:
         self._is_connected = is_connected
         self._late: dict[int, bytes] = {}  # SUB and UNSUB, by sid, of what changed without a connection
 
-    def add(self, subject: str, sink: Sink, queue: str) -> WireSubscription:
-        """Listen: frames go to ``sink``."""
+    def add(self, subject: str, sink: Sink, queue: str, limit: int = 0) -> WireSubscription:
+        """Listen: frames go to ``sink``, at most ``limit`` of them if that is not 0."""
         self._nc._sid += 1
         sid = self._nc._sid
-        subscription = WireSubscription(sid, subject, queue)
+        subscription = WireSubscription(sid, subject, queue, limit)
         self._nc.reader.sinks[b"%d" % sid] = sink
         self._nc._subs[sid] = subscription  # type: ignore[assignment]
         group = f"{queue} " if queue else ""
-        self._write(sid, f"SUB {subject} {group}{sid}\r\n".encode())
+        until = f"UNSUB {sid} {limit}\r\n" if limit else ""
+        self._write(sid, f"SUB {subject} {group}{sid}\r\n{until}".encode())
         return subscription
 
     def expect_large(self, subscription: WireSubscription) -> None:

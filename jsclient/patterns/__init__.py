@@ -1,7 +1,9 @@
-"""What is built on an ordered log: notifiers and subscriptions."""
+"""What is built on an ordered log: notifiers and subscriptions, and events with a history."""
 
 from __future__ import annotations
 
+from .event_subscription import EventSubscription
+from .history import CurrentEvent, EventHistory, EventSource
 from .iteration import (
     IterationObserver,
     IterationSubscription,
@@ -18,6 +20,10 @@ from .observing import observe_iteration, observe_iterator
 from .sharing import make_notifier, make_subscription
 
 __all__ = [
+    "CurrentEvent",
+    "EventHistory",
+    "EventSource",
+    "EventSubscription",
     "IterationObserver",
     "IterationSubscription",
     "Notifier",

@@ -18,11 +18,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from enum import Enum
 from types import TracebackType
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from ..errors import IterationFailed
 
 __all__ = [
+    "NO_STATE",
     "Entry",
     "IterationObserver",
     "IterationSubscription",
@@ -39,6 +40,10 @@ __all__ = [
     "UpdateRecord",
     "raise_reason",
 ]
+
+
+NO_STATE: Final = object()
+"""Stands for a first state that is not given, since None is a state."""
 
 
 class Kind(Enum):
@@ -302,7 +307,8 @@ class NotifierIterator(AsyncIterator[Any]):
             if entry.kind is Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            if self._count is None or entry.number > self._count:
+            # Else another read at the same time was given this one.
+            if self._count == asked or self._count is None or entry.number > self._count:
                 self._count = entry.number
                 return entry.value
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any
 
 from ..errors import ClosedError
 from ..protocol.passable import Codec
+from .entries import passable_reason
 from .iteration import (
+    NO_STATE,
     Entry,
     IterationSubscription,
     Kind,
@@ -29,10 +31,8 @@ from .sharing import NotifierInternals, SubscriptionInternals
 
 __all__ = ["make_notifier_kit", "make_subscription_kit"]
 
-_NONE_YET: Final = object()
 
-
-def make_notifier_kit(initial: Any = _NONE_YET, *, codec: Codec | None = None) -> NotifierKit:
+def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) -> NotifierKit:
     """An updater, and a notifier whose consumers see its newest state.
 
     Args:
@@ -45,7 +45,7 @@ def make_notifier_kit(initial: Any = _NONE_YET, *, codec: Codec | None = None) -
     """
     cells = _Newest(codec)
     updater = Producer(cells.publish)
-    if initial is not _NONE_YET:
+    if initial is not NO_STATE:
         updater.update_state(initial)
     return NotifierKit(updater, Notifier(_NewestView(cells)))
 
@@ -113,8 +113,8 @@ class _Log:
             raise ClosedError("the iteration has ended: nothing can follow")
         traceback = value.__traceback__ if kind is Kind.FAIL and isinstance(value, BaseException) else None
         if self._codec is not None:
-            if kind is Kind.FAIL and isinstance(value, BaseException):
-                value, traceback = f"{type(value).__name__}: {value}", None
+            if kind is Kind.FAIL:
+                value, traceback = passable_reason(value), None
             value = self._codec.decode(self._codec.encode(value))
         self._count += 1
         self._ended = kind is not Kind.VALUE

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
 
 from ..errors import ConfigError
 from .iteration import Entry, IterationSubscription, Notifier, NotifierSource, Reader, SubscriptionSource
 
-__all__ = ["NotifierInternals", "SubscriptionInternals", "make_notifier", "make_subscription"]
+__all__ = [
+    "NotifierInternals",
+    "SubscriptionInternals",
+    "make_notifier",
+    "make_subscription",
+    "notifier_of",
+    "subscription_of",
+]
 
 SourceT = TypeVar("SourceT")
-SourceT_co = TypeVar("SourceT_co", covariant=True)
-
-
-class _Internals(Protocol[SourceT_co]):
-    @property
-    def source(self) -> SourceT_co: ...
 
 
 class NotifierInternals:
@@ -40,11 +41,12 @@ class SubscriptionInternals:
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """A notifier here, of what `Notifier.get_sharable_notifier_internals` gives, or will give.
+    """A notifier here, of what `Notifier.get_sharable_notifier_internals` gives, or will give, in this process.
 
-    It reads from the source, not by way of the notifier that was shared, and can be shared in turn.
+    It reads from the source, not by way of the notifier that was shared, and can be shared in turn. Of a descriptor,
+    which the kits on a server share, `JetStream.make_notifier` makes one.
     """
-    return Notifier(_PromisedNotifier(_Promise(internals, NotifierInternals)))
+    return notifier_of(internals, _local_notifier)
 
 
 def make_subscription(
@@ -52,39 +54,62 @@ def make_subscription(
 ) -> IterationSubscription:
     """A subscription here, of what `IterationSubscription.get_sharable_subscription_internals` gives, or will give.
 
-    It starts where that one does, reads from the source itself, and can be shared in turn.
+    It starts where that one does, reads from the source itself, and can be shared in turn. Of a descriptor, which the
+    kits on a server share, `JetStream.make_subscription` makes one.
     """
-    return IterationSubscription(_PromisedSubscription(_Promise(internals, SubscriptionInternals)))
+    return subscription_of(internals, _local_subscription)
+
+
+def notifier_of(given: Any, find: Callable[[Any], NotifierSource]) -> Notifier:
+    """A notifier of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
+    if inspect.isawaitable(given):
+        return Notifier(_PromisedNotifier(_Promise(given, find)))
+    return Notifier(find(given))
+
+
+def subscription_of(given: Any, find: Callable[[Any], SubscriptionSource]) -> IterationSubscription:
+    """A subscription of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
+    if inspect.isawaitable(given):
+        return IterationSubscription(_PromisedSubscription(_Promise(given, find)))
+    return IterationSubscription(find(given))
+
+
+def _local_notifier(given: object) -> NotifierSource:
+    if not isinstance(given, NotifierInternals):
+        raise _is_none(given, NotifierInternals)
+    return given.source
+
+
+def _local_subscription(given: object) -> SubscriptionSource:
+    if not isinstance(given, SubscriptionInternals):
+        raise _is_none(given, SubscriptionInternals)
+    return given.source
+
+
+def _is_none(given: object, wanted: type) -> ConfigError:
+    return ConfigError(f"{type(given).__name__} is not what was shared: {wanted.__name__} is needed")
 
 
 class _Promise(Generic[SourceT]):
-    """The source of internals that are here, or are to come. They are waited for once, when somebody first reads."""
+    """The source of what is to come. It is waited for once, when somebody first reads."""
 
-    __slots__ = ("_given", "_kind", "_task")
+    __slots__ = ("_find", "_found", "_given", "_task")
 
-    def __init__(self, given: Any, kind: type[_Internals[SourceT]]) -> None:
-        if not inspect.isawaitable(given):
-            _check(given, kind)
+    def __init__(self, given: Awaitable[Any], find: Callable[[Any], SourceT]) -> None:
         self._given = given
-        self._kind = kind
+        self._find = find
+        self._found: SourceT | None = None
         self._task: asyncio.Future[Any] | None = None
 
     async def source(self) -> SourceT:
-        if isinstance(self._given, self._kind):
-            return self._given.source
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._given)
-        # One reader that is cancelled must not take it from the others.
-        found = await asyncio.shield(self._task)
-        _check(found, self._kind)
-        self._given = found
-        source: SourceT = found.source
-        return source
-
-
-def _check(given: object, kind: type) -> None:
-    if not isinstance(given, kind):
-        raise ConfigError(f"{type(given).__name__} is not what was shared: {kind.__name__} is needed")
+        if self._found is None:
+            if self._task is None:
+                self._task = asyncio.ensure_future(self._given)
+            # One reader that is cancelled must not take it from the others.
+            given = await asyncio.shield(self._task)
+            if self._found is None:  # else another one has found it meanwhile
+                self._found = self._find(given)
+        return self._found
 
 
 class _PromisedNotifier(NotifierSource):

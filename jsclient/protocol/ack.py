@@ -36,6 +36,7 @@ __all__ = [
     "run_of",
     "runs_on",
     "sequences",
+    "stored_at",
 ]
 
 PREFIX = b"$JS.ACK."
@@ -158,6 +159,20 @@ def sequences(reply: bytes) -> tuple[int, int]:
         return whole.stream_seq, whole.consumer_seq
     v1_stream, v1_consumer, v2_stream, v2_consumer = found.groups()
     return (int(v1_stream), int(v1_consumer)) if v1_stream else (int(v2_stream), int(v2_consumer))
+
+
+def stored_at(reply: bytes) -> tuple[int, int, int, int]:
+    """Of a JSAck: stream sequence, consumer sequence, when it was stored (ns), and how many are pending.
+
+    Raises:
+        NotJetStreamMessageError: As `parse_jsack`.
+    """
+    if not match_jsack(reply):
+        whole = read_jsack(reply)
+        return whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending
+    tokens = reply.split(b".")
+    stream_seq, consumer_seq, timestamp, pending = tokens[5:] if len(tokens) == 9 else tokens[7:11]
+    return int(stream_seq), int(consumer_seq), int(timestamp), int(pending)
 
 
 def run_of(reply: bytes) -> bytes:

@@ -187,19 +187,30 @@ class DirectBatchTracker:
                     raise ValueError
                 seq = int(sequence[_AFTER_SEQUENCE:])
             except ValueError:
-                self._took(taken, seq)
+                self.took(len(taken), seq)
                 if self.take(frame) is None:  # the end, or a hole
                     return taken
                 raise ProtocolError(f"a message of an unknown form: {frame[2][-200:]!r}") from None
             taken.append(frame)
-        self._took(taken, seq)
-        if taken:
-            self.num_pending = _number(pending[_AFTER_PENDING:].decode())
+        self.took(len(taken), seq, pending[_AFTER_PENDING:])
         return taken
 
-    def _took(self, frames: list[Frame], seq: int) -> None:
-        self.count += len(frames) if seq != self.last_seq else 0
-        self.last_seq = seq
+    def took(self, count: int, seq: int, pending: bytes = b"") -> None:
+        """So many messages were read by somebody else, each of which named the one before it.
+
+        Args:
+            count: How many.
+            seq: The stream sequence of the last one.
+            pending: How many more match, as that one says.
+
+        Raises:
+            ProtocolError: That is no number.
+        """
+        if count:
+            self.count += count
+            self.last_seq = seq
+            if pending:
+                self.num_pending = _number(pending.decode(errors="replace"))
 
     def _message(self, frame: Frame) -> tuple[StoredMessage, int]:
         """A message, and the sequence of the one before it."""

@@ -49,6 +49,11 @@ class EpochBroadcast(Generic[T]):
         return [*self._queues]
 
     @property
+    def longest(self) -> int:
+        """The most messages that wait for one of them."""
+        return max((len(queue.messages) for queue in self._queues.values()), default=0)
+
+    @property
     def is_over(self) -> bool:
         """Everything is completed, and the subscribers have had all of it: the topic may be taken down."""
         return not self.publisher.lower and not any(queue.messages for queue in self._queues.values())

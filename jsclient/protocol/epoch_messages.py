@@ -4,6 +4,8 @@ The protocol has three messages. In a stream the first two are one: a frontier r
 changed, and what both frontiers are after it, so that the last one of a partition is a snapshot for whoever begins
 there.
 
+A subscriber makes events of them.
+
 Source: Strymon's publish-subscribe protocol.
 """
 
@@ -18,12 +20,15 @@ from ..errors import ConfigError, PositionInvalidError, ProtocolError
 from .frontier import Order
 
 __all__ = [
+    "Data",
     "DataMessage",
     "EpochPlace",
     "FrontierRecord",
+    "FrontierUpdate",
     "InitialFrontierSnapshot",
     "LowerFrontierUpdate",
     "Message",
+    "SubscriberEvent",
 ]
 
 T = TypeVar("T", bound=Hashable)
@@ -50,6 +55,26 @@ class DataMessage(msgspec.Struct, Generic[T], frozen=True):
 
 
 Message: TypeAlias = InitialFrontierSnapshot[T] | LowerFrontierUpdate[T] | DataMessage[T]
+
+
+class Data(msgspec.Struct, Generic[T], frozen=True):
+    """Items of one time. ``whole``: nothing of that epoch was missed; false only where the filter is switched off."""
+
+    time: T
+    items: Any
+    partition: Hashable
+    seq: int
+    whole: bool
+
+
+class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
+    """The merged lower frontier changed; at first, all of it is new."""
+
+    changes: tuple[tuple[T, int], ...]
+    frontier: tuple[T, ...]
+
+
+SubscriberEvent: TypeAlias = Data[T] | FrontierUpdate[T]
 
 
 class _Stored(msgspec.Struct, forbid_unknown_fields=True):
@@ -107,11 +132,17 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
             raise ProtocolError(f"no frontier record: {data[:80]!r}: {error}") from None
 
 
-class _Place(msgspec.Struct, forbid_unknown_fields=True):
+_Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Place(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     v: Literal[1]
-    since: Annotated[int, msgspec.Meta(ge=0)]
+    since: _Sequence
     missed: list[Any]
     frontiers: list[list[Any]]
+    records: list[tuple[int, _Sequence]] = []
+    stream: str = ""
+    incarnation: str = ""
 
 
 class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
@@ -122,17 +153,23 @@ class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
             frontier record of each partition up to there (or its first one, if that is later).
         missed: Of epochs at or before these something was missed.
         frontiers: What is completed by one of these frontiers was had.
+        records: Where that frontier record of each partition lies.
+        stream, incarnation: In which stream; as in `jsclient.Position`.
     """
 
     since: int
     missed: tuple[T, ...]
     frontiers: tuple[tuple[T, ...], ...]
+    records: tuple[tuple[int, int], ...] = ()
+    stream: str = ""
+    incarnation: str = ""
 
     def to_json(self, order: Order[T]) -> str:
-        """As a token."""
+        """As a token. Its partitions must be numbers."""
         missed = [*map(order.encode, self.missed)]
         frontiers = [[*map(order.encode, frontier)] for frontier in self.frontiers]
-        return msgspec.json.encode(_Place(1, self.since, missed, frontiers)).decode()
+        place = _Place(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
+        return msgspec.json.encode(place).decode()
 
     @classmethod
     def from_json(cls, token: str | bytes, order: Order[T]) -> EpochPlace[T]:
@@ -144,6 +181,7 @@ class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
         try:
             read = msgspec.json.decode(token, type=_Place)
             missed = tuple(map(order.decode, read.missed))
-            return cls(read.since, missed, tuple(tuple(map(order.decode, one)) for one in read.frontiers))
+            frontiers = tuple(tuple(map(order.decode, one)) for one in read.frontiers)
+            return cls(read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation)
         except (msgspec.DecodeError, ConfigError, UnicodeError) as error:
             raise PositionInvalidError(f"{token!r:.200} is no place in a topic of epochs: {error}") from None

@@ -20,19 +20,21 @@ from __future__ import annotations
 import enum
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeAlias, TypeVar
-
-import msgspec
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
 
 from ..errors import EpochsLostError, ProtocolError
 from .capabilities import Capabilities
 from .epoch_messages import (
+    Data,
     DataMessage,
     EpochPlace,
     FrontierRecord,
+    FrontierUpdate,
     InitialFrontierSnapshot,
     LowerFrontierUpdate,
     Message,
+    SubscriberEvent,
 )
 from .frontier import Antichain, Changes, MutableAntichain, Order, in_order
 
@@ -132,26 +134,6 @@ class EpochPublisher(Generic[T]):
         return FrontierRecord(tuple(updates), self.lower.elements, self.upper.elements)
 
 
-class Data(msgspec.Struct, Generic[T], frozen=True):
-    """Items of one time. ``whole``: nothing of that epoch was missed; false only where the filter is switched off."""
-
-    time: T
-    items: Any
-    partition: Hashable
-    seq: int
-    whole: bool
-
-
-class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
-    """The merged lower frontier changed; at first, all of it is new."""
-
-    changes: tuple[tuple[T, int], ...]
-    frontier: tuple[T, ...]
-
-
-SubscriberEvent: TypeAlias = Data[T] | FrontierUpdate[T]
-
-
 @dataclass(slots=True)
 class EpochSubscriber(Generic[T]):
     """Reads some partitions of a topic, and lets pass what it can have all of.
@@ -162,6 +144,7 @@ class EpochSubscriber(Generic[T]):
         coarser: Times that are dropped, with all before them, though they could be had.
         max_held: Messages that may wait for the last snapshot.
         resumed: Where another subscriber of the same partitions stood: it goes on there.
+        hold: Whether completed epochs count as not had, for `place`, until `release` says so of each.
         filter: Times at or before one of these are dropped.
     """
 
@@ -171,6 +154,7 @@ class EpochSubscriber(Generic[T]):
     coarser: tuple[T, ...] = ()
     max_held: int = 10_000
     resumed: EpochPlace[T] | None = None
+    hold: bool = False
     filter: Antichain[T] = field(init=False)
     _missed: Antichain[T] = field(init=False)  # epochs at or before these had begun in some partition
     _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not come
@@ -178,7 +162,12 @@ class EpochSubscriber(Generic[T]):
     _lower: dict[Hashable, MutableAntichain[T]] = field(default_factory=dict)
     _merged: MutableAntichain[T] = field(init=False)
     _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)
-    _begun: dict[T, int] = field(default_factory=dict)  # not completed, and where it began to be given
+    _told: dict[Hashable, int] = field(
+        default_factory=dict
+    )  # the last frontier records; replaced, never changed
+    _begun: dict[T, tuple[int, dict[Hashable, int]]] = field(
+        default_factory=dict
+    )  # not had: where, and _told then
     _read: int = 0  # up to here all was received
     _done: list[Antichain[T]] = field(default_factory=list)  # what these have passed was had before
 
@@ -189,7 +178,7 @@ class EpochSubscriber(Generic[T]):
         self._waiting = set(self.partitions)
         self.filter = self._missed = Antichain(self.order)
         self._merged = MutableAntichain(self.order)
-        self._joined, self._lower, self._held, self._begun = {}, {}, [], {}
+        self._joined, self._lower, self._held, self._begun, self._told = {}, {}, [], {}, {}
 
     # --- what it knows ------------------------------------------------------------------------------------------
 
@@ -222,16 +211,32 @@ class EpochSubscriber(Generic[T]):
 
         For partitions that lie in one stream, and a subscriber that has all snapshots.
         """
-        since = min(self._begun.values(), default=self._read + 1) - 1
-        had = (self.frontier, *self._done)
-        return EpochPlace(since, self._missed.elements, tuple(frontier.elements for frontier in had))
+        first, told = min(self._begun.values(), key=itemgetter(0), default=(self._read + 1, self._told))
+        # What is completed and held comes at or after this, and what was had does not: `in_order` gives it so.
+        held = [time for time in self._begun if self.is_completed(time)] if self.hold else []
+        had = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
+        records: Any = tuple(sorted(told.items()))
+        return EpochPlace(
+            first - 1, self._missed.elements, tuple(frontier.elements for frontier in had), records
+        )
+
+    def release(self, time: T) -> None:
+        """A completed epoch was had. To be called in an order that respects time."""
+        self._begun.pop(time, None)
+
+    def lower_of(self, partition: Hashable) -> Antichain[T]:
+        """The lower frontier of one partition whose snapshot has come."""
+        return self._lower[partition].frontier
 
     # --- what comes ---------------------------------------------------------------------------------------------
 
-    def receive(self, partition: Hashable, message: Message[T], seq: int = 0) -> list[SubscriberEvent[T]]:
+    def receive(
+        self, partition: Hashable, message: Message[T], seq: int = 0, *, as_of: int | None = None
+    ) -> list[SubscriberEvent[T]]:
         """A message of one partition, in its order. ``seq`` is where it lies in the stream; 0: it lies nowhere.
 
-        What lies before the partition's snapshot is passed over. Data of what is dropped is never looked at.
+        What lies before the partition's snapshot is passed over; ``as_of``: only what lies up to there, because the
+        snapshot does not know what came between. Data of what is dropped is never looked at.
 
         Raises:
             ProtocolError: The first message is no snapshot, or a later one is; data, or a capability, of what is
@@ -239,7 +244,7 @@ class EpochSubscriber(Generic[T]):
             EpochsLostError: Too much came before the last snapshot; it waits for all of them again.
         """
         if isinstance(message, InitialFrontierSnapshot):
-            return self._snapshot(partition, message, seq)
+            return self._snapshot(partition, message, seq, seq if as_of is None else as_of)
         if partition not in self._lower:
             raise ProtocolError(f"the first message of partition {partition!r} is no snapshot")
         if seq and seq <= self._joined[partition]:
@@ -253,13 +258,14 @@ class EpochSubscriber(Generic[T]):
         return self._message(partition, message, seq)
 
     def _snapshot(
-        self, partition: Hashable, snapshot: InitialFrontierSnapshot[T], seq: int
+        self, partition: Hashable, snapshot: InitialFrontierSnapshot[T], seq: int, as_of: int
     ) -> list[SubscriberEvent[T]]:
         if partition not in self._waiting:
             known = "came before" if partition in self.partitions else "is of none of ours"
             raise ProtocolError(f"the snapshot of partition {partition!r} {known}")
         self._waiting.discard(partition)
-        self._joined[partition] = seq
+        self._joined[partition] = as_of
+        self._told = {**self._told, partition: seq}
         self._lower[partition] = MutableAntichain.of(self.order, snapshot.lower)
         self._merged.update((time, 1) for time in self._lower[partition].frontier)
         self._missed = self._missed.with_maximal(*snapshot.upper)
@@ -286,6 +292,7 @@ class EpochSubscriber(Generic[T]):
         if isinstance(message, DataMessage):
             return self._data(partition, message, seq)
         assert isinstance(message, LowerFrontierUpdate)
+        self._told = {**self._told, partition: seq}
         return self._update(partition, message.updates)
 
     def _data(self, partition: Hashable, message: DataMessage[T], seq: int) -> list[SubscriberEvent[T]]:
@@ -294,8 +301,10 @@ class EpochSubscriber(Generic[T]):
             raise ProtocolError(f"partition {partition!r} sent data of {time!r}, which it had completed")
         if not self.passes(time):
             return []
-        self._begun.setdefault(time, seq)
-        return [Data(time, message.data, partition, seq, not self._missed.some_above(time))]
+        whole = not self._missed.some_above(time)
+        if time not in self._begun and (whole or not self.hold):
+            self._begun[time] = (seq, self._told)
+        return [Data(time, message.data, partition, seq, whole)]
 
     def _update(self, partition: Hashable, updates: Changes[T]) -> list[SubscriberEvent[T]]:
         own = self._lower[partition]
@@ -306,7 +315,8 @@ class EpochSubscriber(Generic[T]):
         self._shrink_filter()
         if not visible:
             return []
-        self._begun = {time: at for time, at in self._begun.items() if not self.is_completed(time)}
+        if not self.hold:
+            self._begun = {time: at for time, at in self._begun.items() if not self.is_completed(time)}
         return [FrontierUpdate(tuple(visible), self.frontier.elements)]
 
     def _shrink_filter(self) -> None:

@@ -54,6 +54,10 @@ class Int:
     def less_equal(self, one: int, other: int) -> bool:
         return one <= other
 
+    def successor(self, time: int) -> int:
+        """The next time: an order may have this, so that a publisher knows where to go from an epoch."""
+        return time + 1
+
     def encode(self, time: int) -> int:
         if isinstance(time, bool) or not isinstance(time, int) or time < self.bottom:
             raise ConfigError(f"{time!r:.60} is no time: a whole number of {self.bottom} or more is needed")

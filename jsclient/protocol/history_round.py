@@ -54,6 +54,11 @@ class HistoryRound:
         self.asked = None
         return True
 
+    def went_on(self, count: int, *, found: bool = True) -> None:
+        """So many records were read that lie behind where it stood; ``found``: they were not had."""
+        self.found += count if found else 0
+        self.moved |= count > 0
+
     def over(self) -> Result:
         """There is no more."""
         result = Result(self.found, self.moved, self.by_timer)

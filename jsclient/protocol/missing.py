@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .position import Extent
-from .record import Record
+from .record import Kind, Record
 
 __all__ = ["MissingRule", "Skipped", "Verdict"]
 
@@ -48,9 +48,31 @@ class MissingRule:
             return False
         return self.by_subject or record.previous is None or record.previous > floor
 
+    def run(self, records: Sequence[Record], floor: int, extent: Extent | None) -> int:
+        """How many of these, from the first on, need no look at each by itself.
+
+        Nothing is missing before any of them, none was had, and none but the last of them ends the topic. ``floor`` and
+        ``extent`` as of `before`.
+        """
+        whole = extent is not None and extent.first_seq <= floor + 1  # nothing was removed at the head
+        count = 0
+        for record in records:
+            seq = record.seq
+            if seq != floor + 1:
+                previous = None if self.by_subject else record.previous
+                if seq <= floor or not (whole if previous is None else previous <= floor):
+                    break
+            floor = seq
+            count += 1
+            if record.kind is not Kind.VALUE and record.is_last:
+                break
+        return count
+
     def needs_extent(self, records: Sequence[Record], floor: int) -> bool:
         """Whether these cannot be judged without knowing what the stream holds."""
-        for record in records:
+        count = self.run(records, floor, None)
+        floor = records[count - 1].seq if count else floor
+        for record in records[count:]:
             if self.may_miss(record, floor):
                 return True
             floor = max(floor, record.seq)

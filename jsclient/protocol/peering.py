@@ -119,10 +119,20 @@ class PeerTracker:
         """All records, those that are over too."""
         return [record for record, _ in self._records.values()]
 
+    def established(self, where: str) -> Attrs | None:
+        """The established relationship with this Id, or with this channel here, as users see it."""
+        held = self._records.get(self._keys.get(where, RELATIONSHIP_KEY + where))
+        return held[0].to_attrs() if held is not None and held[0].state is State.ESTABLISHED else None
+
+    @property
+    def own_channels(self) -> list[Channel]:
+        """The channels that belong to no relationship."""
+        return [channel for channel, _ in self._channels.values()]
+
     @property
     def channels(self) -> list[tuple[str, Policy]]:
         """All channels that take something: ECI and policy."""
-        own = [(channel.eci, channel.policy) for channel, _ in self._channels.values()]
+        own = [(channel.eci, channel.policy) for channel in self.own_channels]
         return own + [(one.rx, one.policy) for one in self.relationships if one.live and one.rx is not None]
 
     @property

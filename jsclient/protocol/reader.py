@@ -13,32 +13,25 @@ Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailabi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import InitVar, dataclass, field
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from ..errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
-from .history_round import AskHistory, HistoryRound
-from .links import Link, LinkTracker
-from .missing import MissingRule, Skipped, Verdict
-from .position import Extent, Position
-from .quiet import QuietTimer
+from .history_round import AskHistory
+from .links import Link
+from .missing import Skipped, Verdict
+from .position import Extent
+from .reader_state import ReaderState
 from .record import Record
-from .record_queue import Aside, RecordQueue
-from .subscription_ids import Cancel, SubscriptionCommand, SubscriptionIds
+from .subscription_ids import Cancel, SubscriptionCommand
 
 __all__ = ["Command", "Reader"]
-
-_ASIDE = 8  # an eighth of the queue's bounds may lie aside
-
 
 Command: TypeAlias = AskHistory | SubscriptionCommand | Skipped
 """Answered by: `AskHistory` `Reader.page` or `Reader.unread`; `Subscribe` `Reader.subscribed` or `Reader.lost`."""
 
 
-@dataclass(slots=True)
-class Reader:
+class Reader(ReaderState):
     """One reader of one topic. Times are monotonic seconds.
 
     Attributes:
@@ -58,62 +51,7 @@ class Reader:
         subscriptions: Which one is the present one.
     """
 
-    start: Position
-    name: InitVar[str]
-    quiet: QuietTimer = field(default_factory=QuietTimer)
-    push: bool = True
-    replays: bool = True
-    missing: MissingRule = field(default_factory=MissingRule)
-    catch_up: Literal["at once", "timer"] = "at once"
-    max_pending: InitVar[int] = 10_000
-    max_pending_bytes: InitVar[int] = 64 * 1024 * 1024
-    rejected: int = 0
-    repeated: int = 0
-    discarded: int = 0
-    error: JetStreamError | None = None
-    ended: bool = False
-    subscriptions: SubscriptionIds = field(init=False)
-    _links: LinkTracker = field(init=False)
-    _queue: RecordQueue = field(init=False)
-    _aside: Aside = field(init=False)
-    _time_ns: int = 0  # of the last record that was added
-    _renew: bool = False  # a new subscription is needed when the history was read
-    _added_at: float = 0.0
-    _hint: int = 0  # a later sequence that is known to exist
-    _full: bool = False  # something found no room: nothing is asked for until there is
-    _round: HistoryRound = field(default_factory=HistoryRound)
-
-    def __post_init__(self, name: str, max_pending: int, max_pending_bytes: int) -> None:
-        self.subscriptions = SubscriptionIds(name)
-        self._links = LinkTracker(self.start.seq, self.missing.by_subject)
-        self._queue = RecordQueue(max_pending, max_pending_bytes, self.start.seq, self.start.time_ns)
-        self._aside = Aside(max_pending // _ASIDE, max_pending_bytes // _ASIDE)
-        self._time_ns = self.start.time_ns
-
-    # --- what the runtime looks at ------------------------------------------------------------------------------
-
-    @property
-    def position(self) -> Position:
-        """After all that was taken, and before all that was not: all that must be kept to go on later."""
-        if not self._queue:
-            return self.start.at(self._links.floor, self._time_ns)
-        return self.start.at(self._queue.kept, self._queue.kept_time_ns)
-
-    @property
-    def pending(self) -> int:
-        """Records that wait."""
-        return len(self._queue)
-
-    @property
-    def deadline(self) -> float:
-        """When to call `tick`, monotonic seconds; infinite while there is nothing to be woken for."""
-        if self._stopped or self._full or self._round.asked is not None:
-            return math.inf
-        return self._added_at + self.quiet.period
-
-    @property
-    def _stopped(self) -> bool:
-        return self.ended or self.error is not None
+    __slots__ = ()
 
     # --- begin, end, push or poll ---------------------------------------------------------------------------------
 
@@ -176,13 +114,36 @@ class Reader:
         if id != self.subscriptions.present or self._stopped:
             self.rejected += len(records)
             return []
-        for record in records:
-            if not self._push(record, now):
-                self._set_aside(record)
-            elif self.ended:
-                return self._cancel()
+        for record in self._push_all(records, now):
+            if self.catch_up != "at once" or not self._aside.add(record):
+                self.discarded += 1
+            self._hint = max(self._hint, record.seq)
+        if self.ended:
+            return self._cancel()
         late = self._hint > self._links.floor and self._round.asked is None
         return self._want() if late and self.catch_up == "at once" else []
+
+    def _take_run(self, records: Sequence[Record], extent: Extent | None, now: float) -> Sequence[Record]:
+        """Add at once all that need no look at each; the rest, which is none if the topic has ended."""
+        links = self._links
+        count = 0 if links.beyond else self.missing.run(records, links.floor, extent)
+        if not count or not self._queue.extend(records[:count]):
+            return records
+        last = records[count - 1]
+        links.caught_up(last.seq)
+        self._added_at = now
+        self.ended = last.is_last and not self.missing.by_subject
+        return [] if self.ended else records[count:]
+
+    def _push_all(self, records: Sequence[Record], now: float) -> list[Record]:
+        """Take in what directly follows, until the topic ends; what does not, is given back."""
+        left: list[Record] = []
+        for record in self._take_run(records, None, now):
+            if not self._push(record, now):
+                left.append(record)
+            elif self.ended:
+                break
+        return left
 
     def _push(self, record: Record, now: float) -> bool:
         """Take a record in if it directly follows. False: something before it is missing."""
@@ -203,14 +164,8 @@ class Reader:
             return False
         return True
 
-    def _set_aside(self, record: Record) -> None:
-        if self.catch_up != "at once" or not self._aside.add(record):
-            self.discarded += 1
-        self._hint = max(self._hint, record.seq)
-
     def _add(self, record: Record, kept: int, now: float) -> None:
         self._queue.add(record, kept)
-        self._time_ns = record.time_ns
         self.ended = record.is_last and not self.missing.by_subject  # there, one subject ends
         if kept == record.seq:  # else, by subject, another one may be missing all the while
             self._added_at = now
@@ -279,7 +234,9 @@ class Reader:
     ) -> bool:
         """Add what was not had. False: not all of it, there was no room."""
         links = self._links
-        for record in records:
+        rest = self._take_run(records, extent, now)
+        self._round.went_on(len(records) - len(rest))
+        for record in rest:
             if record.seq <= links.floor:
                 continue
             is_new = not links.had(record.seq, record.subject)
@@ -290,13 +247,13 @@ class Reader:
                 return False
             if is_new:
                 self._add(record, record.seq, now)
-                self._round.found += 1
             links.caught_up(record.seq)
-            self._round.moved = True
+            self._round.went_on(1, found=is_new)
             if self.ended:
-                commands += self._cancel()
-                return False
-        return True
+                break
+        if self.ended:
+            commands += self._cancel()
+        return not self.ended
 
     def _passes(self, verdict: Verdict, before: int, commands: list[Command]) -> bool:
         """Whether one may go on over what is missing; else the reader has failed."""
@@ -312,12 +269,10 @@ class Reader:
         """The history was read to its end."""
         result = self._round.over()
         self._added_at = now
-        for record in self._aside.take_all():
-            if not self._push(record, now):
-                self.discarded += 1
-            elif self.ended:
-                commands += self._cancel()
-                return
+        self.discarded += len(self._push_all(self._aside.take_all(), now))
+        if self.ended:
+            commands += self._cancel()
+            return
         if result.found:
             self.quiet.found_something()
         elif result.by_timer:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from .headers import Headers
 
-__all__ = ["Kind", "Record"]
+__all__ = ["NO_HEADERS", "Kind", "Record", "RecordHeaders", "total_size"]
 
 
 class Kind(enum.Enum):
@@ -23,7 +25,33 @@ class Kind(enum.Enum):
     """Which epochs are over; see `jsclient.protocol.epochs`."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class RecordHeaders(Headers):
+    """The headers of a record: they cannot be changed, for records may share them. ``copy()`` gives some that can."""
+
+    __slots__ = ("size",)
+
+    size: int
+    """Bytes of names and values, about."""
+
+    def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
+        own = headers if type(headers) is Headers else Headers(headers)
+        dict.update(self, own)
+        self._repeated = {name: list(values) for name, values in own._repeated.items()}  # noqa: SLF001  a Headers, too
+        self.size = sum(map(len, own)) + sum(map(len, own.values()))
+        for values in self._repeated.values():
+            self.size += sum(map(len, values))
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("the headers of a record cannot be changed: copy() gives some that can")
+
+    add = __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+
+NO_HEADERS: Final = RecordHeaders()
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is never part of a cycle
     """A record of a topic.
 
     Attributes:
@@ -31,7 +59,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         time_ns: When it was stored, nanoseconds since 1970; 0: not known.
         subject: Its subject.
         data: The payload.
-        headers: Its headers.
+        headers: Its headers. They cannot be changed.
         previous: Stream sequence of the record directly before it, 0 if it is the first. Of which records that is, is
             the feed's matter: of those the reader gets, or of those of its subject. None: not known.
         kind: What it is to the topic.
@@ -41,7 +69,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: int = 0
     subject: str = ""
     data: bytes = b""
-    headers: Headers = msgspec.field(default_factory=Headers)
+    headers: Headers = msgspec.field(default_factory=lambda: NO_HEADERS)
     previous: int | None = None
     kind: Kind = Kind.VALUE
 
@@ -52,10 +80,15 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """Bytes of subject, payload and headers, about."""
-        size = len(self.subject) + len(self.data)
-        if self.headers:
-            size += sum(
-                len(name) + len(value) for name in self.headers for value in self.headers.get_all(name)
-            )
-        return size
+        """Bytes of subject, payload and headers."""
+        return total_size([self])
+
+
+def total_size(records: Iterable[Record]) -> int:
+    """Bytes of subjects, payloads and headers."""
+    size = 0
+    for record in records:
+        size += len(record.subject) + len(record.data)
+        if headers := record.headers:
+            size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size
+    return size

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .record import Record
+from .record import Record, total_size
 
 __all__ = ["Aside", "RecordQueue"]
 
@@ -26,7 +27,9 @@ class RecordQueue:
     kept: int = 0
     kept_time_ns: int = 0
     pending_bytes: int = 0
-    _records: deque[tuple[Record, int]] = field(default_factory=deque)
+    _records: deque[Record] = field(default_factory=deque)
+    # Up to where all is had once a record is taken, where that is not the record itself.
+    _kept: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -49,18 +52,34 @@ class RecordQueue:
 
     def add(self, record: Record, kept: int) -> None:
         """A record; and up to where all is had once it is taken."""
-        self._records.append((record, kept))
+        self._records.append(record)
         self.pending_bytes += record.size
+        if kept != record.seq:
+            self._kept[record.seq] = kept
+
+    def extend(self, records: Sequence[Record]) -> bool:
+        """Records that follow one another, all of them. False: there is no room for that, and none is added."""
+        pending_bytes = self.pending_bytes + total_size(records)
+        if len(self._records) + len(records) > self.max_records or pending_bytes > self.max_bytes:
+            return False
+        self._records += records
+        self.pending_bytes = pending_bytes
+        return True
 
     def take(self, limit: int) -> list[Record]:
         """Up to so many, in order."""
-        taken: list[Record] = []
         records = self._records
-        while records and len(taken) < limit:
-            record, self.kept = records.popleft()
-            self.kept_time_ns = record.time_ns
-            self.pending_bytes -= record.size
-            taken.append(record)
+        if limit >= len(records):
+            taken = list(records)
+            records.clear()
+            self.pending_bytes = 0
+        else:
+            taken = [records.popleft() for _ in range(limit)]
+            self.pending_bytes -= total_size(taken)
+        if taken:
+            self.kept, self.kept_time_ns = taken[-1].seq, taken[-1].time_ns
+            for record in taken if self._kept else ():
+                self.kept = self._kept.pop(record.seq, record.seq)
         return taken
 
 

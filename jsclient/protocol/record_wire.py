@@ -17,10 +17,18 @@ from .ack import Metadata
 from .frames import Frame
 from .headers import Headers, parse_headers
 from .models.message import StoredMessage
-from .record import Kind, Record
+from .record import NO_HEADERS, Kind, Record, RecordHeaders
 from .units import parse_time_ns
 
-__all__ = ["KIND", "delivered_record", "kind_headers", "republished_record", "stored_record"]
+__all__ = [
+    "KIND",
+    "delivered_record",
+    "kind_headers",
+    "kind_of",
+    "link_of",
+    "republished_record",
+    "stored_record",
+]
 
 KIND: Final = "Jsc-Kind"
 
@@ -33,17 +41,22 @@ def kind_headers(kind: Kind) -> dict[str, str]:
     return {} if kind is Kind.VALUE else {KIND: kind.value}
 
 
-def _kind(headers: Headers) -> Kind:
+def kind_of(headers: Headers) -> Kind:
+    """What a record with these headers is."""
     # What a newer version may say is a value to this one: nothing is lost by it.
     return _KINDS.get(headers[KIND], Kind.VALUE) if KIND in headers else Kind.VALUE
 
 
-def _link(headers: Headers) -> int | None:
+def link_of(headers: Headers) -> int | None:
     """The record of its own subject that it follows, as the server has checked it; None: it does not say."""
     text = headers.get(names.EXPECTED_LAST_SUBJECT_SEQUENCE)
     if text is None or names.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in headers:
         return None
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
+
+
+def _own(headers: Headers) -> RecordHeaders:
+    return RecordHeaders(headers) if headers else NO_HEADERS
 
 
 def stored_record(message: StoredMessage, *, linked: bool) -> Record:
@@ -53,9 +66,9 @@ def stored_record(message: StoredMessage, *, linked: bool) -> Record:
         time_ns=message.time_ns,
         subject=message.subject,
         data=message.data,
-        headers=message.headers,
-        previous=_link(message.headers) if linked else None,
-        kind=_kind(message.headers),
+        headers=_own(message.headers),
+        previous=link_of(message.headers) if linked else None,
+        kind=kind_of(message.headers),
     )
 
 
@@ -63,15 +76,15 @@ def delivered_record(
     subject: str, headers: Headers, data: bytes, metadata: Metadata, *, linked: bool, previous: int | None
 ) -> Record:
     """A record that a consumer delivered. ``previous``: which one it follows, if it does not say itself."""
-    link = _link(headers) if linked else None
+    link = link_of(headers) if linked else None
     return Record(
         seq=metadata.stream_seq,
         time_ns=metadata.timestamp_ns,
         subject=subject,
         data=data,
-        headers=headers,
+        headers=_own(headers),
         previous=previous if link is None else link,
-        kind=_kind(headers),
+        kind=kind_of(headers),
     )
 
 
@@ -97,7 +110,7 @@ def republished_record(frame: Frame, stream: str) -> Record:
         time_ns=parse_time_ns(said.get(names.TIME_STAMP, "")),
         subject=said.get(names.SUBJECT, ""),
         data=frame[3],
-        headers=Headers(own),
+        headers=RecordHeaders(own) if own else NO_HEADERS,
         previous=int(previous),
-        kind=_kind(headers),
+        kind=kind_of(headers),
     )

@@ -46,6 +46,11 @@ class LocalKits:
         """Let everything that can go on do so."""
         await settle()
 
+    async def until(self, condition):
+        """Let everything go on until this is so."""
+        await settle()
+        assert condition()
+
 
 @pytest.fixture(params=[None, JsonCodec()], ids=["objects", "json"])
 def kits(request):
@@ -69,9 +74,9 @@ async def paula(producer, *values, completion="done"):
     await producer.finish(completion)
 
 
-async def alice(iterable) -> list:
+async def alice(iterable, log=None) -> list:
     """Who consumes with a loop, and cannot see the completion."""
-    log = []
+    log = [] if log is None else log
     try:
         async for value in iterable:
             log.append(("value", value))  # noqa: PERF401  a failure must not lose it
@@ -235,6 +240,7 @@ class NotifierSuite:
         first, second = await together(anext(iterator), anext(iterator))
         await kits.settle()
         await updater.update_state(1)
+        await kits.until(lambda: [first.done(), second.done()].count(True) == 1)
         await kits.settle()
         assert [first.done(), second.done()].count(True) == 1
         await updater.update_state(2)
@@ -428,11 +434,11 @@ class BothSuite:
     @pytest.mark.covers("A56", "A59")
     async def test_alice_sees_the_values_and_the_end_but_no_completion(self, kits, make):
         producer, iterable = await make()
-        (task,) = await together(alice(iterable))
+        seen = []
+        (task,) = await together(alice(iterable, seen))
         for value in ("a", "b"):
-            await kits.settle()
             await producer.update_state(value)
-        await kits.settle()
+            await kits.until(lambda value=value: seen[-1:] == [("value", value)])
         await producer.finish("done")
         assert await task == [("value", "a"), ("value", "b"), ("finished",)]
 
@@ -442,9 +448,8 @@ class BothSuite:
         bob = Bob()
         (task,) = await together(observe_iteration(iterable, bob))
         for value in ("a", "b"):
-            await kits.settle()
             await producer.update_state(value)
-        await kits.settle()
+            await kits.until(lambda value=value: bob.log[-1:] == [("value", value)])
         await producer.finish("done")
         assert await task == "done"
         assert bob.log == [("value", "a"), ("value", "b"), ("finished", "done")]
@@ -542,7 +547,7 @@ class BothSuite:
         tasks[2].cancel()
         for value in range(10):
             await producer.update_state(value)
-            await kits.settle()
+            await kits.until(lambda value=value: good.log[-1:] == [("value", value)])
         await producer.finish("done")
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert good.log == [("value", number) for number in range(10)] + [("finished", "done")]

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from jsclient import Notifier, make_notifier_kit
+from jsclient import Notifier, NotifierKit, make_notifier_kit
 from tests.virtual import settle, virtual
 
 
@@ -18,9 +18,9 @@ class Seat:
     nothing changed any more.
     """
 
-    def __init__(self, allocation: dict[str, int]) -> None:
+    def __init__(self, allocation: dict[str, int], kit: NotifierKit | None = None) -> None:
         self._allocation = dict(allocation)
-        self._updater, self._notifier = make_notifier_kit(dict(allocation))
+        self._updater, self._notifier = kit or make_notifier_kit(dict(allocation))
         self.user = UserSeat(self._notifier)
 
     def get_notifier(self) -> Notifier:

@@ -1,0 +1,32 @@
+"""One run, in a process of its own: ``python -m benchmarks.topics.child JOB``, where JOB is a `Job` as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import sys
+
+from benchmarks.job import job_of
+from benchmarks.topics.epochs import filtering, subscribing
+from benchmarks.topics.notifier import notifier
+from benchmarks.topics.publishing import publishing
+from benchmarks.topics.reading import catching_up, live
+from benchmarks.topics.waiting import waiting
+
+__all__ = ["RUNS", "main"]
+
+RUNS = {
+    run.__name__: run for run in (waiting, notifier, publishing, filtering, subscribing, catching_up, live)
+}
+
+
+def main(text: str) -> None:
+    """Do it, and print the figures as one line of JSON."""
+    job = job_of(text)
+    gc.collect()
+    print(json.dumps(asyncio.run(RUNS[job.kind](job))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

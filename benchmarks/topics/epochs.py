@@ -1,0 +1,82 @@
+"""Epochs: what the filter costs for a message, and the whole way from the server to the events of a subscriber."""
+
+from __future__ import annotations
+
+import gc
+import time
+from typing import Any
+
+import jsclient
+from benchmarks.job import Job, WorkSkippedError, cpu
+from benchmarks.topics.watched import watched
+from jsclient.epochs import Data, Int, Product
+from jsclient.protocol.epoch_messages import DataMessage, InitialFrontierSnapshot
+from jsclient.protocol.epochs import EpochSubscriber
+
+__all__ = ["filtering", "subscribing"]
+
+_EPOCHS = 10
+_PER_MESSAGE = 10  # items
+
+# By order: what was latent before, and times that are dropped and passed.
+_CASES: dict[str, tuple[Any, Any, Any, Any]] = {
+    "Int": (
+        Int(),
+        [1000],
+        [500 + number for number in range(_EPOCHS)],
+        [2000 + number for number in range(_EPOCHS)],
+    ),
+    "Product": (
+        Product(Int(), Int()),
+        [(1000, 250), (750, 500), (500, 750), (250, 1000)],
+        [(200, 500 + number) for number in range(_EPOCHS)],
+        [(2000, number) for number in range(_EPOCHS)],
+    ),
+}
+
+
+async def filtering(job: Job) -> dict[str, float]:
+    """`EpochSubscriber.receive` without a server: a message that the filter drops, and one that it lets pass."""
+    order, upper, dropped, passed = _CASES[job.client]
+    figures = {}
+    for name, times in (("dropped_us", dropped), ("passed_us", passed)):
+        core: EpochSubscriber[Any] = EpochSubscriber(order, frozenset({0}))
+        core.receive(0, InitialFrontierSnapshot((order.bottom,), tuple(upper)), 1)
+        messages = [DataMessage(times[number % _EPOCHS], b"x" * job.size) for number in range(job.count)]
+        receive, events, seq = core.receive, 0, 1
+        gc.collect()
+        began = time.perf_counter()
+        for message in messages:
+            seq += 1
+            events += len(receive(0, message, seq))
+        figures[name] = (time.perf_counter() - began) / job.count * 1e6
+        if events != (job.count if times is passed else 0):
+            raise WorkSkippedError(f"{events} of {job.count} messages passed")
+    return figures
+
+
+async def subscribing(job: Job) -> dict[str, float]:
+    """A subscriber that goes on where it stood reads ``job.count`` messages of 10 items each, 1000 to an epoch."""
+    async with watched() as server, jsclient.connect(server.url) as js:
+        topic = js.epochs("bench")
+        await topic.create(storage="memory")
+        items = ["x" * (job.size // _PER_MESSAGE)] * _PER_MESSAGE
+        async with await topic.publisher() as publisher:
+            async with await topic.subscribe() as sub:
+                place = sub.place
+            for number in range(job.count):
+                await publisher.send(number // 1000, items)
+                if number % 1000 == 999:
+                    await publisher.advance(number // 1000 + 1)
+            await publisher.advance(job.count)
+            async with jsclient.connect(server.url) as other:
+                async with await other.epochs("bench").subscribe(resume=place) as sub:
+                    gc.collect()
+                    used, began, seen = cpu(), time.perf_counter(), 0
+                    async for event in sub:
+                        if isinstance(event, Data):
+                            seen += 1
+                            if seen == job.count:
+                                break
+                    seconds, used = time.perf_counter() - began, cpu() - used
+    return {"rate": seen / seconds, "cpu_us": used / seen * 1e6}

@@ -1,0 +1,99 @@
+"""A notifier: what is sent to who asks now and then, and how soon somebody who waits hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import jsclient
+import nats
+from benchmarks.figures import quantile
+from benchmarks.job import Job, WorkSkippedError
+from benchmarks.topics.watched import Watched, watched
+
+__all__ = ["notifier"]
+
+_ASKS = 42
+_WAITS = 400
+_WARM = 50  # of those that wait
+_PAUSE = 0.002  # seconds in which what waits comes to wait
+
+
+async def notifier(job: Job) -> dict[str, float]:
+    """``job.count`` updates, meanwhile 42 asks from another connection; then asks that wait for the next update."""
+    async with watched() as server:
+        return await _CLIENTS[job.client](server, job)
+
+
+async def _jsclient(server: Watched, job: Job) -> dict[str, float]:
+    async with jsclient.connect(server.url) as js, jsclient.connect(server.url) as other:
+        connection = await server.newest()
+        updater, own = await js.notifier_kit("state.x", initial=0, storage="memory")
+        asker = other.make_notifier(await own.get_sharable_notifier_internals())
+        last = await asker.get_update_since()
+        sent, consumers = await server.sent_to(connection), 0
+        for ask in range(_ASKS):
+            for number in range(ask * job.count // _ASKS, (ask + 1) * job.count // _ASKS):
+                await updater.update_state(number + 1)
+            last = await asker.get_update_since(last.update_count)
+            consumers = max(consumers, await server.consumers())
+        received = await server.sent_to(connection) - sent
+        if last.value != job.count:
+            raise WorkSkippedError(f"the last ask gave {last.value} after {job.count} updates")
+
+        async def wait() -> None:
+            nonlocal last
+            last = await asker.get_update_since(last.update_count)
+
+        late = await _latencies(updater.update_state, wait, job)
+    return {"messages": received, "per_ask": received / _ASKS, "consumers": consumers, **late}
+
+
+async def _natspy(server: Watched, job: Job) -> dict[str, float]:
+    """Its watcher gets all updates: an ask is to read what waits."""
+    nc, other = await nats.connect(server.url), await nats.connect(server.url)
+    connection = await server.newest()
+    bucket = await nc.jetstream().create_key_value(bucket="state", storage=nats.js.api.StorageType.MEMORY)
+    await bucket.put("x", b"0")
+    watcher = await (await other.jetstream().key_value("state")).watch("x")
+    while await watcher.updates(timeout=5.0) is not None:
+        pass
+    sent, value = await server.sent_to(connection), 0
+    for ask in range(_ASKS):
+        for number in range(ask * job.count // _ASKS, (ask + 1) * job.count // _ASKS):
+            await bucket.put("x", b"%d" % (number + 1))
+        while value < (ask + 1) * job.count // _ASKS:
+            value = int((await watcher.updates(timeout=5.0)).value)
+    received, consumers = await server.sent_to(connection) - sent, await server.consumers()
+
+    async def wait() -> None:
+        await watcher.updates(timeout=5.0)
+
+    late = await _latencies(lambda number: bucket.put("x", b"%d" % number), wait, job)
+    await nc.close()
+    await other.close()
+    return {"messages": received, "per_ask": received / _ASKS, "consumers": consumers, **late}
+
+
+async def _latencies(
+    update: Callable[[int], Awaitable[object]], wait: Callable[[], Awaitable[None]], job: Job
+) -> dict[str, float]:
+    """From an update until an ask that waited for it has it; both in this process."""
+    late: list[int] = []
+    for number in range(max(_WARM + 10, min(_WAITS, job.count // 10))):
+        waiting = asyncio.create_task(_timed(wait))
+        await asyncio.sleep(_PAUSE)
+        began = time.perf_counter_ns()
+        await update(job.count + number + 1)
+        late.append(await waiting - began)
+    late = sorted(late[_WARM:])
+    return {"p50_us": quantile(late, 0.5) / 1000, "p99_us": quantile(late, 0.99) / 1000}
+
+
+async def _timed(wait: Callable[[], Awaitable[None]]) -> int:
+    await wait()
+    return time.perf_counter_ns()
+
+
+_CLIENTS = {"jsclient": _jsclient, "nats-py": _natspy}

@@ -1,0 +1,191 @@
+"""Reading at full speed: what is stored, and what comes meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import jsclient
+import nats
+from benchmarks.job import Job, Meter, Part
+from benchmarks.pacer import flooded
+from jsclient.reader import open_reader
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+__all__ = ["catching_up", "live"]
+
+_AT_ONCE = 500
+
+
+async def catching_up(job: Job) -> dict[str, float]:
+    """The last ``job.count`` records of a full stream, which all clients share."""
+    return await _measured(job, _STORED[job.client])
+
+
+async def live(job: Job) -> dict[str, float]:
+    """``job.count`` records that another process publishes as fast as they are stored."""
+    async with jsclient.connect(job.url) as js:
+        await js.create_stream(
+            job.stream,
+            subjects=[job.subject],
+            storage="memory",
+            allow_direct=True,
+            republish={"src": job.subject, "dest": f"pushed.{job.subject}"},
+        )
+        try:
+            return await _measured(job, _LIVE[job.client])
+        finally:
+            await js.delete_stream(job.stream)
+
+
+async def _measured(job: Job, work: Any) -> dict[str, float]:
+    meter = Meter(job)
+    found: dict[str, float] = {}
+    if work in (_ordered_natspy, _live_natspy):
+        nc = await nats.connect(job.url)
+        try:
+            for part in meter.parts():
+                await work(nc.jetstream(), job, part)
+        finally:
+            await nc.close()
+    else:
+        async with jsclient.connect(job.url) as js:
+            for part in meter.parts():
+                found = await work(js, job, part) or {}
+    return {**meter.figures(), **found}
+
+
+# --- what is stored ----------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _reader(
+    js: jsclient.JetStream, job: Job, part: Part, *, directly: bool = True
+) -> AsyncIterator[Any]:
+    """A reader as `Topic.since` makes it."""
+    log = await js.topic(job.subject).log()
+    if not directly:
+        log._reads_directly = lambda: False  # as where the stream does not allow direct gets
+    async with await open_reader(log, (await log.extent()).end.at(part.start - 1)) as reader:
+        yield reader
+
+
+async def _batches(reader: Any, part: Part) -> None:
+    seen, count = 0, part.count
+    async for records in reader.batches(_AT_ONCE):
+        seen += len(records)
+        if seen >= count:
+            break
+    part.done(seen, records[-1].seq)
+
+
+async def _pages(js: jsclient.JetStream, job: Job, part: Part) -> None:
+    async with _reader(js, job, part) as reader:
+        await _batches(reader, part)
+
+
+async def _fetches(js: jsclient.JetStream, job: Job, part: Part) -> None:
+    async with _reader(js, job, part, directly=False) as reader:
+        await _batches(reader, part)
+
+
+async def _one_by_one(js: jsclient.JetStream, job: Job, part: Part) -> None:
+    topic = js.topic(job.subject)
+    position = (await (await topic.log()).extent()).end.at(part.start - 1)
+    seen, count = 0, part.count
+    async with topic.since(position) as reader:
+        async for record in reader:
+            seen += 1
+            if seen == count:
+                break
+    part.done(seen, record.seq)
+
+
+async def _ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
+    sub = await js.subscribe(
+        job.subject, ordered=True, deliver_policy="by_start_sequence", opt_start_seq=part.start
+    )
+    seen, count = 0, part.count
+    async for message in sub:
+        seen += 1
+        if seen == count:
+            break
+    part.done(seen, message.metadata.stream_seq)
+    await sub.unsubscribe()
+
+
+async def _ordered_natspy(js: Any, job: Job, part: Part) -> None:
+    config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=part.start)
+    sub = await js.subscribe(job.subject, ordered_consumer=True, config=config)
+    seen, count = 0, part.count
+    async for message in sub.messages:
+        seen += 1
+        if seen == count:
+            break
+    part.done(seen, message.metadata.sequence.stream)
+    await sub.unsubscribe()
+
+
+# --- what comes --------------------------------------------------------------------------------------------------
+
+
+async def _live_topic(js: jsclient.JetStream, job: Job, part: Part, push: Any) -> dict[str, float]:
+    async with js.topic(job.subject).each("now", push=push) as reader:
+        tracker = reader._reader.tracker
+        while not tracker.subscriptions.is_confirmed or tracker._round.asked is not None:
+            await reader._reader._arrived.wait()
+        with flooded(job, part.count):
+            part.begin(0)
+            await _batches(reader._reader, part)
+        return {"pushed": 1 - tracker.discarded / part.count}
+
+
+async def _live_republish(js: jsclient.JetStream, job: Job, part: Part) -> dict[str, float]:
+    return await _live_topic(js, job, part, "republish")
+
+
+async def _live_consumer(js: jsclient.JetStream, job: Job, part: Part) -> dict[str, float]:
+    return await _live_topic(js, job, part, "consumer")
+
+
+async def _live_ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
+    sub = await js.subscribe(job.subject, ordered=True, deliver_policy="new")
+    seen, count = 0, part.count
+    with flooded(job, count):
+        part.begin(0)
+        async for message in sub:
+            seen += 1
+            if seen == count:
+                break
+        part.done(seen, message.metadata.stream_seq)
+    await sub.unsubscribe()
+
+
+async def _live_natspy(js: Any, job: Job, part: Part) -> None:
+    config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
+    sub = await js.subscribe(job.subject, ordered_consumer=True, config=config)
+    seen, count = 0, part.count
+    with flooded(job, count):
+        part.begin(0)
+        async for message in sub.messages:
+            seen += 1
+            if seen == count:
+                break
+        part.done(seen, message.metadata.sequence.stream)
+    await sub.unsubscribe()
+
+
+_STORED = {
+    "pages": _pages,
+    "async for": _one_by_one,
+    "fetch": _fetches,
+    "ordered": _ordered,
+    "nats-py": _ordered_natspy,
+}
+_LIVE = {
+    "republish": _live_republish,
+    "consumer": _live_consumer,
+    "ordered": _live_ordered,
+    "nats-py": _live_natspy,
+}

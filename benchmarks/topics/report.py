@@ -1,0 +1,72 @@
+"""Tables of what topics cost, in Markdown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.figures import Summary, ratio, summarize
+from benchmarks.report import markdown, short, thousands, verdict
+from benchmarks.topics.works import WORKS, TopicWork
+
+__all__ = ["about_line", "report"]
+
+
+def about_line(about: Mapping[str, Any]) -> str:
+    """What the figures are of, in a sentence."""
+    return (
+        f"{about['date']}: Python {about['python']}, nats-server {about['server']}, jsclient {about['jsclient']}, "
+        f"nats-py {about['nats-py']}; {about['cores']} cores, {about['system']}; memory storage; "
+        f"medians of {about['rounds']} rounds."
+    )
+
+
+def report(stored: Mapping[str, Any]) -> str:
+    """All tables of one file."""
+    runs = summarize(stored["runs"])
+    blocks = [about_line(stored["about"])]
+    for work in WORKS:
+        if work.name in runs:
+            blocks += [f"#### {work.title}", table(work, runs[work.name])]
+    return "\n\n".join(blocks) + "\n"
+
+
+def table(work: TopicWork, clients: Mapping[str, Mapping[str, Summary]]) -> str:
+    """One work: a row for each client."""
+    beside = "nats-py" in clients
+    header = ["", *(column.title for column in work.columns), *(["against nats-py"] if beside else [])]
+    rows = []
+    for client in work.rows:
+        if client not in clients:
+            continue
+        row = [f"`{client}`"]
+        for column in work.columns:
+            found = clients[client].get(column.figure)
+            text = "" if found is None else _shown(found.median, column.form)
+            if column.figure == work.compared and found is not None and client in work.goals:
+                goal = work.goals[client]
+                text = f"{verdict(text, met=found.median <= goal)} (goal {goal:g})"
+            row.append(text)
+        rows.append([*row, *([_against(work, client, clients)] if beside else [])])
+    return markdown(header, rows)
+
+
+def _against(work: TopicWork, client: str, clients: Mapping[str, Mapping[str, Summary]]) -> str:
+    """How many times less it is than with nats-py, where that does the same."""
+    other = f"nats-py, {_ALIKE[client]}" if client in _ALIKE else "nats-py"
+    less = None if client.startswith("nats-py") else ratio(clients, work.compared, other, client)
+    return "" if less is None else f"{short(less)}x less"
+
+
+_ALIKE = {"kit": "linked"}  # what is not compared with the plain row
+
+
+def _shown(value: float, form: str) -> str:
+    match form:
+        case "k":
+            return thousands(value)
+        case "d":
+            return f"{value:,.0f}"
+        case "%":
+            return f"{value:.0%}"
+    return short(value)

@@ -1,0 +1,117 @@
+"""Readers that wait: what they cost the server, and what one record costs it that all of them get."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import jsclient
+import nats
+from benchmarks.job import Job, WorkSkippedError
+from benchmarks.topics.watched import Watched, watched
+
+__all__ = ["waiting"]
+
+Wait = Callable[[int], Any]
+
+_IDLE = 5.0  # seconds: as long as the heartbeats of the consumers are apart
+_RECORDS = 50
+_SILENCE = 30.0  # seconds until it gives up
+
+
+async def waiting(job: Job) -> dict[str, float]:
+    """As many readers as the job says, on one connection."""
+    async with watched() as server, jsclient.connect(server.url) as js:
+        await js.create_stream(
+            "WAIT",
+            subjects=["wait.x"],
+            storage="memory",
+            allow_direct=True,
+            republish={"src": "wait.x", "dest": "pushed.wait.x"},
+        )
+        for _ in range(100):
+            await js.publish("wait.x", b"x" * job.size)
+        before, began = server.rss_kb, time.perf_counter()
+        async with _READERS[job.client](server.url, job.count) as wait:
+            figures = {"open_ms": (time.perf_counter() - began) * 1000}
+            await asyncio.sleep(min(1.0, _IDLE * job.count / 1000))
+            figures["kb"] = (server.rss_kb - before) / job.count
+            figures["consumers"] = await server.consumers()
+            figures |= await _idle(server, job)
+            figures |= await _told(server, js, job, wait)
+        return figures
+
+
+async def _idle(server: Watched, job: Job) -> dict[str, float]:
+    """Messages in a minute to each reader that gets nothing."""
+    idle = _IDLE * min(1.0, job.count / 1000)
+    sent, began = await server.sent(), time.perf_counter()
+    await asyncio.sleep(idle)
+    minutes = (time.perf_counter() - began) / 60
+    return {"idle_messages": (await server.sent() - sent) / job.count / minutes}
+
+
+async def _told(server: Watched, js: jsclient.JetStream, job: Job, wait: Wait) -> dict[str, float]:
+    """What it costs the server to tell all readers of one record."""
+    sent, used = await server.sent(), server.cpu
+    for _ in range(_RECORDS):
+        await js.publish("wait.x", b"x" * job.size)
+    async with asyncio.timeout(_SILENCE):
+        await wait(_RECORDS)
+    given = job.count * _RECORDS
+    return {
+        "messages": (await server.sent() - sent - _RECORDS) / given,  # without the acks of the records
+        "server_us": (server.cpu - used) / given * 1e6,
+    }
+
+
+@asynccontextmanager
+async def _topic(url: str, count: int, push: Any) -> AsyncIterator[Wait]:
+    async with jsclient.connect(url) as js, AsyncExitStack() as stack:
+        topic = js.topic("wait.x")
+        position = (await (await topic.log()).extent()).end
+        openings = [stack.enter_async_context(topic.since(position, push=push)) for _ in range(count)]
+        readers = [await opening for opening in openings]
+
+        async def take(reader: jsclient.TopicReader, number: int) -> None:
+            for _ in range(number):
+                await reader.next()
+
+        async def wait(number: int) -> None:
+            await asyncio.gather(*(take(reader, number) for reader in readers))
+
+        tries = 0
+        while not all(reader._reader.tracker.subscriptions.is_confirmed for reader in readers):
+            tries += 1
+            if tries > 3000:
+                raise WorkSkippedError("not all readers wait")
+            await asyncio.sleep(0.01)
+        yield wait
+
+
+@asynccontextmanager
+async def _natspy(url: str, count: int) -> AsyncIterator[Wait]:
+    nc = await nats.connect(url)
+    js = nc.jetstream()
+    start = nats.js.api.ConsumerConfig(deliver_policy=nats.js.api.DeliverPolicy.NEW)
+    subs = [await js.subscribe("wait.x", ordered_consumer=True, config=start) for _ in range(count)]
+
+    async def take(sub: Any, number: int) -> None:
+        for _ in range(number):
+            await sub.next_msg(timeout=_SILENCE)
+
+    async def wait(number: int) -> None:
+        await asyncio.gather(*(take(sub, number) for sub in subs))
+
+    yield wait
+    await nc.close()
+
+
+_READERS: dict[str, Callable[[str, int], Any]] = {
+    "republish": lambda url, count: _topic(url, count, "republish"),
+    "consumer": lambda url, count: _topic(url, count, "consumer"),
+    "nats-py": _natspy,
+}

@@ -1,0 +1,76 @@
+"""A server that is looked at from outside: its memory, its CPU, its consumers, and the messages it sent. Linux only."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import jsclient
+
+__all__ = ["Watched", "watched"]
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Watched:
+    """A server of this process, with its monitoring port."""
+
+    def __init__(self, server: jsclient.server.NatsServer, monitor: int) -> None:
+        self.server = server
+        self.url = server.url
+        self._monitor = monitor
+
+    @property
+    def rss_kb(self) -> int:
+        """Its resident memory."""
+        lines = Path(f"/proc/{self.server.pid}/status").read_text(encoding="ascii").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of user and system time that it has used."""
+        fields = Path(f"/proc/{self.server.pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    async def consumers(self) -> int:
+        """Consumers that it has now."""
+        return int((await self._ask("jsz"))["consumers"])
+
+    async def sent(self) -> int:
+        """Messages that it has sent to clients so far."""
+        return int((await self._ask("varz"))["out_msgs"])
+
+    async def newest(self) -> int:
+        """The id of the connection that was made last."""
+        return max(int(found["cid"]) for found in (await self._ask("connz"))["connections"])
+
+    async def sent_to(self, connection: int) -> int:
+        """Messages that it has sent to one connection so far."""
+        found = await self._ask(f"connz?cid={connection}")
+        return int(found["connections"][0]["out_msgs"])
+
+    async def _ask(self, what: str) -> dict[str, Any]:
+        return await asyncio.to_thread(_read, f"http://127.0.0.1:{self._monitor}/{what}")
+
+
+def _read(url: str) -> dict[str, Any]:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[Watched]:
+    """A server of its own, which ends with the block."""
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        monitor = reserved.getsockname()[1]
+    config = {"http": f"127.0.0.1:{monitor}", "max_pending": 1 << 30}
+    async with jsclient.server.NatsServer(config=config) as server:
+        yield Watched(server, monitor)

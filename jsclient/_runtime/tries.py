@@ -1,0 +1,54 @@
+"""Whether a request that failed is worth another try, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from ..errors import (
+    ApiError,
+    DisconnectedError,
+    JetStreamError,
+    NoRespondersError,
+    RequestTimeoutError,
+    StatusError,
+    StreamNotFoundError,
+)
+
+__all__ = ["Tries", "passes"]
+
+_FIRST_PAUSE: Final = 0.05  # seconds, doubled each time
+_LONGEST_PAUSE: Final = 1.0  # seconds
+_GRACE: Final = 5.0  # seconds that a stream may be gone, as it looks while a cluster elects a leader
+
+
+def passes(error: JetStreamError) -> bool:
+    """Whether this is how it looks when a server restarts, or a cluster elects a leader."""
+    if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError):
+        return True
+    return (isinstance(error, StatusError) and error.retryable) or (
+        isinstance(error, ApiError) and error.code == 503
+    )
+
+
+class Tries:
+    """The tries of one request: what passes is tried again and again, at growing intervals."""
+
+    def __init__(self) -> None:
+        self._pause = _FIRST_PAUSE
+        self._gone_since: float | None = None
+
+    async def again(self, error: JetStreamError) -> bool:
+        """Wait, and say True; or say False at once: the error is one for good."""
+        now = asyncio.get_running_loop().time()
+        if isinstance(error, StreamNotFoundError):
+            self._gone_since = now if self._gone_since is None else self._gone_since
+            if now - self._gone_since >= _GRACE:
+                return False
+        else:
+            self._gone_since = None
+            if not passes(error):
+                return False
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        return True

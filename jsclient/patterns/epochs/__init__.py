@@ -1,0 +1,36 @@
+"""Topics of epochs: of what has one time, a subscriber sees all or nothing.
+
+========================  ======================================================================
+`topic`                   `EpochTopic`: making it, finding it, publishers and subscriptions of it
+`schema`                  its types, as they are written down
+`home`                    where it is: in a stream, or in this process
+`opening`                 how a publisher takes a partition
+`publisher`, `outlet`     how it writes
+`repeats`                 what it sent again
+`joining`, `patience`     how a subscriber begins
+`subscription`            how it reads
+`completed`               whole epochs
+========================  ======================================================================
+
+The rules are in `jsclient.protocol.epochs`, what lies in the stream in `jsclient.protocol.epoch_records`.
+"""
+
+from __future__ import annotations
+
+from .completed import CompletedEpoch, CompletedEpochs
+from .home import StreamHome
+from .publisher import PartitionPublisher
+from .schema import check_topic
+from .subscription import EpochSubscription
+from .topic import EpochTopic, memory_epochs
+
+__all__ = [
+    "CompletedEpoch",
+    "CompletedEpochs",
+    "EpochSubscription",
+    "EpochTopic",
+    "PartitionPublisher",
+    "StreamHome",
+    "check_topic",
+    "memory_epochs",
+]

@@ -1,0 +1,132 @@
+"""Whole epochs, one after the other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Hashable
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from ...errors import ClosedError, ConfigError, EpochsLostError
+from ...protocol.epoch_buffer import Epoch, EpochBuffer
+from ...protocol.epochs import Data, EpochSubscriber, FrontierUpdate
+
+__all__ = ["CompletedEpoch", "CompletedEpochs"]
+
+T = TypeVar("T", bound=Hashable)
+
+
+class CompletedEpoch(Generic[T]):
+    """All that has one time, from all partitions.
+
+    Attributes:
+        time: Its time.
+        first_seq, last_seq: Between these, both included, its messages lie in the stream.
+    """
+
+    def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
+        self.time = epoch.time
+        self.first_seq, self.last_seq = epoch.first_seq, epoch.last_seq
+        self._batches = epoch.batches
+        self._again = again
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its items are here; else it was too large, and iterating reads them from the stream."""
+        return self._batches is not None
+
+    @property
+    def items(self) -> list[Any]:
+        """The items of all its batches, which must be lists, in one.
+
+        Raises:
+            ConfigError: It was too large to be kept: ``async for batch in epoch`` reads it.
+        """
+        if self._batches is None:
+            raise ConfigError(
+                f"epoch {self.time!r} is too large to be kept: read it with 'async for batch in epoch'"
+            )
+        return [item for batch in self._batches for item in batch]
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Its batches, as they were sent, in the order of the stream.
+
+        Raises:
+            EpochsLostError: It is read again, and was removed meanwhile. And those of any request.
+        """
+        if self._batches is not None:
+            for batch in self._batches:
+                yield batch
+            return
+        async for batch in self._again():
+            yield batch
+
+    def __repr__(self) -> str:
+        return f"<CompletedEpoch {self.time!r}>"
+
+
+class _Events(Protocol[T]):
+    async def sized(self, timeout: float | None = None) -> tuple[Data[T] | FrontierUpdate[T], int]: ...
+
+
+class CompletedEpochs(Generic[T]):
+    """Whole epochs, for ``async for``. Made by `EpochSubscription.completed`.
+
+    An error ends the loop, not this: after `EpochsLostError`, which says that epochs were lost, another loop goes on
+    with those that are whole. `EpochSubscription.place` counts an epoch as had when it was given.
+    """
+
+    def __init__(
+        self,
+        events: _Events[T],
+        core: EpochSubscriber[T],
+        owners: Callable[[], dict[int, str]],
+        read_range: Callable[[int, int, dict[int, str], T], AsyncIterator[Any]],
+        max_bytes: int,
+    ) -> None:
+        if max_bytes < 1:
+            raise ConfigError(f"max_bytes is {max_bytes}: it must be 1 or more")
+        self._events, self._core, self._owners_now, self._read_range = events, core, owners, read_range
+        self._buffer: EpochBuffer[T] = EpochBuffer(core.order, max_bytes)
+        self._owners: dict[T, dict[int, str]] = {}  # whose data counted where an epoch began
+        self._ready: deque[CompletedEpoch[T]] = deque()
+
+    @property
+    def open(self) -> int:
+        """Epochs of which something is here, and that are not completed."""
+        return len(self._buffer)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of payloads of these that are kept."""
+        return self._buffer.kept_bytes
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> CompletedEpoch[T]:
+        try:
+            return await self.next()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    async def next(self, timeout: float | None = None) -> CompletedEpoch[T]:
+        """The next epoch. Raises as `EpochSubscription.next`; ``timeout`` is between two events of it."""
+        while not self._ready:
+            try:
+                event, size = await self._events.sized(timeout)
+            except EpochsLostError:
+                self._buffer.clear()
+                self._owners.clear()
+                raise
+            if isinstance(event, Data):
+                self._owners.setdefault(event.time, self._owners_now())
+                self._buffer.add(event, size)
+            else:
+                self._ready.extend(map(self._whole, self._buffer.completed(self._core.frontier)))
+        epoch = self._ready.popleft()
+        self._core.release(epoch.time)
+        return epoch
+
+    def _whole(self, epoch: Epoch[T]) -> CompletedEpoch[T]:
+        owners, time = self._owners.pop(epoch.time), epoch.time
+        return CompletedEpoch(epoch, lambda: self._read_range(epoch.first_seq, epoch.last_seq, owners, time))

@@ -1,0 +1,247 @@
+"""The publisher of a partition of a live topic: it keeps nothing, but a queue for each subscriber that is there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Mapping
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar
+
+from ..._runtime.connection import Inbox, Lifecycle
+from ..._runtime.context import Context
+from ..._runtime.signal import Signal
+from ...errors import ClosedError, JetStreamError, ProtocolError
+from ...protocol.epoch_broadcast import EpochBroadcast
+from ...protocol.epoch_live import LiveMessage, live_subject, read_asked, write_live
+from ...protocol.epochs import EpochPublisher, EpochState
+from ...protocol.frames import Frame
+from ...protocol.frontier import Antichain, Changes, Order
+from ...protocol.passable import Codec
+from .schema import codec_name, order_name
+
+__all__ = ["LivePublisher"]
+
+T = TypeVar("T", bound=Hashable)
+
+_AT_ONCE: Final = 100  # messages to one subscriber, before the next one has its turn
+_FULL: Final = 1000  # messages that wait for one subscriber, at which sending waits
+_FAREWELL: Final = 5.0  # seconds that closing waits for subscribers to have all of it
+
+
+class LivePublisher(Generic[T]):
+    """Sends data and frontier of one partition to those who are there. Made by `EpochTopic.live_publisher`.
+
+    Nothing is stored: without subscribers, what is sent is dropped. Who connects gets both frontiers, and then all that
+    is sent from there on. What it was sent and when it said last that it is there is all that is known of a subscriber.
+    """
+
+    def __init__(
+        self, context: Context, topic: str, partition: int, order: Order[T], codec: Codec, *, beat: float
+    ) -> None:
+        self._context, self._connection = context, context.connection
+        self._topic, self._partition, self._order, self._codec = topic, partition, order, codec
+        self._beat = beat
+        self._types = f"order {order_name(order)}, codec {codec_name(codec)}"
+        self._broadcast: EpochBroadcast[T] = EpochBroadcast(EpochPublisher(order))
+        self._sent: dict[str, int] = {}  # the last number of each subscriber
+        self._heard: dict[str, float] = {}  # when it was heard of, monotonic seconds
+        self._wake, self._changed = Signal(), Signal()
+        self._inbox: Inbox | None = None
+        self._pumping: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def begin(self) -> None:
+        """Listen to subscribers. Raises those of a subscription."""
+        self._connection.add_listener(self._lifecycle)
+        self._context.open.add(self)
+        try:
+            self._inbox = await self._connection.subscribe(
+                live_subject(self._topic, self._partition), self._receive
+            )
+            await self._connection.ping(self._context.timeout)  # whoever connects from now on is heard
+        except BaseException:
+            await self.release()
+            raise
+        self._pumping = self._context.tasks.start(self._pump(), "live publisher")
+
+    # --- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """The lower frontier."""
+        return self._broadcast.publisher.lower
+
+    @property
+    def upper(self) -> Antichain[T]:
+        """The upper frontier."""
+        return self._broadcast.publisher.upper
+
+    @property
+    def subscribers(self) -> int:
+        """Those that are connected."""
+        return len(self._broadcast.subscribers)
+
+    @property
+    def put_out(self) -> int:
+        """Subscribers so far that took too little."""
+        return self._broadcast.put_out
+
+    def state(self, time: T) -> EpochState:
+        """Whether an epoch is latent, active or completed."""
+        return self._broadcast.publisher.state(time)
+
+    # --- sending ---------------------------------------------------------------------------------------------
+
+    async def send(self, time: T, items: Any) -> None:
+        """Send a batch of items of one time to all that are there.
+
+        Raises:
+            EpochCompletedError: The epoch is completed. ConfigError, MaxPayloadError: It cannot be sent.
+            ClosedError: The publisher was closed.
+        """
+        self._check()
+        data = self._codec.encode(items)
+        self._connection.check_size(len(data) + 256)
+        await self._room()
+        self._broadcast.send(time, data)
+        self._wake.set()
+
+    async def advance(self, to: T) -> None:
+        """Complete the epochs before a time. See `PartitionPublisher.advance`."""
+        await self._told(lambda: self._broadcast.advance(to))
+
+    async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
+        """Give up and gain capabilities. See `PartitionPublisher.update`."""
+        pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
+        await self._told(lambda: self._broadcast.update(pairs))
+
+    async def close(self) -> None:
+        """Complete everything, and end when the subscribers that are there have had it all, after 5 s at the latest."""
+        await self._told(self._broadcast.close)
+        try:
+            async with asyncio.timeout(_FAREWELL):
+                while self._broadcast.subscribers:
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        await self.release()
+
+    async def _told(self, change: Callable[[], None]) -> None:
+        self._check()
+        await self._room()
+        change()
+        self._wake.set()
+
+    async def _room(self) -> None:
+        """Wait while too much waits for some subscriber."""
+        while self._broadcast.longest >= _FULL:
+            await self._changed.wait()
+            self._check()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClosedError("the publisher was closed")
+
+    async def _pump(self) -> None:
+        """Send what waits, in turn."""
+        while not self._closed:
+            some = False
+            for subscriber in self._broadcast.subscribers:
+                for number, message in self._broadcast.take(subscriber, _AT_ONCE):
+                    some = True
+                    self._sent[subscriber] = number
+                    header, payload = write_live(LiveMessage("message", number, message), self._order)
+                    try:
+                        await self._connection.publish(subscriber, payload, header=header)
+                    except JetStreamError:
+                        self._forget(subscriber)  # it connects again
+                        break
+            self._changed.set()
+            if not some:
+                due = asyncio.get_running_loop().time() + self._beat
+                await self._wake.wait_until(due)
+            self._expire()
+
+    # --- subscribers -----------------------------------------------------------------------------------------
+
+    def _receive(self, frames: list[Frame]) -> None:
+        for subject, reply, _, data in frames:
+            try:
+                asked = read_asked(data)
+            except ProtocolError as error:
+                self._context.report(error)
+                continue
+            who = reply.decode(errors="replace")
+            if not who:
+                self._context.report(ProtocolError(f"a subscriber on {subject!r} gave no inbox"))
+            elif asked.verb == "leave":
+                self._forget(who)
+            elif asked.verb == "connect":
+                self._connect(who, f"order {asked.order}, codec {asked.codec}")
+            elif who in self._heard:
+                self._heard[who] = asyncio.get_running_loop().time()
+                self._wake.set()
+                self._answer(who, LiveMessage("there", self._sent.get(who, 0)))
+            else:
+                self._answer(who, LiveMessage("unknown"))
+
+    def _connect(self, who: str, types: str) -> None:
+        if types != self._types:
+            self._answer(who, LiveMessage("mismatch", 0, None, self._types))
+            return
+        self._broadcast.connect(who)
+        self._sent[who] = 0
+        self._heard[who] = asyncio.get_running_loop().time()
+        self._wake.set()
+
+    def _answer(self, who: str, live: LiveMessage[T]) -> None:
+        header, payload = write_live(live, self._order)
+        try:
+            self._connection.send(who, payload, header=header)
+        except JetStreamError:
+            pass  # it asks again
+
+    def _forget(self, who: str) -> None:
+        self._broadcast.disconnect(who)
+        self._heard.pop(who, None)
+        self._sent.pop(who, None)
+        self._changed.set()
+
+    def _expire(self) -> None:
+        """Let go of those that said nothing for three beats, and of those that were put out."""
+        now, connected = asyncio.get_running_loop().time(), set(self._broadcast.subscribers)
+        for who, heard in [*self._heard.items()]:
+            if who not in connected or now > heard + 3 * self._beat:
+                self._forget(who)
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        """What was under way may be lost: all connect again."""
+        if what is not Lifecycle.CONNECTED:
+            for who in [*self._heard]:
+                self._forget(who)
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    async def release(self) -> None:
+        """Send nothing more. Subscribers wait for another publisher, which begins anew."""
+        if self._closed:
+            return
+        self._closed = True
+        self._context.open.discard(self)
+        self._connection.remove_listener(self._lifecycle)
+        self._wake.set()
+        self._changed.set()
+        if self._inbox is not None:
+            await self._connection.unsubscribe(self._inbox)
+
+    async def abandon(self) -> None:
+        """As `release`; for the end of the connection."""
+        await self.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.release()

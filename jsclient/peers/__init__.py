@@ -1,0 +1,40 @@
+"""Relationships between peers: who may send to whom, asked for, approved, and ended by either side.
+
+Source: the picos' subscriptions (io.picolabs.subscription).
+"""
+
+from __future__ import annotations
+
+from ..protocol.channel import Permissions, Policy, open_policy, well_known_policy
+from ..protocol.peer_commands import Refusal
+from ..protocol.peer_options import accept_roles
+from .channel import Channel
+from .engine import Engine
+from .errors import HostNotAllowedError, PeerError, QueryRefusedError
+from .events import EventDelayed, EventGivenUp, EventRefused, PeerHandlerFailed
+from .in_process import LocalHub
+from .options import EngineOptions
+from .peer import Peer
+from .raised import RaisedEvent
+
+__all__ = [
+    "Channel",
+    "Engine",
+    "EngineOptions",
+    "EventDelayed",
+    "EventGivenUp",
+    "EventRefused",
+    "HostNotAllowedError",
+    "LocalHub",
+    "Peer",
+    "PeerError",
+    "PeerHandlerFailed",
+    "Permissions",
+    "Policy",
+    "QueryRefusedError",
+    "RaisedEvent",
+    "Refusal",
+    "accept_roles",
+    "open_policy",
+    "well_known_policy",
+]

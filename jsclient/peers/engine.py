@@ -1,0 +1,220 @@
+"""The engine: where peers live. The door of `jsclient.peers`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from .._runtime.events import OnEvent
+from ..client import JetStream
+from ..connecting import connect as connect_to_nats
+from ..errors import ClosedError, ConfigError
+from .backend import Backend
+from .in_process import LocalBackend, LocalHub
+from .on_server import ServerBackend
+from .options import EngineOptions
+from .peer import Peer
+from .raised import Handler
+
+__all__ = ["Engine"]
+
+
+class Engine:
+    """Peers on one NATS system, or in this process.
+
+    ``Engine.connect(url)`` opens a connection of its own, ``Engine(js)`` uses yours, ``Engine.local()`` needs no
+    server. Use any with ``async with``. What an engine knows is in two streams, so a process may end and another one go
+    on.
+
+    A peer is to be in one process at a time. Where two overlap, as in a rolling restart, they share its events and
+    queries, and each writes only over what it knows; lists may lag behind in the one that did not write.
+
+    Args:
+        js: Your connection. It stays open; when it is closed, so is the engine.
+        options: See `EngineOptions`.
+
+    Raises:
+        ConfigError: An option that does not exist or cannot be.
+    """
+
+    def __init__(self, js: JetStream | Backend, **options: Any) -> None:
+        if isinstance(js, Backend):
+            backend = js
+        else:
+            backend = ServerBackend(js, _options(options), owned=False)
+        self._backend = backend
+        self._peers: dict[str, Peer] = {}
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._closed = False
+        if isinstance(backend, ServerBackend):
+            backend.js._context.open.add(self)  # noqa: SLF001  as all that ends with a connection
+
+    @classmethod
+    def connect(
+        cls,
+        servers: str | Sequence[str] = "nats://127.0.0.1:4222",
+        *,
+        connect: Mapping[str, Any] | None = None,
+        on_event: OnEvent | None = None,
+        **options: Any,
+    ) -> _Connecting:
+        """An engine with a connection of its own: ``await`` it, or use it with ``async with``.
+
+        Args:
+            servers: As of `jsclient.connect`.
+            connect: What else `jsclient.connect` takes, such as credentials.
+            on_event: Is called with every event that has no other way, of the engine and of its connections.
+            options: See `EngineOptions`.
+
+        Raises:
+            ConfigError: An option that does not exist, or streams that exist and do not fit.
+            ConnectError, AuthenticationError: The server cannot be reached, or refused. And those of any request.
+        """
+        return _Connecting(cls, servers, {**(connect or {}), "on_event": on_event}, _options(options))
+
+    @classmethod
+    def local(cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Any) -> Engine:
+        """An engine in this process, without a server.
+
+        Args:
+            hub: Where it meets other local engines, and what outlives it; by default one of its own.
+            on_event: Is called with every event that has no other way.
+            options: See `EngineOptions`; what is about streams and hosts has no meaning here.
+        """
+        return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
+
+    @property
+    def peers(self) -> dict[str, Peer]:
+        """The peers that are here now, by name."""
+        return {name: peer for name, peer in self._peers.items() if not peer.is_closed}
+
+    def __repr__(self) -> str:
+        return f"<Engine of {sorted(self.peers)[:10]}>"
+
+    async def peer(
+        self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
+    ) -> Peer:
+        """A peer of this name: the one that is here, or as it was stored, or a new one.
+
+        Args:
+            name: A token of subjects, which may name a consumer too.
+            capability: Whether it can have relationships. A new one then gets its well-known channel.
+            handlers: Its first handlers, as of `Peer.on`: they are there before any event is.
+
+        Raises:
+            InvalidNameError: The name is none. ClosedError: The engine is closed.
+            ConfigError: The streams that exist do not fit. And those of any request.
+        """
+        async with self._opening.setdefault(name, asyncio.Lock()):
+            self._check_open()
+            if name in self.peers:
+                return self._peers[name]
+            await self._backend.open()
+            peer = Peer(self._backend, name, capability=capability)
+            for event, handler in (handlers or {}).items():
+                peer.on(event, handler)
+            await peer.open()
+            self._peers[name] = peer
+            if self._closed:
+                await peer.close()
+                self._check_open()
+            return peer
+
+    async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
+        """Remove a peer for good: its relationships end, its channels, its inbox and all that is stored of it go.
+
+        Not from a handler of its relationships: it is waited for.
+
+        Args:
+            peer: The peer, or the name of one.
+            timeout: Seconds until all others must be told.
+
+        Raises:
+            RequestTimeoutError: Some could not be told yet. The peer stays until it is removed again, its relationships
+                are over, and the others are told as soon as that can be.
+        Cancelled: as after an error.
+        """
+        self._check_open()
+        if isinstance(peer, str) or peer.is_closed:
+            peer = await self.peer(peer if isinstance(peer, str) else peer.name)
+        await peer.retire(timeout)
+        self._peers.pop(peer.name, None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the engine is closed")
+
+    async def close(self) -> None:
+        """Close all peers, and the connection if it is the engine's own. Relationships and waiting events stay."""
+        self._closed = True
+        if isinstance(self._backend, ServerBackend):
+            self._backend.js._context.open.discard(self)  # noqa: SLF001
+        peers, self._peers = list(self._peers.values()), {}
+        for peer in peers:
+            peer.stop()
+        # One after the other, in this task: it may be that of a handler, which is not waited for.
+        for peer in peers:
+            await peer.close()
+        await self._backend.close()
+
+    async def abandon(self) -> None:
+        """The connection is being closed."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class _Connecting:
+    """What `Engine.connect` returns: await it, or use it with ``async with``."""
+
+    def __init__(
+        self,
+        kind: type[Engine],
+        servers: str | Sequence[str],
+        connect: dict[str, Any],
+        options: EngineOptions,
+    ) -> None:
+        self._kind = kind
+        self._servers = servers
+        self._connect = connect
+        self._options = options
+        self._engine: Engine | None = None
+
+    def __await__(self) -> Generator[Any, None, Engine]:
+        return self._open().__await__()
+
+    async def _open(self) -> Engine:
+        js = await connect_to_nats(self._servers, **self._connect)
+        backend = ServerBackend(js, self._options, owned=True)
+        try:
+            await backend.open()
+        except BaseException:
+            await js.close()
+            raise
+        return self._kind(backend)
+
+    async def __aenter__(self) -> Engine:
+        self._engine = await self._open()
+        return self._engine
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._engine is not None:
+            await self._engine.close()
+
+
+def _options(given: Mapping[str, Any]) -> EngineOptions:
+    known = {field.name for field in dataclasses.fields(EngineOptions)}
+    if unknown := sorted(set(given) - known):
+        raise ConfigError(f"an engine has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")
+    return EngineOptions(**given)

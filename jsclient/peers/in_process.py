@@ -1,0 +1,229 @@
+"""Peers in this process: the same, without a server. What is stored lives as long as its `LocalHub`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from .._runtime.events import EventHub, OnEvent
+from .._runtime.tasks import Tasks
+from ..errors import JetStreamError, NoRespondersError, ProtocolError, PublishError, RequestTimeoutError
+from ..protocol.channel import event_subject
+from ..protocol.events import ErrorRaised, Event
+from ..protocol.names import check_consumer_name
+from ..protocol.peer_outbox import Send
+from .backend import Answerer, Attendance, Backend, Delivery, Receiver
+from .errors import HostNotAllowedError
+from .options import EngineOptions
+from .payloads import pack, refusal
+from .store import MemoryStore, Store
+
+__all__ = ["LocalBackend", "LocalHub"]
+
+_IDS: Final = 10_000  # message ids that are remembered
+_QUERIES: Final = 100  # at a time, for each peer
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A stored event."""
+
+    seq: int
+    subject: str
+    data: bytes
+    deliveries: int = 0
+
+    @property
+    def channel(self) -> str:
+        return ".".join(self.subject.split(".")[-4:-2])
+
+
+class LocalHub:
+    """Where local engines meet: events on their way, and what peers have stored. It has no tasks and needs no end."""
+
+    def __init__(self) -> None:
+        self.stores: dict[str, MemoryStore] = {}
+        self.inboxes: dict[str, _Inbox] = {}
+        self._ids: OrderedDict[str, None] = OrderedDict()
+        self._seq = 0
+
+    def inbox(self, peer: str) -> _Inbox:
+        """The inbox of a peer, there or not."""
+        return self.inboxes.setdefault(peer, _Inbox())
+
+    def put(self, subject: str, peer: str, data: bytes, id: str, limit: int) -> None:
+        """Store an event, once by its id. Raises `PublishError` where the inbox is full."""
+        if id in self._ids:
+            return
+        inbox = self.inbox(peer)
+        if inbox.held >= limit:
+            raise PublishError(f"the inbox of peer {peer!r} is full: {limit} events wait")
+        inbox.held += 1
+        self._seq += 1
+        self._ids[id] = None
+        if len(self._ids) > _IDS:
+            self._ids.popitem(last=False)
+        inbox.add(_Letter(self._seq, subject, data))
+
+
+@dataclass
+class _Inbox:
+    """Events that wait for one peer, and who is there for it."""
+
+    held: int = 0  # events, those that are being handled too
+    waiting: deque[_Letter] = field(default_factory=deque)
+    reader: _LocalAttendance | None = None
+
+    def add(self, letter: _Letter) -> None:
+        if self.reader is None:
+            self.waiting.append(letter)
+        else:
+            self.reader.take(letter)
+
+
+class LocalBackend(Backend):
+    """Peers on a hub."""
+
+    def __init__(self, hub: LocalHub, options: EngineOptions, on_event: OnEvent | None) -> None:
+        super().__init__(options)
+        self._hub = hub
+        self._events = EventHub(on_event)
+
+    async def open(self) -> None:
+        pass
+
+    def store(self, peer: str) -> Store:
+        return self._hub.stores.setdefault(peer, MemoryStore())
+
+    async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
+        inbox = self._hub.inbox(check_consumer_name(peer, "peer"))
+        if inbox.reader is not None:
+            raise PublishError(f"the peer {peer!r} is in another engine of this hub")
+        inbox.reader = _LocalAttendance(self, inbox, receiver, answerer)
+        return inbox.reader
+
+    async def publish(self, send: Send) -> None:
+        if send.host is not None and send.host != self.options.host:
+            raise HostNotAllowedError(send.host)
+        subject = event_subject(send.eci, send.domain, send.type, self.options.prefix)
+        peer, _, _ = send.eci.partition(".")
+        self._hub.put(subject, peer, pack(send.attrs), send.id, self.options.max_waiting)
+
+    async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
+        if host is not None and host != self.options.host:
+            raise HostNotAllowedError(host)
+        inbox = self._hub.inboxes.get(subject.split(".")[-4])
+        if inbox is None or inbox.reader is None:
+            raise NoRespondersError(503, f"no responders on {subject!r}")
+        try:
+            async with asyncio.timeout(timeout):
+                return await inbox.reader.answer(subject, data)
+        except TimeoutError:
+            raise RequestTimeoutError(f"query {subject}", timeout) from None
+
+    async def forget(self, peer: str) -> None:
+        self._hub.inboxes.pop(peer, None)
+        self._hub.stores.pop(peer, None)
+
+    def emit(self, event: Event) -> None:
+        self._events.emit(event)
+
+    def report(self, error: BaseException) -> None:
+        if not isinstance(error, JetStreamError):
+            wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            error = wrapped
+        self.emit(ErrorRaised(error=error))
+
+    async def close(self) -> None:
+        await self._events.close()
+
+
+class _LocalAttendance(Attendance):
+    """Has events handled: those of one channel in order, by a task that ends when there are no more."""
+
+    def __init__(self, backend: LocalBackend, inbox: _Inbox, receiver: Receiver, answerer: Answerer) -> None:
+        self._inbox = inbox
+        self._receiver = receiver
+        self._answerer = answerer
+        self._tasks = Tasks(backend.report)
+        self._busy = asyncio.Semaphore(backend.options.concurrency)
+        self._lanes: dict[str, deque[_Letter]] = {}
+        self._later: dict[asyncio.TimerHandle, _Letter] = {}
+        self._begun = False
+        self._closed = False
+        self._answering = 0
+
+    def begin(self) -> None:
+        self._begun = True
+        waiting = [*self._inbox.waiting]
+        self._inbox.waiting.clear()
+        for letter in waiting:
+            self.take(letter)
+
+    def take(self, letter: _Letter) -> None:
+        """An event has come, or comes again."""
+        if not self._begun or self._closed:
+            self._inbox.waiting.append(letter)
+        elif letter.channel in self._lanes:
+            self._lanes[letter.channel].append(letter)
+        else:
+            self._lanes[letter.channel] = deque([letter])
+            self._tasks.start(self._handle(letter.channel), "events of a local peer")
+
+    async def _handle(self, channel: str) -> None:
+        lane = self._lanes[channel]
+        try:
+            while lane and not self._closed:
+                async with self._busy:
+                    await self._deliver(lane)
+        finally:
+            del self._lanes[channel]
+            self._inbox.waiting.extend(lane)
+
+    async def _deliver(self, lane: deque[_Letter]) -> None:
+        letter = lane[0]
+        letter.deliveries += 1
+        loop = asyncio.get_running_loop()
+        again = False
+
+        async def later(delay: float) -> None:
+            nonlocal again
+            again = True
+            handle: asyncio.TimerHandle
+            handle = loop.call_later(delay, lambda: self.take(self._later.pop(handle)))
+            self._later[handle] = letter
+
+        async def refuse(reason: str) -> None:
+            pass  # it is done with, as all that is not asked for again
+
+        ident = f"{letter.seq}".encode()
+        await self._receiver(Delivery(letter.subject, letter.data, ident, letter.deliveries, later, refuse))
+        lane.popleft()
+        self._inbox.held -= not again
+
+    async def answer(self, subject: str, data: bytes) -> bytes:
+        """A query."""
+        if self._answering >= _QUERIES:
+            return refusal("BUSY")
+        self._answering += 1
+        try:
+            return await self._answerer(subject, data)
+        finally:
+            self._answering -= 1
+
+    def stop(self, grace: float) -> None:
+        self._closed = True
+
+    async def close(self, grace: float) -> None:
+        self.stop(grace)
+        await self._tasks.settle(grace)
+        for handle, letter in self._later.items():
+            handle.cancel()
+            self._inbox.waiting.append(letter)
+        self._later.clear()
+        if self._inbox.reader is self:
+            self._inbox.reader = None
+            self._inbox.waiting = deque(sorted(self._inbox.waiting, key=lambda one: one.seq))

@@ -1,0 +1,250 @@
+"""Peers on a NATS system: events wait in a stream, queries are requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from .._runtime.connection import Inbox
+from .._runtime.tasks import Tasks
+from ..client import JetStream
+from ..consumer import Consumer
+from ..errors import (
+    ClosedError,
+    ConsumerNotFoundError,
+    DisconnectedError,
+    InvalidNameError,
+    JetStreamError,
+    MaxPayloadError,
+    StreamNotFoundError,
+)
+from ..message import Message
+from ..protocol.channel import event_subject, inbox_subject, queries_subject
+from ..protocol.events import Event
+from ..protocol.frames import Frame
+from ..protocol.names import check_consumer_name, check_publish_subject
+from ..protocol.peer_outbox import Send
+from ..worker import Worker
+from .backend import Answerer, Attendance, Backend, Delivery, Receiver
+from .hosts import Hosts
+from .options import EngineOptions
+from .payloads import pack, refusal
+from .stopping import Stopping, backoff
+from .store import Store, StreamStore
+from .streams import ensure_streams
+
+__all__ = ["ServerBackend"]
+
+_QUERIES = 100  # at a time, for each peer
+_LONG = 60.0  # seconds after which a reader that ended was a good one
+
+
+class ServerBackend(Backend):
+    """Peers on the NATS system of ``js``. ``owned``: the connection is closed at the end."""
+
+    def __init__(self, js: JetStream, options: EngineOptions, *, owned: bool) -> None:
+        super().__init__(options)
+        self.js = js
+        self._owned = owned
+        self._hosts = Hosts(options, self.emit)
+        self._opening = asyncio.Lock()
+        self._is_open = False
+
+    async def open(self) -> None:
+        async with self._opening:
+            if not self._is_open:
+                await ensure_streams(self.js, self.options)
+                self._is_open = True
+
+    def store(self, peer: str) -> Store:
+        return StreamStore(self.js, self.options.state_stream, self.options.prefix, peer)
+
+    async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
+        attendance = _ServerAttendance(self, check_consumer_name(peer, "peer"), receiver, answerer)
+        try:
+            await attendance.open()
+        except BaseException:
+            await attendance.close(0.0)
+            raise
+        return attendance
+
+    async def publish(self, send: Send) -> None:
+        js = await self._connection(send.host)
+        subject = event_subject(send.eci, send.domain, send.type, self.options.prefix)
+        await js.publish(subject, pack(send.attrs), msg_id=send.id)
+
+    async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
+        context = (await self._connection(host))._context  # noqa: SLF001  requests are below streams
+        return await context.requests.request(subject, data, timeout=timeout, what=f"query {subject}")
+
+    async def _connection(self, host: str | None) -> JetStream:
+        if host is None or host == self.options.host:
+            return self.js
+        return await self._hosts.connection(host)
+
+    async def forget(self, peer: str) -> None:
+        stream = await self.js.stream(self.options.events_stream)
+        try:
+            await stream.delete_consumer(peer)
+        except ConsumerNotFoundError:
+            pass
+        await stream.purge(subject=inbox_subject(peer, self.options.prefix))
+
+    def emit(self, event: Event) -> None:
+        self.js._context.emit(event)  # noqa: SLF001  the one place to which errors and events go
+
+    def report(self, error: BaseException) -> None:
+        self.js._context.report(error)  # noqa: SLF001
+
+    async def close(self) -> None:
+        await self._hosts.close()
+        if self._owned:
+            await self.js.close()
+
+
+class _ServerAttendance(Attendance):
+    """One durable consumer, read by a worker that is begun anew where it cannot go on, and one NATS subscription."""
+
+    def __init__(self, backend: ServerBackend, peer: str, receiver: Receiver, answerer: Answerer) -> None:
+        self._backend = backend
+        self._context = backend.js._context  # noqa: SLF001  requests are below streams
+        self._peer = peer
+        self._receiver = receiver
+        self._answerer = answerer
+        self._tasks = Tasks(backend.report)
+        self._stopping = Stopping()
+        self._consumer: Consumer | None = None
+        self._worker: Worker | None = None
+        self._queries: Inbox | None = None
+        self._early: deque[Frame] | None = deque(maxlen=_QUERIES)
+        self._answering = 0
+
+    async def open(self) -> None:
+        """Have the consumer, and listen to queries."""
+        self._consumer = await self._ensure()
+        self._queries = await self._context.connection.subscribe(
+            queries_subject(self._peer, self._backend.options.prefix), self._asked, self._peer
+        )
+
+    def begin(self) -> None:
+        early, self._early = self._early or deque(), None
+        self._asked([*early])
+        self._tasks.start(self._run(), f"inbox of peer {self._peer}")
+
+    async def _ensure(self) -> Consumer:
+        options = self._backend.options
+        try:
+            stream = await self._backend.js.stream(options.events_stream)
+        except StreamNotFoundError:  # somebody has deleted it
+            stream = await ensure_streams(self._backend.js, options)
+        return await stream.ensure_consumer(
+            durable_name=self._peer,
+            filter_subject=inbox_subject(self._peer, options.prefix),
+            ack_policy="explicit",
+        )
+
+    # --- events ----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Have a worker, as long as the peer is there."""
+        attempt, now = 0, self._context.connection.now
+        while not self._stopping.begun:
+            began = now()
+            try:
+                await self._work()
+            except ClosedError:
+                return
+            except JetStreamError as error:
+                self._backend.report(error)
+            if self._context.connection.is_closed:
+                return
+            attempt = 1 if now() > began + _LONG else attempt + 1
+            await self._stopping.pause(backoff(attempt))
+
+    async def _work(self) -> None:
+        consumer = self._consumer or await self._ensure()
+        self._consumer = None
+        try:
+            if self._stopping.begun:
+                return
+            # On one channel in order: a channel is who sends on it.
+            self._worker = consumer.run(
+                self._handle,
+                concurrency=self._backend.options.concurrency,
+                key=_channel,
+                handler_timeout=None,
+            )
+            await self._worker
+        finally:
+            await consumer.close()
+
+    async def _handle(self, message: Message) -> None:
+        meta = message.metadata
+        await self._receiver(
+            Delivery(
+                subject=message.subject,
+                data=message.data,
+                # The time too: a stream that is made anew counts from 1 again.
+                ident=f"{meta.stream_seq}.{meta.timestamp_ns}".encode(),
+                attempt=meta.num_delivered,
+                later=message.nak,
+                refuse=message.term,
+            )
+        )
+
+    # --- queries ---------------------------------------------------------------------------------------------
+
+    def _asked(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if self._early is not None:
+                self._early.append(frame)
+            elif not self._stopping.begun:
+                self._tasks.start(self._answer(frame), f"query to peer {self._peer}")
+
+    async def _answer(self, frame: Frame) -> None:
+        """Answer, where the reply is an inbox: the asker chose it, and is not to have others written to."""
+        try:
+            where = check_publish_subject(frame[1].decode())
+            subject = frame[0].decode()
+        except (UnicodeDecodeError, InvalidNameError):
+            return
+        if not where.startswith(self._backend.options.reply_prefix):
+            return
+        self._answering += 1
+        try:
+            if self._answering > _QUERIES:
+                answer = refusal("BUSY")
+            else:
+                answer = await self._answerer(subject, frame[3])
+            try:
+                await self._context.connection.publish(where, answer)
+            except MaxPayloadError as error:
+                await self._context.connection.publish(where, refusal("FAILED", str(error)))
+        except (DisconnectedError, ClosedError):
+            pass  # whoever asked has been told
+        finally:
+            self._answering -= 1
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    def stop(self, grace: float) -> None:
+        self._stopping.begin()
+        if self._worker is not None:
+            self._worker.stop(grace)
+
+    async def close(self, grace: float) -> None:
+        self.stop(grace)
+        queries, self._queries = self._queries, None
+        if queries is not None:
+            await self._context.connection.unsubscribe(queries)
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.close()
+        worker = self._worker
+        if worker is not None and (worker.has(asyncio.current_task()) or worker.has(self._context.closer)):
+            return  # one of its handlers asks for it: it ends behind that
+        await self._tasks.settle(grace + 1.0)
+
+
+def _channel(message: Message) -> str:
+    return ".".join(message.subject.split(".")[-4:-2])

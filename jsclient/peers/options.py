@@ -1,0 +1,109 @@
+"""What an engine is told: its place among other engines, its limits, its streams."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from ..errors import ConfigError
+from ..protocol.channel import PREFIX
+from ..protocol.names import check_publish_subject, check_stream_name
+from ..protocol.peer_options import PeerOptions
+
+__all__ = ["EngineOptions"]
+
+_DAY: Final = 86_400.0
+
+
+@dataclass(slots=True, frozen=True, kw_only=True)
+class EngineOptions:
+    """What an engine is told.
+
+    Attributes:
+        host: The URL by which other NATS systems reach this engine's peers, with its protocol. None: they do not.
+        allowed_hosts: URLs of other NATS systems that may be connected to, each exactly as peers name it in
+            ``Tx_host``; none by default, for the name comes from strangers. A mapping says how to connect to each: what
+            `jsclient.connect` takes, credentials for one.
+        requests: Strangers may make the peers send requests, as in the original: ``wrangler:subscription`` passes the
+            well-known channel.
+        max_inbound: How many requests may wait to be decided, for each peer.
+        remember: Seconds that a relationship is remembered after its end; more than ``max_age``.
+        retry_delay: Seconds after which a message that a peer could not take yet comes again.
+        max_deliver: How often an event is told to handlers that raise.
+        handler_delay: Seconds until the second time; doubled each time, up to 60.
+        concurrency: Channels of one peer whose events are handled at the same time; on one channel they are in order.
+        prefix: What the subjects of events, queries and state start with. Two engines with one prefix on one NATS
+            account are one engine.
+        events_stream, state_stream: The names of the streams; by default those of the prefix, ``PICO_EVENTS`` and
+            ``PICO_STATE``. They are made where they are missing, and never changed.
+        max_age: Seconds that an event waits for a peer that is away. Of a stream that is made; of one that exists it
+            must be set and below ``remember``.
+        max_waiting: Events of one type on one channel that may wait; more are refused, and the sender waits.
+        max_event_size: Bytes of an event.
+        replicas, storage: Of the streams, where they are made.
+        reply_prefix: What the reply subjects of queries have to start with: a stranger chooses them, and the engine
+            must not be made to write elsewhere.
+    """
+
+    host: str | None = None
+    allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]] = ()
+    requests: bool = False
+    max_inbound: int = 1000
+    remember: float = 7 * _DAY
+    retry_delay: float = 5.0
+    max_deliver: int = 10
+    handler_delay: float = 0.5
+    concurrency: int = 4
+    prefix: str = PREFIX
+    events_stream: str = ""
+    state_stream: str = ""
+    max_age: float = 3 * _DAY
+    max_waiting: int = 10_000
+    max_event_size: int = 128 * 1024
+    replicas: int = 1
+    storage: str = "file"
+    reply_prefix: str = "_INBOX"
+
+    def __post_init__(self) -> None:
+        check_publish_subject(self.prefix)
+        check_publish_subject(self.reply_prefix)
+        for field, kind in (("events_stream", "EVENTS"), ("state_stream", "STATE")):
+            name = getattr(self, field) or f"{self.prefix.upper().replace('.', '_')}_{kind}"
+            object.__setattr__(self, field, check_stream_name(name))
+        for field in ("max_deliver", "concurrency", "max_waiting", "max_event_size"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{field} is {value!r:.60}: it must be a whole number of 1 or more")
+        if self.handler_delay < 0 or not 0 < self.max_age < self.remember:
+            raise ConfigError("max_age must be above 0 and below remember, and handler_delay 0 or more")
+        if isinstance(self.allowed_hosts, str):
+            raise ConfigError("allowed_hosts is a text: give a list of URLs")
+        for url in (*self.allowed_hosts, *(() if self.host is None else (self.host,))):
+            _check_host(url)
+        self.of_peers()
+
+    def of_peers(self) -> PeerOptions:
+        """What of it the peers need."""
+        return PeerOptions(
+            host=self.host,
+            allowed_hosts=frozenset(self.allowed_hosts),
+            requests=self.requests,
+            max_inbound=self.max_inbound,
+            remember=self.remember,
+            retry_delay=self.retry_delay,
+        )
+
+
+def _check_host(url: object) -> None:
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or not parts.scheme or not parts.hostname:
+        raise ConfigError(
+            f"the host {url!r:.100} is no URL with its protocol, such as 'tls://b.example:4222'"
+        )
+    if parts.password is not None:
+        raise ConfigError(
+            f"the URL of host {parts.hostname!r} has a password, and peers are told URLs: "
+            "give allowed_hosts as a mapping from URLs to what connect() takes"
+        )

@@ -1,0 +1,121 @@
+"""Events that are raised in a peer, the handlers they are told to, and waiting for one."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from .._runtime.signal import Signal
+from ..errors import ClosedError, ConfigError, RequestTimeoutError
+from ..protocol.channel import Policy
+from ..protocol.peer_outbox import Attrs
+
+__all__ = ["Handler", "HandlerError", "Handlers", "RaisedEvent"]
+
+_KEPT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RaisedEvent:
+    """An event, as a handler sees it. ``event["Id"]`` is ``event.attrs["Id"]``.
+
+    Attributes:
+        domain, type: What happened.
+        attrs: Its attributes.
+        eci: The channel that it came on; None: the peer raised it itself.
+        relationship: The established relationship that it came on, as `Peer.established` has it; None for another
+            channel.
+        error: What could not be done and why, where the event says that; "" where all is well.
+    """
+
+    domain: str
+    type: str
+    attrs: Attrs = field(default_factory=dict)
+    eci: str | None = None
+    relationship: Mapping[str, Any] | None = None
+    error: str = ""
+
+    @property
+    def name(self) -> str:
+        """``domain:type``."""
+        return f"{self.domain}:{self.type}"
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attrs[name]
+
+
+Handler: TypeAlias = Callable[[RaisedEvent], Awaitable[object] | object]
+
+
+class HandlerError(Exception):
+    """A handler raised; its cause is what it raised."""
+
+
+class Handlers:
+    """The handlers of a peer, and its last events for who waits for one."""
+
+    def __init__(self) -> None:
+        self._handlers: list[tuple[Policy, Handler]] = []
+        self._kept: deque[RaisedEvent] = deque(maxlen=_KEPT)
+        self._came = Signal()
+        self._closed = False
+
+    def add(self, event: str, handler: Handler) -> None:
+        """Have events handled. ``event`` is ``domain:type``, with ``*`` for any.
+
+        Raises:
+            ConfigError: It is no such thing, or the handler no function.
+        """
+        if not callable(handler):
+            raise ConfigError(
+                f"the handler of {event!r:.60} is {type(handler).__name__}: it must be a function"
+            )
+        self._handlers.append((Policy(events=(event,)), handler))
+
+    def note(self, event: RaisedEvent) -> None:
+        """It happened: for who waits for it."""
+        self._kept.append(event)
+        self._came.set()
+
+    async def run(self, event: RaisedEvent) -> None:
+        """Call all handlers of an event, in the order in which they were given.
+
+        Raises:
+            HandlerError: One of them raised; those after it were not called.
+        """
+        for policy, handler in list(self._handlers):
+            if policy.allows_event(event.domain, event.type):
+                try:
+                    result = handler(event)
+                    if inspect.isawaitable(result):
+                        await result
+                except Exception as error:
+                    raise HandlerError(str(error)) from error
+
+    async def wait_for(self, event: str, timeout: float | None, attrs: Mapping[str, Any]) -> RaisedEvent:
+        """See `Peer.wait_for`."""
+        policy = Policy(events=(event,))
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while True:
+            for one in self._kept:
+                if policy.allows_event(one.domain, one.type) and _fits(one, attrs):
+                    self._kept.remove(one)
+                    return one
+            if self._closed:
+                raise ClosedError("the peer is closed")
+            if not await self._came.wait_until(deadline):
+                shown = f" with {dict(attrs)}"[:200] if attrs else ""
+                raise RequestTimeoutError(f"waiting for the event {event}{shown}", timeout)
+
+    def close(self) -> None:
+        """No more events come."""
+        self._closed = True
+        self._came.set()
+
+
+def _fits(event: RaisedEvent, attrs: Mapping[str, Any]) -> bool:
+    return all(name in event.attrs and event.attrs[name] == value for name, value in attrs.items())

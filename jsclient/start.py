@@ -1,0 +1,34 @@
+"""Where a reader begins: what a user may say of it, and the position that is meant."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal, TypeAlias
+
+from .errors import ConfigError
+from .log import Log
+from .protocol.position import Position
+from .protocol.units import format_time, parse_time_ns
+
+__all__ = ["Start", "start_position"]
+
+Start: TypeAlias = Literal["first", "now"] | Position | datetime
+"""Where to begin: with the first record there is, with what comes from now on, after a position, or after a time."""
+
+
+async def start_position(log: Log, start: Start, *, allow_truncated: bool = False) -> Position:
+    """The position that is meant.
+
+    Raises:
+        PositionInvalidError: It is of another stream, or of another one that had its name, or lies behind its end.
+        HistoryTruncatedError: Records after that time were removed. ConfigError: It is no start.
+    """
+    if isinstance(start, datetime):
+        return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
+    if not isinstance(start, Position) and start not in ("first", "now"):
+        raise ConfigError(f"{start!r:.60} is no start: a position, a datetime, 'first' or 'now' is needed")
+    extent = await log.extent()
+    if isinstance(start, Position):
+        extent.check(start)
+        return start
+    return extent.start if start == "first" else extent.end

@@ -1,0 +1,136 @@
+"""Engines in this process, in virtual time: time passes, inboxes fill, pieces that need no peer."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import ConfigError, ProtocolError, PublishError
+from jsclient.peers import Engine, EventDelayed, HostNotAllowedError, LocalHub, QueryRefusedError, open_policy
+from jsclient.peers.backend import Delivery
+from jsclient.peers.payloads import pack, read_answer, read_attrs, refusal, reply, unpack
+from jsclient.peers.stopping import Stopping, backoff
+from jsclient.protocol.channel import event_subject
+from tests.virtual import virtual
+
+
+@virtual
+async def test_a_relationship_that_is_over_is_forgotten_in_time(monkeypatch):
+    hub = LocalHub()
+    async with Engine.local(hub, remember=100.0, max_age=50.0) as engine:
+        a, b = await engine.peer("a"), await engine.peer("b")
+        monkeypatch.setattr("time.time", lambda: 5000.0)
+        which = await a.request(await b.wellKnown_Rx())
+        await b.wait_for("wrangler:inbound_pending_subscription_added")
+        await b.reject(which)
+        await a.wait_for("wrangler:outbound_subscription_cancelled")
+        await a._stopping.pause(30.0)
+        assert [record.id for record in b._tracker.relationships] == [which]
+        monkeypatch.setattr("time.time", lambda: 5101.0)
+        await a._stopping.pause(30.0)
+        assert a._tracker.relationships == b._tracker.relationships == []
+
+
+@virtual
+async def test_a_local_inbox_is_bounded():
+    hub = LocalHub()
+    async with Engine.local(hub, max_waiting=3) as engine:
+        a, b = await engine.peer("a"), await engine.peer("b")
+        channel = await b.new_channel([], open_policy())
+        await b.close()
+        for number in range(3):
+            await a.event_send(channel.eci, "door", "open", {"n": number}, msg_id=f"m{number}")
+        await a.event_send(channel.eci, "door", "open", {"n": 0}, msg_id="m0")  # the same again
+        with pytest.raises(PublishError, match="full"):
+            await a.event_send(channel.eci, "door", "open")
+        b = await engine.peer("b")
+        got = []
+        b.on("door:open", lambda event: got.append(event["n"]))
+        await b.wait_for("door:open", n=2)
+        await a.event_send(channel.eci, "door", "open", {"n": 3})
+        await b.wait_for("door:open", n=3)
+        assert got == [0, 1, 2, 3]
+
+
+@virtual
+async def test_a_full_inbox_holds_the_sender_up_and_loses_nothing():
+    events = []
+    hub = LocalHub()
+    async with Engine.local(hub, max_waiting=1, on_event=events.append) as engine:
+        a, b = await engine.peer("a"), await engine.peer("b")
+        wk = await b.wellKnown_Rx()
+        await b.close()
+        ids = {await a.request(wk) for _ in range(3)}
+        await a._stopping.pause(20.0)
+        assert any(isinstance(event, EventDelayed) for event in events)
+        b = await engine.peer("b")
+        for which in ids:
+            await b.wait_for("wrangler:inbound_pending_subscription_added", 60.0, Id=which)
+
+
+@virtual
+async def test_a_message_that_comes_again_asks_for_the_same():
+    async with Engine.local() as engine:
+        a, b = await engine.peer("a"), await engine.peer("b")
+        channel = await a.new_channel(["parent"], open_policy())
+        attrs = pack({"wellKnown_Tx": await b.wellKnown_Rx()})
+        subject = event_subject(channel.eci, "wrangler", "subscription")
+
+        async def never(_):
+            raise AssertionError("it is done with")
+
+        for ident in (b"1", b"1", b"2", b"1"):
+            await a._intake.receive(Delivery(subject, attrs, ident, 1, never, never))
+        assert len(a.outbound()) == 2
+
+
+@virtual
+async def test_a_local_engine_reaches_no_other_host():
+    async with Engine.local(host="nats://here:1", allowed_hosts=["nats://there:1"]) as engine:
+        a = await engine.peer("a")
+        wk = await a.wellKnown_Rx()
+        with pytest.raises(HostNotAllowedError, match="there"):
+            await a.event_send(wk, "door", "open", host="nats://there:1")
+        with pytest.raises(HostNotAllowedError, match="there"):
+            await a.query(wk, "subscription", "wellKnown_Rx", host="nats://there:1")
+        assert await a.query(wk, "subscription", "wellKnown_Rx", host="nats://here:1") == wk
+
+
+@virtual
+async def test_a_peer_is_in_one_local_engine():
+    hub = LocalHub()
+    async with Engine.local(hub) as one, Engine.local(hub) as other:
+        await one.peer("a")
+        with pytest.raises(PublishError, match="another engine"):
+            await other.peer("a")
+        await one.peers["a"].close()
+        await other.peer("a")
+
+
+def test_what_is_no_json_is_refused():
+    for attrs in ({1: "x"}, {"x": object()}, {"x": {1, 2}.__iter__()}):
+        with pytest.raises(ConfigError, match="JSON"):
+            pack(attrs)
+    assert read_attrs({"x": (1, 2)}, 100) == {"x": [1, 2]}
+    with pytest.raises(ConfigError, match="max_event_size"):
+        read_attrs({"x": "y" * 100}, 100)
+    assert unpack(b"") == {}
+    for data in (b"[]", b"{", b"\xff", b"[" * 100_000, b"null", b'"x"'):
+        assert unpack(data) is None
+
+
+def test_an_answer_is_a_value_or_says_why_not():
+    assert read_answer(reply(None)) is None
+    with pytest.raises(QueryRefusedError, match="BUSY: later"):
+        read_answer(refusal("BUSY", "later"))
+    for data in (b"", b"{}", b'{"refusal": 3}', b"\xff"):
+        with pytest.raises(ProtocolError):
+            read_answer(data)
+
+
+@virtual
+async def test_a_pause_ends_with_its_owner():
+    stopping = Stopping()
+    assert await stopping.pause(10.0)
+    stopping.begin()
+    assert not await stopping.pause(10.0)
+    assert [backoff(n) for n in (1, 2, 3, 50)] == [0.1, 0.2, 0.4, 30.0]

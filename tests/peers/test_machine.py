@@ -1,0 +1,176 @@
+"""What is decided is stored first, and judged anew where somebody else has written."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jsclient._runtime.tasks import Tasks
+from jsclient.errors import DisconnectedError, MaxPayloadError
+from jsclient.peers.machine import Machine
+from jsclient.peers.stopping import Stopping
+from jsclient.peers.store import MemoryStore
+from jsclient.protocol.peer_commands import Install, Raised, Tick
+from jsclient.protocol.peer_options import PeerOptions
+from jsclient.protocol.peer_outbox import Raise, Send
+from jsclient.protocol.peering import PeerTracker
+from jsclient.protocol.relationship import State
+from tests.virtual import settle, virtual
+
+REQUEST = {"wellKnown_Tx": "b.wk", "Id": "fleet"}
+
+
+class Failing(MemoryStore):
+    """``errors``: what the next writes raise; None: the write is carried out. ``late``: it was carried out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.errors: list[Exception | None] = []
+        self.late = False
+
+    async def write(self, key, data, revision):
+        error = self.errors.pop(0) if self.errors else None
+        if error is None or self.late:
+            revision = await super().write(key, data, revision)
+        if error is not None:
+            raise error
+        return revision
+
+
+class Owner:
+    """A machine, what it gave out, and its tasks."""
+
+    def __init__(self, store: MemoryStore, **options) -> None:
+        self.given: list[Raise | Send] = []
+        self.tasks, self.stopping = Tasks(print), Stopping()
+        self.tracker = PeerTracker("a", PeerOptions(**options))
+        self.machine = Machine(self.tracker, store, self.given.append, self.tasks, self.stopping)
+
+    async def open(self) -> Owner:
+        await self.machine.load()
+        await self.machine.do(Install(self.machine.fresh()))
+        return self
+
+    async def request(self, **attrs):
+        fresh = self.machine.fresh()
+        return await self.machine.do(Raised("wrangler", "subscription", REQUEST | attrs, fresh))
+
+    def lists(self):
+        return [one["Id"] for one in self.tracker.lists(State.OUTBOUND)]
+
+    async def close(self) -> None:
+        self.stopping.begin()
+        await self.tasks.settle(1.0)
+
+
+@virtual
+async def test_where_somebody_else_has_written_it_is_judged_anew():
+    store = MemoryStore()
+    one, other = await Owner(store).open(), await Owner(store).open()
+    assert one.tracker.well_known_rx == other.tracker.well_known_rx
+    assert await one.request() == []
+    (failure,) = await other.request()
+    assert failure.type == "duplicate_id_failure"
+    assert other.lists() == ["fleet"]
+    for owner in (one, other):
+        await owner.close()
+
+
+@pytest.mark.parametrize("late", [True, False])
+@virtual
+async def test_what_nobody_knows_is_looked_up(late):
+    store = Failing()
+    owner = await Owner(store).open()
+    store.errors, store.late = [DisconnectedError("gone")], late
+    with pytest.raises(DisconnectedError):
+        await owner.request()
+    await settle()
+    assert owner.lists() == (["fleet"] if late else [])
+    assert bool(owner.given) is late  # what it has to tell is not forgotten
+    await owner.close()
+
+
+@virtual
+async def test_a_caller_who_goes_away_leaves_nothing_half_known():
+    class Slow(MemoryStore):
+        async def write(self, key, data, revision):
+            revision = await super().write(key, data, revision)
+            await asyncio.sleep(5.0 if key.startswith("relationship") else 0.0)
+            return revision
+
+    owner = await Owner(Slow()).open()
+    task = asyncio.create_task(owner.request())
+    await asyncio.sleep(1.0)
+    assert owner.lists() == []
+    task.cancel()
+    await settle()
+    assert task.cancelled()
+    assert owner.lists() == ["fleet"]
+    await owner.close()
+
+
+@virtual
+async def test_that_an_outbox_is_empty_is_written_when_that_can_be():
+    store = Failing()
+    owner = await Owner(store).open()
+    await owner.request()
+    store.errors = [DisconnectedError("gone")] * 5
+    while len(owner.given) > 1 or isinstance(owner.given[0], Send):
+        await owner.machine.done(owner.given.pop(0))
+    await owner.machine.done(owner.given.pop())
+    task = asyncio.create_task(owner.machine.done(owner.given.pop()))
+    await asyncio.sleep(1.0)
+    assert owner.tracker.relationships[0].outbox
+    await asyncio.sleep(10.0)
+    assert task.done()
+    assert not owner.tracker.relationships[0].outbox
+    await owner.close()
+
+
+@virtual
+async def test_what_is_too_large_is_told_and_not_looked_up():
+    store = Failing()
+    owner = await Owner(store).open()
+    store.errors = [MaxPayloadError(2, 1)]
+    with pytest.raises(MaxPayloadError):
+        await owner.request()
+    assert owner.lists() == []
+    await owner.close()
+
+
+@virtual
+async def test_names_are_the_same_for_a_message_that_comes_again_and_no_others():
+    store = MemoryStore()
+    one, other = await Owner(store).open(), await Owner(store).open()
+    stranger = await Owner(MemoryStore()).open()
+    first = one.machine.fresh(b"17.1")
+    assert first == one.machine.fresh(b"17.1") == other.machine.fresh(b"17.1")
+    names = {
+        name
+        for fresh in (first, one.machine.fresh(b"17.2"), stranger.machine.fresh(b"17.1"), one.machine.fresh())
+        for name in (fresh.id, fresh.channel)
+    }
+    assert len(names) == 8
+    for owner in (one, other, stranger):
+        await owner.close()
+
+
+@virtual
+async def test_what_is_over_is_forgotten(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("jsclient.peers.machine.time.time", lambda: now[0])
+    store = MemoryStore()
+    owner = await Owner(store, remember=60.0).open()
+    await owner.request()
+    await owner.machine.do(
+        Raised("wrangler", "outbound_cancellation", {"Id": "fleet"}, owner.machine.fresh())
+    )
+    while owner.given:
+        await owner.machine.done(owner.given.pop(0))
+    await owner.machine.do(Tick())
+    assert len(await store.load()) == 3
+    now[0] += 61
+    await owner.machine.do(Tick())
+    assert {entry.key for entry in await store.load()} == {"secret", "channel.wellKnown_Rx"}
+    await owner.close()

@@ -1,0 +1,35 @@
+"""Every cell of the table of guarantees is shown by a test that exists, and the page is up to date."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+@cache
+def guarantees() -> dict[str, Any]:
+    sys.path.insert(0, str(DOCS))
+    try:
+        return runpy.run_path(str(DOCS / "guarantees.py"))
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+def test_every_cell_has_a_test_and_no_mark_names_another():
+    shown = guarantees()["marked"]("guarantee")
+    assert set(guarantees()["CELLS"]) == set(shown)
+
+
+def test_the_table_is_whole():
+    wanted = {f"{reader}.{column}" for reader in guarantees()["READERS"] for column in guarantees()["COLUMNS"]}
+    assert set(guarantees()["CELLS"]) == wanted
+
+
+def test_the_page_is_up_to_date():
+    fresh = guarantees()["page"]()
+    assert guarantees()["PAGE"].read_text(encoding="utf-8") == fresh, "run docs/guarantees.py"
