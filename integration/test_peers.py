@@ -388,7 +388,7 @@ async def test_nothing_but_requests_passes_the_well_known_channel(
     for rid, name in (("subscription", "established"), ("door", "state")):
         with pytest.raises(QueryRefusedError, match="POLICY"):
             await a.query(wk, rid, name)
-    assert [event.count for event in ground.told(EventRefused)] == [1, 2, 4]
+    await eventually(lambda: [event.count for event in ground.told(EventRefused)] == [1, 2, 4])
     assert told == []
     assert len(b.established()) == 1
     await a.event_send(wk, "wrangler", "new_subscription_request", {"Id": "x"})
@@ -483,6 +483,7 @@ async def test_what_was_asked_while_a_peer_was_away_waits_for_it(ground: Ground)
     other = await ground.engine()
     told: list[Any] = []
     b = await other.peer("b", handlers={"*:*": told.append})
+    soon = heard(b)  # soon enough: nothing was told yet
     assert (await b.wait_for(INBOUND, Id=which))["note"] == "hello"
     one, a = await reopened(ground, one, "a")
     assert lists(a) == (1, 0, 0)
@@ -493,6 +494,7 @@ async def test_what_was_asked_while_a_peer_was_away_waits_for_it(ground: Ground)
     assert [one["Id"] for one in b.established()] == [which]
     assert b.inbound() == []
     assert [event["Id"] for event in told if event.type == "subscription_added"] == [which]
+    assert soon == told
 
 
 async def test_what_handlers_were_not_told_is_told_the_next_time(ground: Ground) -> None:
@@ -587,7 +589,7 @@ async def test_an_event_of_the_relationship_that_handlers_fail_at_is_given_up(
     b.auto_accept(lambda attrs: True)
     await a.request(await b.wellKnown_Rx())
     await b.wait_for(ADDED)  # what comes behind it is not lost
-    (given_up,) = ground.told(EventGivenUp)
+    (given_up,) = await eventually(lambda: ground.told(EventGivenUp))
     assert (given_up.event, given_up.attempts) == (INBOUND, 3)
 
 
@@ -633,7 +635,8 @@ async def test_a_query_that_is_not_answered_says_why(two: tuple[Peer, Peer], gro
         await a.query(which, "subscription", "nonsense")
     with pytest.raises(RequestTimeoutError):
         await a.query(which, "lamp", "slow", timeout=0.05)
-    assert "a secret path" in str(ground.told(PeerHandlerFailed)[0].error)
+    failed = await eventually(lambda: ground.told(PeerHandlerFailed))
+    assert "a secret path" in str(failed[0].error)
     await b.close()
     with pytest.raises(NoRespondersError):
         await a.query(which, "lamp", "state")

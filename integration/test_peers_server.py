@@ -113,7 +113,7 @@ async def test_no_host_is_dialed_that_is_not_allowed(own_server: Any, events_of:
 
     which = await a.request(await b.wellKnown_Rx(), Tx_host=other.url)
     await eventually(lambda: b.refused[Refusal.HOST] == 1)
-    (refused,) = of(EventRefused, of_there)
+    (refused,) = await eventually(lambda: of(EventRefused, of_there))
     assert (refused.refusal, refused.detail) == (Refusal.HOST, repr(one.url))
     assert b.inbound() == []
     assert [one["Id"] for one in a.outbound()] == [which]
@@ -491,12 +491,13 @@ async def test_streams_that_do_not_fit_are_refused(
         await ground.engine()
 
 
-async def test_a_name_that_is_none_is_refused(ground: ServerGround) -> None:
+async def test_a_name_that_is_none_is_refused(ground: ServerGround, oracle: Oracle) -> None:
     engine = await ground.engine()
     for name in ("", "a.b", "a b", "*", "a/b"):
         with pytest.raises(jsclient.InvalidNameError):
             await engine.peer(name)
     assert engine.peers == {}
+    assert (await oracle.state(ground.streams[1]))["messages"] == 0
     assert await engine.peer("ok") is (await asyncio.gather(engine.peer("ok"), engine.peer("ok")))[1]
 
 

@@ -12,6 +12,7 @@ from .._runtime.events import OnEvent
 from ..client import JetStream
 from ..connecting import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
+from ..protocol.names import check_consumer_name, check_token
 from .backend import Backend
 from .in_process import LocalBackend, LocalHub
 from .on_server import ServerBackend
@@ -108,6 +109,7 @@ class Engine:
             InvalidNameError: The name is none. ClosedError: The engine is closed.
             ConfigError: The streams that exist do not fit. And those of any request.
         """
+        check_token(check_consumer_name(name, "peer"), "peer")
         async with self._opening.setdefault(name, asyncio.Lock()):
             self._check_open()
             if name in self.peers:

@@ -12,7 +12,6 @@ from .._runtime.tasks import Tasks
 from ..errors import JetStreamError, NoRespondersError, ProtocolError, PublishError, RequestTimeoutError
 from ..protocol.channel import event_subject
 from ..protocol.events import ErrorRaised, Event
-from ..protocol.names import check_consumer_name
 from ..protocol.peer_outbox import Send
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
 from .errors import HostNotAllowedError
@@ -98,7 +97,7 @@ class LocalBackend(Backend):
         return self._hub.stores.setdefault(peer, MemoryStore())
 
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
-        inbox = self._hub.inbox(check_consumer_name(peer, "peer"))
+        inbox = self._hub.inbox(peer)
         if inbox.reader is not None:
             raise PublishError(f"the peer {peer!r} is in another engine of this hub")
         inbox.reader = _LocalAttendance(self, inbox, receiver, answerer)

@@ -10,6 +10,7 @@ from ..errors import ConfigError, JetStreamError
 from ..protocol.channel import read_subject
 from ..protocol.peer_commands import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
 from ..protocol.peer_outbox import Attrs, Raise, Send
+from ..protocol.work import DeliveriesExhaustedError
 from .answering import Answers
 from .backend import Backend, Delivery
 from .events import EventGivenUp, EventRefused, PeerHandlerFailed
@@ -21,7 +22,7 @@ from .stopping import backoff
 
 __all__ = ["Intake"]
 
-_LATER: Final = 1.0  # seconds, where the server is in trouble
+_LATER: Final = 1.0  # seconds, where the server is in trouble; doubled each time
 
 
 class Intake:
@@ -57,7 +58,7 @@ class Intake:
                 await self._refuse(delivery, Refuse(Refusal.MALFORMED, str(error)))
             else:
                 self._backend.report(error)
-                await delivery.later(_LATER)
+                await delivery.later(backoff(delivery.attempt, _LATER, LONGEST_RETRY))
         except Exception as error:  # noqa: BLE001  a user's rule of acceptance may raise anything
             await self._failed(delivery, error)
 
@@ -82,6 +83,8 @@ class Intake:
                 case Send():
                     await self._backend.publish(command)
                 case Raise():
+                    if delivery.attempt > self._backend.options.max_deliver:
+                        raise HandlerError from DeliveriesExhaustedError("no process survived it")
                     await self._tell(command, delivery.attempt)
                 case _:
                     pass  # stored already, or of a query

@@ -22,7 +22,7 @@ from ..message import Message
 from ..protocol.channel import event_subject, inbox_subject, queries_subject
 from ..protocol.events import Event
 from ..protocol.frames import Frame
-from ..protocol.names import check_consumer_name, check_publish_subject
+from ..protocol.names import check_publish_subject
 from ..protocol.peer_outbox import Send
 from ..worker import Worker
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
@@ -60,7 +60,7 @@ class ServerBackend(Backend):
         return StreamStore(self.js, self.options.state_stream, self.options.prefix, peer)
 
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
-        attendance = _ServerAttendance(self, check_consumer_name(peer, "peer"), receiver, answerer)
+        attendance = _ServerAttendance(self, peer, receiver, answerer)
         try:
             await attendance.open()
         except BaseException:

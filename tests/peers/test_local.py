@@ -5,11 +5,20 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError, ProtocolError, PublishError
-from jsclient.peers import Engine, EventDelayed, HostNotAllowedError, LocalHub, QueryRefusedError, open_policy
+from jsclient.peers import (
+    Engine,
+    EventDelayed,
+    EventGivenUp,
+    HostNotAllowedError,
+    LocalHub,
+    QueryRefusedError,
+    open_policy,
+)
 from jsclient.peers.backend import Delivery
 from jsclient.peers.payloads import pack, read_answer, read_attrs, refusal, reply, unpack
 from jsclient.peers.stopping import Stopping, backoff
 from jsclient.protocol.channel import event_subject
+from jsclient.protocol.work import DeliveriesExhaustedError
 from tests.virtual import virtual
 
 
@@ -81,6 +90,26 @@ async def test_a_message_that_comes_again_asks_for_the_same():
         for ident in (b"1", b"1", b"2", b"1"):
             await a._intake.receive(Delivery(subject, attrs, ident, 1, never, never))
         assert len(a.outbound()) == 2
+
+
+@virtual
+async def test_an_event_that_no_process_survives_is_given_up():
+    events, told, refused = [], [], []
+    async with Engine.local(max_deliver=3, on_event=events.append) as engine:
+        a = await engine.peer("a")
+        channel = await a.new_channel([], open_policy())
+        a.on("bomb:*", told.append)
+
+        async def keep(value):
+            refused.append(value)
+
+        for attempt in (3, 4):
+            subject = event_subject(channel.eci, "bomb", "goes")
+            await a._intake.receive(Delivery(subject, b"", b"1", attempt, keep, keep))
+        assert len(told) == 1
+        assert refused == ["its handler failed too often"]
+    (given_up,) = [event for event in events if isinstance(event, EventGivenUp)]
+    assert isinstance(given_up.error, DeliveriesExhaustedError)
 
 
 @virtual
