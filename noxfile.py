@@ -227,6 +227,13 @@ def bench_spark(session: nox.Session) -> None:
     session.run("python", "-m", "benchmarks.spark", *session.posargs)
 
 
+@nox.session(name="bench-topics", reuse_venv=True)
+def bench_topics(session: nox.Session) -> None:
+    """What topics cost, beside nats-py, in about five minutes. Options after --: --help says which."""
+    session.install("--editable", ".[server]")
+    session.run("python", "-m", "benchmarks.topics", *session.posargs)
+
+
 @nox.session(reuse_venv=True)
 def demo(session: nox.Session) -> None:
     """The demonstration: `jsclient demo`. Ctrl-C ends it."""

@@ -10,7 +10,7 @@ import pytest
 
 import jsclient
 from integration.kit.leaks import no_leaks
-from integration.kit.waiting import within
+from integration.kit.waiting import eventually, within
 from jsclient.epochs import Data, FrontierUpdate, Int, Product
 from jsclient.errors import (
     ApiError,
@@ -179,7 +179,7 @@ async def test_nothing_is_left_behind(js: Any, server: Any, oracle: Any, make: A
     pubs = [await topic.publisher(number) for number in range(2)]
     stream = topic.name.replace(".", "_")
     await asyncio.gather(js.account_info(), oracle.consumer_names(stream))
-    async with no_leaks(oracle=oracle, streams=[stream], monitor=server.monitor):
+    async with no_leaks(oracle=oracle, streams=[stream], monitor=server.monitor, settle=8.0):
         third = await topic.publisher(0)
         async with await topic.subscribe() as sub:
             await third.send(1, ["a"])
@@ -272,7 +272,9 @@ async def test_the_right_to_read_is_enough_for_a_subscriber(own_server: Any, con
         "publish": [
             f"$JS.API.STREAM.INFO.{name}",
             f"$JS.API.STREAM.MSG.GET.{name}",
+            f"$JS.API.CONSUMER.CREATE.{name}",
             f"$JS.API.CONSUMER.CREATE.{name}.>",
+            f"$JS.API.CONSUMER.MSG.NEXT.{name}.>",
             f"$JS.API.CONSUMER.DELETE.{name}.>",
             f"$JS.API.DIRECT.GET.{name}",
         ],
@@ -295,6 +297,25 @@ async def test_the_right_to_read_is_enough_for_a_subscriber(own_server: Any, con
             await within(20, theirs.publisher())
 
 
+async def test_a_frontier_record_is_written_again_before_it_is_too_old(js: Any, make: Any) -> None:
+    topic = make()
+    await topic.create(max_age=0.6)
+    stream = await js.stream(topic.name.replace(".", "_"))
+    async with await topic.publisher() as pub, await topic.subscribe() as sub:
+        await pub.send(4, ["a"])
+        await pub.advance(3)
+        await eventually(lambda: first_seq_over(stream, 4), 10)
+        async with await topic.subscribe(wait=False) as late:
+            assert (late.frontier.elements, late.filter.elements) == ((3,), (4,))
+        await pub.advance(5)
+        got = await events(sub, frontier_is(5))
+        assert [event.frontier for event in got if isinstance(event, FrontierUpdate)] == [(0,), (3,), (5,)]
+
+
+async def first_seq_over(stream: Any, seq: int) -> bool:
+    return (await stream.info()).state.first_seq > seq
+
+
 async def test_frontier_age_grows_while_nobody_advances(js: Any, make: Any) -> None:
     topic = make()
     async with await topic.publisher() as pub, await topic.subscribe() as sub:
@@ -306,3 +327,19 @@ async def test_frontier_age_grows_while_nobody_advances(js: Any, make: Any) -> N
         assert sub.frontier_age > before
         await pub.advance(2)
         assert isinstance((await events(sub, frontier_is(2)))[-1], FrontierUpdate)
+
+
+async def test_on_a_connection_of_nats_py(foreign_js: Any, make: Any) -> None:
+    topic = make(partitions=2)
+    await topic.create()
+    theirs = foreign_js.epochs(topic.name)
+    pubs = [await theirs.publisher(number) for number in range(2)]
+    sub = await theirs.subscribe()
+    for pub in pubs:
+        await pub.send(1, [pub.partition])
+        await pub.close()
+    assert sorted((await all_of(sub.completed()))[1]) == [0, 1]
+    live = foreign_js.epochs(f"{topic.name}.live")
+    async with await live.live_publisher() as pub, await live.live_subscribe() as hearing:
+        await pub.send(1, ["a"])
+        assert items(await events(hearing, lambda event: isinstance(event, Data))) == [(1, ["a"])]

@@ -55,6 +55,21 @@ SAID: dict[str, list[str | set[str]]] = {
         "dead letter 7, try 3: the database is busy",
         "handled 28, failed 5, tried again 3",
     ],
+    "audit_follower.py": [
+        "1 to 10, each once: True",
+        "1 to 4000, each once: True",
+        "4001 is gone, the first that can be read is 4501",
+    ],
+    "hourly_partitions.py": [
+        "hour 1: 120 rows, from [0, 1, 2, 3]",
+        "producer 3 crashed in the middle of hour 2",
+        "hour 5: 120 rows, from [0, 1, 2, 3]",
+        "nothing is there twice: [120, 120, 120, 120, 120, 120]",
+    ],
+    "price_board.py": [
+        "in order: True, all of them: False",
+        "after 2000 changes",
+    ],
     "tenant_feed.py": [
         "bolt: the feed is for plan gold",
         "acme reads 1.09",

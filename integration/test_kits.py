@@ -16,9 +16,7 @@ from tests.patterns.test_iteration import BothSuite, NotifierSuite, Subscription
 
 
 @pytest.fixture(params=["own stream", "elsewhere", "user's stream"])
-async def kits(
-    request: Any, server: Any, oracle: Any, connect: Any, make_stream: Any
-) -> AsyncIterator[Kits]:
+async def kits(request: Any, server: Any, oracle: Any, connect: Any, make_stream: Any) -> AsyncIterator[Kits]:
     here = await connect(server)
     there = await connect(server) if request.param == "elsewhere" else None
     stream = await make_stream(allow_direct=False) if request.param == "user's stream" else None

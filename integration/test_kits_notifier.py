@@ -10,20 +10,20 @@ import pytest
 
 from integration.kit.kits import Kits
 from integration.kit.leaks import no_leaks
-from integration.kit.match import delivered, match
+from integration.kit.match import delivered
 from integration.kit.waiting import eventually, never, within
 from integration.kit.wire import TO_CLIENT
 from jsclient import ClosedError, IterationFailed
-
-VALUE = match(op="MSG", direction=TO_CLIENT, header=None)
 
 
 def values(recording: Any, since: int = 0) -> list[Any]:
     """Messages to the client that carry a value: pushes, answers to direct gets, deliveries of a consumer."""
 
     def carries(frame: Any) -> bool:
-        return frame.direction == TO_CLIENT and frame.op in ("MSG", "HMSG") and (
-            frame.header("Nats-Sequence") is not None or (frame.reply or "").startswith("$JS.ACK.")
+        return (
+            frame.direction == TO_CLIENT
+            and frame.op in ("MSG", "HMSG")
+            and (frame.header("Nats-Sequence") is not None or (frame.reply or "").startswith("$JS.ACK."))
         )
 
     return recording.find(carries, since)
@@ -52,10 +52,12 @@ pulled = pytest.mark.parametrize("kits", ["user's stream"], indirect=True)
 
 async def waiting(tap: Any, since: int = 0) -> None:
     """Wait until a consumer beyond the proxy waits for a push, and was answered that there is nothing newer."""
-    start = await tap.wait_for(
-        lambda f: f.op == "SUB" and f.subject.startswith("jsc.push.") or "MSG.NEXT" in (f.subject or ""),
-        since=since,
-    )
+
+    def asks(frame: Any) -> bool:
+        subject = frame.subject or ""
+        return (frame.op == "SUB" and subject.startswith("jsc.push.")) or "MSG.NEXT" in subject
+
+    start = await tap.wait_for(asks, since=since)
     if start.op == "SUB":
         await eventually(lambda: values(tap, start.number), 5, "an answer")
 
@@ -171,7 +173,9 @@ async def test_without_republishing_one_consumer_serves_all_and_is_pulled_while_
         waiters = [asyncio.create_task(notifier.get_update_since(count)) for _ in range(50)]
         await eventually(lambda: oracle.consumer_names(name), 5, "a consumer")
         (consumer,) = await oracle.consumer_names(name)
-        info = await oracle.wait_consumer(name, consumer, lambda info: info["num_waiting"] == 1, what="a pull")
+        info = await oracle.wait_consumer(
+            name, consumer, lambda info: info["num_waiting"] == 1, what="a pull"
+        )
         config = info["config"]
         assert config["ack_policy"] == "none"
         assert config["mem_storage"]
@@ -193,11 +197,16 @@ async def test_a_stream_that_keeps_more_than_the_newest_still_gives_the_newest(
     stream = await make_stream()
     js = await connect(server)
     updater, notifier = await js.notifier_kit(stream.subject("x"), stream=stream.name)
-    count = None
+    count, before = None, []
+
+    async def another_consumer() -> list[str] | None:
+        names = await oracle.consumer_names(stream.name)
+        return names if len(names) == 1 and names != before else None
+
     for first in range(0, 30, 10):
         waiter = asyncio.create_task(notifier.get_update_since(count))
         if count is not None:
-            await eventually(lambda: oracle.consumer_names(stream.name), 5, "a consumer")
+            before = await eventually(another_consumer, 5, "a new consumer")
         await updater.update_state(first)
         assert (await waiter).value == first
         for number in range(first + 1, first + 10):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from integration.kit.reading import of
+from integration.kit.servers import fits
 from integration.kit.waiting import eventually, within
 from jsclient import ConfigError, ConsumerConfig, PermissionDenied, PermissionDeniedError
 
@@ -22,30 +23,24 @@ class Site:
 
     @classmethod
     async def make(cls, own_server: Any, connect: Any, make_kit: Any, roles: Any) -> Site:
-        own = await own_server(config={"authorization": {"users": [ADMIN]}})
-        js = await connect(own, user="admin", password="x")
-        kit = await make_kit(js)
+        # On a server of its own the same kit says what its users are to be allowed.
+        draft = await own_server()
+        kit = await make_kit(await connect(draft))
         users = [
             {
-                "user": role.split()[0],
+                "user": role.split(maxsplit=1)[0],
                 "password": "x",
-                "permissions": kit.permissions(role, inbox_prefix=f"_INBOX_{role.split()[0]}"),
+                "permissions": kit.permissions(role, inbox_prefix=f"_INBOX_{role.split(maxsplit=1)[0]}"),
             }
             for role in roles
         ]
-        own.reload({"authorization": {"users": [ADMIN, *users]}})
-        return cls(own, js, kit, connect)
+        own = await own_server(config={"authorization": {"users": [ADMIN, *users]}})
+        js = await connect(own, user="admin", password="x")
+        return cls(own, js, await make_kit(js), connect)
 
     async def user(self, role: str) -> Any:
-        name = role.split()[0]
-
-        async def connected() -> Any:
-            try:
-                return await self._connect(self.own, user=name, password="x", inbox_prefix=f"_INBOX_{name}")
-            except Exception as error:
-                raise AssertionError from error  # the reload has not taken effect
-
-        return await eventually(connected, 10, "a connection of a new user", interval=0.05)
+        name = role.split(maxsplit=1)[0]
+        return await self._connect(self.own, user=name, password="x", inbox_prefix=f"_INBOX_{name}")
 
 
 ROLES = ("writer", "reader", "untrusted reader")
@@ -89,6 +84,8 @@ async def test_a_writer_publishes_and_readers_read_all(every: Site, events: list
     await publication.update_state(1)
     reading = []
     for role in ROLES[1:]:
+        if role == "untrusted reader" and not fits(every.own.version, ">=2.11"):
+            continue  # there the history can be read by a consumer only
         reader = await every.user(role)
         iterator = aiter(reader.make_subscription(shared))
         assert await anext(iterator) == 1

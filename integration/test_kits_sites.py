@@ -46,7 +46,9 @@ class Child:
         return [one[what] for one in self.said if what in one]
 
     async def until(self, what: str, count: int = 1) -> list[Any]:
-        await eventually(lambda: len(self.all(what)) >= count, 20, f"{what} of a process; it said {self.said}")
+        await eventually(
+            lambda: len(self.all(what)) >= count, 40, f"{what} of a process; it said {self.said}"
+        )
         return self.all(what)
 
 
@@ -97,7 +99,7 @@ async def test_consumers_in_other_processes_read_from_the_source(kits: Kits, chi
     for number in range(100):
         await updater.update_state(number)
         await publication.update_state(number)
-    await eventually(lambda: first.all("value")[-1] == 99, 10, "the newest value")
+    await eventually(lambda: first.all("value")[-1] == 99, 30, "the newest value")
     for producer in (updater, publication):
         await (producer.fail({"why": 1}) if fails else producer.finish("done"))
     end, told = ("failed", {"why": 1}) if fails else ("finished", "done")
@@ -244,8 +246,7 @@ async def test_a_failure_that_nobody_awaits_is_told_and_fails_the_next_call(
 ) -> None:
     subject = kits.subject()
     updater, _ = await kits.notifier_kit("a", subject=subject)
-    await oracle.nc.publish(subject, b'"foreign"')
-    await oracle.nc.flush()
+    await oracle.publish(subject, b'"foreign"')
     updater.update_state("b")
     updater.update_state("c")
     told = await eventually(lambda: [one for one in events if isinstance(one, PublishFailed)], 5, "an event")

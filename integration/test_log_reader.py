@@ -266,6 +266,7 @@ async def test_a_subject_that_begins_late_is_no_loss_though_messages_are_limited
 # --- what it costs ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.server(">=2.11")  # before it, a history is read by a consumer
 @pytest.mark.covers("T38")
 async def test_500_readers_by_a_republished_subject_are_nothing_to_the_stream(
     js: Any, server: Any, oracle: Any, make_stream: Any
@@ -285,9 +286,12 @@ async def test_500_readers_by_a_republished_subject_are_nothing_to_the_stream(
         await within(10.0, asyncio.gather(*(reader.close() for reader in readers)), "closing")
 
 
+@pytest.mark.parametrize("direct", [pytest.param(True, marks=pytest.mark.server(">=2.11")), False])
 @pytest.mark.parametrize("push", FEEDS)
-async def test_nothing_is_left_behind(js: Any, server: Any, oracle: Any, make_stream: Any, push: Any) -> None:
-    stream = await make_stream(allow_direct=True, republish=REPUBLISH)
+async def test_nothing_is_left_behind(
+    js: Any, server: Any, oracle: Any, make_stream: Any, push: Any, direct: bool
+) -> None:
+    stream = await make_stream(allow_direct=direct, republish=REPUBLISH)
     log = await find_log(js._context, stream.subject("a"))
     await js.ping()
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):

@@ -15,6 +15,8 @@ from .patterns.epochs import (
     CompletedEpochs,
     EpochSubscription,
     EpochTopic,
+    LivePublisher,
+    LiveSubscription,
     PartitionPublisher,
     memory_epochs,
 )
@@ -31,6 +33,8 @@ __all__ = [
     "EpochTopic",
     "FrontierUpdate",
     "Int",
+    "LivePublisher",
+    "LiveSubscription",
     "MutableAntichain",
     "Order",
     "PartitionPublisher",

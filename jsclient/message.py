@@ -14,7 +14,7 @@ from .protocol.ack import ACKED, AckKind, AckState, Metadata, ack_payload, match
 from .protocol.frames import Frame, frame_size
 from .protocol.headers import Headers, parse_headers
 
-__all__ = ["AckChannel", "Message", "ack_all"]
+__all__ = ["AckChannel", "Message", "ack_all", "frames_of"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -169,6 +169,11 @@ class Message(
             sequences(self._frame[1])  # an ack is published to a JSAck and nowhere else
             state = self._state = AckState()
         return state if state.begin(kind) else None
+
+
+def frames_of(messages: Iterable[Message]) -> list[Frame]:
+    """What they came as: for who reads them in another way."""
+    return [message._frame for message in messages]  # noqa: SLF001  those of its own module
 
 
 _SETTLING = frozenset({AckKind.ACK, AckKind.TERM})

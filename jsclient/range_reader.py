@@ -13,17 +13,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from ._runtime.tries import passes
 from .errors import (
-    ApiError,
     ClosedError,
-    DisconnectedError,
     HistoryTruncatedError,
     JetStreamError,
     MessageNotFoundError,
-    NoRespondersError,
     PositionInvalidError,
     RequestTimeoutError,
-    StatusError,
 )
 from .ordered_puller import OrderedPuller
 from .protocol.ack import sequences
@@ -56,15 +53,6 @@ _PAGE = 20_000  # messages of one direct get
 _EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull
 _FORGOTTEN = 30.0  # seconds a consumer outlives its reader
 _OVERHEAD = 64 * 1024  # bytes of subject, reply and headers beside the largest payload
-
-
-def _passes(error: JetStreamError) -> bool:
-    """Whether this is how it looks when a server restarts, or a cluster elects a leader."""
-    if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError):
-        return True
-    return (isinstance(error, StatusError) and error.retryable) or (
-        isinstance(error, ApiError) and error.code == 503
-    )
 
 
 def _sequence(frame: Frame) -> int:
@@ -145,7 +133,7 @@ class RangeReader(abc.ABC):
             try:
                 return await work()
             except JetStreamError as error:
-                if not _passes(error) or now() > give_up:
+                if not passes(error) or now() > give_up:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)

@@ -105,6 +105,7 @@ class LogReader:
         )
         self._feeds: dict[str, FeedSubscription] = {}
         self._reading: asyncio.Task[Any] | None = None
+        self._is_asking = False
         self._arrived = Signal()
         self._timer = Timer(self._tick)
         self._closed = False
@@ -149,7 +150,7 @@ class LogReader:
             HistoryTruncatedError: Records were removed before they were read. PositionInvalidError: The stream was
                 made anew. And what the server refuses for good.
         """
-        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        deadline = None if timeout is None else self._now() + timeout
         while True:
             if records := self.take(1):
                 return records[0]
@@ -237,7 +238,9 @@ class LogReader:
         self._log.open.discard(self)
         self._tracker.close()
         self._carry_out([])
-        if self._reading is not None:
+        if (
+            self._reading is not None and not self._is_asking
+        ):  # else it ends by itself, and leaves nothing half made
             self._reading.cancel()
         # As tasks: whoever is cancelled here leaves nothing behind.
         ends = [self._log.tasks.start(one.end(), "end of a feed") for one in self._feeds.values()]
@@ -317,18 +320,23 @@ class LogReader:
         while True:
             try:
                 await log.wait_ready()
+                self._is_asking = True
                 page = await log.history(asked.since, asked.limit, asked.max_bytes)
                 extent = await log.extent() if tracker.needs_extent(page.records) else None
             except JetStreamError as error:
+                self._is_asking = False
+                if self._closed:
+                    return
                 if not await tries.again(error):
                     self._fail(error)
                     return
                 continue
-            except Exception as error:  # a defect; nobody would be told while they wait
+            except Exception as error:  # noqa: BLE001  a defect; whoever waits must be told
                 failed = ProtocolError(f"the history could not be read: {type(error).__name__}: {error}")
                 failed.__cause__ = error
                 self._fail(failed)
                 return
+            self._is_asking = False
             commands = tracker.page(
                 asked, page.records, self._now(), more=page.more, extent=extent, up_to=page.up_to
             )

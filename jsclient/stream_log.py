@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ from ._runtime.binding import find_streams
 from ._runtime.context import Context
 from .errors import (
     ConfigError,
+    JetStreamError,
     MessageNotFoundError,
     NoMatchingStreamError,
     NoRespondersError,
@@ -18,6 +21,7 @@ from .errors import (
 )
 from .feeds import ConsumerFeed, RepublishFeed
 from .log import Feed, FeedKind, Log, Page
+from .message import frames_of
 from .protocol.codec import from_wire
 from .protocol.direct_get import BATCH_GET_SERVER
 from .protocol.events import Event
@@ -28,7 +32,8 @@ from .protocol.models.stream_config import StreamConfig
 from .protocol.names import check_filter_subject, subjects_overlap
 from .protocol.position import Extent, Position
 from .protocol.record import Kind, Record
-from .protocol.record_wire import delivered_record, kind_headers, stored_record
+from .protocol.record_frames import DeliveredRecords
+from .protocol.record_wire import kind_headers, stored_record
 from .protocol.republish import republished_subject
 from .protocol.units import format_time_ns, parse_time_ns
 from .protocol.version import is_at_least
@@ -143,6 +148,7 @@ class StreamLog(Log):
         """By a consumer that is there for this alone."""
         consumer = await self._stream.create_consumer(
             ConsumerConfig(
+                name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
                 **start,
                 ack_policy=AckPolicy.NONE,
                 filter_subject=self.subject,
@@ -156,11 +162,10 @@ class StreamLog(Log):
             if batch.error is not None and not batch:
                 raise batch.error
         finally:
-            await consumer.delete()
-        records = [
-            delivered_record(m.subject, m.headers, m.data, m.metadata, linked=self._linked, previous=None)
-            for m in batch
-        ]
+            await consumer.close()
+            with suppress(JetStreamError):  # it goes by itself
+                await consumer.delete()
+        records = DeliveredRecords(linked=self._linked).read(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
 
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:

@@ -80,7 +80,8 @@ class TopicReader(_Ending):
         """
         if self._end is not None:
             self._raise_end(self._end)
-        record = await self._reader.next(timeout)
+        waiting = self._reader.take(1)
+        record = waiting[0] if waiting else await self._reader.next(timeout)
         if record.is_last:
             self._raise_end(record)
         return record

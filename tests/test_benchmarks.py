@@ -17,6 +17,9 @@ from benchmarks.figures import Summary, quantile, ratio, summarize
 from benchmarks.job import Job, Meter, WorkSkippedError, job_of
 from benchmarks.report import FORMAT, across, between, report
 from benchmarks.stage import steps
+from benchmarks.topics import report as topic_report
+from benchmarks.topics import works as topic_works
+from benchmarks.topics.child import RUNS
 from benchmarks.works import GROUPS, WORKS, select
 
 JOB = Job("jsclient", "ordered", 1000, 100, "BENCH", "bench.data", "127.0.0.1", 4222, last=5000)
@@ -286,6 +289,56 @@ def test_the_pages_have_their_marks():
     root = Path(__file__).resolve().parent.parent
     for page in ("benchmarks/README.md", "docs/explanation/performance.md"):
         assert "x" in between((root / page).read_text(encoding="utf-8"), "tables", "x"), page
+
+
+# --- topics ------------------------------------------------------------------------------------------------------
+
+
+def test_works_on_topics_have_names_of_their_own_and_runs_that_exist():
+    assert len({work.name for work in topic_works.WORKS}) == len(topic_works.WORKS)
+    assert {work.kind for work in topic_works.WORKS} == set(RUNS) == set(topic_works.KINDS)
+
+
+def test_works_on_topics_are_chosen_by_name_and_group():
+    assert topic_works.select(["all"]) == topic_works.WORKS
+    assert [work.size for work in topic_works.select(["catch-up"])] == [128, 1024]
+    assert [work.name for work in topic_works.select(["live", "catch-up/128"])] == ["catch-up/128", "live"]
+    with pytest.raises(ValueError, match="no work is called 'fast'"):
+        topic_works.select(["fast"])
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37, 0.0001])
+@pytest.mark.parametrize("work", topic_works.WORKS, ids=lambda work: work.name)
+def test_a_run_on_topics_reads_what_is_there_and_a_stream_has_enough_for_all(work, scale):
+    for client in work.rows:
+        job = topic_works.job(work, client, scale, port=4222)
+        assert job_of(json.dumps(job.as_dict())) == job
+        if work.stored:
+            assert job.warm + job.count <= job.last == topic_works.stored_in(work, scale)
+
+
+def test_the_tables_of_topics_say_how_much_less_and_whether_the_goal_is_met():
+    about = {"date": "2026-11-21", "python": "3.11.7", "system": "Linux", "cores": 2, "server": "2.15.1"}
+    about |= {"jsclient": "1", "nats-py": "2", "rounds": 3}
+    runs = [
+        run("catch-up/128", "pages", rate=400_000.0, cpu_us=2.5),
+        run("catch-up/128", "nats-py", rate=60_000.0, cpu_us=12.5),
+        run("live", "consumer", rate=100_000.0, cpu_us=5.5, pushed=0.5),
+        run("publish", "kit", rate=5_000.0, cpu_us=100.0),
+        run("publish", "nats-py", rate=70_000.0, cpu_us=10.0),
+        run("publish", "nats-py, linked", rate=5_000.0, cpu_us=150.0),
+        {"work": "live", "client": "nats-py", "round": 1, "error": "it broke"},
+    ]
+    text = topic_report.report({"about": about, "runs": runs})
+    assert "jsclient 1, nats-py 2; 2 cores" in text
+    assert cells(text, "`pages`") == ["`pages`", "400k", "2.50 (goal 4)", "", "5.00x less"]
+    assert cells(text, "`consumer`") == ["`consumer`", "100k", "**5.50** (goal 5)", "50%"]
+    assert cells(text, "`kit`")[-1] == "1.50x less", "beside what does the same"
+
+
+def test_the_page_has_the_marks_of_topics():
+    page = Path(__file__).resolve().parent.parent / "benchmarks" / "README.md"
+    assert "x" in between(page.read_text(encoding="utf-8"), "topics", "x")
 
 
 # --- the picture -------------------------------------------------------------------------------------------------

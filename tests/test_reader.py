@@ -22,6 +22,7 @@ from jsclient.errors import (
     HistoryTruncatedError,
     PermissionDeniedError,
     PositionInvalidError,
+    ProtocolError,
     RequestTimeoutError,
     StreamNotFoundError,
 )
@@ -314,6 +315,7 @@ class Troubled(MemoryLog):
         self.lost: list[Any] = []
         self.open_feeds: set[str] = set()
         self.slow = 0.0
+        self.lost_early = False
 
     async def history(self, since, limit, max_bytes):
         if self.history_errors:
@@ -329,6 +331,9 @@ class Troubled(MemoryLog):
             if log.feed_errors:
                 lost()  # as a connection that is lost tells everybody
                 raise log.feed_errors.pop(0)
+            if log.lost_early:
+                log.lost_early = False
+                lost()
             await inner_open(id, receive, lost)
             log.open_feeds.add(id)
             log.lost.append(lost)
@@ -376,6 +381,38 @@ async def test_what_does_not_pass_ends_it_and_is_raised_each_time(error):
                 await reader.next(10.0)
             assert caught.value is error
     assert not log.open_feeds
+
+
+@virtual
+async def test_a_defect_is_raised_and_not_waited_for():
+    log = Troubled()
+    log.history_errors = [KeyError("seq")]
+    async with await open_reader(log) as reader:
+        with pytest.raises(ProtocolError, match="KeyError: 'seq'") as caught:
+            await reader.next(10.0)
+        assert isinstance(caught.value.__cause__, KeyError)
+
+
+@virtual
+async def test_a_question_under_way_when_it_is_closed_is_not_cut_off():
+    class Slow(MemoryLog):
+        ended = 0
+
+        async def history(self, since, limit, max_bytes):
+            await asyncio.sleep(1.0)
+            self.ended += 1
+            if self.ended > 1:
+                raise DisconnectedError("gone")
+            return await super().history(since, limit, max_bytes)
+
+    log = Slow("a")
+    for ended in (1, 2):
+        reader = await open_reader(log, push=None)
+        await settle()
+        await reader.close()
+        await asyncio.sleep(1.5)
+        assert log.ended == ended
+        assert not log.tasks._tasks
 
 
 @virtual
@@ -432,6 +469,19 @@ async def test_a_feed_that_may_have_missed_something_is_replaced_after_the_histo
         assert log.open_feeds == {reader.id} != {first}
         await append(log)
         assert await read(reader, 1) == [3]
+
+
+@virtual
+async def test_what_is_missed_while_a_feed_is_being_opened_is_not_waited_for():
+    log = Troubled()
+    log.lost_early = True
+    async with await open_reader(log, quiet=1000.0) as reader:
+        await settle(40)
+        assert len(log.open_feeds) == 1
+        assert reader.tracker.subscriptions.count == 2
+        assert log.open_feeds == {reader.id}
+        await append(log)
+        assert await read(reader, 1) == [1]
 
 
 @virtual

@@ -69,14 +69,16 @@ async def subscribing(job: Job) -> dict[str, float]:
                 if number % 1000 == 999:
                     await publisher.advance(number // 1000 + 1)
             await publisher.advance(job.count)
-            async with jsclient.connect(server.url) as other:
-                async with await other.epochs("bench").subscribe(resume=place) as sub:
-                    gc.collect()
-                    used, began, seen = cpu(), time.perf_counter(), 0
-                    async for event in sub:
-                        if isinstance(event, Data):
-                            seen += 1
-                            if seen == job.count:
-                                break
-                    seconds, used = time.perf_counter() - began, cpu() - used
+            async with (
+                jsclient.connect(server.url) as other,
+                await other.epochs("bench").subscribe(resume=place) as sub,
+            ):
+                gc.collect()
+                used, began, seen = cpu(), time.perf_counter(), 0
+                async for event in sub:
+                    if isinstance(event, Data):
+                        seen += 1
+                        if seen == job.count:
+                            break
+                seconds, used = time.perf_counter() - began, cpu() - used
     return {"rate": seen / seconds, "cpu_us": used / seen * 1e6}

@@ -6,8 +6,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-import jsclient
 import nats
+
+import jsclient
 from benchmarks.figures import quantile
 from benchmarks.job import Job, WorkSkippedError
 from benchmarks.topics.watched import Watched, watched

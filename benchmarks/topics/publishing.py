@@ -6,8 +6,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import jsclient
 import nats
+
+import jsclient
 from benchmarks.job import Job, Meter, payload
 
 __all__ = ["publishing"]

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import jsclient
 import nats
+from nats.js.api import ConsumerConfig, DeliverPolicy
+
+import jsclient
+from benchmarks.clients.on_jsclient import from_here
 from benchmarks.job import Job, Meter, Part
 from benchmarks.pacer import flooded
 from jsclient.reader import open_reader
-from nats.js.api import ConsumerConfig, DeliverPolicy
 
 __all__ = ["catching_up", "live"]
 
@@ -95,7 +97,7 @@ async def _one_by_one(js: jsclient.JetStream, job: Job, part: Part) -> None:
     position = (await (await topic.log()).extent()).end.at(part.start - 1)
     seen, count = 0, part.count
     async with topic.since(position) as reader:
-        async for record in reader:
+        async for record in reader:  # noqa: B007 - looked at below
             seen += 1
             if seen == count:
                 break
@@ -103,11 +105,9 @@ async def _one_by_one(js: jsclient.JetStream, job: Job, part: Part) -> None:
 
 
 async def _ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
-    sub = await js.subscribe(
-        job.subject, ordered=True, deliver_policy="by_start_sequence", opt_start_seq=part.start
-    )
+    sub = await js.subscribe(job.subject, ordered=True, config=from_here(part.start))
     seen, count = 0, part.count
-    async for message in sub:
+    async for message in sub:  # noqa: B007 - looked at below
         seen += 1
         if seen == count:
             break
@@ -119,7 +119,7 @@ async def _ordered_natspy(js: Any, job: Job, part: Part) -> None:
     config = ConsumerConfig(deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=part.start)
     sub = await js.subscribe(job.subject, ordered_consumer=True, config=config)
     seen, count = 0, part.count
-    async for message in sub.messages:
+    async for message in sub.messages:  # noqa: B007 - looked at below
         seen += 1
         if seen == count:
             break
@@ -150,11 +150,11 @@ async def _live_consumer(js: jsclient.JetStream, job: Job, part: Part) -> dict[s
 
 
 async def _live_ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
-    sub = await js.subscribe(job.subject, ordered=True, deliver_policy="new")
+    sub = await js.subscribe(job.subject, ordered=True, config=jsclient.ConsumerConfig(deliver_policy="new"))
     seen, count = 0, part.count
     with flooded(job, count):
         part.begin(0)
-        async for message in sub:
+        async for message in sub:  # noqa: B007 - looked at below
             seen += 1
             if seen == count:
                 break
@@ -168,7 +168,7 @@ async def _live_natspy(js: Any, job: Job, part: Part) -> None:
     seen, count = 0, part.count
     with flooded(job, count):
         part.begin(0)
-        async for message in sub.messages:
+        async for message in sub.messages:  # noqa: B007 - looked at below
             seen += 1
             if seen == count:
                 break

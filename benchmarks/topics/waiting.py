@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-import jsclient
 import nats
+
+import jsclient
 from benchmarks.job import Job, WorkSkippedError
 from benchmarks.topics.watched import Watched, watched
 
@@ -34,36 +35,47 @@ async def waiting(job: Job) -> dict[str, float]:
         )
         for _ in range(100):
             await js.publish("wait.x", b"x" * job.size)
+        readers = _READERS[job.client]
+        async with readers(server.url, max(1, job.count // 20)):
+            pass  # buffers and tables of the server that stay
+        await asyncio.sleep(idle_seconds(job) / 5)
         before, began = server.rss_kb, time.perf_counter()
-        async with _READERS[job.client](server.url, job.count) as wait:
+        async with readers(server.url, job.count) as wait:
             figures = {"open_ms": (time.perf_counter() - began) * 1000}
-            await asyncio.sleep(min(1.0, _IDLE * job.count / 1000))
+            await asyncio.sleep(idle_seconds(job) / 5)
             figures["kb"] = (server.rss_kb - before) / job.count
             figures["consumers"] = await server.consumers()
-            figures |= await _idle(server, job)
-            figures |= await _told(server, js, job, wait)
+            connection = await server.newest()
+            figures |= await _idle(server, connection, job)
+            figures |= await _told(server, connection, js, job, wait)
         return figures
 
 
-async def _idle(server: Watched, job: Job) -> dict[str, float]:
+def idle_seconds(job: Job) -> float:
+    """How long to look at readers that get nothing."""
+    return _IDLE * min(1.0, job.count / 1000)
+
+
+async def _idle(server: Watched, connection: int, job: Job) -> dict[str, float]:
     """Messages in a minute to each reader that gets nothing."""
-    idle = _IDLE * min(1.0, job.count / 1000)
-    sent, began = await server.sent(), time.perf_counter()
-    await asyncio.sleep(idle)
+    sent, began = await server.sent_to(connection), time.perf_counter()
+    await asyncio.sleep(idle_seconds(job))
     minutes = (time.perf_counter() - began) / 60
-    return {"idle_messages": (await server.sent() - sent) / job.count / minutes}
+    return {"idle_messages": (await server.sent_to(connection) - sent) / job.count / minutes}
 
 
-async def _told(server: Watched, js: jsclient.JetStream, job: Job, wait: Wait) -> dict[str, float]:
+async def _told(
+    server: Watched, connection: int, js: jsclient.JetStream, job: Job, wait: Wait
+) -> dict[str, float]:
     """What it costs the server to tell all readers of one record."""
-    sent, used = await server.sent(), server.cpu
+    sent, used = await server.sent_to(connection), server.cpu
     for _ in range(_RECORDS):
         await js.publish("wait.x", b"x" * job.size)
     async with asyncio.timeout(_SILENCE):
         await wait(_RECORDS)
     given = job.count * _RECORDS
     return {
-        "messages": (await server.sent() - sent - _RECORDS) / given,  # without the acks of the records
+        "messages": (await server.sent_to(connection) - sent) / given,
         "server_us": (server.cpu - used) / given * 1e6,
     }
 
@@ -96,8 +108,9 @@ async def _topic(url: str, count: int, push: Any) -> AsyncIterator[Wait]:
 async def _natspy(url: str, count: int) -> AsyncIterator[Wait]:
     nc = await nats.connect(url)
     js = nc.jetstream()
-    start = nats.js.api.ConsumerConfig(deliver_policy=nats.js.api.DeliverPolicy.NEW)
-    subs = [await js.subscribe("wait.x", ordered_consumer=True, config=start) for _ in range(count)]
+    # A configuration each: it writes into them.
+    configs = [nats.js.api.ConsumerConfig(deliver_policy=nats.js.api.DeliverPolicy.NEW) for _ in range(count)]
+    subs = [await js.subscribe("wait.x", ordered_consumer=True, config=config) for config in configs]
 
     async def take(sub: Any, number: int) -> None:
         for _ in range(number):
@@ -107,6 +120,8 @@ async def _natspy(url: str, count: int) -> AsyncIterator[Wait]:
         await asyncio.gather(*(take(sub, number) for sub in subs))
 
     yield wait
+    for sub in subs:
+        await js.delete_consumer("WAIT", (await sub.consumer_info()).name)
     await nc.close()
 
 

@@ -1,4 +1,4 @@
-"""A server that is looked at from outside: its memory, its CPU, its consumers, and the messages it sent. Linux only."""
+"""A server that is looked at from outside: its memory, its CPU, its consumers, and what it sent. Linux only."""
 
 from __future__ import annotations
 
@@ -42,10 +42,6 @@ class Watched:
     async def consumers(self) -> int:
         """Consumers that it has now."""
         return int((await self._ask("jsz"))["consumers"])
-
-    async def sent(self) -> int:
-        """Messages that it has sent to clients so far."""
-        return int((await self._ask("varz"))["out_msgs"])
 
     async def newest(self) -> int:
         """The id of the connection that was made last."""

@@ -7,6 +7,8 @@ from typing import Final
 
 from ..errors import (
     ApiError,
+    ConsumerDeletedError,
+    ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
     NoRespondersError,
@@ -47,7 +49,8 @@ class Tries:
                 return False
         else:
             self._gone_since = None
-            if not passes(error):
+            # A consumer that was made for the request is made anew.
+            if not passes(error) and not isinstance(error, ConsumerNotFoundError | ConsumerDeletedError):
                 return False
         await asyncio.sleep(self._pause)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)

@@ -23,7 +23,7 @@ from ..reader import LogReader, Push, open_reader
 from ..start import Start, start_position
 from .event_subscription import EventCallback, EventSubscription
 
-__all__ = ["CurrentEvent", "EventSource", "EventHistory"]
+__all__ = ["CurrentEvent", "EventHistory", "EventSource"]
 
 _LINKS_KEPT: Final = 10_000  # subjects whose last event is remembered
 _LAGGING: Final = (0.05, 1.0)  # seconds between two looks at a replica that lags

@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections import deque
 from collections.abc import Generator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .._runtime.tries import Tries
 from ..errors import (
@@ -37,10 +37,17 @@ _MISMATCHES: Final = 3  # times that another one was the last, and was not when 
 _LAST_WORDS: Final = 2.0  # seconds that the end of the connection waits for what is under way
 
 
+class _Failure(NamedTuple):
+    """What could not be stored, and why."""
+
+    error: JetStreamError
+    members: list[_Member]
+
+
 class _Member:
     """A member of the iteration on its way to the log. Awaited it gives its number, or raises why it has none."""
 
-    __slots__ = ("awaited", "data", "future", "id", "kind", "producer", "since")
+    __slots__ = ("awaited", "data", "failure", "future", "id", "kind", "producer", "since")
 
     def __init__(self, producer: LogProducer, kind: Kind, data: bytes, id: str) -> None:
         loop = asyncio.get_running_loop()
@@ -51,14 +58,16 @@ class _Member:
         self.since = loop.time()
         self.future: asyncio.Future[int] = loop.create_future()
         self.awaited = False
+        self.failure: _Failure | None = None
 
     def __await__(self) -> Generator[Any, None, int]:
         self.awaited = True
-        self.producer.told(self)
+        self.producer.is_awaited(self)
         try:
             return (yield from asyncio.shield(self.future).__await__())
         except asyncio.CancelledError:
             self.awaited = False
+            self.producer.is_abandoned(self)
             raise
 
 
@@ -100,14 +109,14 @@ class LogProducer:
         self._waiting: deque[_Member] = deque()
         self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
-        self._untold: tuple[JetStreamError, set[_Member]] | None = None
+        self._untold: _Failure | None = None
         self._closed = False
 
     def publish(self, kind: Kind, value: Any) -> _Member:
         """Start to append a member. Raises as `Producer` says, and what the ones before it failed with, once."""
         if self._untold is not None:
-            error, self._untold = self._untold[0], None
-            raise error
+            failure, self._untold = self._untold, None
+            raise failure.error
         if self._ended:
             raise ClosedError("the iteration has ended: nothing can follow")
         if self._closed:
@@ -127,10 +136,15 @@ class LogProducer:
             self._sending = self._log.tasks.start(self._send(), f"producer of {self._log.subject}")
         return member
 
-    def told(self, member: _Member) -> None:
-        """Somebody awaits it: what it failed with need not be told again."""
-        if self._untold is not None and member in self._untold[1]:
+    def is_awaited(self, member: _Member) -> None:
+        """Somebody awaits it, and is told what it failed with: the next call need not be."""
+        if self._untold is not None and self._untold is member.failure:
             self._untold = None
+
+    def is_abandoned(self, member: _Member) -> None:
+        """Nobody awaits it any more."""
+        if member.failure is not None:
+            self._tell(member.failure)
 
     async def abandon(self) -> None:
         """The connection is being closed: what is under way is stored, if that goes soon."""
@@ -214,16 +228,22 @@ class LogProducer:
         if not members:
             return
         self._ended = self._is_over  # by none of these
+        failure = _Failure(error, members)
         for member in members:
+            member.failure = failure
             if not member.future.done():
                 member.future.set_exception(error)
                 member.future.exception()  # it is told below
+        self._tell(failure)
+
+    def _tell(self, failure: _Failure) -> None:
+        """Tell it here if nobody is told by awaiting."""
+        error, members = failure
         if any(member.awaited for member in members):
             return
-        self._untold = error, set(members)
-        self._log.emit(
-            PublishFailed(stream=self._log.stream, subject=self._log.subject, error=error, count=len(members))
-        )
+        self._untold = failure
+        log = self._log
+        log.emit(PublishFailed(stream=log.stream, subject=log.subject, error=error, count=len(members)))
 
 
 def _unknown(subject: str, timeout: float) -> RequestTimeoutError:

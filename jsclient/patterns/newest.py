@@ -25,6 +25,7 @@ from ..errors import (
     JetStreamError,
     MessageNotFoundError,
     NoRespondersError,
+    PermissionDeniedError,
     ProtocolError,
     RequestTimeoutError,
 )
@@ -84,9 +85,12 @@ class NewestLog:
             return stored_record(read_direct_answer(frame), linked=False)
         except MessageNotFoundError:
             return None
-        except NoRespondersError:
-            # Nobody leads it now, or it is gone: the leader of all streams knows.
-            return await self.read_leader()
+        except (NoRespondersError, RequestTimeoutError) as error:
+            # Nobody leads it now, or it is gone: then this is answered all the same.
+            try:
+                return await self.read_leader()
+            except PermissionDeniedError:
+                raise error from None
 
     async def read_leader(self) -> Record | None:
         """The newest record, as the stream's leader has it."""

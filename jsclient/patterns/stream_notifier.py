@@ -187,7 +187,8 @@ class StreamNotifier(NotifierSource):
                     self._must_ask = False
                     record = await self._newest()
                     self._offer(record)
-                    push.wait(_seq(record))
+                    if self._has_waiters:
+                        push.wait(_seq(record))
                 elif not await self._changed.wait_until(connection.now() + self._quiet):
                     self._must_ask = True
         finally:

@@ -50,6 +50,10 @@ _JSACK = re.compile(
     rb")\Z".replace(b"N", rb"[0-9]{1,19}").replace(b"T", rb"[^.]+")
 )
 
+_SHORT = re.compile(
+    rb"\$JS\.ACK\.[^.]+\.[^.]+\.N\.(N)\.(N)\.(N)\.(N)".replace(b"N", rb"[0-9]{1,19}")
+).fullmatch
+
 match_jsack = _JSACK.match
 """Whether a reply is a JSAck, in one step. Few are that it does not know; ask `sequences` then."""
 
@@ -167,12 +171,11 @@ def stored_at(reply: bytes) -> tuple[int, int, int, int]:
     Raises:
         NotJetStreamMessageError: As `parse_jsack`.
     """
-    if not match_jsack(reply):
-        whole = read_jsack(reply)
-        return whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending
-    tokens = reply.split(b".")
-    stream_seq, consumer_seq, timestamp, pending = tokens[5:] if len(tokens) == 9 else tokens[7:11]
-    return int(stream_seq), int(consumer_seq), int(timestamp), int(pending)
+    if found := _SHORT(reply):
+        stream_seq, consumer_seq, timestamp, pending = found.groups()
+        return int(stream_seq), int(consumer_seq), int(timestamp), int(pending)
+    whole = read_jsack(reply)
+    return whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending
 
 
 def run_of(reply: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """Topics of epochs without a stream: what publishers and subscribers say to each other over plain NATS.
 
-A subscriber sends what it wants to ``<topic>.<partition>.live``, with an inbox of its own for the answers: to connect, to
-say that it is still there, to leave. Each message to it has a number, the next one each time, so that it notices a lost
-one; where it says that it is there, it is told the last number, so that it notices that the last one was lost.
+A subscriber sends what it wants to ``<topic>.<partition>.live``, with an inbox of its own for the answers: to connect,
+to say that it is still there, to leave. Each message to it has a number, the next one each time, so that it notices a
+lost one; where it says that it is there, it is told the last number, so that it notices that the last one was lost.
 
 Source: Strymon's publish-subscribe protocol, "Publisher Logic".
 """
@@ -66,7 +66,7 @@ class LiveMessage(msgspec.Struct, Generic[T], frozen=True):
     """What a publisher sends.
 
     Attributes:
-        what: "message"; "there": the answer to who is alive; "unknown": connect again; "mismatch": it is of other types.
+        what: "message"; "there": the answer to "alive"; "unknown": connect again; "mismatch": it has other types.
         number: Of the message; of "there", of the last one.
         message: The message, its data not decoded.
         text: Of "mismatch": the types it has.
@@ -119,4 +119,6 @@ def read_live(block: bytes, payload: bytes, order: Order[T]) -> LiveMessage[T]:
             return LiveMessage("message", count, FrontierRecord.from_json(payload, order).snapshot)
         case "update":
             return LiveMessage("message", count, FrontierRecord.from_json(payload, order).update)
+        case _:
+            pass
     raise ProtocolError(f"a live message of an unknown kind: {what!r:.40}")

@@ -86,6 +86,10 @@ class EpochPublisher(Generic[T]):
         """What a subscriber that comes now begins with."""
         return InitialFrontierSnapshot(self.lower.elements, self.upper.elements)
 
+    def record(self) -> FrontierRecord[T]:
+        """A record that changes nothing, for whoever begins with it."""
+        return self._record(())
+
     def first_record(self) -> FrontierRecord[T]:
         """The record to begin a new partition with; without one it is not there yet."""
         return self._record([(time, 1) for time in self.lower])

@@ -138,7 +138,8 @@ class Reader(ReaderState):
     def _push_all(self, records: Sequence[Record], now: float) -> list[Record]:
         """Take in what directly follows, until the topic ends; what does not, is given back."""
         left: list[Record] = []
-        for record in self._take_run(records, None, now):
+        rest = self._take_run(records, None, now) if len(records) > 1 else records  # one by itself is as fast
+        for record in rest:
             if not self._push(record, now):
                 left.append(record)
             elif self.ended:
@@ -301,5 +302,6 @@ class Reader(ReaderState):
     def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
         """Up to so many records, in order; none: nothing waits, and then see ``error`` and ``ended``."""
         taken = self._queue.take(limit)
-        self._full = self._full and not self._queue.is_half_empty
-        return taken, self._ask()
+        if self._full and self._queue.is_half_empty:
+            self._full = False
+        return taken, self._ask() if self._round.wanted else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -81,14 +81,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
     @property
     def size(self) -> int:
         """Bytes of subject, payload and headers."""
-        return total_size([self])
-
-
-def total_size(records: Iterable[Record]) -> int:
-    """Bytes of subjects, payloads and headers."""
-    size = 0
-    for record in records:
-        size += len(record.subject) + len(record.data)
-        if headers := record.headers:
+        size = len(self.subject) + len(self.data)
+        if headers := self.headers:
             size += headers.size if isinstance(headers, RecordHeaders) else RecordHeaders(headers).size
-    return size
+        return size
+
+
+def total_size(records: Sequence[Record]) -> int:
+    """Bytes of subjects, payloads and headers."""
+    size = sum([len(record.subject) + len(record.data) for record in records if not record.headers])
+    return size + sum([record.size for record in records if record.headers])

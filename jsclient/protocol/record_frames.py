@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from ..errors import ProtocolError
+from .ack import stored_at
 from .direct_get import DirectBatchTracker
 from .frames import Frame
 from .headers import parse_headers
@@ -165,6 +166,18 @@ class DeliveredRecords:
 
     def __init__(self, *, linked: bool) -> None:
         self._alike = _Alike(linked=linked)
+
+    def read(self, frames: Iterable[Frame]) -> list[Record]:
+        """The records in frames; which one each follows, is known only where it says so.
+
+        Raises:
+            NotJetStreamMessageError: A frame has no JSAck.
+        """
+        records = []
+        for frame in frames:
+            seq, _, time_ns, _ = stored_at(frame[1])
+            records.append(self.record(frame, seq, time_ns))
+        return records
 
     def record(self, frame: Frame, seq: int, time_ns: int, previous: int | None = None) -> Record:
         """The record in a frame.

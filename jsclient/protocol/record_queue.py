@@ -73,13 +73,18 @@ class RecordQueue:
             taken = list(records)
             records.clear()
             self.pending_bytes = 0
+        elif limit == 1:
+            taken = [records.popleft()]
+            self.pending_bytes -= taken[0].size
         else:
             taken = [records.popleft() for _ in range(limit)]
             self.pending_bytes -= total_size(taken)
         if taken:
-            self.kept, self.kept_time_ns = taken[-1].seq, taken[-1].time_ns
-            for record in taken if self._kept else ():
-                self.kept = self._kept.pop(record.seq, record.seq)
+            last = taken[-1]
+            self.kept, self.kept_time_ns = last.seq, last.time_ns
+            if self._kept:
+                for record in taken:
+                    self.kept = self._kept.pop(record.seq, record.seq)
         return taken
 
 

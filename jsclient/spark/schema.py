@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["LOG_COLUMNS", "QUEUE_COLUMNS", "ddl"]
+__all__ = ["EPOCH_COLUMNS", "LOG_COLUMNS", "QUEUE_COLUMNS", "ddl"]
 
 LOG_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
@@ -31,6 +31,15 @@ QUEUE_COLUMNS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Of a message that is claimed from a durable consumer."""
+
+EPOCH_COLUMNS: Mapping[str, str] = MappingProxyType(
+    {
+        "epoch": "bigint",  # or string, JSON, where times are no numbers
+        "partition": "int",
+        **LOG_COLUMNS,
+    }
+)
+"""Of data of a topic of epochs."""
 
 
 def ddl(columns: Mapping[str, str]) -> str:

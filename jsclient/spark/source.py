@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -25,11 +25,9 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
+from .options.epochs import EpochSinkOptions, EpochSourceOptions, is_epochs
 from .options.source import SourceOptions
-from .schema import LOG_COLUMNS, QUEUE_COLUMNS, ddl
-
-if TYPE_CHECKING:
-    from .options.sink import SinkOptions
+from .schema import EPOCH_COLUMNS, LOG_COLUMNS, QUEUE_COLUMNS, ddl
 
 __all__ = ["JetStreamSource"]
 
@@ -51,18 +49,32 @@ class JetStreamSource(DataSource):
         return "jetstream"
 
     def schema(self) -> str:
+        if is_epochs(self.options):
+            from .epochs.looking import epoch_columns
+
+            return ddl(epoch_columns(EpochSourceOptions.parse(self.options)))
         return ddl(SourceOptions.parse(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if is_epochs(self.options):
+            from .epochs.source import EpochBatchReader
+
+            asked = EpochSourceOptions.parse(self.options, streaming=False)
+            return EpochBatchReader(asked, *_epoch_columns(schema))
         from .log.batch import LogBatchReader, PushdownReader
 
         options = SourceOptions.parse(self.options, streaming=False)
         kind = PushdownReader if options.pushdown else LogBatchReader
-        return kind(options, _columns(schema, options))
+        return kind(options, _mode_columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
+        if is_epochs(self.options):
+            from .epochs.source import EpochStreamReader
+
+            asked = EpochSourceOptions.parse(self.options, streaming=True)
+            return EpochStreamReader(asked, *_epoch_columns(schema))
         options = SourceOptions.parse(self.options, streaming=True)
-        columns = _columns(schema, options)
+        columns = _mode_columns(schema, options)
         if options.mode == "queue":
             from .queue.stream import QueueStreamReader
 
@@ -72,37 +84,58 @@ class JetStreamSource(DataSource):
         return LogStreamReader(options, columns)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  Spark's signature
+        _refuse(overwrite=overwrite)
+        if is_epochs(self.options):
+            raise ConfigError(
+                "option 'epochs' is for streaming queries: a batch write has no number that would be its epoch"
+            )
+        from .options.sink import SinkOptions
         from .sink.writers import JetStreamBatchWriter
 
-        return JetStreamBatchWriter(self._sink_options(overwrite=overwrite), schema)
+        return JetStreamBatchWriter(SinkOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
+        _refuse(overwrite=overwrite)
+        if is_epochs(self.options):
+            from .epochs.sink import EpochStreamWriter
+
+            return EpochStreamWriter(EpochSinkOptions.parse(self.options), schema)
+        from .options.sink import SinkOptions
         from .sink.writers import JetStreamStreamWriter
 
-        return JetStreamStreamWriter(self._sink_options(overwrite=overwrite), schema)
-
-    def _sink_options(self, *, overwrite: bool) -> SinkOptions:
-        from .options.sink import SinkOptions
-
-        if overwrite:
-            raise ConfigError(
-                "a stream is not overwritten: use mode('append') for a batch, and outputMode('append') for a streaming "
-                "query; for updates, publish_batch in foreachBatch"
-            )
-        return SinkOptions.parse(self.options)
+        return JetStreamStreamWriter(SinkOptions.parse(self.options), schema)
 
 
-def _columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
+def _refuse(*, overwrite: bool) -> None:
+    if overwrite:
+        raise ConfigError(
+            "a stream is not overwritten: use mode('append') for a batch, and outputMode('append') for a streaming "
+            "query; for updates, publish_batch in foreachBatch"
+        )
+
+
+def _mode_columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]:
+    known = LOG_COLUMNS if options.mode == "log" else QUEUE_COLUMNS
+    return _columns(schema, known, f"mode {options.mode!r}")
+
+
+def _epoch_columns(schema: StructType) -> tuple[tuple[str, ...], bool | None]:
+    """The columns, and whether ``epoch`` has numbers; None: it is not there."""
+    numbers = schema["epoch"].dataType != _TYPES["string"] if "epoch" in schema.fieldNames() else None
+    known = EPOCH_COLUMNS if numbers is not False else {**EPOCH_COLUMNS, "epoch": "string"}
+    return _columns(schema, known, "a topic of epochs"), numbers
+
+
+def _columns(schema: StructType, known: Mapping[str, str], what: str) -> tuple[str, ...]:
     """The columns of a schema, which is the default one, or of the user: then any of them, in any order.
 
     Raises:
         ConfigError: One is not there, or has another type.
     """
-    known = LOG_COLUMNS if options.mode == "log" else QUEUE_COLUMNS
     for field in schema.fields:
         if field.name not in known:
             raise ConfigError(
-                f"the schema has a column {field.name!r}, which mode {options.mode!r} does not have: its columns are "
+                f"the schema has a column {field.name!r}, which {what} does not have: its columns are "
                 f"{', '.join(known)}"
             )
         if field.dataType != _TYPES[known[field.name]]:

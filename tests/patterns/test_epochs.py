@@ -195,7 +195,7 @@ class EpochSuite:
                 await pub.flush()
                 assert items([await sub.next(5), await sub.next(5)]) == [(2, "good")]
                 for _ in range(2):
-                    with pytest.raises(ProtocolError, match="epoch 3 .* cannot be decoded: it is bad"):
+                    with pytest.raises(ProtocolError, match=r"epoch 3 .* cannot be decoded: it is bad"):
                         await sub.next(5)
             await pub.advance(4)
 
@@ -412,7 +412,7 @@ class EpochSuite:
             sub = await topic.subscribe()
             got = []
             for time in range(1, 30):
-                with pytest.raises(RequestTimeoutError):
+                with contextlib.suppress(RequestTimeoutError):
                     while True:
                         got.append(await sub.next(0.001))
                 reading = asyncio.ensure_future(sub.next())
@@ -547,6 +547,26 @@ class EpochSuite:
         await sub.close()
         for pub in (one, two):
             await pub.release()
+
+    async def test_who_comes_late_may_begin_with_the_oldest_epochs(self, make):
+        topic = make(partitions=2)
+        for number in range(2):
+            pub = await topic.publisher(number)
+            for epoch in (1, 2, 3):
+                await pub.send(epoch, [f"{number}:{epoch}"])
+                await pub.advance(epoch + 1)
+            await pub.release()
+        pubs = [await topic.publisher(number) for number in range(2)]
+        sub = await topic.subscribe(start="first")
+        for pub in pubs:
+            await pub.send(4, [f"{pub.partition}:4"])
+            await pub.close()
+        got = await all_of(sub.completed())
+        assert {time: sorted(of) for time, of in got.items()} == {
+            n: [f"0:{n}", f"1:{n}"] for n in (1, 2, 3, 4)
+        }
+        with pytest.raises(ConfigError):
+            await topic.subscribe(start="last")
 
     @pytest.mark.covers("S51")
     async def test_who_subscribes_waits_for_the_topic_or_is_told_that_it_is_not_there(self, make):
@@ -684,6 +704,32 @@ async def test_a_reader_that_stood_still_too_long_is_told_of_what_it_had_a_part(
         await pub.advance(4)
         assert len(items(await events(sub, frontier_is(4)))) == 17
         await sub.close()
+
+
+@virtual
+async def test_parts_of_epochs_are_never_called_whole():
+    log = jsclient.log.MemoryLog("t.>", max_records=20)
+    topic = memory_epochs("t", log=log)
+    async with await topic.publisher() as pub:
+        sub = await topic.subscribe(push=None, quiet=1)
+        whole = sub.completed()
+        await pub.send(4, ["part"])
+        with pytest.raises(RequestTimeoutError):
+            await whole.next(2)
+        assert (whole.open, whole.kept_bytes) == (1, 8)
+        for number in range(10):
+            await pub.send(4, [number])
+        await pub.advance(1)
+        for _ in range(17):
+            await pub.send(4, ["more"])
+        with pytest.raises(jsclient.EpochsLostError):
+            await whole.next(5)
+        assert (whole.open, whole.kept_bytes) == (0, 0)
+        with pytest.raises(RequestTimeoutError):
+            await whole.next(2)
+        await pub.send(5, ["whole"])
+        await pub.close()
+        assert await all_of(whole) == {5: ["whole"]}
 
 
 @virtual

@@ -13,10 +13,10 @@ import pytest
 
 import jsclient
 from jsclient import ClosedError, ConfigError, EventSource, HistoryTruncatedError, Position
-from jsclient.log import MemoryLog
+from jsclient.log import MemoryLog, Page
 from jsclient.protocol.record import Kind
 from tests.patterns.test_iteration import in_virtual_time
-from tests.virtual import settle
+from tests.virtual import settle, virtual
 
 QUIET = 0.2
 
@@ -361,3 +361,45 @@ class EventSuite:
 
 
 TestEvents = in_virtual_time(EventSuite)
+
+
+class Between(MemoryLog):
+    """Somebody publishes after each look at the newest."""
+
+    async def last(self, subject=None):
+        found = await super().last(subject)
+        await self.append(b"in between")
+        return found
+
+
+@pytest.mark.covers("T4", "T16", "T19")
+@virtual
+async def test_what_is_published_while_the_resource_is_read_comes_after_it():
+    for there in (0, 1):
+        log = Between("a")
+        for _ in range(there):
+            await log.append(b"first")
+        event, at = await EventSource(log).current()
+        assert (event is None) == (there == 0)
+        assert at.seq == there
+        assert data(await EventSource(log).history(at, limit=1)) == [b"in between"]
+
+
+class Lagging(MemoryLog):
+    """Its history comes from a replica that is behind by one record more than it was asked before."""
+
+    behind = 3
+
+    async def history(self, since, limit, max_bytes):
+        page = await super().history(since, limit, max_bytes)
+        self.behind -= 1
+        end = self._last_seq - max(self.behind, 0)
+        return Page([record for record in page.records if record.seq <= end], up_to=end)
+
+
+@virtual
+async def test_a_history_has_all_that_was_there_also_from_a_replica_that_lags():
+    log = Lagging("a")
+    for number in range(5):
+        await log.append(b"%d" % number)
+    assert data(await EventSource(log).history()) == [b"0", b"1", b"2", b"3", b"4"]

@@ -57,10 +57,10 @@ def kits(request):
     return LocalKits(request.param)
 
 
-def in_virtual_time(suite: type) -> type:
+def in_virtual_time(suite: type, wrap=lambda test: test) -> type:
     """A test class of a suite, for here."""
     tests = {
-        name: virtual(test)
+        name: virtual(wrap(test))
         for name, test in inspect.getmembers(suite, inspect.isfunction)
         if name.startswith("test") and inspect.iscoroutinefunction(test)
     }
@@ -79,7 +79,7 @@ async def alice(iterable, log=None) -> list:
     log = [] if log is None else log
     try:
         async for value in iterable:
-            log.append(("value", value))  # noqa: PERF401  a failure must not lose it
+            log.append(("value", value))
         log.append(("finished",))
     except IterationFailed as error:
         log.append(("failed", error.reason))

@@ -348,6 +348,29 @@ def test_when_messages_are_lost_it_says_of_what_it_had_a_part_and_begins_anew():
     assert given_by(made, 4, 5, 6) == [6]
 
 
+def test_what_is_held_counts_as_not_had_until_it_is_released():
+    made = subscriber(hold=True)
+    made.receive(0, snapshot([0], []), 10)
+    for seq, time in enumerate((3, 1, 2), 11):
+        made.receive(0, DataMessage(time, ""), seq)
+    made.receive(0, update((0, -1), (9, 1)), 14)
+    assert made.place == EpochPlace(10, (), ((1,),), ((0, 10),))
+    made.release(1)
+    assert made.place == EpochPlace(10, (), ((2,),), ((0, 10),)), "3 begins there"
+    made.release(2)
+    made.release(3)
+    assert made.place == EpochPlace(14, (), ((9,),), ((0, 14),))
+
+
+def test_a_snapshot_as_of_an_earlier_place():
+    made = subscriber()
+    made.receive(0, snapshot([3], [4]), 20, as_of=10)
+    assert made.lower_of(0).elements == (3,)
+    assert made.receive(0, DataMessage(9, ""), 10) == []
+    assert made.receive(0, DataMessage(9, ""), 11) == [Data(9, "", 0, 11, True)]
+    assert made.place.records == ((0, 20),)
+
+
 # --- whole epochs ---------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,9 @@
 `repeats`                 what it sent again
 `joining`, `patience`     how a subscriber begins
 `subscription`            how it reads
-`completed`               whole epochs
+`reading`, `completed`    events and whole epochs, of stored and of live topics
+`live_publisher`          a publisher that keeps nothing
+`live_subscription`       and its subscribers
 ========================  ======================================================================
 
 The rules are in `jsclient.protocol.epochs`, what lies in the stream in `jsclient.protocol.epoch_records`.
@@ -19,6 +21,8 @@ from __future__ import annotations
 
 from .completed import CompletedEpoch, CompletedEpochs
 from .home import StreamHome
+from .live_publisher import LivePublisher
+from .live_subscription import LiveSubscription
 from .publisher import PartitionPublisher
 from .schema import check_topic
 from .subscription import EpochSubscription
@@ -29,6 +33,8 @@ __all__ = [
     "CompletedEpochs",
     "EpochSubscription",
     "EpochTopic",
+    "LivePublisher",
+    "LiveSubscription",
     "PartitionPublisher",
     "StreamHome",
     "check_topic",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 from typing import Any
 
+from ..._runtime.context import Context
 from ...errors import (
     ConfigError,
     ProtocolError,
@@ -35,6 +36,16 @@ class Home(abc.ABC):
     """
 
     topic: str
+
+    @property
+    def context(self) -> Context:
+        """Its connection. Raises `ConfigError` if there is none."""
+        raise ConfigError(f"topic {self.topic!r} is in memory: it has no connection")
+
+    @property
+    def max_age(self) -> float:
+        """Seconds after which what is stored is removed; 0: never. After `schema` or `make`."""
+        return 0.0
 
     @abc.abstractmethod
     async def schema(self) -> Schema:
@@ -120,6 +131,10 @@ class StreamHome(Home):
         self._name = stream
         self._stream: Stream | None = None
 
+    @property
+    def context(self) -> Context:
+        return self._context
+
     async def schema(self) -> Schema:
         try:
             stream = await self._streams.stream(self._name)
@@ -193,6 +208,10 @@ class StreamHome(Home):
         """The stream, as last seen."""
         assert self._stream is not None, "schema() or make() comes first"
         return self._stream
+
+    @property
+    def max_age(self) -> float:
+        return self.stream.config.max_age or 0.0
 
     def log(self, partition: int | None = None) -> StreamLog:
         which = "*" if partition is None else partition

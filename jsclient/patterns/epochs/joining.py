@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ...errors import ConfigError, EpochsLostError, PositionInvalidError, TopicNotFoundError
 from ...log import Log
@@ -13,13 +13,17 @@ from ...protocol.epoch_messages import EpochPlace
 from ...protocol.epoch_records import FrontierEntry, frontier_subject
 from ...protocol.frontier import Order
 from ...protocol.position import Extent, Position
-from .patience import patiently
+from .patience import page_up_to, patiently
 
-__all__ = ["Join", "Joining"]
+__all__ = ["Join", "Joining", "Start"]
 
 T = TypeVar("T", bound=Hashable)
 
+Start: TypeAlias = Literal["now", "first"]
+"""Whether a subscriber begins with what is latent now, or with the oldest epochs that are there."""
+
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
+_PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 
 
 class Join(NamedTuple, Generic[T]):
@@ -39,10 +43,11 @@ class Joining(Generic[T]):
     def __init__(self, log: Log, order: Order[T], topic: str, partitions: tuple[int, ...]) -> None:
         self._log, self._order, self._topic, self._partitions = log, order, topic, partitions
 
-    async def newest(self, *, wait: bool) -> Join[T]:
-        """With what is there now.
+    async def snapshots(self, start: Start, *, wait: bool) -> Join[T]:
+        """With the last frontier record of each partition, or with the first one that is there.
 
         Args:
+            start: "now" or "first".
             wait: Until all partitions are there.
 
         Raises:
@@ -51,7 +56,8 @@ class Joining(Generic[T]):
         """
         pause = _FIRST_PAUSE
         while True:
-            entries, extent = await (patiently(self._log, self._look) if wait else self._look())
+            look = partial(self._look, self._last_records if start == "now" else self._first_records)
+            entries, extent = await (patiently(self._log, look) if wait else look())
             # Of a snapshot as of an earlier place, what follows that place must be there, too.
             missing = [
                 partition
@@ -65,8 +71,27 @@ class Joining(Generic[T]):
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _look(self) -> tuple[dict[int, FrontierEntry[T]], Extent]:
-        return await self._last_records(), await self._log.extent()
+    async def _look(
+        self, records: Callable[[], Awaitable[dict[int, FrontierEntry[T]]]]
+    ) -> tuple[dict[int, FrontierEntry[T]], Extent]:
+        return await records(), await self._log.extent()
+
+    async def _first_records(self) -> dict[int, FrontierEntry[T]]:
+        """The first of each partition behind which all is there."""
+        first = (await self._log.extent()).first_seq
+        wanted = {frontier_subject(self._topic, partition): partition for partition in self._partitions}
+        entries: dict[int, FrontierEntry[T]] = {}
+        since, more = first - 1, True
+        while more and len(entries) < len(self._partitions):
+            page = await self._log.history(since, _PAGE, _PAGE_BYTES)
+            for record in page.records:
+                since, partition = record.seq, wanted.get(record.subject)
+                if partition is not None and partition not in entries:
+                    entry = FrontierEntry.read(record, self._order)
+                    if entry.up_to + 1 >= first:
+                        entries[partition] = entry
+            more = page.more
+        return entries
 
     async def _last_records(self) -> dict[int, FrontierEntry[T]]:
         found = await asyncio.gather(
@@ -91,7 +116,7 @@ class Joining(Generic[T]):
         extent.check(where)
         entries = {}
         for partition, seq in place.records:
-            page = await patiently(self._log, partial(self._log.history, max(seq, 1) - 1, 1, 1))
+            page = await page_up_to(self._log, max(seq, 1) - 1, seq, limit=1)
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
             entries[partition] = FrontierEntry.read(page.records[0], self._order)

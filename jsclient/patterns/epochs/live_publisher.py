@@ -146,7 +146,7 @@ class LivePublisher(Generic[T]):
         """Send what waits, in turn."""
         while not self._closed:
             some = False
-            for subscriber in self._broadcast.subscribers:
+            for subscriber in [*self._heard]:
                 for number, message in self._broadcast.take(subscriber, _AT_ONCE):
                     some = True
                     self._sent[subscriber] = number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -15,11 +14,11 @@ from ...errors import (
 )
 from ...log import Log
 from ...protocol.capabilities import Capabilities
-from ...protocol.epoch_messages import FrontierRecord
 from ...protocol.epoch_records import EpochReading, FrontierEntry, frontier_subject
 from ...protocol.epochs import EpochPublisher
 from ...protocol.frontier import Order
 from .outlet import Outlet
+from .patience import page_up_to
 
 __all__ = ["Taken", "take_partition"]
 
@@ -27,7 +26,6 @@ T = TypeVar("T", bound=Hashable)
 
 _RACES: Final = 10  # producers that may be faster than this one
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
-_PAUSE: Final = 0.05  # seconds, for a replica to catch up
 
 
 class Taken(NamedTuple, Generic[T]):
@@ -85,8 +83,7 @@ class _Taking(Generic[T]):
             reading.owners = {self.partition: last.producer}
         up_to = await self._scan(reading, last.seq, times)
         publisher = EpochPublisher.restored(self.order, last.record, times)
-        record = FrontierRecord((), publisher.lower.elements, publisher.upper.elements)
-        entry = FrontierEntry(record, 0, self.producer, up_to, last.producer)
+        entry = FrontierEntry(publisher.record(), 0, self.producer, up_to, last.producer)
         seq = await self._write(entry, last.seq)
         # What came since we looked is its predecessor's, and counts.
         more: set[T] = set()
@@ -119,7 +116,12 @@ class _Taking(Generic[T]):
         ``until``: up to this record, which is there; a replica may not have it yet.
         """
         while until is None or since < until:
-            page = await self.log.history(since, _PAGE, _PAGE_BYTES)
+            if until is None:
+                page = await self.log.history(since, _PAGE, _PAGE_BYTES)
+            else:
+                page = await page_up_to(self.log, since, until)
+                if not page.records:
+                    raise ProtocolError(f"frontier record {until} of {self.subject!r} is gone")
             for record in page.records:
                 if until is not None and record.seq >= until:
                     return until
@@ -128,8 +130,4 @@ class _Taking(Generic[T]):
                     times.add(time)
             if until is None and not page.more:
                 return since
-            if not page.records:
-                if page.up_to >= (until or 0):
-                    raise ProtocolError(f"frontier record {until} of {self.subject!r} is gone")
-                await asyncio.sleep(_PAUSE)
         return since

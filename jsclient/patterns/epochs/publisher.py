@@ -64,6 +64,7 @@ class PartitionPublisher(Generic[T]):
         self._count = 0
         self._last: tuple[T, dict[str, str]] | None = None  # the last time sent, and its headers
         self._error: JetStreamError | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._released = False
 
     # --- what it is ------------------------------------------------------------------------------------------
@@ -135,7 +136,10 @@ class PartitionPublisher(Generic[T]):
         return Outgoing(self._codec.encode(items), headers, f"{where}{self._producer}/{self._count}")
 
     async def flush(self) -> None:
-        """Wait until all that was sent is stored. Raises as `send`."""
+        """Wait until all that was sent is stored. Raises as `send`. Cancelled: as `advance`."""
+        await self._in_background(self._flush_in_turn())
+
+    async def _flush_in_turn(self) -> None:
         async with self._lock:
             self._check()
             await self._flush()
@@ -217,14 +221,26 @@ class PartitionPublisher(Generic[T]):
             if batches:
                 core.send(time)
             record = core.advance(to)
-            if record is None:
-                raise ConfigError(
-                    f"the frontier is {list(core.lower)} and does not pass {time!r} by going to {to!r}"
-                )
+            assert record is not None, "what allowed the time is gone"
             entry = FrontierEntry(record, 0, self._producer, 0)
             await self._store(
                 lambda: self._out.commit(messages, record.to_json(core.order), entry.headers, self._seq)
             )
+
+    def keep_record(self, every: float) -> None:
+        """Write the frontier record again every so many seconds, before the stream removes it for its age."""
+        self._keeping = self._log.tasks.start(self._keep_record(every), "frontier record kept")
+
+    async def _keep_record(self, every: float) -> None:
+        while True:
+            seq = self._seq
+            await asyncio.sleep(every)
+            if seq == self._seq:
+                try:
+                    await self._tell(self._core.record)
+                except JetStreamError as error:
+                    self._log.report(error)
+                    return
 
     async def _told(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
         await self._in_background(self._tell(change))
@@ -279,8 +295,8 @@ class PartitionPublisher(Generic[T]):
     async def _flush(self) -> None:
         try:
             await self._out.flush()
-            while repeated := self._out.repeated:
-                await self._send_anew(repeated)
+            while self._out.repeated:
+                await self._send_anew([*self._out.repeated])
                 await self._out.flush()
         except PublishesFailedError as error:
             self._error = error
@@ -288,23 +304,21 @@ class PartitionPublisher(Generic[T]):
 
     async def _send_anew(self, repeated: list[tuple[Outgoing, int]]) -> None:
         """Of these ids something was stored before. What a fenced publisher sent does not count, and is sent anew."""
-        wheres = [seq for _, seq in repeated]
+        places = [seq for _, seq in repeated]
         counts = await counting(
             self._log,
             self._core.order,
             self._topic,
             self._partition,
-            first=min(wheres),
-            last=max(wheres),
+            first=min(places),
+            last=max(places),
             ours=(self._producer, self._taken_at),
         )
-        while repeated:
-            message, seq = repeated[-1]
+        del self._out.repeated[: len(repeated)]
+        for message, seq in repeated:
             if seq not in counts:
-                self._count += 1
-                msg_id = f"{self._topic}.{self._partition}/{self._producer}/{self._count}"
-                await self._out.send(message._replace(msg_id=msg_id, named=False))
-            repeated.pop()
+                # The next publisher, if it sends this again, comes the same way to the same id.
+                await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
 
     def _check(self) -> None:
         if self._error is not None:
@@ -316,6 +330,8 @@ class PartitionPublisher(Generic[T]):
 
     async def release(self) -> None:
         """Let go of the partition; what is open stays so. What was not flushed may be stored or not."""
+        if self._keeping is not None:
+            self._keeping.cancel()
         async with self._lock:
             if not self._released:
                 self._released = True

@@ -6,20 +6,18 @@ one it is us.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable
 from typing import Final, TypeVar
 
 from ...log import Log
 from ...protocol.epoch_records import PRODUCER, FrontierEntry, data_subject, frontier_subject
 from ...protocol.frontier import Order
+from .patience import page_up_to
 
 __all__ = ["counting"]
 
 T = TypeVar("T", bound=Hashable)
 
-_PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
-_PAUSE: Final = 0.05  # seconds
 _UNKNOWN: Final = ""
 
 
@@ -39,11 +37,9 @@ async def counting(
     producer, taken_at = ours
     owner, since, end = producer if first > taken_at else _UNKNOWN, first - 1, max(last, taken_at)
     while since < end and not (since >= last and owner):
-        page = await log.history(since, _PAGE, _PAGE_BYTES)
+        page = await page_up_to(log, since, end)
         if not page.records:
-            if page.up_to >= end:
-                break
-            await asyncio.sleep(_PAUSE)  # a replica that has not all of it yet
+            break
         for record in page.records:
             since = record.seq
             if record.subject == frontier:

@@ -13,11 +13,11 @@ from ...protocol.passable import Codec
 from ..descriptors import codec_name
 
 __all__ = [
-    "codec_name",
     "MAX_PARTITIONS",
     "Schema",
     "check_partition",
     "check_topic",
+    "codec_name",
     "make_schema",
     "order_name",
     "read_schema",

@@ -6,7 +6,6 @@ import asyncio
 import time as clock
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,8 +25,8 @@ from ...protocol.passable import Codec
 from ...protocol.position import Position
 from ...protocol.record import Record
 from ...reader import LogReader
-from .joining import Join, Joining
-from .patience import patiently
+from .joining import Join, Joining, Start
+from .patience import page_up_to
 from .reading import EpochEvents, Filter
 
 __all__ = ["EpochSubscription"]
@@ -35,7 +34,6 @@ __all__ = ["EpochSubscription"]
 T = TypeVar("T", bound=Hashable)
 
 _AT_ONCE = 500  # records taken from the reader
-_PAGE_BYTES = 8 * 1024 * 1024
 
 
 class EpochSubscription(EpochEvents[T]):
@@ -100,17 +98,17 @@ class EpochSubscription(EpochEvents[T]):
 
     # --- beginning -------------------------------------------------------------------------------------------
 
-    async def begin(self, *, wait: bool) -> None:
-        """Take the snapshots and start reading. Raises as `Joining.newest` and `Joining.at`."""
+    async def begin(self, start: Start = "now", *, wait: bool) -> None:
+        """Take the snapshots and start reading. Raises as `Joining.snapshots` and `Joining.at`."""
         joining = Joining(self._log, self._order, self._topic, self._partitions)
         if self._resume is None:
-            self._start(await joining.newest(wait=wait))
+            self._start(await joining.snapshots(start, wait=wait))
             return
         try:
             join = await joining.at(self._resume)
         except EpochsLostError as error:
             self._error = error
-            self._start(await joining.newest(wait=wait))
+            self._start(await joining.snapshots("now", wait=wait))
         else:
             self._core.resumed = self._resume
             self._start(join)
@@ -183,7 +181,7 @@ class EpochSubscription(EpochEvents[T]):
         reading.owners = owners
         since, more = first - 1, True
         while more and since < last:
-            page = await patiently(self._log, partial(self._log.history, since, _AT_ONCE, _PAGE_BYTES))
+            page = await page_up_to(self._log, since, last, limit=_AT_ONCE)
             more = bool(page.records)
             for record in page.records:
                 since = record.seq

@@ -6,14 +6,19 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from ..._runtime.tries import passes
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...log import MemoryLog
 from ...protocol.epoch_messages import EpochPlace
 from ...protocol.frontier import Int, Order
 from ...protocol.passable import Codec, JsonCodec
+from ...publish import check_time
 from ...publisher import MAX_IN_FLIGHT
-from ...reader import Push, passes
+from ...reader import Push
 from .home import Home, MemoryHome
+from .joining import Start
+from .live_publisher import LivePublisher
+from .live_subscription import LiveSubscription
 from .opening import take_partition
 from .publisher import PartitionPublisher
 from .reading import Filter
@@ -121,13 +126,19 @@ class EpochTopic(Generic[T]):
         except BaseException:
             await outlet.close()
             raise
-        return PartitionPublisher(log, outlet, taken, topic=self.name, partition=partition, codec=self._codec)
+        publisher = PartitionPublisher(
+            log, outlet, taken, topic=self.name, partition=partition, codec=self._codec
+        )
+        if max_age := self._home.max_age:
+            publisher.keep_record(max_age / 3)
+        return publisher
 
     async def subscribe(
         self,
         partitions: Sequence[int] | None = None,
         *,
         filter: Filter = "atomic",
+        start: Start = "now",
         resume: str | None = None,
         wait: bool = True,
         timeout: float | None = None,
@@ -140,7 +151,8 @@ class EpochTopic(Generic[T]):
             partitions: Which ones.
             filter: "atomic": only epochs of which nothing was sent yet. None: everything, so that of epochs that had
                 begun only a part is given (`Data` says so). Times: besides, nothing at or before one of them.
-            resume: The `EpochSubscription.place` of another one of these partitions, to go on there.
+            start: "now": with what is latent now. "first": with the oldest epochs of which all is there.
+            resume: The `EpochSubscription.place` of another one of these partitions: goes on there.
             wait: Until the topic and all its partitions are there; otherwise `TopicNotFoundError`.
             timeout: Seconds to wait for that; by default for ever.
             push, quiet: As of `LogReader`.
@@ -153,16 +165,13 @@ class EpochTopic(Generic[T]):
 
         Cancelled: nothing is left.
         """
+        if start not in ("now", "first"):
+            raise ConfigError(f"start is {start!r:.40}: 'now' or 'first' is needed")
         place = None if resume is None else EpochPlace.from_json(resume, self._order)
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
-                count = await self._found(wait=wait)
-                chosen = tuple(range(count)) if partitions is None else tuple(dict.fromkeys(partitions))
-                if not chosen:
-                    raise ConfigError("no partitions are given")
-                for partition in chosen:
-                    check_partition(partition, count)
+                chosen = self._chosen(partitions, await self._found(wait=wait))
                 subscription = EpochSubscription(
                     self._home.log(chosen[0] if len(chosen) == 1 else None),
                     self.name,
@@ -173,14 +182,83 @@ class EpochTopic(Generic[T]):
                     resume=place,
                     options={"push": push, "quiet": quiet},
                 )
+                await subscription.begin(start, wait=wait)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._too_late(timeout) from None
+        return subscription
+
+    # --- without a stream ------------------------------------------------------------------------------------
+
+    async def live_publisher(self, partition: int = 0, *, beat: float = 2.0) -> LivePublisher[T]:
+        """Publish a partition to those who are there, over plain NATS: nothing is stored, by anyone.
+
+        Each life of a publisher begins with the least time. There is to be one of a partition at a time.
+
+        Args:
+            partition: Which one.
+            beat: Seconds; a subscriber that says nothing for three of them is forgotten.
+
+        Raises: those of a subscription. ConfigError: There is no such partition, or the topic is in memory.
+        """
+        check_partition(partition, self._partitions or _ONE)
+        publisher = LivePublisher(
+            self._home.context, self.name, partition, self._order, self._codec, beat=check_time("beat", beat)
+        )
+        await publisher.begin()
+        return publisher
+
+    async def live_subscribe(
+        self,
+        partitions: Sequence[int] | None = None,
+        *,
+        filter: Filter = "atomic",
+        wait: bool = True,
+        timeout: float | None = None,
+        beat: float = 2.0,
+    ) -> LiveSubscription[T]:
+        """Subscribe to live publishers: whole epochs from now on, as long as no message is lost.
+
+        Args:
+            partitions, filter, timeout: As of `subscribe`; by default the partitions that this object was made with.
+            wait: Until all partitions have a publisher; otherwise `TopicNotFoundError`.
+            beat: Seconds between two words to the publishers; silence for three of them is a loss.
+
+        Raises:
+            TopicNotFoundError, RequestTimeoutError, TopicMismatchError, ConfigError: As `subscribe`.
+        """
+        chosen = self._chosen(partitions, self._partitions or _ONE)
+        subscription = LiveSubscription(
+            self._home.context,
+            self.name,
+            self._order,
+            chosen,
+            self._codec,
+            filter=filter,
+            beat=check_time("beat", beat),
+        )
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
                 await subscription.begin(wait=wait)
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise RequestTimeoutError(
-                f"topic {self.name!r}, or some of its partitions", timeout or 0.0
-            ) from None
+            raise self._too_late(timeout) from None
         return subscription
+
+    @staticmethod
+    def _chosen(partitions: Sequence[int] | None, count: int) -> tuple[int, ...]:
+        chosen = tuple(range(count)) if partitions is None else tuple(dict.fromkeys(partitions))
+        if not chosen:
+            raise ConfigError("no partitions are given")
+        for partition in chosen:
+            check_partition(partition, count)
+        return chosen
+
+    def _too_late(self, timeout: float | None) -> RequestTimeoutError:
+        return RequestTimeoutError(f"topic {self.name!r}, or some of its partitions", timeout or 0.0)
 
     async def _found(self, *, wait: bool) -> int:
         pause = _FIRST_PAUSE

@@ -18,7 +18,7 @@ from ..engine import session
 from ..options.connect import ConnectOptions
 from .ranges import SequenceRange
 
-__all__ = ["ReadSpec", "read_range"]
+__all__ = ["ReadSpec", "open_range", "read_range"]
 
 _FEW = 256  # messages for which a consumer is not worth its making
 
@@ -59,7 +59,7 @@ def read_range(spec: ReadSpec, wanted: SequenceRange) -> Iterator[pa.RecordBatch
     """
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)
-    reader = opened.run(_open(opened.js, spec, wanted))
+    reader = opened.run(open_range(opened.js, spec, wanted))
     try:
         while messages := opened.run(reader.read(spec.batch_rows)):
             for start in range(0, len(messages), spec.batch_rows):
@@ -72,7 +72,8 @@ def read_range(spec: ReadSpec, wanted: SequenceRange) -> Iterator[pa.RecordBatch
         opened.run(reader.close())
 
 
-async def _open(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> ConsumerRange | DirectRange:
+async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> ConsumerRange | DirectRange:
+    """A reader of a range, in the mode of the options, or in that which fits. To be closed. Raises as `read_range`."""
     stream = await js.stream(spec.stream)
     config = stream.config
     by_get = spec.read_mode == "direct"

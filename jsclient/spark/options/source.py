@@ -16,12 +16,10 @@ from ..schema import LOG_COLUMNS, QUEUE_COLUMNS
 from .connect import ConnectOptions
 from .values import OptionReader
 
-__all__ = ["Place", "SourceOptions"]
+__all__ = ["MOST_FETCH", "WORTH_A_TASK", "Place", "SourceOptions"]
 
-_MOST_FETCH = (
-    24 << 20
-)  # two requests in flight stay well below the 64 MiB at which a server gives a client up
-_WORTH_A_TASK = 512  # rows; for fewer a second task costs more than it saves
+MOST_FETCH = 24 << 20  # two requests in flight stay well below the 64 MiB at which a server gives a client up
+WORTH_A_TASK = 512  # rows; for fewer a second task costs more than it saves
 _DEFAULT_PARTITIONS = 2
 
 
@@ -75,7 +73,7 @@ class SourceOptions:
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_partitions: int = _DEFAULT_PARTITIONS
-    min_partition_rows: int = _WORTH_A_TASK
+    min_partition_rows: int = WORTH_A_TASK
     max_messages_per_partition: int | None = None
     fail_on_data_loss: bool = True
     read_mode: str = "auto"
@@ -106,8 +104,8 @@ class SourceOptions:
         given.required("stream", "give the name of the stream to read")
         least = given.count("minPartitions", most=100_000)
         size = given.size("fetchMaxBytes", 8 << 20) or 0
-        if size > _MOST_FETCH:
-            raise ConfigError(f"option 'fetchMaxBytes' is {size}: {_MOST_FETCH} at most")
+        if size > MOST_FETCH:
+            raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
         read = cls(
             connect=connect,
             stream=_stream(given),
@@ -119,7 +117,7 @@ class SourceOptions:
             max_messages_per_trigger=given.count("maxMessagesPerTrigger"),
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
             min_partitions=_DEFAULT_PARTITIONS if least is None else least,
-            min_partition_rows=_WORTH_A_TASK if least is None else 1,
+            min_partition_rows=WORTH_A_TASK if least is None else 1,
             max_messages_per_partition=given.count("maxMessagesPerPartition"),
             fail_on_data_loss=given.flag("failOnDataLoss", default=True),
             read_mode=given.choice("readMode", ("auto", "consumer", "direct"), "auto"),

@@ -75,6 +75,13 @@ class OptionReader:
             raise ConfigError(f"option {name!r} is {value!r}: it must be a whole number, {least} to {most}")
         return int(value)
 
+    def whole_number(self, name: str) -> int | None:
+        """A whole number, which may be below 0; None where it is not given."""
+        value = self.text(name)
+        if value is not None and not re.fullmatch("-?[0-9]{1,18}", value, re.ASCII):
+            raise ConfigError(f"option {name!r} is {value!r}: it must be a whole number")
+        return None if value is None else int(value)
+
     def size(self, name: str, default: int | None = None) -> int | None:
         """Bytes: ``1048576``, ``8m``, ``8MiB``."""
         value = self.text(name)

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import (
 )
 
 from ...errors import JetStreamError
-from ..engine import session
+from ..engine import Session, session
 from ..options.sink import SinkOptions
 from ..task import check_epoch, current_task, epoch_of
 from .ledger import LedgerPlace, forget
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["JetStreamBatchWriter", "JetStreamStreamWriter", "Written"]
+__all__ = ["JetStreamBatchWriter", "JetStreamStreamWriter", "Written", "make_audible", "summary", "write_all"]
 
 log = logging.getLogger("jsclient.spark")
 
@@ -126,19 +126,7 @@ class _Writer:
                 raise
             return writer
 
-        writer = opened.run(begin())
-        try:
-            # The next batch is read while this one is published.
-            writing = opened.start(writer.write(first))
-            for batch in batches:
-                _wait(writing)
-                writing = opened.start(writer.write(batch))
-            _wait(writing)
-            return Written(task.partition, epoch, opened.run(writer.finish()))
-        except BaseException:
-            with contextlib.suppress(Exception):
-                opened.run(writer.close())
-            raise
+        return Written(task.partition, epoch, write_all(opened, opened.run(begin()), first, batches))
 
 
 class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
@@ -187,6 +175,24 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
         _report_abort("write", messages, self._ids)
 
 
+def write_all(
+    opened: Session, writer: PartitionWriter, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]
+) -> Outcome:
+    """Write a partition, of which there is a first batch, to its end, and close the writer. Raises as that does."""
+    try:
+        # The next batch is read while this one is published.
+        writing = opened.start(writer.write(first))
+        for batch in batches:
+            _wait(writing)
+            writing = opened.start(writer.write(batch))
+        _wait(writing)
+        return opened.run(writer.finish())
+    except BaseException:
+        with contextlib.suppress(Exception):
+            opened.run(writer.close())
+        raise
+
+
 def _wait(writing: Future[None]) -> None:
     try:
         writing.result()
@@ -201,7 +207,7 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
 
 def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None:
     """One line for what was stored, and one for each thing that should not be."""
-    _make_audible()
+    make_audible()
     log.info("%s: %s", what, summary(written))
     strangers = sum(one.outcome.strangers for one in written)
     if strangers:
@@ -218,7 +224,7 @@ def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None
             log.warning("%s: %d messages were sent again without an id and may be stored twice", what, resent)
 
 
-def _make_audible() -> None:
+def make_audible() -> None:
     """In a process that Spark has started for a commit nobody else can set up the log."""
     if log.level != logging.NOTSET:
         return

@@ -1,0 +1,54 @@
+"""A live price board: a feed publishes every change, a board shows the newest at its own pace, until the market closes.
+
+python examples/price_board.py [url]
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+import sys
+
+import jsclient
+from jsclient.server import NatsServer
+
+CHANGES, DRAWING = 2000, 0.05  # changes of the price; seconds that the board needs to show one
+
+
+async def feed(prices: jsclient.Producer) -> None:
+    """The feed waits for no board, and knows of none."""
+    chance, price = random.Random(7), 100.0
+    for number in range(1, CHANGES + 1):
+        price = round(price + chance.uniform(-1, 1), 2)
+        stored = prices.update_state({"change": number, "price": price})
+        if number % 100 == 0:
+            await stored  # it is on the server, and so are all before it
+            await asyncio.sleep(0.02)
+    await prices.finish({"changes": CHANGES, "close": price})
+
+
+async def board(js: jsclient.JetStream, descriptor: str) -> None:
+    """The board is told the newest price when it asks, and nothing of what lay between."""
+    prices, shown = aiter(js.make_notifier(json.loads(descriptor))), []
+    async for quote in prices:
+        shown.append(quote["change"])
+        print(f"gold {quote['price']:7.2f}  (change {quote['change']})", flush=True)
+        await asyncio.sleep(DRAWING)
+    print(f"in order: {shown == sorted(set(shown))}, all of them: {len(shown) > CHANGES}")
+    print(f"closed at {prices.completion['close']:.2f} after {prices.completion['changes']} changes")
+
+
+async def main(url: str | None = None) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        url = url or (await stack.enter_async_context(NatsServer())).url
+        exchange = await stack.enter_async_context(jsclient.connect(url))
+        elsewhere = await stack.enter_async_context(jsclient.connect(url))
+        opening = {"change": 0, "price": 100.0}
+        updater, notifier = await exchange.notifier_kit("price.gold", stream="PRICES", initial=opening)
+        stack.push_async_callback(exchange.delete_stream, "PRICES")
+        descriptor = json.dumps(await notifier.get_sharable_notifier_internals())  # to be sent to any site
+        await asyncio.gather(feed(updater), board(elsewhere, descriptor))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:2]))

@@ -1,0 +1,170 @@
+"""What the driver asks about a topic of epochs: what it is, and its frontier records. Calls block."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from ...client import JetStream
+from ...errors import ConfigError, ProtocolError, TopicNotFoundError
+from ...patterns.epochs import StreamHome
+from ...patterns.epochs.schema import Schema
+from ...protocol.epoch_messages import EpochPlace
+from ...protocol.epoch_records import FrontierEntry, frontier_subject
+from ...protocol.frontier import Int, Order
+from ...stream import Stream
+from ...stream_log import StreamLog
+from ..log.data_loss import StreamFacts
+from ..log.lookup import Lookup
+from ..options.epochs import EpochSourceOptions
+from ..schema import EPOCH_COLUMNS
+from .orders import order_of
+from .planning import TopicHistory
+
+__all__ = ["TopicLook", "epoch_columns", "frontier_page", "topic_schema"]
+
+_PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024
+_AGAIN = 0.1  # seconds
+
+
+def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
+    """The columns of a topic where no schema is given. Asks what its times are; raises as `TopicLook`."""
+    topic = TopicLook(options)
+    topic.open()
+    left_out = {"timestamp_ns"} if options.read.include_headers else {"timestamp_ns", "headers"}
+    kinds = {**EPOCH_COLUMNS, "epoch": "bigint" if isinstance(topic.order, Int) else "string"}
+    return {name: kind for name, kind in kinds.items() if name not in left_out}
+
+
+async def topic_schema(js: JetStream, topic: str, stream: str) -> Schema:
+    """What the topic was made with.
+
+    Raises:
+        ConfigError: It is not there, or its stream does not keep epochs whole. And those of any request.
+    """
+    try:
+        return await StreamHome(js, topic, stream).schema()
+    except TopicNotFoundError as error:
+        raise ConfigError(
+            f"option 'epochs': there is no topic {topic!r} in stream {stream!r}: create it first (a sink does, and "
+            "js.epochs(name).create()), or give its 'stream'"
+        ) from error
+
+
+class TopicLook:
+    """Questions about one topic, and what is known of it.
+
+    Every method raises `ConfigError` where the topic is not there, may not be read, or its order is not known; and
+    those of any request where the server stays away.
+
+    Attributes:
+        order, order_name, partitions: Of the topic.
+        facts: Its stream, as last seen.
+        history: Its frontier records, as far as they are needed.
+    """
+
+    order: Order[Any]
+    order_name: str
+    partitions: int
+    facts: StreamFacts
+    history: TopicHistory[Any]
+    read_mode: str
+
+    def __init__(self, options: EpochSourceOptions) -> None:
+        self._options = options
+        self.lookup = Lookup(options.read)
+        self._since = -1  # up to here frontier records were read; -1: none
+        self._floor = 0  # and from here on
+        self._next = 0.0  # monotonic seconds: when it may be asked again
+
+    def open(self) -> None:
+        """Ask what the topic is."""
+        options, lookup = self._options, self.lookup
+        self.facts = lookup.facts()
+        schema = lookup.run(lambda _: topic_schema(lookup.js, options.topic, options.read.stream))
+        self.order, self.order_name = order_of(schema.order, options.topic), schema.order
+        self.partitions = schema.partitions
+        self.read_mode = lookup.read_mode(self.facts)
+        self.history = TopicHistory(self.order, schema.partitions)
+
+    def look(self, *, now: bool = False) -> None:
+        """See what is new, when it is time to: may sleep first. ``now``: at once."""
+        if not now and (wait := self._next - time.monotonic()) > 0:
+            time.sleep(wait)
+        self.facts = self.lookup.facts()
+        if self._since < 0:
+            self._floor = self._since = 0
+        if self.facts.last_seq > self._since:
+            self._read()
+        self._next = time.monotonic() + self._options.read.poll_interval
+
+    def begin_at(self, place: EpochPlace[Any]) -> None:
+        """Know all records from that place on."""
+        first = min(seq for _, seq in place.records)
+        if self._since < 0 or first < self._floor:
+            self.history = TopicHistory(self.order, self.partitions)
+            self._floor, self._since = first, max(first - 1, 0)
+            self.look(now=True)
+        self.history.forget(place)
+        self._floor = first
+
+    def look_at_last(self) -> None:
+        """Know the last record of each partition, if it is the beginning: what was before is not wanted."""
+        topic, order = self._options.topic, self.order
+        self.facts = self.lookup.facts()
+
+        async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
+            log = StreamLog(self.lookup.js._context, stream)  # noqa: SLF001  a log is made of what others are
+            found = [await log.last(frontier_subject(topic, number)) for number in range(self.partitions)]
+            return [None if one is None else FrontierEntry.read(one, order) for one in found]
+
+        entries = self.lookup.run(last)
+        for partition, entry in enumerate(entries):
+            if entry is not None:
+                self.history.add(partition, entry)
+        self._floor = min(0 if entry is None else entry.seq for entry in entries)
+        self._since = max(self._floor - 1, 0)
+
+    def restart(self) -> None:
+        """Forget all, and know all records there are."""
+        self.history, self._since, self._floor = TopicHistory(self.order, self.partitions), -1, 0
+        self.look(now=True)
+
+    def again(self) -> None:
+        """Look once more, after a moment: a replica may be behind."""
+        time.sleep(_AGAIN)
+        self.look(now=True)
+
+    def _read(self) -> None:
+        more = True
+        while more:
+            since = self._since
+            entries, more, up_to = self.lookup.run(
+                lambda stream, since=since: frontier_page(  # type: ignore[misc]
+                    self.lookup.js, stream, self._options.topic, self.order, since
+                )
+            )
+            for partition, entry in entries:
+                if partition < self.partitions:
+                    self.history.add(partition, entry)
+                self._since = entry.seq
+            self._since = max(self._since, up_to)
+
+
+async def frontier_page(
+    js: JetStream, stream: Stream, topic: str, order: Order[Any], since: int
+) -> tuple[list[tuple[int, FrontierEntry[Any]]], bool, int]:
+    """Frontier records behind a sequence: partitions and records, whether there are more, and up to where there is
+    nothing (0: that is not known).
+
+    Raises: `ProtocolError`, and those of any request.
+    """
+    log = StreamLog(js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  a log is made of what others are
+    page = await log.history(since, _PAGE, _PAGE_BYTES)
+    found = []
+    for record in page.records:
+        token = record.subject.split(".")[-2]
+        if not token.isdecimal():
+            raise ProtocolError(f"message {record.seq} on {record.subject!r} is of no partition")
+        found.append((int(token), FrontierEntry.read(record, order)))
+    return found, page.more, page.up_to

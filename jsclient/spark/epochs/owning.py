@@ -1,0 +1,236 @@
+"""Whose a partition is, for a sink: each try of a batch takes it, and the commit of the batch ends that.
+
+A topic is written by one query, which Spark knows by its checkpoint. Every frontier record that a sink writes says
+which query that was, and which try of a batch. So a task finds out whether the partition is its query's, and whether
+another task of its try has taken it already; and a query whose topic is somebody else's is told: `ProducerFencedError`.
+
+The record of a commit is that of a new producer, under whose name nobody writes. What a task sends that Spark has given
+up, but that is still running, is then of a producer that was replaced: it counts for no reader.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...client import JetStream
+from ...errors import EpochsLostError, ProducerFencedError, WrongLastSequenceError
+from ...patterns.epochs.opening import take_partition
+from ...patterns.epochs.outlet import LogOutlet
+from ...patterns.epochs.patience import page_up_to
+from ...protocol.epoch_records import EpochReading, FrontierEntry, data_subject, frontier_subject
+from ...protocol.epochs import EpochPublisher
+from ...protocol.frontier import Int
+from ...protocol.header_names import MSG_ID
+from ...protocol.record import Kind, Record
+from ...stream import Stream
+from ...stream_log import StreamLog
+from ..sink.message_ids import query_hash
+
+__all__ = ["Attempt", "Owned", "SinkTopic"]
+
+_WRITER = "Jsc-Writer"
+_RACES = 100  # tasks that may be faster
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A try of Spark to write a batch.
+
+    Attributes:
+        query: Whose batch it is: the hash of the query's id.
+        run: A text that each try has for itself.
+        epoch: The batch's number, which is the epoch's.
+    """
+
+    query: str
+    run: str
+    epoch: int
+
+    @classmethod
+    def of(cls, query: str, run: str, epoch: int) -> Attempt:
+        return cls(query_hash(query), run, epoch)
+
+
+class Owned(NamedTuple):
+    """The last frontier record of a partition, and what a sink has written into it.
+
+    Attributes:
+        query, run: Who wrote it; "" for one that no sink has written.
+        begun: Behind this sequence lies all that tries of the open batch have sent.
+    """
+
+    entry: FrontierEntry[int]
+    query: str = ""
+    run: str = ""
+    begun: int = 0
+
+    @classmethod
+    def read(cls, record: Record, order: Int) -> Owned:
+        entry = FrontierEntry.read(record, order)
+        parts = record.headers.get(_WRITER, "").split()
+        if len(parts) != 3 or not parts[2].isdecimal():
+            return cls(entry, begun=entry.seq)
+        return cls(entry, parts[0], parts[1], int(parts[2]) or entry.seq)
+
+    def may_have(self, epoch: int) -> bool:
+        """Whether data of an epoch may lie before the record."""
+        return any(time >= epoch for time in self.entry.record.upper) or self.entry.up_to + 1 < self.entry.seq
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether data was sent, or anything completed."""
+        record = self.entry.record
+        return bool(record.upper) or record.lower != (Int().bottom,)
+
+    def has_completed(self, epoch: int) -> bool:
+        return all(time > epoch for time in self.entry.record.lower)
+
+
+class SinkTopic:
+    """A topic that a sink writes to. It lives on the event loop."""
+
+    def __init__(self, js: JetStream, stream: Stream, topic: str, order: Int, partitions: int) -> None:
+        self._context = js._context  # noqa: SLF001  a log is made of what others are
+        self._stream, self._order = stream, order
+        self.name, self.partitions = topic, partitions
+
+    def _log(self, partition: int) -> StreamLog:
+        return StreamLog(self._context, self._stream, f"{self.name}.{partition}.*")
+
+    async def look(self, partition: int) -> Owned | None:
+        """Whose the partition is; None: nobody's yet. Raises those of any request."""
+        found = await self._log(partition).last(frontier_subject(self.name, partition))
+        return None if found is None else Owned.read(found, self._order)
+
+    async def is_completed(self, attempt: Attempt) -> bool:
+        """Whether the batch is committed: partition 0 is the first of which a commit says so.
+
+        Raises:
+            ProducerFencedError: The topic is not this query's. And those of any request.
+        """
+        owned = await self.look(0)
+        if owned is not None:
+            self._check(0, owned, attempt)
+        return owned is not None and owned.has_completed(attempt.epoch)
+
+    async def take(self, partition: int, attempt: Attempt) -> Owned:
+        """Have the partition for this try, from whichever of its tasks comes first.
+
+        Raises:
+            ProducerFencedError: It is not this query's. And those of any request.
+        """
+        for _ in range(_RACES):
+            owned = await self.look(partition)
+            if owned is not None and self._check(partition, owned, attempt):
+                return owned
+            log = self._log(partition)
+            outlet = _Outlet(log, self.name, partition, attempt, owned)
+            try:
+                await take_partition(log, outlet, self._order, self.name, partition, start=None)
+            except _Raced:
+                pass
+        raise ProducerFencedError(frontier_subject(self.name, partition))
+
+    def _check(self, partition: int, owned: Owned, attempt: Attempt) -> bool:
+        """Whether the partition is this try's already. It may be of nobody, or of another try of the query."""
+        if owned.query != attempt.query and (owned.query or owned.has_begun):
+            raise ProducerFencedError(frontier_subject(self.name, partition), None, owned.entry.seq)
+        return owned.run == attempt.run
+
+    async def complete(self, partition: int, attempt: Attempt, *, written: bool) -> None:
+        """Complete the epoch of the batch, and what is before it. All its data must be stored.
+
+        Args:
+            partition: Of this one.
+            attempt: The try that has written the batch.
+            written: Whether it has written to this partition, so that nobody else may have taken it since.
+
+        Raises:
+            ProducerFencedError: It has another producer now. And those of any request.
+        """
+        subject = frontier_subject(self.name, partition)
+        owned = await self.look(partition)
+        if owned is not None and owned.query == attempt.query and owned.has_completed(attempt.epoch):
+            return
+        if not written:
+            owned = await self.take(partition, attempt)
+        if owned is None or not self._check(partition, owned, attempt):
+            raise ProducerFencedError(subject, None, None if owned is None else owned.entry.seq)
+        log, last = self._log(partition), owned.entry
+        end = (await log.extent()).last_seq
+        core = EpochPublisher.restored(self._order, last.record, [attempt.epoch])
+        record = core.advance(attempt.epoch + 1)
+        assert record is not None
+        producer = secrets.token_hex(8)
+        said = FrontierEntry(record, 0, producer, end, last.producer)
+        try:
+            await log.append(
+                record.to_json(self._order),
+                subject=subject,
+                kind=Kind.FRONTIER,
+                headers={**said.headers, _WRITER: f"{attempt.query} {attempt.run} 0"},
+                expected=last.seq,
+                msg_id=f"{self.name}.{partition}/{producer}/f{last.seq}",
+            )
+        except WrongLastSequenceError as error:
+            raise ProducerFencedError(subject, last.seq) from error
+
+    async def stored(self, partition: int, attempt: Attempt, owned: Owned, *, also_own: bool) -> list[str]:
+        """The message ids of all that other tries of the batch have stored in a partition, and that counts.
+
+        ``also_own``: and that this one has.
+
+        Raises:
+            EpochsLostError: Some of it was removed. And those of any request.
+        """
+        log = self._log(partition)
+        reading: EpochReading[int] = EpochReading(self._order, self.name, [partition])
+        found: list[str] = []
+        since = owned.begun - 1
+        end = (await log.extent()).last_seq if also_own else owned.entry.seq
+        while since < end:
+            page = await page_up_to(log, since, end)
+            if since < owned.begun and page.records and page.records[0].seq != owned.begun:
+                raise EpochsLostError(
+                    (attempt.epoch,), f"what follows frontier record {owned.begun} was removed"
+                )
+            for record in page.records:
+                since = record.seq
+                if (
+                    reading.entry_of(record) is None
+                    and reading.time_of(record) == attempt.epoch
+                    and (known := record.headers.get(MSG_ID))
+                ):
+                    found.append(known)
+            if not page.records:
+                break
+        return found
+
+    def subject(self, partition: int) -> str:
+        """Where a partition's data goes."""
+        return data_subject(self.name, partition)
+
+
+class _Raced(Exception):
+    """Somebody else has written a frontier record meanwhile."""
+
+
+class _Outlet(LogOutlet):
+    """Writes the record that takes a partition, if nobody else has done that since it was looked at."""
+
+    def __init__(
+        self, log: StreamLog, topic: str, partition: int, attempt: Attempt, owned: Owned | None
+    ) -> None:
+        super().__init__(log, data_subject(topic, partition), frontier_subject(topic, partition))
+        self._writer = f"{attempt.query} {attempt.run} {0 if owned is None else owned.begun}"
+        self._seen = 0 if owned is None else owned.entry.seq
+
+    async def record(self, data: bytes, headers: Any, expected: int, msg_id: str | None) -> int:
+        if expected != self._seen:
+            raise _Raced
+        try:
+            return await super().record(data, {**headers, _WRITER: self._writer}, expected, msg_id)
+        except WrongLastSequenceError:
+            raise _Raced from None

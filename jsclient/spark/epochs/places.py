@@ -1,0 +1,40 @@
+"""Offsets of a topic of epochs: places among its epochs, as Spark keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import PositionInvalidError
+from ...protocol.epoch_messages import EpochPlace
+from ...protocol.frontier import Order
+from .planning import Wanted
+
+__all__ = ["place_of", "place_to_json", "wanted_between"]
+
+
+def place_to_json(place: EpochPlace[Any], order: Order[Any]) -> dict[str, Any]:
+    """As Spark keeps it."""
+    made: dict[str, Any] = json.loads(place.to_json(order))
+    return made
+
+
+def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPlace[Any]:
+    """The place in an offset.
+
+    Raises:
+        PositionInvalidError: It is none of a topic of so many partitions.
+    """
+    place: EpochPlace[Any] = EpochPlace.from_json(json.dumps(dict(offset)), order)
+    if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
+        raise PositionInvalidError(
+            f"the checkpoint has an offset that is none of this topic, which has {partitions} partitions: "
+            f"{str(dict(offset))[:200]}; was it made by another source?"
+        )
+    return place
+
+
+def wanted_between(start: EpochPlace[Any], end: EpochPlace[Any] | None, order: Order[Any]) -> Wanted[Any]:
+    """The epochs between two places, or all behind one."""
+    return Wanted(order, start.frontiers[0], None if end is None else end.frontiers[0], start.missed)

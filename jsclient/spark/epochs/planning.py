@@ -1,0 +1,249 @@
+"""From the frontier records of a topic to the batches and tasks that read it. Nothing here asks a server.
+
+Data is not looked at: a frontier record says what may lie before it. Its upper frontier has the greatest times that
+were ever sent in its partition, so what is not at or before one of these lies behind the record. Its lower frontier has
+the least times that may still be sent, so what is not at or after one of these lies before the record. Between two such
+records is all that a partition has of an epoch.
+
+A place among the epochs is an `EpochPlace`, as of a subscriber: what its frontier has passed was had, and what is at or
+before a time of ``missed`` is never given, because it cannot be had whole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Generic, TypeVar
+
+from ...errors import EpochsLostError
+from ...protocol.epoch_messages import EpochPlace
+from ...protocol.epoch_records import FrontierEntry
+from ...protocol.frontier import Antichain, Int, Order
+
+__all__ = ["Segment", "TopicHistory", "Wanted", "share"]
+
+T = TypeVar("T", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Where a partition has its part of some epochs.
+
+    Attributes:
+        first, last: Stream sequences, both with it.
+        owners: Behind which sequence whose data counts, in order. The first of them lies before ``first``.
+    """
+
+    partition: int
+    first: int
+    last: int
+    owners: tuple[tuple[int, str], ...]
+
+    @property
+    def width(self) -> int:
+        """Sequences; the messages are as many at most."""
+        return self.last - self.first + 1
+
+    def part(self, first: int, last: int) -> Segment:
+        """A part of it."""
+        begun = bisect_right([after for after, _ in self.owners], first - 1) - 1
+        owners = tuple(one for one in self.owners[begun:] if one[0] < last)
+        return Segment(self.partition, first, last, owners)
+
+
+class Wanted(Generic[T]):
+    """The epochs from one frontier on, and before another one."""
+
+    def __init__(
+        self, order: Order[T], start: Sequence[T], end: Sequence[T] | None = None, missed: Sequence[T] = ()
+    ) -> None:
+        """``end`` None: all that come; (): all that there are."""
+        self.start, self.missed = Antichain.minimal(order, start), Antichain.maximal(order, missed)
+        self.end = None if end is None else Antichain.minimal(order, end)
+
+    def __contains__(self, time: T) -> bool:
+        if self.end is not None and self.end.some_below(time):
+            return False
+        return self.start.some_below(time) and not self.missed.some_above(time)
+
+
+class TopicHistory(Generic[T]):
+    """The frontier records of a topic, as far as they are needed."""
+
+    def __init__(self, order: Order[T], partitions: int) -> None:
+        self.order = order
+        self._entries: list[list[FrontierEntry[T]]] = [[] for _ in range(partitions)]
+
+    def add(self, partition: int, entry: FrontierEntry[T]) -> None:
+        """The next record of a partition. One that came before is left out."""
+        entries = self._entries[partition]
+        if not entries or entry.seq > entries[-1].seq:
+            entries.append(entry)
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """What may still come, from any partition, is at or after one of these; nothing: it is over."""
+        if not all(self._entries):
+            return Antichain(self.order, (self.order.bottom,))
+        return self._merged([entries[-1] for entries in self._entries])
+
+    def _merged(self, entries: Sequence[FrontierEntry[T]]) -> Antichain[T]:
+        return Antichain.minimal(self.order, (time for entry in entries for time in entry.record.lower))
+
+    # --- places ----------------------------------------------------------------------------------------------
+
+    def whole(self, wanted: Wanted[T], first_seq: int) -> Wanted[T]:
+        """Those of the epochs of which nothing was removed from a stream that begins there.
+
+        Raises:
+            EpochsLostError: A partition has not told yet what was removed of it.
+        """
+        missed = [*wanted.missed]
+        for number, entries in enumerate(self._entries):
+            # The first record that knows of all that was removed.
+            knows = next((entry for entry in entries if entry.up_to + 1 >= first_seq), None)
+            if knows is not None:
+                missed += knows.record.upper
+            elif entries:
+                raise EpochsLostError((), f"what was removed of partition {number} is not known")
+        end = None if wanted.end is None else wanted.end.elements
+        return Wanted(self.order, wanted.start.elements, end, missed)
+
+    def earliest(self, first_seq: int) -> Wanted[T]:
+        """All epochs of which nothing was removed from a stream that begins there. Raises as `whole`."""
+        return self._plainly(self.whole(Wanted(self.order, (self.order.bottom,)), first_seq))
+
+    def latest(self) -> Wanted[T]:
+        """All epochs of which nothing was sent yet."""
+        sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
+        return self._plainly(Wanted(self.order, self.frontier.elements, missed=sent))
+
+    def _plainly(self, wanted: Wanted[T]) -> Wanted[T]:
+        """The same, where that can be said by a number alone."""
+        if not isinstance(self.order, Int) or not wanted.start:
+            return wanted
+        numbers: Any = (*wanted.start, *(self.order.successor(number) for number in wanted.missed))
+        return Wanted(self.order, (max(numbers),))
+
+    def place(self, wanted: Wanted[T], stream: str, created: str) -> EpochPlace[T]:
+        """The place before these epochs."""
+        anchors = [self._anchor(number, wanted) for number in range(len(self._entries))]
+        records = tuple((number, 0 if entry is None else entry.seq) for number, entry in enumerate(anchors))
+        since = min(0 if entry is None else entry.up_to for entry in anchors)
+        return EpochPlace(since, wanted.missed.elements, (wanted.start.elements,), records, stream, created)
+
+    def forget(self, place: EpochPlace[T]) -> None:
+        """Only what comes from that place on is needed."""
+        for number, seq in place.records:
+            entries = self._entries[number]
+            at = bisect_right(entries, seq, key=lambda entry: entry.seq) - 1
+            del entries[: max(at, 0)]
+
+    def limited(self, wanted: Wanted[T], end: Antichain[T], epochs: int) -> tuple[T, ...]:
+        """Where a batch of so many epochs ends, at most; it ends at a frontier that was reached, or before.
+
+        Epochs are told apart by what frontier records say: what one publisher has sent between two of them can be more
+        than one.
+        """
+        if isinstance(self.order, Int):
+            return self._nth_number(wanted, end, epochs)
+        now: dict[int, FrontierEntry[T]] = {}
+        reached, steps = wanted.start, 0
+        every = [(entry.seq, number, entry) for number, some in enumerate(self._entries) for entry in some]
+        for _, number, entry in sorted(every, key=lambda one: one[:2]):
+            now[number] = entry
+            merged = self._merged([*now.values()])
+            if len(now) == len(self._entries) and merged != reached and all(map(reached.some_below, merged)):
+                reached, steps = merged, steps + 1
+                if steps == epochs or merged == end:
+                    break
+        return reached.elements
+
+    def _nth_number(self, wanted: Wanted[Any], end: Antichain[Any], epochs: int) -> tuple[T, ...]:
+        start, last = wanted.start.elements[0], end.elements[0] if end else None
+        cuts: set[Any] = set()
+        for entries in self._entries:
+            for entry in entries:
+                upper: Any = entry.record.upper
+                cuts.update(entry.record.lower, (time + 1 for time in upper))
+        within = sorted(cut for cut in cuts if cut > start and (last is None or cut < last))
+        return (within[epochs - 1],) if len(within) >= epochs else end.elements
+
+    # --- where epochs lie ------------------------------------------------------------------------------------
+
+    def _anchor(self, partition: int, wanted: Wanted[T]) -> FrontierEntry[T] | None:
+        """The last record that has none of these epochs before it."""
+        found = None
+        for entry in self._entries[partition]:
+            if any(time in wanted for time in entry.record.upper):
+                break
+            found = entry
+        return found
+
+    def lost(self, wanted: Wanted[T], first_seq: int) -> EpochsLostError | None:
+        """The error, if some of these epochs, or parts of them, were removed from a stream that begins there."""
+        for number in range(len(self._entries)):
+            anchor = self._anchor(number, wanted)
+            known = 0 if anchor is None else anchor.up_to
+            if known + 1 < first_seq:
+                return EpochsLostError(
+                    (),
+                    f"what partition {number} may have sent behind message {known} was removed before it was read: the "
+                    f"stream begins at {first_seq} now",
+                )
+        return None
+
+    def segments(self, wanted: Wanted[T]) -> list[Segment] | None:
+        """Where these epochs lie, which have an end; None: the records do not reach so far."""
+        assert wanted.end is not None
+        found = []
+        beginning = Wanted(self.order, wanted.start.elements, missed=wanted.missed.elements)
+        for number, entries in enumerate(self._entries):
+            anchor = self._anchor(number, beginning)
+            first = 0 if anchor is None else entries.index(anchor)
+            done = next(
+                (
+                    at
+                    for at in range(first, len(entries))
+                    if all(map(wanted.end.some_below, entries[at].record.lower))
+                ),
+                None,
+            )
+            if done is None:
+                return None
+            segment = _between(number, entries[first : done + 1])
+            if segment is not None and anchor is not entries[done]:
+                found.append(segment)
+        return found
+
+
+def _between(partition: int, entries: Sequence[FrontierEntry[T]]) -> Segment | None:
+    """What lies between two records, all of them given; None: there is room for nothing."""
+    first, last = entries[0], entries[-1]
+    owners = [(first.up_to, first.before)] if first.up_to < first.seq else []
+    owners += [(entry.seq, entry.producer) for entry in entries[:-1]]
+    told = owners[:1] + [other for one, other in pairwise(owners) if one[1] != other[1]]
+    if last.seq - first.up_to <= 1:
+        return None
+    return Segment(partition, first.up_to + 1, last.seq - 1, tuple(told))
+
+
+def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
+    """The segments in so many tasks, or fewer: each with as many sequences, give or take one."""
+    whole = sum(segment.width for segment in segments)
+    tasks = max(1, min(tasks, whole))
+    cuts = [whole * task // tasks for task in range(1, tasks + 1)]
+    shared: list[list[Segment]] = [[] for _ in range(tasks)]
+    task = done = 0
+    for segment in segments:
+        first = segment.first
+        while first <= segment.last:
+            last = min(segment.last, first + cuts[task] - done - 1)
+            shared[task].append(segment.part(first, last))
+            done += last - first + 1
+            first = last + 1
+            if done == cuts[task]:
+                task += 1
+    return [one for one in shared if one]

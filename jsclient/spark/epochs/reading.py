@@ -1,0 +1,174 @@
+"""Reading epochs on an executor: segments of a topic, filtered by headers. Payloads are not looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from ...errors import ConfigError, EpochsLostError, HistoryTruncatedError, ProtocolError
+from ...protocol.ack import sequences
+from ...protocol.direct_get import direct_sequence
+from ...protocol.epoch_records import EPOCH, PRODUCER, data_subject
+from ...protocol.frames import Frame
+from ...protocol.frontier import Order
+from ...protocol.headers import parse_headers
+from ...range_reader import ConsumerRange
+from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
+from ..engine import session
+from ..log.ranges import SequenceRange
+from ..log.reading import ReadSpec, open_range
+from .orders import order_of
+from .planning import Segment, Wanted
+
+__all__ = ["EpochSpec", "read_segments"]
+
+_OWN = ("epoch", "partition")  # columns that other sources do not have
+_KNOWN_TIMES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSpec:
+    """What all tasks of a batch read alike. It is pickled to the executors.
+
+    Attributes:
+        read: How messages are read, and which columns rows have.
+        topic: The topic.
+        order: The order of its times, as its schema has it.
+        start, end, missed: Which epochs, as JSON: see `Wanted`.
+        numbers: Whether the column ``epoch`` has numbers, rather than JSON.
+    """
+
+    read: ReadSpec
+    topic: str
+    order: str = "int"
+    start: str = "[]"
+    end: str = "[]"
+    missed: str = "[]"
+    numbers: bool = True
+
+    def between(self, order: Order[Any], wanted: Wanted[Any]) -> EpochSpec:
+        """With these epochs, which have an end."""
+        assert wanted.end is not None
+        start, end, missed = (
+            json.dumps([*map(order.encode, some)]) for some in (wanted.start, wanted.end, wanted.missed)
+        )
+        return replace(self, start=start, end=end, missed=missed)
+
+
+class _Epochs:
+    """Which texts of the header are times of the batch, and what is in the column for them."""
+
+    def __init__(self, spec: EpochSpec) -> None:
+        order: Order[Any] = order_of(spec.order, spec.topic)
+        start, end, missed = (
+            [*map(order.decode, json.loads(text))] for text in (spec.start, spec.end, spec.missed)
+        )
+        self._order, self._wanted, self._numbers = order, Wanted(order, start, end, missed), spec.numbers
+        self._known: dict[bytes, Any] = {}
+
+    def of(self, text: bytes) -> Any:
+        """The value of the column; None: it is none of the batch. Raises `ProtocolError`: it is no time."""
+        if text in self._known:
+            return self._known[text]
+        try:
+            time = self._order.decode(json.loads(text))
+        except (ValueError, ConfigError) as error:
+            raise ProtocolError(f"the time of a message makes no sense: {text!r:.60}: {error}") from None
+        found = None
+        if time in self._wanted:
+            encoded = self._order.encode(time)
+            found = encoded if self._numbers else json.dumps(encoded, separators=(",", ":"))
+        if len(self._known) >= _KNOWN_TIMES:
+            self._known.clear()
+        self._known[text] = found
+        return found
+
+
+def read_segments(spec: EpochSpec, segments: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
+    """What segments have of the epochs of the batch, in order.
+
+    Raises:
+        EpochsLostError: Some of it was removed before it was read.
+        PositionInvalidError, ConfigError, and those of any request: As `jsclient.spark.log.reading.read_range`.
+    """
+    epochs = _Epochs(spec)
+    for segment in segments:
+        try:
+            yield from _read_segment(spec, segment, epochs)
+        except HistoryTruncatedError as error:
+            raise EpochsLostError((), str(error)) from error
+
+
+def _read_segment(spec: EpochSpec, segment: Segment, epochs: _Epochs) -> Iterator[pa.RecordBatch]:
+    read = replace(spec.read, subjects=(data_subject(spec.topic, segment.partition),))
+    opened = session(read.connect)
+    schema = _schema(read.columns, numbers=spec.numbers)
+    base = tuple(name for name in read.columns if name not in _OWN)
+    reader = opened.run(open_range(opened.js, read, SequenceRange(segment.first, segment.last)))
+    try:
+        while messages := opened.run(reader.read(read.batch_rows)):
+            by_consumer = isinstance(reader, ConsumerRange)
+            frames, times = _filtered(messages, segment, epochs, by_consumer=by_consumer)
+            for start in range(0, len(frames), read.batch_rows):
+                part = frames[start : start + read.batch_rows]
+                columns: dict[str, Any] = {
+                    "epoch": pa.array(times[start : start + read.batch_rows], _type(numbers=spec.numbers)),
+                    "partition": pa.repeat(pa.scalar(segment.partition, pa.int32()), len(part)),
+                }
+                if by_consumer:
+                    made = frame_batch(part, arrow_schema(base), read.stream)
+                    columns |= dict(zip(base, made.columns, strict=True))
+                else:
+                    columns |= direct_columns(part, base, read.stream)
+                yield record_batch(schema, columns)
+    finally:
+        opened.run(reader.close())
+
+
+def _schema(columns: Sequence[str], *, numbers: bool) -> pa.Schema:
+    own = {"epoch": _type(numbers=numbers), "partition": pa.int32()}
+    return pa.schema(
+        [(name, own[name]) if name in own else arrow_schema([name]).field(0) for name in columns]
+    )
+
+
+def _type(*, numbers: bool) -> pa.DataType:
+    return pa.int64() if numbers else pa.string()
+
+
+_EPOCH_LINE, _PRODUCER_LINE = f"\r\n{EPOCH}: ".encode(), f"\r\n{PRODUCER}: ".encode()
+
+
+def _filtered(
+    frames: Sequence[Frame], segment: Segment, epochs: _Epochs, *, by_consumer: bool
+) -> tuple[list[Frame], list[Any]]:
+    """The messages that are of the batch and count, and their times."""
+    owners = [(after, producer.encode()) for after, producer in segment.owners]
+    owner, owners = owners[0][1], owners[1:]
+    kept, times = [], []
+    for frame in frames:
+        if owners:
+            seq = sequences(frame[1])[0] if by_consumer else direct_sequence(frame)
+            while owners and owners[0][0] < seq:
+                owner = owners.pop(0)[1]
+        if _header(frame[2], _PRODUCER_LINE, PRODUCER) != owner:
+            continue
+        text = _header(frame[2], _EPOCH_LINE, EPOCH)
+        time = epochs.of(text)
+        if time is not None:
+            kept.append(frame)
+            times.append(time)
+    return kept, times
+
+
+def _header(block: bytes, line: bytes, name: str) -> bytes:
+    """A header, as `Headers` would have it; b"": there is none."""
+    at = block.find(line)
+    if at < 0:
+        return parse_headers(block)[1].get(name, "").encode() if block else b""
+    at += len(line)
+    return block[at : block.find(b"\r\n", at)].strip()

@@ -1,0 +1,180 @@
+"""The sink whose micro-batches are epochs: what Spark makes on the driver, sends to tasks, and tells the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ...client import JetStream
+from ...errors import (
+    ConfigError,
+    DisconnectedError,
+    LeadershipChangeError,
+    NoRespondersError,
+    RequestTimeoutError,
+    TopicMismatchError,
+)
+from ...patterns.epochs import StreamHome
+from ...patterns.epochs.schema import make_schema, order_name
+from ...protocol.frontier import Int
+from ...protocol.passable import JsonCodec
+from ..engine import session
+from ..options.epochs import EpochSinkOptions
+from ..sink.row_columns import rows_shape
+from ..sink.writers import Written, make_audible, summary, write_all
+from ..sink.writing import Outcome
+from ..task import check_epoch, current_task, epoch_of
+from .owning import Attempt, SinkTopic
+from .writing import EpochPartitionWriter, EpochPlan, open_writer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["EpochStreamWriter", "EpochWritten"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("jsclient.spark")
+
+_PATIENCE = 30.0  # seconds that a server may be away
+_AGAIN = 0.25  # seconds until it is asked again
+_TRANSIENT = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError)
+
+
+@dataclass(frozen=True)
+class EpochWritten(Written):
+    """What a task has done.
+
+    Attributes:
+        query: Whose batch it was: the query's id.
+        run: Which try of it.
+        place: The partition of the topic that has its rows; -1: it had none, or they were there.
+    """
+
+    query: str = ""
+    run: str = ""
+    place: int = -1
+
+
+class EpochStreamWriter(DataSourceStreamArrowWriter):
+    """Writes each micro-batch of a streaming query as one epoch, whose time is the batch's number."""
+
+    def __init__(self, options: EpochSinkOptions, schema: StructType) -> None:
+        """
+        Raises:
+            ConfigError: Rows of this schema cannot be written with these options.
+        """
+        self._options = options
+        self._shape = rows_shape(schema, options.write)
+        if self._shape.has_subject:
+            raise ConfigError(
+                "the rows have a column 'subject', but those of an epoch go to the subjects of the topic: drop it"
+            )
+        self._ids = options.write.ids(column=self._shape.has_id)
+        self._run = uuid.uuid4().hex[:12]  # the same for all tasks and their retries
+
+    def __getstate__(self) -> dict[str, object]:
+        # Pickled to tasks, and only then: the topic is made before the first of them.
+        js = session(self._options.write.connect)
+        js.run(_patiently(lambda: _topic(js.js, self._options)))
+        return self.__dict__
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochWritten:
+        task = current_task()
+        query, epoch = epoch_of()
+        batches = (batch for batch in iterator if batch.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return EpochWritten(task.partition, epoch, Outcome(), query, self._run)
+        opened = session(self._options.write.connect)
+        plan = EpochPlan(self._options.write, self._shape, self._ids, Attempt.of(query, self._run, epoch))
+
+        async def begin() -> tuple[EpochPartitionWriter | None, int]:
+            return await open_writer(opened.js, plan, task, await _topic(opened.js, self._options))
+
+        writer, place = opened.run(_patiently(begin))
+        if writer is None:
+            rows = first.num_rows + sum(batch.num_rows for batch in batches)
+            return EpochWritten(task.partition, epoch, Outcome(rows=rows, skipped=rows), query, self._run)
+        outcome = write_all(opened, writer, first, batches)
+        return EpochWritten(task.partition, epoch, outcome, query, self._run, place)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        written = [one for one in messages if isinstance(one, EpochWritten)]
+        if not written:
+            return  # no task ran: the next batch completes this one, too
+        check_epoch(batchId, (one.epoch for one in written))
+        attempt = Attempt.of(written[0].query, written[0].run, batchId)
+        places = {one.place for one in written}
+        opened = session(self._options.write.connect)
+
+        async def complete() -> None:
+            topic = await _topic(opened.js, self._options)
+            # The first one decides: from then on the batch is not written again.
+            await topic.complete(0, attempt, written=0 in places)
+            await asyncio.gather(
+                *(topic.complete(one, attempt, written=one in places) for one in range(1, topic.partitions))
+            )
+
+        opened.run(_patiently(complete))
+        make_audible()
+        log.info("batch %d is an epoch of topic %r: %s", batchId, self._options.topic, summary(written))
+        if strangers := sum(one.outcome.strangers for one in written):
+            log.warning(
+                "batch %d was replayed with other rows: epoch %d of topic %r has %d more, which an earlier try has "
+                "stored. Rows that only changed their partitions are known with dedupScope=epoch, or a column msg_id",
+                batchId,
+                batchId,
+                self._options.topic,
+                strangers,
+            )
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
+        written = [one for one in messages if isinstance(one, EpochWritten)]
+        log.warning(
+            "batch %d failed, so epoch %d of topic %r is open: nobody reads it before the batch was repeated. Of its "
+            "tasks that ended well %s",
+            batchId,
+            batchId,
+            self._options.topic,
+            summary(written),
+        )
+
+
+async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
+    """The topic, made if it is not there.
+
+    Raises:
+        ConfigError: Its times are no numbers from 0 on, or its stream does not keep epochs whole.
+        TopicMismatchError: It has another number of partitions. And those of any request.
+    """
+    home, order = StreamHome(js, options.topic, options.stream), Int()
+    schema = await home.make(make_schema(order, JsonCodec(), options.partitions or 1), {})
+    if schema.order != order_name(order):
+        raise ConfigError(
+            f"option 'epochs': the times of topic {options.topic!r} have the order {schema.order!r}, but the numbers "
+            "of batches are whole numbers from 0 on (Int)"
+        )
+    if options.partitions not in (None, schema.partitions):
+        raise TopicMismatchError(options.topic, [("partitions", options.partitions, schema.partitions)])
+    return SinkTopic(js, home.stream, options.topic, order, schema.partitions)
+
+
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer; a server that is away for a moment is waited for."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _PATIENCE
+    while True:
+        try:
+            return await ask()
+        except _TRANSIENT:
+            if loop.time() >= until:
+                raise
+        await asyncio.sleep(_AGAIN)

@@ -1,0 +1,230 @@
+"""Epochs as rows: the streaming source, and batch reads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+
+from ...errors import ConfigError, JetStreamError, PositionInvalidError, ProtocolError
+from ...protocol.epoch_messages import EpochPlace
+from ...protocol.frontier import Antichain, Int
+from ..log.data_loss import StreamFacts
+from ..log.planning import read_spec
+from ..log.ranges import pieces_for
+from ..options.epochs import EpochSourceOptions
+from .looking import TopicLook
+from .places import place_of, place_to_json, wanted_between
+from .planning import Segment, Wanted, share
+from .reading import EpochSpec, read_segments
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader"]
+
+log = logging.getLogger("jsclient.spark")
+
+_TRIES = 100  # to find records that another server has shown
+_CONFIRMED = 5.0  # seconds after which a stream that seems to have lost its end has
+
+
+@dataclass(frozen=True)
+class EpochPartition(InputPartition):
+    """What one task reads: segments, and of which epochs."""
+
+    spec: EpochSpec
+    segments: tuple[Segment, ...]
+
+
+class _Source:
+    """What both kinds of reading have in common. Where rows are read, it asks nothing."""
+
+    def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  private
+        """``numbers``: what the column ``epoch`` is to have; None: there is no such column."""
+        self._options = options
+        # What is missing of an epoch is always an error where it is read: it is whole, or not there.
+        self._spec = EpochSpec(replace(read_spec(options.read, columns), check_loss=True), options.topic)
+        self._numbers = numbers
+        self._topic: TopicLook | None = None
+        self._told: set[str] = set()
+
+    def _look(self) -> TopicLook:
+        if self._topic is None:
+            topic = TopicLook(self._options)
+            topic.open()
+            if self._numbers and not isinstance(topic.order, Int):
+                raise ConfigError(
+                    "the schema has column 'epoch' as bigint, but the times of this topic are no numbers: it is string"
+                )
+            self._topic = topic
+        return self._topic
+
+    def _first(self, topic: TopicLook) -> Wanted[Any]:
+        """The epochs that a new query wants. All partitions are there."""
+        start, history, first_seq = self._options.start, topic.history, topic.facts.first_seq
+        if start == "latest":
+            return history.latest()
+        earliest = history.earliest(first_seq)
+        if not isinstance(start, int):
+            return earliest
+        if not isinstance(topic.order, Int):
+            raise ConfigError("option 'startingEpoch' is for topics whose times are numbers")
+        wanted: Wanted[Any] = Wanted(topic.order, (topic.order.encode(start),))
+        error = history.lost(wanted, first_seq)
+        return wanted if self._accepted(error) else earliest
+
+    def _accepted(self, error: JetStreamError | None) -> bool:
+        """Whether nothing is lost; raises if something is, and it was not said that the query goes on."""
+        if error is None:
+            return True
+        if self._options.read.fail_on_data_loss:
+            raise error
+        if str(error) not in self._told:
+            self._told.add(str(error))
+            log.warning("topic %r: %s", self._options.topic, error)
+        return False
+
+    def _tasks(self, topic: TopicLook, wanted: Wanted[Any]) -> list[EpochPartition]:
+        """The tasks that read these epochs, which have an end that the topic has reached."""
+        segments = topic.history.segments(wanted)
+        for _ in range(_TRIES):
+            if segments is not None:
+                break
+            topic.again()
+            segments = topic.history.segments(wanted)
+        if segments is None:
+            raise ProtocolError(f"topic {self._options.topic!r} has gone back behind what was read of it")
+        read = self._options.read
+        rows = sum(segment.width for segment in segments)
+        pieces = pieces_for(
+            rows, read.min_partitions, read.max_messages_per_partition, read.min_partition_rows
+        )
+        spec = replace(
+            self._spec,
+            read=replace(self._spec.read, created=topic.facts.created, read_mode=topic.read_mode),
+            order=topic.order_name,
+            numbers=isinstance(topic.order, Int) if self._numbers is None else self._numbers,
+        ).between(topic.order, wanted)
+        return [EpochPartition(spec, tuple(some)) for some in share(segments, pieces)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, EpochPartition)
+        return read_segments(partition.spec, partition.segments)
+
+
+class EpochBatchReader(_Source, DataSourceReader):
+    """All epochs that are completed when the read is planned, and of which nothing was removed."""
+
+    def partitions(self) -> Sequence[EpochPartition]:
+        topic = self._look()
+        topic.look(now=True)
+        first = self._first(topic)
+        wanted: Wanted[Any] = Wanted(
+            topic.order, first.start.elements, topic.history.frontier.elements, first.missed.elements
+        )
+        return self._tasks(topic, wanted)
+
+
+class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Offsets are places among the epochs. Spark calls all but `read` in one process on the driver."""
+
+    _has_end = False
+    _target: Antichain[Any] | None = None  # where a query with an end stops
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        topic = self._look()
+        if self._options.start == "latest":
+            topic.look_at_last()
+        else:
+            topic.look(now=True)
+        return self._place(topic, self._first(topic))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        self._has_end = True
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """The end of the next batch; ``start`` itself where nothing is completed."""
+        topic = self._look()
+        given = place_of(start, topic.order, topic.partitions)
+        place = self._valid(topic, given)
+        if place is not given:
+            return place_to_json(place, topic.order)
+        topic.begin_at(place)
+        if self._target is None:
+            topic.look()
+        end = topic.history.frontier if self._target is None else self._target
+        if self._has_end:
+            self._target = end
+        wanted = wanted_between(place, None, topic.order)
+        if end == wanted.start or not wanted.start or not all(map(wanted.start.some_below, end)):
+            return start
+        most = self._options.max_epochs_per_trigger
+        reached = end.elements if most is None else topic.history.limited(wanted, end, most)
+        return self._place(topic, Wanted(topic.order, reached, missed=wanted.missed.elements))
+
+    def _place(self, topic: TopicLook, wanted: Wanted[Any]) -> dict[str, Any]:
+        return place_to_json(topic.history.place(wanted, topic.facts.name, topic.facts.created), topic.order)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[EpochPartition]:
+        topic = self._look()
+        begin, stop = (place_of(offset, topic.order, topic.partitions) for offset in (start, end))
+        begin = self._valid(topic, begin)
+        if begin.frontiers == stop.frontiers or (stop.stream, stop.incarnation) != (
+            topic.facts.name,
+            topic.facts.created,
+        ):
+            return []
+        topic.begin_at(begin)
+        wanted = wanted_between(begin, stop, topic.order)
+        if not self._accepted(topic.history.lost(wanted, topic.facts.first_seq)):
+            wanted = topic.history.whole(wanted, topic.facts.first_seq)
+        return self._tasks(topic, wanted)
+
+    # --- what may be wrong -----------------------------------------------------------------------------------
+
+    def _valid(self, topic: TopicLook, place: EpochPlace[Any]) -> EpochPlace[Any]:
+        """Where to go on from: the place, unless the stream is another one, or ends before it. Looks at the stream."""
+        topic.facts = topic.lookup.facts()
+        if not self._accepted(_another_stream(place, topic.facts)):
+            return self._anew(topic)
+        until = time.monotonic() + _CONFIRMED
+        while _cut_short(place, topic.facts) and time.monotonic() < until:
+            # A new leader may not know all at once.
+            topic.again()
+        return place if self._accepted(_cut_short(place, topic.facts)) else self._anew(topic)
+
+    def _anew(self, topic: TopicLook) -> EpochPlace[Any]:
+        topic.restart()
+        wanted = topic.history.earliest(topic.facts.first_seq)
+        return topic.history.place(wanted, topic.facts.name, topic.facts.created)
+
+
+_GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on with what is whole there"
+
+
+def _another_stream(place: EpochPlace[Any], facts: StreamFacts) -> JetStreamError | None:
+    if (place.stream, place.incarnation) == (facts.name, facts.created):
+        return None
+    return PositionInvalidError(
+        f"stream {facts.name!r}, made at {facts.created}, is another one than the query has read, which "
+        f"is {place.stream!r}, made at {place.incarnation}. Use a new checkpoint; {_GO_ON}"
+    )
+
+
+def _cut_short(place: EpochPlace[Any], facts: StreamFacts) -> JetStreamError | None:
+    last = max(seq for _, seq in place.records)
+    if last <= facts.last_seq:
+        return None
+    return PositionInvalidError(
+        f"stream {facts.name!r} ends at sequence {facts.last_seq}, but the query has seen {last}: was it restored from "
+        f"a backup? Use a new checkpoint; {_GO_ON}"
+    )

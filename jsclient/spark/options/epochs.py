@@ -1,0 +1,143 @@
+"""The options of source and sink for topics of epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...errors import ConfigError, InvalidNameError
+from ...protocol.names import check_publish_subject, check_stream_name
+from .connect import ConnectOptions
+from .sink import SinkOptions
+from .source import MOST_FETCH, WORTH_A_TASK, SourceOptions
+from .values import OptionReader
+
+__all__ = ["EpochSinkOptions", "EpochSourceOptions", "is_epochs"]
+
+_MOST_PARTITIONS = 4096
+
+
+def is_epochs(options: Mapping[str, str]) -> bool:
+    """Whether these are the options of a topic of epochs, rather than of a stream."""
+    return any(name.lower() == "epochs" for name in options)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSourceOptions:
+    """What to read of a topic of epochs, and how.
+
+    Attributes:
+        topic: Its name.
+        read: The stream it lies in, and how its messages are read.
+        start: Where a new query begins: "earliest", "latest", or a number, the first epoch.
+        max_epochs_per_trigger: Of one micro-batch, at most.
+    """
+
+    topic: str
+    read: SourceOptions
+    start: str | int = "latest"
+    max_epochs_per_trigger: int | None = None
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> EpochSourceOptions:
+        """Read the options.
+
+        Args:
+            options: As Spark hands them over.
+            streaming: Whether for a streaming or a batch read. None: it is not known yet.
+
+        Raises:
+            ConfigError: One is missing, wrong or unknown, or some do not go together.
+        """
+        given = OptionReader(options, "the source 'jetstream' with option 'epochs'")
+        connect = ConnectOptions.read(given)
+        topic, stream = _topic(given)
+        least = given.count("minPartitions", most=100_000)
+        size = given.size("fetchMaxBytes", 8 << 20) or 0
+        if size > MOST_FETCH:
+            raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
+        if streaming is False:
+            for name in ("startingOffsets", "maxEpochsPerTrigger", "pollIntervalMs"):
+                given.refuse(name, "is for streaming reads: a batch read has all that is there; leave it out")
+        read = SourceOptions(
+            connect=connect,
+            stream=stream,
+            subjects=(f"{topic}.*.data",),
+            min_partitions=2 if least is None else least,
+            min_partition_rows=WORTH_A_TASK if least is None else 1,
+            max_messages_per_partition=given.count("maxMessagesPerPartition"),
+            fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+            read_mode=given.choice("readMode", ("auto", "consumer", "direct"), "auto"),
+            include_headers=given.flag("includeHeaders", default=True),
+            poll_interval=(given.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
+            fetch_max_bytes=size,
+            batch_rows=given.count("batchRows", 8192, most=1 << 20) or 8192,
+        )
+        start = _start(given, "earliest" if streaming is False else "latest")
+        most = given.count("maxEpochsPerTrigger")
+        given.finish()
+        return cls(topic, read, start, most)
+
+
+def _start(given: OptionReader, default: str) -> str | int:
+    epoch = given.whole_number("startingEpoch")
+    chosen = given.choice("startingOffsets", ("earliest", "latest"), default)
+    if epoch is None:
+        return chosen
+    if given.text("startingOffsets") is not None:
+        raise ConfigError("options 'startingOffsets' and 'startingEpoch' are both given: choose one")
+    return epoch
+
+
+@dataclass(frozen=True)
+class EpochSinkOptions:
+    """Where micro-batches are written as epochs, and how.
+
+    Attributes:
+        topic: The topic's name.
+        stream: The stream it lies in.
+        partitions: How many the topic has; None: as many as it has, or one if it is made.
+        write: How rows are published.
+    """
+
+    topic: str
+    stream: str
+    partitions: int | None
+    write: SinkOptions
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> EpochSinkOptions:
+        """Read the options. Raises `ConfigError` as `SinkOptions.parse`."""
+        given = OptionReader(options, "the sink of JetStream with option 'epochs'")
+        connect = ConnectOptions.read(given)
+        topic, stream = _topic(given)
+        dedup = given.choice("dedup", ("auto", "content", "index", "column"), "auto")
+        default = SinkOptions
+        write = SinkOptions(
+            connect=connect,
+            subject=f"{topic}.0.data",
+            dedup=None if dedup == "auto" else dedup,
+            dedup_scope=given.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),
+            expected_stream=stream,
+            ack_timeout=given.seconds("ackTimeout", default.ack_timeout),
+            retries=given.count("retries", default.retries, least=0, most=1000) or 0,
+            window=given.count("window", default.window, most=1_000_000) or default.window,
+            window_bytes=given.size("windowBytes", default.window_bytes) or default.window_bytes,
+        )
+        partitions = given.count("partitions", most=_MOST_PARTITIONS)
+        given.finish()
+        return cls(topic, stream, partitions, write)
+
+
+def _topic(given: OptionReader) -> tuple[str, str]:
+    """The names of the topic, and of its stream."""
+    name = given.required("epochs", "give the name of the topic")
+    stream = given.text("stream")
+    try:
+        check_publish_subject(name)
+    except InvalidNameError as error:
+        raise ConfigError(f"option 'epochs': {error}") from None
+    try:
+        return name, check_stream_name(name.replace(".", "_") if stream is None else stream)
+    except InvalidNameError as error:
+        raise ConfigError(f"option 'stream': {error}") from None
