@@ -562,7 +562,9 @@ class TopicMismatchError(JetStreamError):
         self.mismatches = list(mismatches)
 
     def __str__(self) -> str:
-        fields = "; ".join(f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in self.mismatches)
+        fields = "; ".join(
+            f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in self.mismatches
+        )
         return f"topic {self.topic!r} is another than asked for: {fields}"
 
 

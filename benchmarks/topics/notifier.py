@@ -16,9 +16,9 @@ from benchmarks.topics.watched import Watched, watched
 __all__ = ["notifier"]
 
 _ASKS = 42
-_WAITS = 400
+_WAITS = 300
 _WARM = 50  # of those that wait
-_PAUSE = 0.002  # seconds in which what waits comes to wait
+_PAUSE = 0.005  # seconds in which what waits comes to wait
 
 
 async def notifier(job: Job) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from .._runtime.connection import Lifecycle
 from .._runtime.signal import Signal
@@ -18,6 +18,20 @@ from .newest import NewestLog
 __all__ = ["StreamNotifier"]
 
 _MAX_SEQUENCE: Final = 2**64 - 1
+
+
+class _Waiter(NamedTuple):
+    """Who waits: the count that it has had, and as which one it came."""
+
+    had: int
+    number: int
+
+
+class _Answer(NamedTuple):
+    """The newest record, None if there is none. It decides for all who had come before the leader was asked."""
+
+    record: Record | None
+    decided_for: int = 0
 
 
 class StreamNotifier(NotifierSource):
@@ -39,10 +53,10 @@ class StreamNotifier(NotifierSource):
         self._quiet = quiet
         self._end: Record | None = None
         self._seen = 0  # the newest sequence that came from the server
-        self._floor = 0  # what is older than this is not current, unless the leader says so
-        self._reading: asyncio.Task[Record | None] | None = None
-        self._next_reading: asyncio.Task[Record | None] | None = None
-        self._waiting: dict[asyncio.Future[Record], int] = {}  # with the count that each has had
+        self._reading: asyncio.Task[_Answer] | None = None
+        self._next_reading: asyncio.Task[_Answer] | None = None
+        self._waiting: dict[asyncio.Future[Record], _Waiter] = {}
+        self._came = 0  # how many have waited so far
         self._watching: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None  # the one before, which was cancelled
         self._closing: asyncio.Task[None] | None = None  # of the push
@@ -75,12 +89,12 @@ class StreamNotifier(NotifierSource):
         while True:
             await self._log.context.connection.wait_connected(None)
             try:
-                return await self._newest()
+                return (await self._newest()).record
             except JetStreamError as error:
                 if not await tries.again(error):
                     raise
 
-    async def _newest(self) -> Record | None:
+    async def _newest(self) -> _Answer:
         """One question for all who ask while another one is on its way: its answer may be older than they are."""
         if self._next_reading is None:
             self._next_reading = self._log.context.tasks.start(
@@ -92,36 +106,34 @@ class StreamNotifier(NotifierSource):
             raise ClosedError("closed while the newest value was asked for")
         return reading.result()
 
-    async def _ask(self, before: asyncio.Task[Record | None] | None) -> Record | None:
+    async def _ask(self, before: asyncio.Task[_Answer] | None) -> _Answer:
         if before is not None:
             await asyncio.wait({before})
         self._reading, self._next_reading = self._next_reading, None
         try:
-            record = await self._log.read()
-            if _seq(record) < self._floor:
-                record = await self._ask_leader(record)
+            answer = _Answer(await self._log.read())
+            if _seq(answer.record) < max(self._seen, *(one.had for one in self._waiting.values()), 0):
+                answer = await self._ask_leader(answer.record)
         finally:
             self._reading = None
-        if record is not None:
-            self._note(record)
-        return record
+        if answer.record is not None:
+            self._note(answer.record)
+        return answer
 
-    async def _ask_leader(self, found: Record | None) -> Record | None:
+    async def _ask_leader(self, found: Record | None) -> _Answer:
         """Somebody has had a later one: either this replica lags, or there never was such a count, or it is gone."""
-        floor = self._floor
+        came = self._came
         try:
             record = await self._log.read_leader()
         except PermissionDeniedError:
             if _seq(found) < self._seen:
                 raise _LaggingError(503, "the replica lags", retryable=True) from None
             record = found
-        if self._floor == floor:  # else somebody came meanwhile, who has had a later one
-            self._floor = self._seen = _seq(record)
-        return record
+        self._seen = _seq(record)
+        return _Answer(record, came)
 
     def _note(self, record: Record) -> None:
         self._seen = max(self._seen, record.seq)
-        self._floor = max(self._floor, record.seq)
         if record.is_last:
             self._end = record
 
@@ -130,9 +142,9 @@ class StreamNotifier(NotifierSource):
     async def _after(self, had: int) -> Record:
         """The newest record, as soon as it is another one than this; 0: as soon as there is one."""
         self._log.context.connection.check_open()
-        self._floor = max(self._floor, had)
         waiter: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        self._waiting[waiter] = had
+        self._came += 1
+        self._waiting[waiter] = _Waiter(had, self._came)
         self._must_ask = True
         self._changed.set()
         if self._watching is None:
@@ -185,10 +197,10 @@ class StreamNotifier(NotifierSource):
             while self._has_waiters and not self._has_push:
                 if self._must_ask:
                     self._must_ask = False
-                    record = await self._newest()
-                    self._offer(record)
+                    answer = await self._newest()
+                    self._offer(answer)
                     if self._has_waiters:
-                        push.wait(_seq(record))
+                        push.wait(_seq(answer.record))
                 elif not await self._changed.wait_until(connection.now() + self._quiet):
                     self._must_ask = True
         finally:
@@ -196,18 +208,20 @@ class StreamNotifier(NotifierSource):
             # As a task: whoever is cancelled here leaves nothing open.
             self._closing = self._log.context.tasks.start(push.close(), "end of a wait")
             await asyncio.wait({self._closing})
-        if isinstance(self._pushed, Record) and self._pushed.seq > self._floor:
+        if isinstance(self._pushed, Record) and self._pushed.seq >= self._seen:
             self._note(self._pushed)
-            self._offer(self._pushed)
+            self._offer(_Answer(self._pushed))
         elif isinstance(self._pushed, JetStreamError):
             raise self._pushed
 
-    def _offer(self, record: Record | None) -> None:
-        """It is the newest one: it is for all who have had another one."""
-        if record is None or record.seq < self._floor:
+    def _offer(self, answer: _Answer) -> None:
+        """It is for all who have had an older one; and for whom the leader says that theirs is not the newest."""
+        record = answer.record
+        if record is None:
             return
-        for waiter, had in self._waiting.items():
-            if had != record.seq and not waiter.done():
+        for waiter, (had, number) in self._waiting.items():
+            decided = number <= answer.decided_for and record.seq != had
+            if (record.seq > had or decided) and not waiter.done():
                 waiter.set_result(record)
 
     def _arrived(self, what: Record | JetStreamError | None) -> None:

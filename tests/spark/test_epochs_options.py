@@ -1,0 +1,110 @@
+"""The options of source and sink for topics of epochs: what may be said, and that the page says the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.spark.options import epochs as epoch_options
+from jsclient.spark.options.epochs import EpochSinkOptions, EpochSourceOptions, is_epochs
+from jsclient.spark.options.values import OptionReader
+from jsclient.spark.schema import EPOCH_COLUMNS
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
+GIVEN = {"servers": "nats://x", "epochs": "trades.eu"}
+
+
+def source(streaming=True, **options):
+    return EpochSourceOptions.parse({**GIVEN, **options}, streaming=streaming)
+
+
+def sink(**options):
+    return EpochSinkOptions.parse({**GIVEN, **options})
+
+
+def test_a_topic_lies_in_the_stream_of_its_name_by_default():
+    assert (source().topic, source().read.stream) == ("trades.eu", "trades_eu")
+    assert source(stream="S").read.stream == sink(stream="S").stream == "S"
+    assert is_epochs({"Epochs": "x"})
+    assert not is_epochs({"stream": "x"})
+
+
+def test_where_a_query_begins():
+    assert source().start == "latest"
+    assert source(streaming=False).start == "earliest"
+    assert source(startingOffsets="earliest").start == "earliest"
+    assert source(startingEpoch="-7").start == -7
+    with pytest.raises(ConfigError, match="choose one"):
+        source(startingEpoch="1", startingOffsets="latest")
+    with pytest.raises(ConfigError, match="whole number"):
+        source(startingEpoch="1.5")
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"epochs": "a.>"}, "epochs"),
+        ({"stream": "a.b"}, "stream"),
+        ({"subjects": "x"}, "subjects"),
+        ({"mode": "queue"}, "mode"),
+        ({"maxEpochsPerTrigger": "0"}, "maxEpochsPerTrigger"),
+        ({"fetchMaxBytes": "1g"}, "fetchMaxBytes"),
+    ],
+)
+def test_what_a_source_does_not_take(options, named):
+    with pytest.raises(ConfigError, match=f"option '{named}'|no option '{named}'"):
+        source(**options)
+
+
+@pytest.mark.parametrize("name", ["startingOffsets", "maxEpochsPerTrigger", "pollIntervalMs"])
+def test_what_a_batch_read_does_not_take(name):
+    with pytest.raises(ConfigError, match=f"option '{name}' is for streaming reads"):
+        source(streaming=False, **{name: "earliest"})
+
+
+@pytest.mark.parametrize("options", [{"exactlyOnce": "ledger"}, {"subject": "x"}, {"dedup": "none"}])
+def test_what_a_sink_does_not_take(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        sink(**options)
+
+
+class Recorder(OptionReader):
+    names: set[str]
+
+    def __init__(self, options, what):
+        super().__init__(options, what)
+        Recorder.names = set()
+
+    def text(self, name, default=None):
+        Recorder.names.add(name)
+        return super().text(name, default)
+
+
+@pytest.mark.parametrize(
+    ("heading", "parses"),
+    [
+        ("Options of the source of epochs", [source, lambda: source(streaming=False)]),
+        ("Options of the sink of epochs", [sink]),
+    ],
+)
+def test_the_options_are_those_of_the_page(monkeypatch, heading, parses):
+    monkeypatch.setattr(epoch_options, "OptionReader", Recorder)
+    asked = set()
+    for parse in parses:
+        parse()
+        asked |= Recorder.names
+    told = set()
+    for part in ("Options of the connection", heading):
+        told |= set(
+            re.findall(r"^\| `(\w+)`", PAGE.split(f"\n## {part}\n")[1].split("\n## ")[0], re.MULTILINE)
+        )
+    assert asked == told
+
+
+def test_the_columns_are_those_of_the_page():
+    part = PAGE.split("\n## Columns of the source of epochs\n")[1].split("\n## ")[0]
+    found = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", part, re.MULTILINE))
+    assert found == {name: EPOCH_COLUMNS[name] for name in ("epoch", "partition")}
