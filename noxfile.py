@@ -168,13 +168,21 @@ LONG = (
     "test_conformance_ordered.py",
     "test_conformance_pull.py",
     "test_conformance_status.py",
+    "test_epochs_stress.py",
     "test_fast_ingest.py",
+    "test_kits_faults.py",
+    "test_kits_notifier.py",
+    "test_kits_sites.py",
+    "test_log_reader_faults.py",
     "test_management_pages.py",
     "test_ordered_consumer_faults.py",
     "test_publisher.py",
     "test_worker.py",
     "test_worker_faults.py",
 )
+
+# Readers of topics ack nothing: only what a delivery says of itself is read, and that is shown elsewhere.
+NO_ACKS = ("test_epoch*.py", "test_history.py", "test_kits*.py", "test_log_reader*.py", "test_peers*.py")
 
 
 @nox.session(reuse_venv=True)
@@ -183,7 +191,8 @@ def versions(session: nox.Session) -> None:
     session.install("--editable", ".", *group("integration"))
     ignored = [f"--ignore=integration/{name}" for name in (*ANY_SERVER, *LONG)]
     for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25"):
-        session.run("pytest", "integration", "-q", form, *SIDE_BY_SIDE, *ignored, *session.posargs)
+        other = [f"--ignore-glob=integration/{name}" for name in NO_ACKS] if form == "--ack-v2" else []
+        session.run("pytest", "integration", "-q", form, *SIDE_BY_SIDE, *ignored, *other, *session.posargs)
 
 
 @nox.session(reuse_venv=True)

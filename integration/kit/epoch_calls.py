@@ -41,7 +41,9 @@ def read_epochs(server: Any, topic: Any, columns: Sequence[str] = COLUMNS, **opt
     from jsclient.spark.epochs.source import EpochBatchReader
     from jsclient.spark.options.epochs import EpochSourceOptions
 
-    given = options_of(server, topic.name.replace(".", "_"), epochs=topic.name, **options)
+    given = options_of(
+        server, options.pop("stream", topic.name.replace(".", "_")), epochs=topic.name, **options
+    )
     reader = EpochBatchReader(EpochSourceOptions.parse(given, streaming=False), tuple(columns), numbers=None)
     return [row for part in read_all(reader, reader.partitions()) for row in part]
 

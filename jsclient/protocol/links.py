@@ -68,7 +68,8 @@ class LinkTracker:
     def offer(self, seq: int, previous: int | None, subject: str = "") -> Offer:
         """A record that came in any order, or again; ``previous`` is its predecessor, 0 if it has none.
 
-        None: not known. Then it follows only if nothing at all can lie between.
+        None: not known. Then it follows only if nothing at all can lie between. So with 0 where something was had: all
+        that was there was removed before it was stored, and nobody knows whether that was all that was had.
         """
         last = max(self.floor, self._beyond.get(subject, 0)) if self._beyond else self.floor
         if seq <= last:
@@ -78,8 +79,10 @@ class LinkTracker:
         # A predecessor before the last one: that one was deleted before this record was stored.
         elif previous is None or previous > last:
             return Gap(last, seq)
-        elif self.by_subject:
+        elif self.by_subject:  # there the history is read over it in any case
             self._beyond[subject] = seq
+        elif not previous and last:
+            return Gap(last, seq)
         else:
             self.floor = seq
         return Link.ACCEPT

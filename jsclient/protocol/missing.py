@@ -46,7 +46,12 @@ class MissingRule:
         """Whether something between the floor, up to which all was had, and this record may have been there."""
         if record.seq <= floor + 1:
             return False
-        return self.by_subject or record.previous is None or record.previous > floor
+        previous = self._link(record.previous, floor)
+        return previous is None or previous > floor
+
+    def _link(self, previous: int | None, floor: int) -> int | None:
+        """What a link says; None: nothing. So if it is 0 and something was had: all else was removed before it."""
+        return None if self.by_subject or (not previous and floor) else previous
 
     def run(self, records: Sequence[Record], floor: int, extent: Extent | None) -> int:
         """How many of these, from the first on, need no look at each by itself.
@@ -59,7 +64,7 @@ class MissingRule:
         for record in records:
             seq = record.seq
             if seq != floor + 1:
-                previous = None if self.by_subject else record.previous
+                previous = self._link(record.previous, floor)
                 if seq <= floor or not (whole if previous is None else previous <= floor):
                     break
             floor = seq
@@ -86,13 +91,14 @@ class MissingRule:
         """
         if not self.may_miss(record, floor):
             return "nothing"
-        if self.by_subject or record.previous is None:
+        previous = self._link(record.previous, floor)
+        if previous is None:
             if extent is None:
                 return "nothing" if self.allow_truncated else "lost"
             return self._lost if extent.first_seq > floor + 1 else "nothing"
         if extent is None:
             return self._lost
-        if record.previous >= extent.first_seq and self.holes_are_deletions:
+        if previous >= extent.first_seq and self.holes_are_deletions:
             return "skipped"
         return self._lost
 

@@ -418,6 +418,26 @@ def test_another_stream_under_the_same_name_is_noticed_instead_of_starving(now_t
     assert isinstance(made.error, PositionInvalidError)
 
 
+def test_a_record_that_follows_none_is_no_proof_where_something_was_had():
+    """All that was there had gone when it was stored: 11 to 19 were, perhaps, and nobody has seen them."""
+    made = reader()
+    [asked] = made.offer("r-1", [record(20, 0)], 0.0)
+    assert asked == ask(10)
+    assert made.needs_extent([record(20, 0)])
+    made.page(asked, [record(20, 0)], 0.0, extent=extent(20, 20))
+    assert isinstance(made.error, HistoryTruncatedError)
+
+    made = reader()
+    [asked] = made.offer("r-1", [record(20, 0)], 0.0)
+    made.page(asked, [record(20, 0)], 0.0, extent=extent(5, 20))
+    assert (made.error, seqs(made)) == (None, [20]), "the head says that nothing went"
+
+    made = Reader(Position("S", "1", 0), "r")
+    made.begin(0.0)
+    assert made.offer("r-1", [record(3, 0)], 0.0) == []
+    assert seqs(made) == [3], "from the very beginning it is the first"
+
+
 def test_pushes_may_be_ahead_of_what_the_stream_said_of_itself():
     """It said so before they were stored; they were taken in before the answer was looked at."""
     made = reader()

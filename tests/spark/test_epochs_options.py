@@ -72,14 +72,14 @@ def test_what_a_sink_does_not_take(options):
 
 
 class Recorder(OptionReader):
-    names: set[str]
+    asked: set[str]
 
     def __init__(self, options, what):
         super().__init__(options, what)
-        Recorder.names = set()
+        Recorder.asked = set()
 
     def text(self, name, default=None):
-        Recorder.names.add(name)
+        Recorder.asked.add(name)
         return super().text(name, default)
 
 
@@ -95,7 +95,7 @@ def test_the_options_are_those_of_the_page(monkeypatch, heading, parses):
     asked = set()
     for parse in parses:
         parse()
-        asked |= Recorder.names
+        asked |= Recorder.asked
     told = set()
     for part in ("Options of the connection", heading):
         told |= set(

@@ -136,7 +136,7 @@ def every(topic, end, start):
 def run_through(topic, data, order):
     """A query reads the topic as it was at some moments; the batches together."""
     found, place = [], None
-    moments = sorted(data.draw(st.lists(st.integers(1, max(topic.seq, 1)), max_size=3))) + [topic.seq]
+    moments = [*sorted(data.draw(st.lists(st.integers(1, topic.seq), max_size=3))), topic.seq]
     limit = data.draw(st.sampled_from([None, 1, 2]))
     for moment in moments:
         history = TopicHistory(order, len(topic.publishers))
@@ -199,3 +199,116 @@ def test_who_comes_late_has_whole_epochs_only_and_misses_none_that_is_whole(orde
     assert sorted(found) == sorted(one for one in topic.counted() if one[2] in wanted)
     for seq, _, time in topic.counted():
         assert time not in wanted or seq >= first_seq, "a part was removed"
+
+
+def test_a_lost_epoch_is_told_and_those_behind_it_are_whole():
+    topic = Topic(INT, 2)
+    for partition in (0, 1):
+        topic.begin(partition)
+    for time in range(4):
+        for partition in (0, 1):
+            topic.send(partition, time)
+            topic.advance(partition, time + 1)
+    place = topic.history().place(Wanted(INT, (1,)), "S", "then")
+    first_seq = min(entry.seq for _, entry in topic.entries if 1 in entry.record.upper)
+    history = topic.history(first_seq)
+    wanted = wanted_between(place, None, INT)
+    error = history.lost(wanted, first_seq)
+    assert isinstance(error, EpochsLostError)
+    whole = history.whole(wanted, first_seq)
+    assert [time for time in range(5) if time in whole] == [2, 3, 4]
+    assert history.earliest(first_seq).start.elements == (2,)
+    assert history.latest().start.elements == (4,)
+    assert history.lost(Wanted(INT, (2,)), first_seq) is None
+    assert history.lost(Wanted(INT, (2,)), first_seq + 4) is not None
+
+
+def test_a_batch_has_as_many_epochs_as_are_wanted_at_most():
+    """Also where one partition was behind, and has completed many at once."""
+    topic = Topic(INT, 2)
+    for partition in (0, 1):
+        topic.begin(partition)
+    for time in (10, 20, 30):
+        topic.send(0, time)
+        topic.advance(0, time + 5)
+    topic.advance(1, 100)
+    topic.advance(0, 50)
+    history = topic.history()
+    assert history.limited(Wanted(INT, (0,)), history.frontier, 1) == (11,)
+    assert history.limited(Wanted(INT, (11,)), history.frontier, 2) == (21,)
+    assert history.limited(Wanted(INT, (11,)), history.frontier, 9) == (50,)
+
+
+def test_a_partition_without_a_part_is_not_read():
+    topic = Topic(INT, 3)
+    for partition in range(3):
+        topic.begin(partition)
+    topic.send(1, 0)
+    for partition in range(3):
+        topic.advance(partition, 1)
+    (segment,) = topic.history().segments(Wanted(INT, (0,), (1,)))
+    assert (segment.partition, segment.first, segment.last) == (1, 3, 5)
+    assert topic.history().segments(Wanted(INT, (0,), (2,))) is None, "that is not completed"
+
+
+widths = st.lists(st.integers(1, 30), min_size=1, max_size=6)
+
+
+@given(widths, st.integers(1, 9), st.lists(st.integers(0, 40), max_size=3))
+def test_tasks_have_all_of_the_segments_and_as_much_each(widths, tasks, changes):
+    segments = [
+        Segment(
+            number,
+            5,
+            4 + width,
+            ((2, "a"), *((after, f"p{after}") for after in sorted({*changes}) if 2 < after < 4 + width)),
+        )
+        for number, width in enumerate(widths)
+    ]
+
+    def owners(some):
+        return [
+            (one.partition, seq, [name for after, name in one.owners if after < seq][-1])
+            for one in some
+            for seq in range(one.first, one.last + 1)
+        ]
+
+    shared = share(segments, tasks)
+    assert [one for some in shared for one in owners(some)] == owners(segments)
+    assert len(shared) == min(tasks, sum(widths))
+    sizes = [sum(one.width for one in some) for some in shared]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        ("int", [0, 5]),
+        ("int(-3)", [-3]),
+        ("product(int, int(2))", [(0, 2)]),
+        ("product(product(int), int)", [((1,), 2)]),
+    ],
+)
+def test_orders_are_known_by_their_names(name, times):
+    order = order_of(name, "t")
+    assert all(order.decode(order.encode(time)) == time for time in times)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "ints", "int(", "int)", "product(", "product(int", "int(1", "Days", "int, int"]
+)
+def test_other_orders_are_refused(name):
+    with pytest.raises(ConfigError, match="'t' have the order"):
+        order_of(name, "t")
+
+
+def test_an_offset_of_something_else_is_refused():
+    place = Topic(INT, 1)
+    place.begin(0)
+    offset = place_to_json(place.history().place(Wanted(INT, (0,)), "S", "then"), INT)
+    assert place_of(offset, INT, 1).frontiers == ((0,),)
+    for other in ({"seq": 5, "created": "then"}, {**offset, "frontiers": [[0], [1]]}, {**offset, "v": 2}):
+        with pytest.raises(PositionInvalidError):
+            place_of(other, INT, 1)
+    with pytest.raises(PositionInvalidError, match="none of this topic"):
+        place_of(offset, INT, 2)

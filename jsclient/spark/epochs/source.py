@@ -54,6 +54,10 @@ class _Source:
         self._topic: TopicLook | None = None
         self._told: set[str] = set()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Where rows are read nothing is asked.
+        return {**self.__dict__, "_topic": None}
+
     def _look(self) -> TopicLook:
         if self._topic is None:
             topic = TopicLook(self._options)
@@ -118,16 +122,21 @@ class _Source:
         return read_segments(partition.spec, partition.segments)
 
 
+def _comes_after(start: Antichain[Any], end: Antichain[Any]) -> bool:
+    """Whether something is completed between two frontiers."""
+    return bool(start) and end != start and all(map(start.some_below, end))
+
+
 class EpochBatchReader(_Source, DataSourceReader):
     """All epochs that are completed when the read is planned, and of which nothing was removed."""
 
     def partitions(self) -> Sequence[EpochPartition]:
         topic = self._look()
         topic.look(now=True)
-        first = self._first(topic)
-        wanted: Wanted[Any] = Wanted(
-            topic.order, first.start.elements, topic.history.frontier.elements, first.missed.elements
-        )
+        first, end = self._first(topic), topic.history.frontier
+        if not _comes_after(first.start, end):
+            return []
+        wanted: Wanted[Any] = Wanted(topic.order, first.start.elements, end.elements, first.missed.elements)
         return self._tasks(topic, wanted)
 
 
@@ -165,7 +174,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         if self._has_end:
             self._target = end
         wanted = wanted_between(place, None, topic.order)
-        if end == wanted.start or not wanted.start or not all(map(wanted.start.some_below, end)):
+        if not _comes_after(wanted.start, end):
             return start
         most = self._options.max_epochs_per_trigger
         reached = end.elements if most is None else topic.history.limited(wanted, end, most)
