@@ -38,7 +38,10 @@ napoleon_custom_sections = [
 
 # References out of the project are not resolved: the build needs no network. Ours all are.
 _others = "|".join(map(re.escape, sorted({*sys.stdlib_module_names, "msgspec", "nats", "pyspark"})))
-nitpick_ignore_regex = [("py:.*", rf"({_others})(\..*)?")]
+nitpick_ignore_regex = [
+    ("py:.*", rf"({_others})(\..*)?"),
+    ("py:(class|obj)", r"jsclient\.(patterns|peers)\..*\.[A-Z]"),  # type variables
+]
 # Private names in public signatures.
 nitpick_ignore = [
     ("py:class", "Connection"),
@@ -49,7 +52,10 @@ nitpick_ignore = [
     ("py:class", "_Failure"),
     ("py:class", "_Marker"),
     ("py:class", "deque"),
+    ("py:class", "dict[int"),  # of a Callable in a signature
     ("py:class", "jsclient.connecting._Connecting"),
+    ("py:class", "jsclient.peers.backend.Backend"),
+    ("py:class", "jsclient.peers.engine._Connecting"),
     ("py:class", "jsclient.protocol.codec.ModelT"),
     ("py:class", "jsclient.protocol.under_way.TicketT"),
     ("py:obj", "jsclient.protocol.under_way.TicketT"),

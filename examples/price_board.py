@@ -34,7 +34,7 @@ async def board(js: jsclient.JetStream, descriptor: str) -> None:
         shown.append(quote["change"])
         print(f"gold {quote['price']:7.2f}  (change {quote['change']})", flush=True)
         await asyncio.sleep(DRAWING)
-    print(f"in order: {shown == sorted(set(shown))}, all of them: {len(shown) > CHANGES}")
+    print(f"shown: {len(shown)} of {CHANGES} changes, in order: {shown == sorted(set(shown))}")
     print(f"closed at {prices.completion['close']:.2f} after {prices.completion['changes']} changes")
 
 

@@ -67,7 +67,7 @@ SAID: dict[str, list[str | set[str]]] = {
         "nothing is there twice: [120, 120, 120, 120, 120, 120]",
     ],
     "price_board.py": [
-        "in order: True, all of them: False",
+        " of 2000 changes, in order: True",
         "after 2000 changes",
     ],
     "tenant_feed.py": [

@@ -19,9 +19,9 @@ from .protocol.request import SubscribeRequest
 from .protocol.subjects import DEFAULT_PREFIX, Api
 from .publishing import Publishing
 from .pull_subscription import PullSubscription
-from .topics import Topics
 from .subscribing import open_pull_subscription, open_subscription
 from .subscription import Callback, Subscription
+from .topics import Topics
 
 if TYPE_CHECKING:
     import nats.aio.client

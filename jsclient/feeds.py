@@ -50,9 +50,13 @@ class ConsumerFeed(Feed):
         self._linked = linked
         self._windowed = windowed
         self._open: dict[str, _Deliveries] = {}
+        self._in_doubt: set[str] = set()  # consumers that may be there, with an inbox to which nobody listens
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         connection = self._context.connection
+        if id in self._in_doubt:
+            await delete_consumer(self._context, self._stream.name, id)
+            self._in_doubt.discard(id)
         deliveries = _Deliveries(
             self._context, self._stream.name, receive, lost, linked=self._linked, windowed=self._windowed
         )
@@ -78,6 +82,7 @@ class ConsumerFeed(Feed):
                 raise deliveries.inbox.denied
         except BaseException:
             # Cancelled, or not answered: it may be there, and goes by itself when nobody listens.
+            self._in_doubt.add(id)
             await self._end(id)
             raise
         deliveries.begin()

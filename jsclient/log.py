@@ -81,6 +81,11 @@ class Log(abc.ABC):
     tasks: Tasks
     open: set[Closable]
 
+    @property
+    def is_one_subject(self) -> bool:
+        """Whether its subject has no wildcards. Of several subjects one may end, and the others go on."""
+        return not any(token in ("*", ">") for token in self.subject.split("."))
+
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
         """Tell the user."""
@@ -132,7 +137,7 @@ class Log(abc.ABC):
         Args:
             data: The payload.
             subject: By default that of the log, which must then have no wildcards.
-            kind, headers: See `Record`.
+            kind, headers: See `jsclient.Record`.
             expected: Refuse unless this is the sequence of the last record of its subject, 0 for none. It becomes the
                 record's link.
             msg_id: Appended once, however often this is called inside the duplicate window.

@@ -35,7 +35,7 @@ from .protocol.quiet import QuietTimer
 from .protocol.reader import Command, Reader
 from .protocol.record import Record
 from .protocol.subscription_ids import Cancel, Subscribe
-from .start import Start, start_position
+from .start import Start, check_count, deadline_of, start_position
 
 __all__ = ["LogReader", "Push", "Start", "open_reader", "passes", "start_position"]
 
@@ -63,7 +63,7 @@ class LogReader:
     Args:
         log: What to read.
         start: After there.
-        push: See `Push`. ``"auto"`` goes on without pushes where they are refused.
+        push: "auto" as the log does it best, "republish" or "consumer" that way, None not at all. ``"auto"`` goes on without pushes where they are refused.
         quiet: Seconds without a record after which the history is asked, or a timer that adapts.
         catch_up: Ask for what is missing at once, or leave it to the timer, as P3Sub has it.
         allow_truncated: Read on where records were removed before they were read; the event `HistoryTruncated`
@@ -85,8 +85,8 @@ class LogReader:
         max_pending_bytes: int = _MAX_PENDING_BYTES,
         name: str | None = None,
     ) -> None:
-        if max_pending < 1 or max_pending_bytes < 1:
-            raise ConfigError("max_pending and max_pending_bytes must be 1 or more")
+        check_count("max_pending", max_pending)
+        check_count("max_pending_bytes", max_pending_bytes)
         if catch_up not in ("at once", "timer"):
             raise ConfigError(f"catch_up is {catch_up!r:.40}: 'at once' or 'timer' is needed")
         self._log = log
@@ -100,6 +100,7 @@ class LogReader:
             replays=False,
             missing=log.missing_rule(self._feed, allow_truncated=allow_truncated),
             catch_up=catch_up,
+            ends=log.is_one_subject,
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
         )
@@ -150,7 +151,7 @@ class LogReader:
             HistoryTruncatedError: Records were removed before they were read. PositionInvalidError: The stream was
                 made anew. And what the server refuses for good.
         """
-        deadline = None if timeout is None else self._now() + timeout
+        deadline = deadline_of(timeout, self._now())
         while True:
             if records := self.take(1):
                 return records[0]
@@ -167,6 +168,7 @@ class LogReader:
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Records as they come, up to so many at once, until it is closed or the log ends. Raises as `next`."""
+        check_count("max_records", max_records)
         while True:
             if records := self.take(max_records):
                 yield records

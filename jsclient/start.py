@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from .errors import ConfigError
 from .log import Log
 from .protocol.position import Position
 from .protocol.units import format_time, parse_time_ns
 
-__all__ = ["Start", "start_position"]
+__all__ = ["Start", "check_count", "deadline_of", "start_position"]
 
 Start: TypeAlias = Literal["first", "now"] | Position | datetime
 """Where to begin: with the first record there is, with what comes from now on, after a position, or after a time."""
+
+
+def check_count(what: str, value: Any) -> int:
+    """A whole number of 1 or more. Raises `ConfigError`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{what} is {value!r:.40}: it must be a whole number of 1 or more")
+    return value
+
+
+def deadline_of(timeout: Any, now: float) -> float | None:
+    """When a timeout is over; None: never. Raises `ConfigError`: it is no number of seconds."""
+    if timeout is None:
+        return None
+    # NaN is none that the event loop could wait for.
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise ConfigError(f"timeout is {timeout!r:.40}: seconds, or None, are needed")
+    return now + timeout
 
 
 async def start_position(log: Log, start: Start, *, allow_truncated: bool = False) -> Position:
@@ -26,7 +44,10 @@ async def start_position(log: Log, start: Start, *, allow_truncated: bool = Fals
     if isinstance(start, datetime):
         return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
     if not isinstance(start, Position) and start not in ("first", "now"):
-        raise ConfigError(f"{start!r:.60} is no start: a position, a datetime, 'first' or 'now' is needed")
+        raise ConfigError(
+            f"{start!r:.60} is no start: a Position (Position.from_json, of a token), a datetime, 'first' or 'now' "
+            "is needed"
+        )
     extent = await log.extent()
     if isinstance(start, Position):
         extent.check(start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,12 +30,13 @@ from .protocol.missing import MissingRule
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from .protocol.models.stream import StreamInfo
 from .protocol.models.stream_config import StreamConfig
-from .protocol.names import check_filter_subject, subjects_overlap
+from .protocol.names import check_filter_subject, subject_matches, subjects_overlap
 from .protocol.position import Extent, Position
 from .protocol.record import Kind, Record
 from .protocol.record_frames import DeliveredRecords
 from .protocol.record_wire import kind_headers, stored_record
 from .protocol.republish import republished_subject
+from .protocol.status import Ending
 from .protocol.units import format_time_ns, parse_time_ns
 from .protocol.version import is_at_least
 from .publish import publish
@@ -45,6 +47,7 @@ __all__ = ["StreamLog", "find_log"]
 _FETCH: Final = 5000  # records that are fetched at a time where direct gets are not to be had
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is still under way
 _FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
+_PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _MAX_BYTES: Final = 8 * 1024 * 1024  # that one direct get may bring: all of it is held here
 
 
@@ -58,7 +61,6 @@ class StreamLog(Log):
         self.open = context.open
         self.context = context
         self._stream = stream
-        self._is_one_subject = "*" not in subject.split(".") and not subject.endswith(">")
         self._incarnation = ""
 
     @property
@@ -69,7 +71,7 @@ class StreamLog(Log):
     @property
     def _linked(self) -> bool:
         """Whether records may say which one they follow: sequences of other streams mean nothing here."""
-        return self._is_one_subject and not self.config.sources
+        return self.is_one_subject and not self.config.sources
 
     def emit(self, event: Event) -> None:
         self.context.emit(event)
@@ -84,7 +86,7 @@ class StreamLog(Log):
 
     async def extent(self) -> Extent:
         limit = self.config.max_msgs_per_subject or 0
-        counts = {"subjects_filter": self.subject} if self._is_one_subject and limit > 0 else None
+        counts = {"subjects_filter": self.subject} if self.is_one_subject and limit > 0 else None
         info = self.context.api.stream_info(self.stream)
         answer = await self.context.call(info, counts, what="stream info")
         try:
@@ -118,15 +120,27 @@ class StreamLog(Log):
             )
             try:
                 records = [record async for some in batch.records(linked=self._linked) for record in some]
-            except NoRespondersError:
-                await self.extent()  # if the stream is gone, this says so
-                raise
-            page = Page(records, more=batch.num_pending > 0)
+                page = Page(records, more=batch.num_pending > 0)
+            except NoRespondersError as error:
+                page = await self._without_direct_gets(error, since, limit, max_bytes)
         else:
-            page = await self._fetched(
-                limit, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=since + 1
-            )
+            page = await self._after(since, limit, max_bytes)
         return page if page.records else Page([], up_to=await self._nothing_after(since))
+
+    async def _without_direct_gets(
+        self, error: NoRespondersError, since: int, limit: int, max_bytes: int
+    ) -> Page:
+        """Nobody answers direct gets: none is there just now, they were switched off, or are out of reach."""
+        await self.extent()  # if the stream is gone, this says so
+        try:
+            return await self._after(since, limit, max_bytes)
+        except PermissionDeniedError:
+            raise error from None
+
+    async def _after(self, since: int, limit: int, max_bytes: int) -> Page:
+        return await self._fetched(
+            limit, max_bytes, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=since + 1
+        )
 
     def _reads_directly(self) -> bool:
         version = self.context.connection.server_version
@@ -144,7 +158,7 @@ class StreamLog(Log):
             return 0
         return 0
 
-    async def _fetched(self, limit: int, **start: Any) -> Page:
+    async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
         """By a consumer that is there for this alone."""
         consumer = await self._stream.create_consumer(
             ConsumerConfig(
@@ -158,7 +172,11 @@ class StreamLog(Log):
             )
         )
         try:
-            batch = await consumer.fetch(min(limit, _FETCH), no_wait=True)
+            batch = await consumer.fetch(
+                min(limit, _FETCH), max_bytes=min(max_bytes, _MAX_BYTES), no_wait=True
+            )
+            if not batch and batch.ending is Ending.MAX_BYTES:
+                batch = await consumer.fetch(1, no_wait=True)
             if batch.error is not None and not batch:
                 raise batch.error
         finally:
@@ -181,7 +199,9 @@ class StreamLog(Log):
         if self._reads_directly():
             async for message in self._stream.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-            return None
+            last = await self.last()  # a replica may lag: the leader knows
+            if last is None or last.time_ns < time_ns:
+                return None
         page = await self._fetched(1, deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=start)
         return (page.records[0].seq, page.records[0].time_ns) if page.records else None
 
@@ -229,7 +249,7 @@ class StreamLog(Log):
         subject = republished_subject(self.config.republish, self.subject)
         if subject is None:
             raise ConfigError(f"stream {self.stream!r} does not republish {self.subject!r} with its payloads")
-        return RepublishFeed(self.context, self.stream, subject, by_subject=not self._is_one_subject)
+        return RepublishFeed(self.context, self.stream, subject, by_subject=not self.is_one_subject)
 
     def best_feed(self) -> FeedKind:
         return "consumer" if republished_subject(self.config.republish, self.subject) is None else "republish"
@@ -277,7 +297,14 @@ async def find_log(context: Context, subject: str, stream: str | None = None) ->
         stream = names[0]
     info = from_wire(StreamInfo, await context.call(context.api.stream_info(stream), what="stream info"))
     config = info.config
-    copies = config.mirror or config.sources  # they may hold anything
-    if not copies and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
+    renamed = config.subject_transform
+    if renamed is not None and subject_matches(renamed.src or ">", subject):
+        stored = _PLACEHOLDER.sub("*", renamed.dest or ">")
+        if not subjects_overlap(stored, subject):
+            raise ConfigError(
+                f"stream {stream!r} stores {subject!r} under another subject, of {stored!r}: name that"
+            )
+    anything = config.mirror or config.sources or renamed
+    if not anything and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}")
     return StreamLog(context, Stream(context, info), subject)

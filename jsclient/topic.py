@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from .errors import ConfigError
 from .patterns.descriptors import NotifierDescriptor
@@ -50,9 +50,19 @@ HandleT = TypeVar("HandleT", bound=AbstractAsyncContextManager[Any])
 class Opening(Generic[HandleT]):
     """A handle that is yet to be opened: await it, or use it with ``async with``."""
 
+    _how = "'async with ... as name' opens it, and so does 'await'"
+
     def __init__(self, opened: Callable[[], Awaitable[HandleT]]) -> None:
         self._opened = opened
         self._handle: HandleT | None = None
+
+    if not TYPE_CHECKING:  # else any name would do there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"it is not open yet, and has no {name!r}: {self._how}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._how}>"
 
     def __await__(self) -> Generator[Any, None, HandleT]:
         return self._opened().__await__()
@@ -72,8 +82,10 @@ class Opening(Generic[HandleT]):
 class ReaderOpening(Opening[TopicReader]):
     """A reader of a topic: await it, use it with ``async with``, or loop over it at once with ``async for``."""
 
+    _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  its own class
+
     async def __aiter__(self) -> AsyncIterator[Record]:
-        async with self as reader:
+        async with await self as reader:  # each loop has a reader of its own
             async for record in reader:
                 yield record
 
@@ -109,7 +121,7 @@ class Topic:
         It republishes the subject, so that readers cost the server nothing, and answers direct gets.
 
         Args:
-            fields: What else its `StreamConfig` is to have: ``max_age``, ``storage``, ``num_replicas`` and so on.
+            fields: What else its configuration is to have: ``max_age``, ``storage``, ``num_replicas`` and so on.
 
         Raises:
             NoMatchingStreamError: Several streams hold the subject. ConfigError: One does that has another retention
@@ -183,7 +195,8 @@ class Topic:
             position = Position.from_json(position)
         if not isinstance(position, Position):
             raise ConfigError(
-                f"position is {type(position).__name__}: a Position or its JSON token is needed"
+                f"position is {type(position).__name__}: a Position or its JSON token is needed; "
+                "who has none yet begins with each()"
             )
         return self.each(position, **options)
 

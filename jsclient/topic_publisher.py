@@ -12,13 +12,15 @@ from .errors import (
     ApiError,
     ClosedError,
     ConfigError,
+    MaxPayloadError,
     ProducerFencedError,
     PublishesFailedError,
     WrongLastSequenceError,
 )
+from .protocol.header_names import MSG_ID
 from .protocol.models.publish import PubAck
 from .protocol.position import Position
-from .protocol.record import Kind
+from .protocol.record import Kind, Record
 from .publisher import MAX_BYTES, Publisher
 from .stream_log import StreamLog
 
@@ -38,9 +40,12 @@ class TopicPublisher:
         self._publisher = publisher
         self._after = chained_after  # the stream's last sequence; None: not chained
         self._name = secrets.token_hex(8)
-        self._count = 0
+        self._count = 0  # of the ids that were given
+        self._last_id = ""  # of the last record that was sent
         self._in_turn = asyncio.Lock()
-        self._ended = False
+        self._at_end = asyncio.Lock()
+        self._end_id = ""  # of the record that ends the topic, once it may have been sent
+        self._ending = self._ended = False
 
     @classmethod
     async def open(
@@ -87,24 +92,30 @@ class TopicPublisher:
         Raises:
             ClosedError: It has ended, or was closed. ConfigError, MaxPayloadError: Nothing was sent.
 
-        The future raises what `JetStream.publish` raises. Cancelled: nothing was sent.
+        Nothing is known to be stored before the future is done; or `flush`, `finish`, or leaving ``async with``, which
+        wait for all. The future raises what `JetStream.publish` raises; where records are chained and somebody else
+        published, `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070. Cancelled: nothing was sent.
         """
-        if self._ended:
-            raise ClosedError(f"the topic {self.subject!r} has ended: nothing can follow")
+        if self._ended or self._ending:
+            raise ClosedError(f"the topic {self.subject!r} has ended, or is being ended: nothing can follow")
         if self._after is None:
             return await self._publisher.publish(self.subject, data, headers=headers, msg_id=msg_id)
         if msg_id is not None:
             raise ConfigError("msg_id is given, and chained records have ids of their own")
         async with self._in_turn:  # a call that is cancelled while it waits for room must leave no hole
+            if self._ending:
+                raise ClosedError(f"the topic {self.subject!r} is being ended: nothing can follow")
+            self._count += 1  # no id twice: what was cancelled may have been sent
+            msg_id = f"{self._name}:{self._count}"
             future = await self._publisher.publish(
                 self.subject,
                 data,
                 headers=headers,
-                msg_id=f"{self._name}:{self._count + 1}",
-                expected_last_seq=self._after if self._count == 0 else None,
-                expected_last_msg_id=f"{self._name}:{self._count}" if self._count else None,
+                msg_id=msg_id,
+                expected_last_seq=None if self._last_id else self._after,
+                expected_last_msg_id=self._last_id or None,
             )
-            self._count += 1
+            self._last_id = msg_id
         return future
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
@@ -127,34 +138,62 @@ class TopicPublisher:
         """Store all that was sent, and end the topic well; readers get the completion. Where that is.
 
         Raises:
-            ClosedError: It has ended before. And as `flush`, and those of any publish.
+            ClosedError: It has ended before. ProducerFencedError: Records are chained, and the last one sent is not the
+                last one there: it was refused, or somebody else published. And as `flush`, and those of any publish.
 
-        Cancelled: whether it has ended is unknown.
+        From the call on nothing more is taken. Cancelled, or not answered: whether it has ended is unknown; calling it
+        again makes sure.
         """
         return await self._end(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
-        """Store all that was sent, and end the topic for this reason; else as `finish`."""
+        """Store all that was sent, and end the topic for this reason, a text; else as `finish`."""
+        if not isinstance(reason, str):
+            raise ConfigError(f"reason is {type(reason).__name__}: a text is needed, such as str(error)")
         return await self._end(Kind.FAIL, reason.encode())
 
     async def _end(self, kind: Kind, data: bytes) -> Position:
-        if self._ended:
-            raise ClosedError(f"the topic {self.subject!r} has ended: nothing can follow")
-        await self.flush()
-        msg_id = secrets.token_hex(11)
+        async with self._at_end:
+            if self._ended:
+                raise ClosedError(f"the topic {self.subject!r} has ended: nothing can follow")
+            self._ending = True
+            try:
+                await self._publisher._idle()  # noqa: SLF001  also those that wait for room
+                await self.flush()
+                position = await self._append_end(kind, data)
+            finally:
+                self._ending = bool(self._end_id)
+            self._ended = True
+            return position
+
+    async def _append_end(self, kind: Kind, data: bytes) -> Position:
         while True:
             last = await self._log.last()
             if last is not None and last.is_last:
+                if last.headers.get(MSG_ID) == self._end_id:
+                    return (await self._log.extent()).end.at(last.seq, last.time_ns)
                 self._ended = True
                 raise ClosedError(f"the topic {self.subject!r} was ended by somebody else")
+            if not self._may_follow(last):
+                raise ProducerFencedError(self.subject)
+            self._end_id = self._end_id or secrets.token_hex(11)
             try:
-                position = await self._log.append(
-                    data, kind=kind, expected=0 if last is None else last.seq, msg_id=msg_id
+                return await self._log.append(
+                    data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
                 continue  # somebody else has published since: that belongs before the end
-            self._ended = True
-            return position
+            except MaxPayloadError:
+                self._end_id = ""
+                raise
+
+    def _may_follow(self, last: Record | None) -> bool:
+        """Whether the end may stand behind this record: where records are chained, behind the last one sent only."""
+        if self._after is None or last is None:
+            return True
+        if not self._last_id:
+            return last.seq <= self._after
+        return last.headers.get(MSG_ID) == self._last_id
 
     def _fenced(self, error: PublishesFailedError) -> ProducerFencedError | None:
         if self._after is None or not error.failures:
@@ -164,6 +203,10 @@ class TopicPublisher:
             isinstance(first, ApiError) and first.err_code == _WRONG_LAST_MSG_ID
         )
         return ProducerFencedError(self.subject) if refused else None
+
+    async def close(self) -> None:
+        """Leave the topic as it is. What is under way ends with `ClosedError`; `flush` before waits for it."""
+        await self._publisher.close()
 
     async def __aenter__(self) -> Self:
         await self._publisher.__aenter__()

@@ -11,6 +11,7 @@ from .patterns.stream_notifier import StreamNotifier
 from .protocol.position import Position
 from .protocol.record import Kind, Record
 from .reader import LogReader, Push
+from .start import deadline_of
 
 __all__ = ["LatestReader", "TopicReader"]
 
@@ -37,6 +38,7 @@ class TopicReader(_Ending):
     """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Made by `Topic.each`.
 
     It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
+    A topic with wildcards does not end: the last record of each of its subjects is handed out (`Record.is_last`).
     A cancelled read loses nothing.
 
     Attributes:
@@ -78,25 +80,35 @@ class TopicReader(_Ending):
             HistoryTruncatedError: Records were removed before they were read; ``first_available`` is the first there.
             PositionInvalidError: The stream was made anew. And what the server refuses for good.
         """
-        if self._end is not None:
-            self._raise_end(self._end)
+        self._raise_known_end()
         waiting = self._reader.take(1)
-        record = waiting[0] if waiting else await self._reader.next(timeout)
-        if record.is_last:
+        try:
+            record = waiting[0] if waiting else await self._reader.next(timeout)
+        except ClosedError:
+            self._raise_known_end()
+            raise
+        if record.is_last and self._reader.tracker.ends:
             self._raise_end(record)
         return record
+
+    def _raise_known_end(self) -> None:
+        """If it was read, perhaps by another task: all who read are told."""
+        if self._end is not None:
+            self._raise_end(self._end)
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
         """Records as they come, up to so many at once, until the topic ends or this is closed. Raises as `next`."""
         async for records in self._reader.batches(max_records):
-            last = records.pop() if records[-1].is_last else None
+            if records[-1].is_last and self._reader.tracker.ends:
+                self._end = records.pop()
             if records:
                 yield records
-            if last is not None:
-                try:
-                    self._raise_end(last)
-                except ClosedError:
-                    return
+            if self._end is not None:
+                break
+        try:
+            self._raise_known_end()
+        except ClosedError:
+            return
 
     def __aiter__(self) -> Self:
         return self
@@ -133,9 +145,17 @@ class LatestReader(_Ending):
         self._source: StreamNotifier | None = None
         self._seen = 0
 
+    def __repr__(self) -> str:
+        return f"<LatestReader at {self._seen}>"
+
     async def current(self) -> Record:
-        """The newest record, at once; it waits only where there is none yet. Raises as `next`."""
-        return await self._record_after(None)
+        """The newest record, at once, though it was given before; it waits only where there is none yet.
+
+        `next` goes on after it. Raises as `next`.
+        """
+        record = await self._record_after(None)
+        self._seen = record.seq
+        return record
 
     async def next(self, timeout: float | None = None) -> Record:
         """The newest record, as soon as there is one that this has not given.
@@ -146,7 +166,7 @@ class LatestReader(_Ending):
             IterationFailed: The producer has failed; the reason is in it. And what the server refuses for good.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
                 record = await self._record_after(self._seen or None)
         except TimeoutError:
             raise RequestTimeoutError("a newer record", timeout or 0.0) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from integration.kit.source_calls import Query, options_of, read_all
@@ -56,7 +56,7 @@ def epochs_of(rows: Rows) -> dict[Any, list[Any]]:
     return found
 
 
-async def seen(topic: Any) -> dict[int, list[Any]]:
+async def seen(topic: Any, decode: Callable[[bytes], list[Any]] = json.loads) -> dict[int, list[Any]]:
     """What a subscriber sees that was there from the beginning on: the items of each completed epoch.
 
     Raises:
@@ -81,7 +81,7 @@ async def seen(topic: Any) -> dict[int, list[Any]]:
             continue
         for event in events:
             if isinstance(event, Data):
-                found.setdefault(event.time, []).extend(json.loads(event.items))
+                found.setdefault(event.time, []).extend(decode(event.items))
     return {time: items for time, items in found.items() if core.is_completed(time)}
 
 

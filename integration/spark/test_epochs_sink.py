@@ -130,22 +130,42 @@ async def test_a_task_that_is_tried_again_stores_nothing_twice(js: Any, topic: A
     assert await seen(topic) == {0: ["a", "b", "c"]}
 
 
+async def late(writer: Any, *rows: str) -> None:
+    """A task that nobody waits for any more sends these."""
+    await writer.write(pa.record_batch({"data": pa.array([json.dumps([row]) for row in rows])}))
+    await writer._bulk.settle()
+
+
 async def test_what_a_lost_try_sends_late_does_not_count(js: Any, topic: Any) -> None:
     """A task of a driver that was killed goes on while its batch is run again, and after that was committed."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"])
-    lost = sink.attempt(1)
-    writer, _ = await open_writer(js, sink.plan(lost), Task(0, 0), await sink.sink_topic())
-    await writer.write(pa.record_batch({"data": pa.array(['["one"]'])}))
-    await writer._bulk.settle()
+    lost, _ = await open_writer(js, sink.plan(sink.attempt(1)), Task(0, 0), await sink.sink_topic())
+    await late(lost, "one")
     attempt = sink.attempt(1)
-    await sink.write(attempt, ["one", "two"])
-    await writer.write(pa.record_batch({"data": pa.array(['["two"]', '["three"]'])}))
-    await writer._bulk.settle()
-    await sink.commit(attempt, 0)
-    await writer.write(pa.record_batch({"data": pa.array(['["four"]'])}))
-    await writer.finish()
+    writer, place = await open_writer(js, sink.plan(attempt), Task(0, 0), await sink.sink_topic())
+    await late(lost, "two", "three")
+    await late(writer, "one", "two")
+    outcome = await writer.finish()
+    assert (outcome.skipped, outcome.duplicates) == (1, 0), "a late row is not taken for one of this try"
+    await sink.commit(attempt, place)
+    await late(lost, "four")
+    await lost.close()
     assert await seen(topic) == {0: ["a"], 1: ["one", "two"]}
+
+
+async def test_what_a_copy_of_a_task_sends_after_the_commit_does_not_count(js: Any, topic: Any) -> None:
+    """Readers would take it for a broken rule: data of an epoch that is completed."""
+    sink = Sink(js, topic)
+    attempt = sink.attempt(0)
+    copy, _ = await open_writer(js, sink.plan(attempt), Task(0, 1), await sink.sink_topic())
+    await sink.write(attempt, ["a"])
+    await sink.commit(attempt, 0)
+    await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
+    await late(copy, "a")
+    await copy.close()
+    await sink.batch(1, ["b"])
+    assert await seen(topic) == {0: ["a"], 1: ["b"]}
 
 
 async def test_a_committed_batch_is_not_written_again(js: Any, topic: Any) -> None:
@@ -185,6 +205,23 @@ async def test_another_query_is_refused(js: Any, topic: Any) -> None:
         await other.commit(other.attempt(1))
     await sink.batch(1, ["b"])
     assert await seen(topic) == {0: ["a"], 1: ["b"]}
+
+
+async def test_a_query_that_begins_at_the_same_moment_is_refused(js: Any, topic: Any) -> None:
+    """It has looked before the other one took the topic."""
+    sink, other = Sink(js, topic), Sink(js, topic, OTHER)
+    attempt = other.attempt(0)
+    made = await other.sink_topic()
+    looks = [None, None]
+
+    async def look(partition: int) -> Any:
+        return looks.pop() if looks else await SinkTopic.look(made, partition)
+
+    made.look = look  # type: ignore[method-assign]
+    await sink.batch(0, ["a"])
+    with pytest.raises(ProducerFencedError):
+        await open_writer(js, other.plan(attempt), Task(0, 0), made)
+    await sink.batch(1, ["b"])
 
 
 async def test_who_takes_the_topic_in_the_middle_of_a_batch_fences_the_query(js: Any, topic: Any) -> None:

@@ -59,7 +59,7 @@ async def test_epochs_that_are_completed_in_all_partitions_are_given_whole(serve
     assert again == query.parts[1], "a batch that is run again has the same rows"
 
 
-@pytest.mark.parametrize("mode", ["consumer", "direct"])
+@pytest.mark.parametrize("mode", ["consumer", pytest.param("direct", marks=pytest.mark.server(">=2.11"))])
 async def test_what_fenced_publishers_send_is_no_row(server: Any, topics: Any, js: Any, mode: str) -> None:
     topic = topics()
     first = await topic.publisher()

@@ -54,6 +54,10 @@ class EventSource:
         self._linking = asyncio.Lock()
         self._last_of: dict[str, int] = {}  # by subject: the event that the next one is to follow
 
+    def __repr__(self) -> str:
+        log = self._found
+        return "<EventSource>" if log is None else f"<EventSource of {log.stream}: {log.subject}>"
+
     async def log(self) -> Log:
         """The log that it stands on. Raises what finding it raises."""
         if self._found is None:

@@ -208,9 +208,10 @@ async def stream_for(
     try:
         stream = await manager.stream(name)
     except StreamNotFoundError:
+        source = ">" if "*" in subject.split(".") else subject  # a destination takes no "*"; all there is fits it
         made = {
             "allow_direct": True,
-            "republish": {"src": subject, "dest": f"{_PUSHES}.{subject}"},
+            "republish": {"src": source, "dest": f"{_PUSHES}.{source}"},
             **fields,
         }
         try:
@@ -222,8 +223,8 @@ async def stream_for(
         raise ConfigError(f"stream {name!r} does not hold {subject!r}")
     if config.retention not in (None, RetentionPolicy.LIMITS):
         raise ConfigError(
-            f"stream {name!r} keeps messages for consumers only (retention {config.retention}): values of an "
-            "iteration must stay, so it must be 'limits'"
+            f"stream {name!r} keeps messages for consumers only (retention {config.retention}): here records must "
+            "stay when they were read, so it must be 'limits'"
         )
     return stream
 

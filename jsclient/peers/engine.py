@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .._runtime.events import OnEvent
 from ..client import JetStream
@@ -44,8 +44,12 @@ class Engine:
     def __init__(self, js: JetStream | Backend, **options: Any) -> None:
         if isinstance(js, Backend):
             backend = js
-        else:
+        elif isinstance(js, JetStream):
             backend = ServerBackend(js, _options(options), owned=False)
+        else:
+            raise ConfigError(
+                f"{type(js).__name__} is no connection: Engine(js) takes an open one, Engine.connect(url) makes one"
+            )
         self._backend = backend
         self._peers: dict[str, Peer] = {}
         self._opening: dict[str, asyncio.Lock] = {}
@@ -190,6 +194,14 @@ class _Connecting:
         self._connect = connect
         self._options = options
         self._engine: Engine | None = None
+
+    if not TYPE_CHECKING:  # else any name would do there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(
+                f"the engine is not connected yet, and has no {name!r}: 'async with Engine.connect(...) as engine', "
+                "or await it"
+            )
 
     def __await__(self) -> Generator[Any, None, Engine]:
         return self._open().__await__()

@@ -303,7 +303,7 @@ class Peer(HasChannels):
         Raises:
             QueryRefusedError: The channel's policy, or nobody there answers this query, or it failed.
             NoRespondersError: The peer is not there. RequestTimeoutError: It did not answer in ``timeout`` seconds.
-            HostNotAllowedError, ConnectError, PermissionDeniedError.
+            HostNotAllowedError, ConnectError, PermissionDeniedError: The other system may not be asked, or cannot.
         """
         self._check_open()
         where = self._where(to, host)

@@ -33,6 +33,7 @@ class HistoryRound:
         wanted: There is something to be asked for.
         asked: The question that is under way.
         by_timer, found, moved: As in `Result`, so far.
+        late: What is missing was told of after the present question was asked: its answer may be older.
     """
 
     wanted: bool = False
@@ -40,10 +41,11 @@ class HistoryRound:
     by_timer: bool = False
     found: int = 0
     moved: bool = False
+    late: bool = False
 
     def ask(self, since: int, room: tuple[int, int]) -> AskHistory:
         """The next question."""
-        self.wanted = False
+        self.wanted = self.late = False
         self.asked = AskHistory(since, *room)
         return self.asked
 

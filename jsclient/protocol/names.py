@@ -112,7 +112,7 @@ def check_publish_subject(subject: str) -> str:
     """
     for wildcard in ("*", ">"):
         if wildcard in _tokens(subject):
-            reason = f"it holds the wildcard {wildcard!r}; a literal subject is needed to publish"
+            reason = f"it holds the wildcard {wildcard!r}; a subject without wildcards is needed here"
             raise InvalidNameError("subject", subject, reason)
     return subject
 

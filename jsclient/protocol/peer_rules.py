@@ -140,7 +140,8 @@ class Asked:
         record = selected(self.records, attrs, self.eci)
         if record is None:
             named = {name: attrs[name] for name in ("Id", "Rx", "Tx") if attrs.get(name) is not None}
-            _fail("no_such_subscription_failure", f"there is no relationship with {named}"[:300])
+            what = f"with {named}"[:250] if named else "named: give its Id, or Rx or Tx"
+            _fail("no_such_subscription_failure", f"there is no relationship {what}")
         return record
 
     def _send(self, event: Raised) -> Decided:
@@ -163,7 +164,9 @@ class Asked:
             rx_role=_role(attrs, "Rx_role"),
         )
         if not found:
-            _fail(failure, "no relationship to send it on")
+            wanted = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
+            of_which = f"with {wanted}"[:200] if wanted else "at all: give Id, Tx_role or Rx_role"
+            _fail(failure, f"no established relationship to send it on {of_which}")
         message = event.fresh.id
         return [
             Send(eci=one.tx or "", **names, attrs=payload or {}, id=f"{message}.{one.id}", host=one.tx_host)

@@ -158,6 +158,8 @@ class PublishWindow(Generic[TicketT]):
         elif isinstance(error, WrongLastSequenceError) and trouble.in_doubt and trouble.mismatch is None:
             pause, trouble.mismatch = 0.0, error
             self._ask(entry)
+        elif code == WRONG_LAST_MSG_ID and trouble.mismatch is None and self.has_older(entry.number - 1):
+            final = error  # the one that it names may be about to be sent again
         elif code != DUPLICATE_IN_PROCESS:
             if trouble.mismatch is None:
                 return error

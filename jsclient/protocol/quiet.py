@@ -29,6 +29,9 @@ class QuietTimer:
     period: float = 0.0
 
     def __post_init__(self) -> None:
+        for seconds in (self.shortest, self.longest, self.period):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise ConfigError(f"a quiet timer of {seconds!r:.40}: a number of seconds is needed")
         self.longest = self.longest or self.shortest
         self.period = self.period or self.shortest
         if not 0 < self.shortest <= self.period <= self.longest or self.factor < 1:

@@ -43,6 +43,7 @@ class Reader(ReaderState):
         missing: How holes in the history are judged. If links go by subject, order is kept within each subject
             only, and ``position`` follows when the history was read, so that records may come again after a restart.
         catch_up: On a gap ask for the history at once, or leave it to the timer as P3Sub has it.
+        ends: Whether the record that ends a topic ends this reader: not where there are several subjects.
         max_pending, max_pending_bytes: What may wait; an empty queue takes a record of any size.
         rejected, repeated, discarded: Pushes so far under an id that is not the present one; had before; left out
             because something before them was missing, or there was no room.
@@ -104,7 +105,7 @@ class Reader(ReaderState):
             return []
         had_begun = self.subscriptions.is_confirmed
         commands = self._cancel()
-        self._renew, self._added_at = True, now
+        self._renew, self._added_at, self._in_doubt = True, now, True
         return commands + self._want() if had_begun else commands
 
     # --- pushes ---------------------------------------------------------------------------------------------------
@@ -114,12 +115,16 @@ class Reader(ReaderState):
         if id != self.subscriptions.present or self._stopped:
             self.rejected += len(records)
             return []
+        doubted = self._in_doubt
         for record in self._push_all(records, now):
             if self.catch_up != "at once" or not self._aside.add(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
+            self._round.late = True
         if self.ended:
             return self._cancel()
+        if self._in_doubt and not doubted and self.subscriptions.is_confirmed:
+            return self.lost(id, now)
         late = self._hint > self._links.floor and self._round.asked is None
         return self._want() if late and self.catch_up == "at once" else []
 
@@ -132,13 +137,16 @@ class Reader(ReaderState):
         last = records[count - 1]
         links.caught_up(last.seq)
         self._added_at = now
-        self.ended = last.is_last and not self.missing.by_subject
+        self._newest_ns = max(self._newest_ns, last.time_ns)
+        self.ended = last.is_last and self.ends
         return [] if self.ended else records[count:]
 
     def _push_all(self, records: Sequence[Record], now: float) -> list[Record]:
         """Take in what directly follows, until the topic ends; what does not, is given back."""
         left: list[Record] = []
-        rest = self._take_run(records, None, now) if len(records) > 1 else records  # one by itself is as fast
+        # One by itself is as fast; and while something is missing, each is looked at.
+        is_run = len(records) > 1 and self._hint <= self._links.floor
+        rest = self._take_run(records, None, now) if is_run else records
         for record in rest:
             if not self._push(record, now):
                 left.append(record)
@@ -155,19 +163,30 @@ class Reader(ReaderState):
             else:
                 self.discarded += 1  # it is no loss on the way: asked for as soon as there is room
                 self._full = self._round.wanted = True
+                self._hint = max(self._hint, record.seq)
             return True
+        # While something is known to be missing: what limits have removed since, links do not name any more.
+        if (
+            self._hint > links.floor
+            and record.seq > links.floor + 1
+            and not links.had(record.seq, record.subject)
+        ):
+            return False
         offer = links.offer(record.seq, record.previous, record.subject)
         if offer is Link.ACCEPT:
             self._add(record, links.floor, now)
         elif offer is Link.DUPLICATE:
             self.repeated += 1
+            if 0 < self._newest_ns < record.time_ns:
+                self._in_doubt = True  # stored after all that was had, under a number that was had
         else:
             return False
         return True
 
     def _add(self, record: Record, kept: int, now: float) -> None:
         self._queue.add(record, kept)
-        self.ended = record.is_last and not self.missing.by_subject  # there, one subject ends
+        self._newest_ns = max(self._newest_ns, record.time_ns)
+        self.ended = record.is_last and self.ends
         if kept == record.seq:  # else, by subject, another one may be missing all the while
             self._added_at = now
 
@@ -188,7 +207,7 @@ class Reader(ReaderState):
 
     def needs_extent(self, records: Sequence[Record]) -> bool:
         """Whether `page` should be told what the stream holds: there is nothing, or something may be missing."""
-        return not records or self.missing.needs_extent(records, self._links.floor)
+        return not records or self._in_doubt or self.missing.needs_extent(records, self._links.floor)
 
     def page(
         self,
@@ -218,6 +237,7 @@ class Reader(ReaderState):
                 extent.check(self.start.at(asked.since))
             except PositionInvalidError as error:
                 return self.fail(error)
+            self._in_doubt = False
         commands: list[Command] = []
         complete = self._take_in(records, extent, now, commands)
         if self._stopped:
@@ -270,6 +290,7 @@ class Reader(ReaderState):
         """The history was read to its end."""
         result = self._round.over()
         self._added_at = now
+        hint, self._hint = self._hint, 0
         self.discarded += len(self._push_all(self._aside.take_all(), now))
         if self.ended:
             commands += self._cancel()
@@ -280,9 +301,9 @@ class Reader(ReaderState):
             self.quiet.found_nothing()
         if self.push and (self._renew or (result.by_timer and result.found)):
             commands += self._subscribe()
-        if self._hint > self._links.floor and self.catch_up == "at once":
-            self._round.wanted |= result.moved  # else it is not there yet: a replica that lags
-            self._hint = 0
+        if hint > self._links.floor and self.catch_up == "at once":
+            # Else it is not there yet: a replica that lags.
+            self._round.wanted |= result.moved or self._round.late
         commands += self._ask()
 
     def unread(self, asked: AskHistory, now: float) -> None:
@@ -296,7 +317,7 @@ class Reader(ReaderState):
         """The deadline was reached: nothing was added for a while."""
         if now < self.deadline:
             return []
-        self._round.by_timer = True
+        self._round.by_timer = self._in_doubt = True
         return self._want()
 
     def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:

@@ -31,6 +31,7 @@ class ReaderState:
     replays: bool = True
     missing: MissingRule = field(default_factory=MissingRule)
     catch_up: Literal["at once", "timer"] = "at once"
+    ends: bool = True
     max_pending: InitVar[int] = 10_000
     max_pending_bytes: InitVar[int] = 64 * 1024 * 1024
     rejected: int = 0
@@ -44,7 +45,11 @@ class ReaderState:
     _aside: Aside = field(init=False)
     _renew: bool = False  # a new subscription is needed when the history was read
     _added_at: float = 0.0
-    _hint: int = 0  # a later sequence that is known to exist
+    _hint: int = (
+        0  # a later sequence that is known to exist: until it was had, something before it is missing
+    )
+    _newest_ns: int = 0  # the latest time stamp that was seen of a record; 0: not known
+    _in_doubt: bool = False  # the stream may be another one by now: its extent is needed
     _full: bool = False  # something found no room: nothing is asked for until there is
     _round: HistoryRound = field(default_factory=HistoryRound)
 
@@ -53,6 +58,8 @@ class ReaderState:
         self._links = LinkTracker(self.start.seq, self.missing.by_subject)
         self._queue = RecordQueue(max_pending, max_pending_bytes, self.start.seq, self.start.time_ns)
         self._aside = Aside(max_pending // _ASIDE, max_pending_bytes // _ASIDE)
+        self._newest_ns = self.start.time_ns
+        self.ends = self.ends and not self.missing.by_subject  # there, one subject ends
 
     @property
     def position(self) -> Position:
@@ -67,7 +74,7 @@ class ReaderState:
 
     @property
     def deadline(self) -> float:
-        """When to call `tick`, monotonic seconds; infinite while there is nothing to be woken for."""
+        """When to call ``tick``, monotonic seconds; infinite while there is nothing to be woken for."""
         if self._stopped or self._full or self._round.asked is not None:
             return math.inf
         return self._added_at + self.quiet.period

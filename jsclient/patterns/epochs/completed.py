@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ...errors import ClosedError, ConfigError, EpochsLostError
@@ -39,13 +39,21 @@ class CompletedEpoch(Generic[T]):
         """The items of all its batches, which must be lists, in one.
 
         Raises:
-            ConfigError: It was too large to be kept: ``async for batch in epoch`` reads it.
+            ConfigError: It was too large to be kept, or a batch is no list: ``async for batch in epoch`` reads it.
         """
         if self._batches is None:
             raise ConfigError(
                 f"epoch {self.time!r} is too large to be kept: read it with 'async for batch in epoch'"
             )
-        return [item for batch in self._batches for item in batch]
+        items: list[Any] = []
+        for batch in self._batches:
+            if not isinstance(batch, Iterable) or isinstance(batch, Mapping | str | bytes):
+                raise ConfigError(
+                    f"epoch {self.time!r} has a {type(batch).__name__} as batch, and no list of items: read it with "
+                    "'async for batch in epoch'"
+                )
+            items.extend(batch)
+        return items
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         """Its batches, as they were sent, in the order of the stream.
