@@ -6,9 +6,7 @@
 The behaviours stand in the table below; the tests are found by their ``row`` marks.
 """
 
-import sys
-
-from marked import ROOT, marked
+from marked import ROOT, marked, write
 
 PAGE = ROOT / "docs" / "conformance.md"
 
@@ -222,11 +220,4 @@ def _shown(tests: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    fresh = page()
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(
-            0
-            if PAGE.exists() and PAGE.read_text(encoding="utf-8") == fresh
-            else f"{PAGE.name} is out of date: run {__file__}"
-        )
-    PAGE.write_text(fresh, encoding="utf-8")
+    write(PAGE, page())

@@ -7,9 +7,7 @@ The statements stand in the table below; the tests are found by their ``guarante
 ``guarantee("each.slow")``.
 """
 
-import sys
-
-from marked import ROOT, marked
+from marked import ROOT, marked, write
 
 PAGE = ROOT / "docs" / "guarantee-table.md"
 
@@ -81,11 +79,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    fresh = page()
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(
-            0
-            if PAGE.exists() and PAGE.read_text(encoding="utf-8") == fresh
-            else f"{PAGE.name} is out of date: run {__file__}"
-        )
-    PAGE.write_text(fresh, encoding="utf-8")
+    write(PAGE, page())

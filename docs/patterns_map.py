@@ -8,9 +8,7 @@ The tests are found by their ``covers`` marks.
 
 # ruff: noqa: E501, RUF001  the statements as they are
 
-import sys
-
-from marked import ROOT, marked
+from marked import ROOT, marked, write
 
 PAGE = ROOT / "docs" / "patterns-map.md"
 
@@ -398,11 +396,4 @@ def _shown(tests: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    fresh = page()
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(
-            0
-            if PAGE.exists() and PAGE.read_text(encoding="utf-8") == fresh
-            else f"{PAGE.name} is out of date: run {__file__}"
-        )
-    PAGE.write_text(fresh, encoding="utf-8")
+    write(PAGE, page())

@@ -6,9 +6,7 @@
 Statements and modules stand in the table below; the tests are found by their ``covers`` marks.
 """
 
-import sys
-
-from marked import ROOT, marked
+from marked import ROOT, marked, write
 
 PAGE = ROOT / "docs" / "spec-map.md"
 
@@ -172,11 +170,4 @@ def _shown(tests: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    fresh = page()
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(
-            0
-            if PAGE.exists() and PAGE.read_text() == fresh
-            else f"{PAGE.name} is out of date: run {__file__}"
-        )
-    PAGE.write_text(fresh)
+    write(PAGE, page())
