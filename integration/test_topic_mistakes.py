@@ -48,9 +48,7 @@ async def test_starts_and_reasons_of_another_type(js: Any, oracle: Any, stream: 
         await topic.each(token)
 
 
-async def test_each_loop_over_one_opening_has_its_own_reader(
-    js: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_each_loop_over_one_opening_has_its_own_reader(js: Any, oracle: Any, stream: OwnStream) -> None:
     every = js.topic(stream.subject("a")).each(push="consumer")
 
     async def loop() -> int:

@@ -123,9 +123,12 @@ class StreamLog(Log):
                 page = Page(records, more=batch.num_pending > 0)
             except NoRespondersError as error:
                 page = await self._without_direct_gets(error, since, limit, max_bytes)
+            first = page.records[0] if page.records else None
+            follows = first is not None and (first.seq == since + 1 or 0 < (first.previous or 0) <= since)
         else:
             page = await self._after(since, limit, max_bytes)
-        return page if page.records else Page([], up_to=await self._nothing_after(since))
+            follows = bool(page.records)
+        return page if follows else await self._checked(page, since)
 
     async def _without_direct_gets(
         self, error: NoRespondersError, since: int, limit: int, max_bytes: int
@@ -146,17 +149,20 @@ class StreamLog(Log):
         version = self.context.connection.server_version
         return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 
-    async def _nothing_after(self, since: int) -> int:
-        """Up to where the leader says that there is nothing; 0: there is something, or it may not be asked."""
+    async def _checked(self, page: Page, since: int) -> Page:
+        """What the leader says of a page: who gave it may lag, or be a mirror that has less."""
         end = 0
         try:
-            end = (await self.extent()).last_seq
-            await self._stream.get_next_message(self.subject, since + 1)
+            if not page.records:
+                end = (await self.extent()).last_seq
+            first = await self._stream.get_next_message(self.subject, since + 1)
         except MessageNotFoundError:
-            return end
+            return page._replace(up_to=end)
         except PermissionDeniedError:
-            return 0
-        return 0
+            return page
+        if page.records and page.records[0].seq <= first.seq:
+            return page
+        return Page([stored_record(first, linked=self._linked)], more=True)
 
     async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
         """By a consumer that is there for this alone."""

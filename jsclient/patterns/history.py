@@ -20,7 +20,7 @@ from ..protocol.position import Position
 from ..protocol.quiet import QuietTimer
 from ..protocol.record import Record
 from ..reader import LogReader, Push, open_reader
-from ..start import Start, start_position
+from ..start import Start, check_count, start_position
 from .event_subscription import EventCallback, EventSubscription
 
 __all__ = ["CurrentEvent", "EventHistory", "EventSource"]
@@ -136,8 +136,8 @@ class EventSource:
             limit: At most so many.
             allow_truncated: Take what is there though events were removed.
         """
-        if limit is not None and limit < 1:
-            raise ConfigError(f"limit is {limit}: it must be 1 or more")
+        if limit is not None:
+            check_count("limit", limit)
         return EventHistory(self, since, limit, allow_truncated=allow_truncated)
 
     async def subscribe(

@@ -208,7 +208,8 @@ async def stream_for(
     try:
         stream = await manager.stream(name)
     except StreamNotFoundError:
-        source = ">" if "*" in subject.split(".") else subject  # a destination takes no "*"; all there is fits it
+        # A destination takes no "*". All that the stream holds fits ">".
+        source = ">" if "*" in subject.split(".") else subject
         made = {
             "allow_direct": True,
             "republish": {"src": source, "dest": f"{_PUSHES}.{source}"},

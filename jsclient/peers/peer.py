@@ -192,6 +192,8 @@ class Peer(HasChannels):
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
         """Approve a request that was made here. The relationship is established, on this side at once.
 
+        One that was rejected, revoked or ended stays so, and that is no error: `established` says what holds.
+
         Args:
             Id: Which one; or give ``Rx`` or ``Tx`` in ``attrs``. An event's attributes can be passed as they are.
             policy: What the other side may send and ask.

@@ -165,8 +165,8 @@ class Asked:
         )
         if not found:
             wanted = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
-            of_which = f"with {wanted}"[:200] if wanted else "at all: give Id, Tx_role or Rx_role"
-            _fail(failure, f"no established relationship to send it on {of_which}")
+            which = f"is established with {wanted}" if wanted else "is named: give Id, Tx_role or Rx_role"
+            _fail(failure, f"no relationship {which}"[:300])
         message = event.fresh.id
         return [
             Send(eci=one.tx or "", **names, attrs=payload or {}, id=f"{message}.{one.id}", host=one.tx_host)
