@@ -55,22 +55,22 @@ SAID: dict[str, list[str | set[str]]] = {
         "dead letter 7, try 3: the database is busy",
         "handled 28, failed 5, tried again 3",
     ],
-    "audit_follower.py": [
+    "08_price_board.py": [
+        " of 2000 changes, in order: True",
+        "after 2000 changes",
+    ],
+    "09_audit_follower.py": [
         "1 to 10, each once: True",
         "1 to 4000, each once: True",
         "4001 is gone, the first that can be read is 4501",
     ],
-    "hourly_partitions.py": [
+    "10_hourly_partitions.py": [
         "hour 1: 120 rows, from [0, 1, 2, 3]",
         "producer 3 crashed in the middle of hour 2",
         "hour 5: 120 rows, from [0, 1, 2, 3]",
         "nothing is there twice: [120, 120, 120, 120, 120, 120]",
     ],
-    "price_board.py": [
-        " of 2000 changes, in order: True",
-        "after 2000 changes",
-    ],
-    "tenant_feed.py": [
+    "11_tenant_feed.py": [
         "bolt: the feed is for plan gold",
         "acme reads 1.09",
         "acme reads 1.1",

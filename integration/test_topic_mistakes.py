@@ -102,6 +102,24 @@ async def test_who_looked_at_a_refused_record_cannot_end_a_chained_topic(
         await pub.finish()
 
 
+async def test_a_publisher_waits_for_the_server_as_long_as_it_is_told(own_server: Any, connect: Any) -> None:
+    own = await own_server()
+    js = await connect(own, timeout=0.5)
+    await js.create_stream("LONG", subjects=["long"])
+    with pytest.raises(jsclient.ConfigError):
+        await js.topic("long").publisher(timeout=0)
+    async with js.topic("long").publisher(chained=True, timeout=30) as pub:
+        await (await pub.publish(b"0"))
+        await own.stop()
+        sending = asyncio.ensure_future(pub.publish(b"1"))
+        await eventually(lambda: not js.is_connected, what="the connection is lost")
+        with pytest.raises(jsclient.JetStreamError):  # as long as others wait
+            await js.publish("long", b"2")
+        await own.start()
+        await within(20, pub.flush())
+        assert (await (await sending)).seq == 2
+
+
 async def test_what_is_current_is_not_the_next_one_too(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher() as pub:

@@ -261,15 +261,23 @@ class JetStream(Topics, Publishing):
         async with self._closing:
             context = self._context
             context.closer = asyncio.current_task()
-            # All at once: with a server that does not answer, each would wait its time out.
-            ends = (handle.abandon() for handle in list(context.open))
-            for result in await asyncio.gather(*ends, return_exceptions=True):
-                if isinstance(result, BaseException):
-                    context.report(result)
+            await self._abandon_all()
             await context.tasks.settle(1.0)
             await context.requests.close()
             await self._connection.close()
+            await (
+                self._abandon_all()
+            )  # what was opened in the meantime: nobody else would tell those who wait for it
+            await context.tasks.cancel()
             await self._connection.hub.close()
+
+    async def _abandon_all(self) -> None:
+        context = self._context
+        # All at once: with a server that does not answer, each would wait its time out.
+        ends = (handle.abandon() for handle in list(context.open))
+        for result in await asyncio.gather(*ends, return_exceptions=True):
+            if isinstance(result, BaseException):
+                context.report(result)
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from ._runtime.connection import Inbox, Lifecycle
 from ._runtime.consumer_calls import delete_consumer
@@ -29,7 +29,9 @@ from .protocol.record import Record
 from .protocol.record_frames import DeliveredRecords, RepublishedRecords
 from .stream import Stream
 
-__all__ = ["ConsumerFeed", "RepublishFeed"]
+__all__ = ["ConsumerFeed", "Doubted", "RepublishFeed"]
+
+Doubted: TypeAlias = Literal["none", "late", "all"]
 
 _HEARTBEAT: Final = 5.0  # seconds
 _FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its reader
@@ -38,17 +40,18 @@ _FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its reader
 class ConsumerFeed(Feed):
     """An ephemeral push consumer for each subscription, named by its id: each JSAck says under which id it comes.
 
-    ``windowed``: records may leave the stream so soon that a delivery may come after the next ones were removed.
+    ``doubted``: After which jumps of the sequence it is not known whether records were removed before they could be
+    delivered: none, those of deliveries while others wait, or all.
     """
 
     def __init__(
-        self, context: Context, stream: Stream, subject: str, *, linked: bool, windowed: bool
+        self, context: Context, stream: Stream, subject: str, *, linked: bool, doubted: Doubted
     ) -> None:
         self._context = context
         self._stream = stream
         self._subject = subject
         self._linked = linked
-        self._windowed = windowed
+        self._doubted = doubted
         self._open: dict[str, _Deliveries] = {}
         self._in_doubt: set[str] = set()  # consumers that may be there, with an inbox to which nobody listens
 
@@ -58,7 +61,7 @@ class ConsumerFeed(Feed):
             await delete_consumer(self._context, self._stream.name, id)
             self._in_doubt.discard(id)
         deliveries = _Deliveries(
-            self._context, self._stream.name, receive, lost, linked=self._linked, windowed=self._windowed
+            self._context, self._stream.name, receive, lost, linked=self._linked, doubted=self._doubted
         )
         inbox = connection.new_inbox()
         deliveries.inbox = await connection.subscribe(inbox, deliveries.arrived)
@@ -130,14 +133,14 @@ class _Deliveries:
         lost: Callable[[], None],
         *,
         linked: bool,
-        windowed: bool,
+        doubted: Doubted,
     ) -> None:
         self._context = context
         self._stream = stream
         self._receive = receive
         self._lost = lost
         self._reading = DeliveredRecords(linked=linked)
-        self._windowed = windowed
+        self._doubted = doubted
         self._consumer_seq = 0
         self._last: int | None = (
             None  # the delivery before this one; None: it is not known which record that was
@@ -182,9 +185,9 @@ class _Deliveries:
             self._lost()
 
     def _record(self, frame: Frame) -> Record:
-        seq, consumer_seq, time_ns, _ = stored_at(frame[1])
+        seq, consumer_seq, time_ns, pending = stored_at(frame[1])
         previous = self._last if consumer_seq == self._consumer_seq + 1 else None
-        if self._windowed and previous is not None and seq > previous + 1:
+        if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
             previous = None  # what was between may have been removed before it could be delivered
         self._consumer_seq, self._last = consumer_seq, seq
         return self._reading.record(frame, seq, time_ns, previous)

@@ -63,7 +63,8 @@ class LogReader:
     Args:
         log: What to read.
         start: After there.
-        push: "auto" as the log does it best, "republish" or "consumer" that way, None not at all. ``"auto"`` goes on without pushes where they are refused.
+        push: "republish" or "consumer"; None: not at all; "auto": as the log does it best, and without pushes where
+            they are refused.
         quiet: Seconds without a record after which the history is asked, or a timer that adapts.
         catch_up: Ask for what is missing at once, or leave it to the timer, as P3Sub has it.
         allow_truncated: Read on where records were removed before they were read; the event `HistoryTruncated`

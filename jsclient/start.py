@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from .errors import ConfigError
 from .log import Log
@@ -13,8 +13,9 @@ from .protocol.units import format_time, parse_time_ns
 
 __all__ = ["Start", "check_count", "deadline_of", "start_position"]
 
-Start: TypeAlias = Literal["first", "now"] | Position | datetime
-"""Where to begin: with the first record there is, with what comes from now on, after a position, or after a time."""
+Start: TypeAlias = Position | datetime | str
+"""Where to begin: "first", with the first record there is; "now", with what comes from now on; after a position, or the
+JSON token of one; or after a time."""
 
 
 def check_count(what: str, value: Any) -> int:
@@ -43,10 +44,11 @@ async def start_position(log: Log, start: Start, *, allow_truncated: bool = Fals
     """
     if isinstance(start, datetime):
         return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
+    if isinstance(start, str) and start.startswith("{"):
+        start = Position.from_json(start)
     if not isinstance(start, Position) and start not in ("first", "now"):
         raise ConfigError(
-            f"{start!r:.60} is no start: a Position (Position.from_json, of a token), a datetime, 'first' or 'now' "
-            "is needed"
+            f"{start!r:.60} is no start: a Position or its JSON token, a datetime, 'first' or 'now' is needed"
         )
     extent = await log.extent()
     if isinstance(start, Position):

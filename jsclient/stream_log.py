@@ -20,7 +20,7 @@ from .errors import (
     PermissionDeniedError,
     ProtocolError,
 )
-from .feeds import ConsumerFeed, RepublishFeed
+from .feeds import ConsumerFeed, Doubted, RepublishFeed
 from .log import Feed, FeedKind, Log, Page
 from .message import frames_of
 from .protocol.codec import from_wire
@@ -248,7 +248,7 @@ class StreamLog(Log):
     def feed(self, kind: FeedKind) -> Feed:
         if kind == "consumer":
             return ConsumerFeed(
-                self.context, self._stream, self.subject, linked=self._linked, windowed=self._is_windowed
+                self.context, self._stream, self.subject, linked=self._linked, doubted=self._doubted
             )
         if kind != "republish":
             raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
@@ -268,15 +268,18 @@ class StreamLog(Log):
         )
 
     @property
-    def _is_windowed(self) -> bool:
+    def _doubted(self) -> Doubted:
         """Whether records may leave the stream while deliveries of others are under way."""
         config = self.config
-        limits = (config.max_msgs, config.max_bytes, config.max_msgs_per_subject)
-        return (
-            any((limit or 0) > 0 for limit in limits)
-            or 0 < (config.max_age or 0) < _LONG_AGE
-            or bool(config.allow_msg_ttl)
-        )
+        per_subject = config.max_msgs_per_subject or 0
+        if (
+            any((limit or 0) > 0 for limit in (config.max_msgs, config.max_bytes))
+            or (0 < (config.max_age or 0) < _LONG_AGE or config.allow_msg_ttl)
+            or per_subject == 1
+        ):
+            return "all"
+        # A record that two or more of its subject have removed: when the first of them is delivered, others wait.
+        return "late" if per_subject > 0 else "none"
 
 
 def _stamp(text: Any) -> int:

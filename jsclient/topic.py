@@ -7,12 +7,11 @@ The readers differ in what they may miss and how they learn of it: `Topic.latest
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any
 
+from ._runtime.opening import Opening
 from .errors import ConfigError
 from .patterns.descriptors import NotifierDescriptor
 from .patterns.epochs import EpochTopic, StreamHome, check_topic
@@ -42,41 +41,6 @@ from .topic_publisher import TopicPublisher
 from .topic_readers import LatestReader, TopicReader
 
 __all__ = ["Opening", "ReaderOpening", "Topic"]
-
-
-HandleT = TypeVar("HandleT", bound=AbstractAsyncContextManager[Any])
-
-
-class Opening(Generic[HandleT]):
-    """A handle that is yet to be opened: await it, or use it with ``async with``."""
-
-    _how = "'async with ... as name' opens it, and so does 'await'"
-
-    def __init__(self, opened: Callable[[], Awaitable[HandleT]]) -> None:
-        self._opened = opened
-        self._handle: HandleT | None = None
-
-    if not TYPE_CHECKING:  # else any name would do there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"it is not open yet, and has no {name!r}: {self._how}")
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._how}>"
-
-    def __await__(self) -> Generator[Any, None, HandleT]:
-        return self._opened().__await__()
-
-    async def __aenter__(self) -> HandleT:
-        self._handle = await self._opened()
-        await self._handle.__aenter__()
-        return self._handle
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._handle is not None:
-            await self._handle.__aexit__(kind, error, trace)
 
 
 class ReaderOpening(Opening[TopicReader]):
@@ -132,7 +96,9 @@ class Topic:
 
     # --- producing -------------------------------------------------------------------------------------------
 
-    def publisher(self, *, chained: bool = False, max_in_flight: int = 4000) -> Opening[TopicPublisher]:
+    def publisher(
+        self, *, chained: bool = False, max_in_flight: int = 4000, timeout: float | None = None
+    ) -> Opening[TopicPublisher]:
         """Publish to the topic, and end it: ``async with topic.publisher() as pub``.
 
         Args:
@@ -140,12 +106,17 @@ class Topic:
                 hole cannot come to be, also where records are lost on their way. For one producer on a stream that has
                 nothing else; another one ends it with `ProducerFencedError`.
             max_in_flight: Records that may be on their way at a time.
+            timeout: Seconds within which each must be stored, over restarts of servers, too; by default that of this
+                connection. One whose answer is lost is sent again if it has an id: ``msg_id``, or chained.
 
         Raises:
             ConfigError: The subject has wildcards. ClosedError: The topic has ended.
         """
         check_publish_subject(self.subject)
-        return Opening(partial(TopicPublisher.open, self.log, chained=chained, max_in_flight=max_in_flight))
+        opened = partial(
+            TopicPublisher.open, self.log, chained=chained, max_in_flight=max_in_flight, timeout=timeout
+        )
+        return Opening(opened)
 
     # --- reading ---------------------------------------------------------------------------------------------
 
@@ -167,7 +138,9 @@ class Topic:
                 ``datetime``.
             push: How the server tells of new records, which is a hint and no more: ``"republish"``, where the stream
                 republishes the subject, costs the server nothing for a reader; ``"consumer"`` is a consumer for each;
-                None: no pushes, it asks when nothing came for a while. ``"auto"`` takes the first that there is.
+                None: no pushes, it asks when nothing came for a while. ``"auto"`` takes the first that there is. For a
+                topic with wildcards ``"republish"`` keeps order within each subject only, and after a restart from a
+                position records may come again; ``"consumer"`` and None keep it over all.
             quiet: Seconds without a record after which it asks whether pushes were lost.
             allow_truncated: Read on where records were removed before they were read; the event `HistoryTruncated`
                 tells of it. Else that raises `HistoryTruncatedError`.

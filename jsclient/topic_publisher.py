@@ -49,7 +49,12 @@ class TopicPublisher:
 
     @classmethod
     async def open(
-        cls, find: Callable[[], Awaitable[StreamLog]], *, chained: bool, max_in_flight: int
+        cls,
+        find: Callable[[], Awaitable[StreamLog]],
+        *,
+        chained: bool,
+        max_in_flight: int,
+        timeout: float | None,
     ) -> Self:
         """See `Topic.publisher`."""
         log = await find()
@@ -62,7 +67,7 @@ class TopicPublisher:
             log.context,
             max_in_flight=max_in_flight,
             max_bytes=MAX_BYTES,
-            timeout=None,
+            timeout=timeout,
             room_timeout=None,
             resend=True,
         )

@@ -26,7 +26,9 @@ def test_every_cell_has_a_test_and_no_mark_names_another():
 
 
 def test_the_table_is_whole():
-    wanted = {f"{reader}.{column}" for reader in guarantees()["READERS"] for column in guarantees()["COLUMNS"]}
+    wanted = {
+        f"{reader}.{column}" for reader in guarantees()["READERS"] for column in guarantees()["COLUMNS"]
+    }
     assert set(guarantees()["CELLS"]) == wanted
 
 

@@ -46,6 +46,7 @@ class Requests:
         self._tokens = itertools.count()
         self._waiting: dict[bytes, _Asked] = {}
         self._timer: Timer | None = None  # one for all: a request costs none
+        self._closed = False
         connection.add_listener(self._lifecycle)
         connection.denied.append(self._denied)
 
@@ -84,6 +85,8 @@ class Requests:
             await connection.unsubscribe(denied)
         if self._inbox is None:
             await self._open()
+        if self._closed:  # while the connection is being closed there is one still, and no answer comes
+            raise ClosedError("the connection is closed")
         if self._timer is None:
             self._timer = Timer(self._tick)
         reply = f"{self._prefix}{next(self._tokens)}"
@@ -158,6 +161,7 @@ class Requests:
 
     async def close(self) -> None:
         """End the inbox, and whatever waits for an answer."""
+        self._closed = True
         for asked in self._waiting.values():
             _fail(asked.future, ClosedError(f"closed while waiting for the answer to {asked.subject}"))
         if self._timer is not None:

@@ -89,7 +89,11 @@ class EventSubscription:
         return self._reader
 
     async def set_push(self, push: Push) -> None:
-        """From now on be pushed so, or only ask. Nothing is lost or repeated. Raises `ConfigError` as `EventSource.subscribe`."""
+        """From now on be pushed so, or only ask. Nothing is lost or repeated.
+
+        Raises:
+            ConfigError: As `EventSource.subscribe`.
+        """
         self._reader.set_push(push)
 
     async def cancel(self) -> None:

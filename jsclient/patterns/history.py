@@ -13,6 +13,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from .._runtime.opening import opening
 from ..errors import ConfigError
 from ..log import Log
 from ..protocol.names import check_consumer_name
@@ -140,6 +141,7 @@ class EventSource:
             check_count("limit", limit)
         return EventHistory(self, since, limit, allow_truncated=allow_truncated)
 
+    @opening
     async def subscribe(
         self,
         since: Start = "now",
@@ -154,6 +156,8 @@ class EventSource:
         max_pending_bytes: int = 64 * 1024 * 1024,
     ) -> EventSubscription:
         """Subscribe to what is strictly after a position or a time: first what there is, and then what comes.
+
+        ``await`` it, or use it with ``async with``.
 
         Args:
             since: After there; "first", "now", a `Position` or an aware ``datetime``.

@@ -175,7 +175,9 @@ class PulledPush(Push):
         if pulling is not None and not pulling.done():
             pulling.cancel()
             await asyncio.wait({pulling})
-        if self._consumer is not None:
+        if self._consumer is None:
+            self._context.open.discard(self)  # it was being made
+        else:
             self._timer.set(self._context.connection.now() + _KEPT)
 
     async def abandon(self) -> None:

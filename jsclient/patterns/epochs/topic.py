@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
+from ..._runtime.opening import opening
 from ..._runtime.tries import passes
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...log import MemoryLog
@@ -92,6 +93,7 @@ class EpochTopic(Generic[T]):
         """How many partitions it has. Raises `TopicNotFoundError`, `TopicMismatchError`, and those of any request."""
         return self._checked(await self._home.schema()).partitions
 
+    @opening
     async def publisher(
         self,
         partition: int = 0,
@@ -101,6 +103,8 @@ class EpochTopic(Generic[T]):
         timeout: float | None = None,
     ) -> PartitionPublisher[T]:
         """Become the publisher of a partition; the one it had is fenced. The topic is made if it is not there.
+
+        ``await`` it, or use it with ``async with``.
 
         It goes on where the partition stood: epochs that were completed stay so, those that were begun are open.
 
@@ -133,6 +137,7 @@ class EpochTopic(Generic[T]):
             publisher.keep_record(max_age / 3)
         return publisher
 
+    @opening
     async def subscribe(
         self,
         partitions: Sequence[int] | None = None,
@@ -145,7 +150,7 @@ class EpochTopic(Generic[T]):
         push: Push = "auto",
         quiet: float = 30.0,
     ) -> EpochSubscription[T]:
-        """Subscribe to some partitions, by default all.
+        """Subscribe to some partitions, by default all: ``await`` it, or use it with ``async with``.
 
         Args:
             partitions: Which ones.

@@ -1,6 +1,6 @@
 """An audit follower: it keeps one token beside its results, and goes on where it was, a week later too.
 
-python examples/audit_follower.py [url]
+python examples/09_audit_follower.py [url]
 """
 
 import asyncio
@@ -28,8 +28,7 @@ def save(path: Path, results: list[int], token: str) -> None:
 async def follow(js: jsclient.JetStream, path: Path, until: int) -> list[int]:
     """What a process does from its start to its end."""
     results, token = load(path)
-    since = jsclient.Position.from_json(token) if token else "first"
-    async with await js.events("audit.logins").subscribe(since) as sub:
+    async with js.events("audit.logins").subscribe(token or "first") as sub:
         async for events in sub.batches():
             results += [int(event.data) for event in events]
             save(path, results, sub.position.to_json())

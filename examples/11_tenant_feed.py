@@ -1,6 +1,6 @@
 """A tenant asks a team for its feed; the team grants it from a position on, and ends it.
 
-python examples/tenant_feed.py [url]
+python examples/11_tenant_feed.py [url]
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Four producers write rows of hours; an hour's file is written when the hour is complete at all four, and not before.
 
-python examples/hourly_partitions.py [url]
+python examples/10_hourly_partitions.py [url]
 """
 
 import asyncio
@@ -18,7 +18,7 @@ PRODUCERS, HOURS, BATCHES = 4, 6, 3
 
 async def produce(topic, producer: int, crash_in: int | None = None) -> None:
     """From where this producer's partition stands to the end of the day, or to a crash in the middle of an hour."""
-    async with await topic.publisher(producer) as pub:
+    async with topic.publisher(producer) as pub:
         for hour in range(min(pub.frontier), HOURS):
             for batch in range(2 if hour == crash_in else BATCHES):
                 rows = [{"hour": hour, "by": producer, "row": 10 * batch + n} for n in range(10)]
@@ -31,7 +31,7 @@ async def produce(topic, producer: int, crash_in: int | None = None) -> None:
 
 async def write_hours(topic, folder: pathlib.Path, until: int, token: str | None = None) -> str:
     """Write whole hours, until one; where the next process goes on."""
-    async with await topic.subscribe(start="first", resume=token) as sub:
+    async with topic.subscribe(start="first", resume=token) as sub:
         async for hour in sub.completed():
             (folder / f"hour={hour.time}.json").write_text(json.dumps(hour.items))  # twice, it is the same
             print(f"hour {hour.time}: {len(hour.items)} rows, from {sorted({r['by'] for r in hour.items})}")

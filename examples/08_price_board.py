@@ -1,6 +1,6 @@
 """A live price board: a feed publishes every change, a board shows the newest at its own pace, until the market closes.
 
-python examples/price_board.py [url]
+python examples/08_price_board.py [url]
 """
 
 import asyncio

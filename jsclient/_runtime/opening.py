@@ -1,0 +1,56 @@
+"""Handles that are yet to be opened: ``await`` does it, and ``async with`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
+from functools import partial, wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+
+__all__ = ["Opening", "opening"]
+
+HandleT = TypeVar("HandleT", bound=AbstractAsyncContextManager[Any])
+P = ParamSpec("P")
+
+
+class Opening(Generic[HandleT]):
+    """A handle that is yet to be opened: await it, or use it with ``async with``."""
+
+    _how = "'async with ... as name' opens it, and so does 'await'"
+
+    def __init__(self, opened: Callable[[], Awaitable[HandleT]]) -> None:
+        self._opened = opened
+        self._handle: HandleT | None = None
+
+    if not TYPE_CHECKING:  # else any name would do there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"it is not open yet, and has no {name!r}: {self._how}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._how}>"
+
+    def __await__(self) -> Generator[Any, None, HandleT]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> HandleT:
+        self._handle = await self._opened()
+        await self._handle.__aenter__()
+        return self._handle
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            await self._handle.__aexit__(kind, error, trace)
+
+
+def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Opening[HandleT]]:
+    """Have a coroutine function that opens a handle give an `Opening` of it."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Opening[HandleT]:
+        return Opening(partial(method, *args, **kwargs))
+
+    return call
