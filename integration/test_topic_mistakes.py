@@ -44,8 +44,10 @@ async def test_starts_and_reasons_of_another_type(js: Any, oracle: Any, stream: 
             with pytest.raises(jsclient.ConfigError, match=r"str\(error\)"):
                 await pub.fail(reason)
         token = (await pub.finish()).to_json()
-    with pytest.raises(jsclient.ConfigError, match=r"Position\.from_json"):
-        await topic.each(token)
+    async with topic.each(token) as reader:  # a token is as good as the position in it
+        assert reader.position.to_json() == token
+    with pytest.raises(jsclient.ConfigError, match="JSON token"):
+        await topic.each("yesterday")
 
 
 async def test_each_loop_over_one_opening_has_its_own_reader(js: Any, oracle: Any, stream: OwnStream) -> None:

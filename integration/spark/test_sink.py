@@ -141,7 +141,7 @@ async def test_task_fails_in_the_middle_and_is_tried_again(
             from jsclient.spark.options.connect import ConnectOptions
 
             marker.touch()
-            js, deadline = session(ConnectOptions((url,))), time.monotonic() + 20
+            js, deadline = session(ConnectOptions((url,))), time.monotonic() + 60
             while not js.run(js.js.stream(name)).cached_info.state.messages and time.monotonic() < deadline:
                 time.sleep(0.05)
             raise RuntimeError("this attempt fails")
