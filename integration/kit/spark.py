@@ -138,7 +138,7 @@ def drain(
     checkpoint: Path | str,
     *,
     also: Callable[[Any, int], None] | None = None,
-    limit: float = 60.0,
+    limit: float = 240.0,
     **options: str,
 ) -> Drained:
     """Run a streaming DataFrame until nothing is left (trigger AvailableNow), and collect its rows.
@@ -168,7 +168,7 @@ def drain(
     return drained
 
 
-def finish(query: Any, limit: float = 60.0) -> None:
+def finish(query: Any, limit: float = 240.0) -> None:
     """Wait until a query with an end is at it.
 
     Raises:
@@ -223,7 +223,7 @@ class ConnectSession:
         )
         self._lock = threading.Lock()
 
-    def __call__(self, code: str, *, limit: float = 120.0, **values: Any) -> Any:
+    def __call__(self, code: str, *, limit: float = 240.0, **values: Any) -> Any:
         """Run Python there and return what it assigns to ``result``. What goes in and out is JSON.
 
         ``spark`` is the session, with the data source registered; ``values`` are variables.

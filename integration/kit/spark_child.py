@@ -71,7 +71,7 @@ class SparkJob:
         text = Path(self._log.name).read_text(encoding="utf-8", errors="replace")
         return "\n".join(line for line in text.splitlines() if not line.startswith("\tat "))
 
-    def finish(self, limit: float = 120.0) -> None:
+    def finish(self, limit: float = 300.0) -> None:
         """Wait for its end. Raises AssertionError if it failed or did not end."""
         try:
             code = self.process.wait(limit)

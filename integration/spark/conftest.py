@@ -41,6 +41,9 @@ _NOT_OURS = (
     r"ignore:unclosed file <_io\.BufferedWriter:ResourceWarning",
 )
 
+# Where both cores are slow or busy, a minute passes before a driver, its JVM and its Python processes have started.
+LIMIT = 300.0
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
@@ -48,6 +51,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(here):
             for warning in _NOT_OURS:
                 item.add_marker(pytest.mark.filterwarnings(warning))
+            if item.get_closest_marker("limit") is None:
+                item.add_marker(pytest.mark.limit(LIMIT))
             # In a parallel run there is one session of each kind all the same; what needs none goes anywhere.
             for session in ("spark", "connect_spark"):
                 if session in getattr(item, "fixturenames", ()):

@@ -14,8 +14,6 @@ from jsclient import ConfigError, NoRespondersError, NotJetStreamMessageError
 
 ACK_WAIT = 2.0
 
-pytestmark = pytest.mark.limit(120)  # the first use of Spark takes its time
-
 
 def ns(seconds):
     return int(seconds * 1e9)
@@ -250,7 +248,6 @@ async def test_in_a_query_that_acks_by_itself(spark, server, oracle, make_stream
     assert info["num_ack_pending"] == (await stream.state())["messages"] == 30
 
 
-@pytest.mark.limit(180)
 async def test_with_spark_connect(server, oracle, make_stream, connect_spark, tmp_path):
     """The source, and each helper in ``foreachBatch``, which runs in a process of the server."""
     stream = await make_stream(retention="workqueue", allow_direct=True)

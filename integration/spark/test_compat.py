@@ -13,7 +13,7 @@ from integration.kit.oracle import number_of
 from integration.kit.spark import environment
 from jsclient.spark import ack_batch, heartbeat, publish_batch
 
-pytestmark = [pytest.mark.limit(120), pytest.mark.server(">=2.11")]
+pytestmark = pytest.mark.server(">=2.11")
 
 
 def numbers(rows):

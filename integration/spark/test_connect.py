@@ -8,7 +8,7 @@ import pytest
 
 from integration.kit.oracle import number_of
 
-pytestmark = [pytest.mark.limit(180), pytest.mark.server(">=2.11")]
+pytestmark = pytest.mark.server(">=2.11")
 
 
 async def test_a_batch_is_read_and_written(connect_spark, server, make_stream):

@@ -19,7 +19,7 @@ from integration.kit.spark import finish
 from integration.kit.spark_child import SparkJob
 from integration.kit.waiting import eventually
 
-pytestmark = [pytest.mark.limit(240), pytest.mark.server(">=2.11")]
+pytestmark = pytest.mark.server(">=2.11")
 
 
 @pytest.fixture
@@ -97,7 +97,6 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
         job.kill()
 
 
-@pytest.mark.limit(300)
 async def test_a_table_of_epochs_is_exact_though_the_writer_is_killed_and_the_reader_fails(
     own_server: Any, oracle_for: Any, jobs: Any, spark: Any, aside: Any, tmp_path: Path
 ) -> None:

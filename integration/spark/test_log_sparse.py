@@ -282,13 +282,13 @@ async def test_spark_asks_ten_times_a_second_at_most_while_nothing_comes(
         .start()
     )
     try:
-        await eventually(lambda: len(rows) == 5, timeout=40, what="the rows")
+        await eventually(lambda: len(rows) == 5, timeout=120, what="the rows")
         async with requests(oracle) as asked:
             begin = time.monotonic()
             await asyncio.sleep(2)
             seconds = time.monotonic() - begin
         await stream.publish(1)
-        await eventually(lambda: len(rows) == 6, timeout=20, what="one more row")
+        await eventually(lambda: len(rows) == 6, timeout=120, what="one more row")
     finally:
         await asyncio.to_thread(query.stop)
     assert 3 <= len(asked) <= 10 * seconds + 4

@@ -41,7 +41,6 @@ def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
     ]
 
 
-@pytest.mark.limit(180)
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize(
     ("page", "language"), [page for page in PAGES if blocks(*page)], ids=lambda page: page

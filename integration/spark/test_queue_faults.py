@@ -204,7 +204,7 @@ async def test_a_server_that_is_away_while_the_query_is_idle(own_queue):
     await asyncio.sleep(0.5)
     assert not waiting.done()
     await own.start()
-    await eventually(lambda: _published(query.stream), 20, "a publish")
+    await eventually(lambda: _published(query.stream), 60, "a publish")
     while not await waiting:
         waiting = asyncio.create_task(query.batch())
     assert await query.plan() is None

@@ -12,8 +12,6 @@ from integration.kit.oracle import number_of
 
 ACK_WAIT = 3.0
 
-pytestmark = pytest.mark.limit(120)  # the first use of Spark takes its time
-
 
 def ns(seconds):
     return int(seconds * 1e9)

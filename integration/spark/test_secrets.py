@@ -21,7 +21,7 @@ from integration.kit.spark import PASSWORD, PASSWORD_VARIABLE
 from jsclient.spark import ack_batch, publish_batch
 from jsclient.spark.options.connect import ConnectOptions
 
-pytestmark = [pytest.mark.limit(180), pytest.mark.server(">=2.11")]
+pytestmark = pytest.mark.server(">=2.11")
 
 PLAIN, TOKEN = "pw-93ab-plain", "tk-77cd-plain"
 USERS = {

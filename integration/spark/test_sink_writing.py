@@ -136,7 +136,7 @@ async def test_server_killed_in_the_middle(
     writer = PartitionWriter(js, plan_of(ids=ids, window="200", retries="5"), Task(0, 0))
 
     async def fault() -> None:
-        await eventually(lambda: writer._bulk.tally.stored > 3000, 30, "rows")
+        await eventually(lambda: writer._bulk.tally.stored > 3000, 60, "rows")
         await own.kill()
         await own.start()
 
@@ -186,7 +186,7 @@ async def test_cancelled(connect: Any, server: Any, stream: OwnStream) -> None:
     batches = [rows_of(stream, 1, 5000) for _ in range(5)]
     async with no_leaks(oracle=stream.oracle, streams=[stream.name], monitor=server.monitor):
         work = asyncio.create_task(write(js, plan_of(window="1"), *batches))
-        await eventually(_some(stream), 10, "a row")
+        await eventually(_some(stream), 60, "a row")
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
