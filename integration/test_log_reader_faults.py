@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -128,6 +129,23 @@ async def test_connections_that_are_cut_while_others_publish(
 
 
 @pytest.mark.covers("T33", "T35", "T36", "T37")
+@pytest.mark.server(">=2.11")
+async def test_answers_of_which_a_part_gets_lost(
+    proxy: Any, connect: Any, oracle: Any, make_stream: Any
+) -> None:
+    """Of the pages of the history too: what came before the loss counts, the rest is asked for again."""
+    stream = await make_stream(allow_direct=True)
+    await stream.publish(1000, size=16)
+    tap = await proxy()
+    log = await find_log((await connect(tap))._context, stream.all)
+    chance = random.Random(7)  # noqa: S311
+    lossy = tap.drop_frames(lambda frame: frame.payload.endswith(b"...") and chance.random() < 0.1)
+    async with await open_reader(log, push=None, quiet=0.1) as reader:
+        got = [number_of((await reader.next(20.0)).data) for _ in range(1000)]
+    assert got == [*range(1, 1001)]
+    assert lossy.count > 50
+
+
 async def test_consumers_that_somebody_deletes(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     log = await find_log(js._context, stream.subject("a"))

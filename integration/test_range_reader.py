@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -129,6 +130,18 @@ async def test_no_more_is_asked_for_than_the_range_holds(tap: Any, near: Any, st
     assert await read_all(await opened(near, stream, ConsumerRange, 1001, 2000)) == [*range(1001, 2001)]
     delivered = [frame for frame in tap.received() if (frame.reply or "").startswith("$JS.ACK.")]
     assert len(delivered) == 1000
+
+
+@WAYS
+async def test_messages_that_get_lost_on_the_way_are_asked_for_again(
+    tap: Any, near: Any, oracle: Any, make_stream: Any, way: Any
+) -> None:
+    stream = await make_stream(allow_direct=True)
+    await stream.publish(1000, size=16)
+    chance = random.Random(7)  # noqa: S311
+    lossy = tap.drop_frames(lambda frame: frame.payload.endswith(b"...") and chance.random() < 0.05)
+    assert await read_all(await opened(near, stream, way, 1, 1000)) == [*range(1, 1001)]
+    assert lossy.count > 10
 
 
 @WAYS

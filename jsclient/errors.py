@@ -38,6 +38,7 @@
     ├─ EpochsLostError(epochs)                   parts of epochs that had begun cannot be read any more
     ├─ IterationFailed(reason)                   an iteration ended with a reason that is no exception
     ├─ ProtocolError                             the server said what the protocol does not allow
+    │   └─ AnswerLostError                       a part of an answer was lost on the way
     ├─ PublishError                              a publish was refused or its outcome is unknown
     │   ├─ BatchAbandonedError · BatchNotAtomicError
     │   ├─ IngestError(reason, sent, stored)     a fast ingest ended before all that was sent was stored
@@ -56,6 +57,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 __all__ = [
+    "AnswerLostError",
     "ApiError",
     "AuthenticationError",
     "BadRequestError",
@@ -626,6 +628,10 @@ class IterationFailed(JetStreamError):
 
 class ProtocolError(JetStreamError):
     """The server, or somebody in its place, said what the protocol does not allow."""
+
+
+class AnswerLostError(ProtocolError):
+    """A part of an answer was lost on the way: asked again, the server gives it again. What came before is whole."""
 
 
 class PublishError(JetStreamError):

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from ._runtime.tries import passes
 from .errors import (
+    AnswerLostError,
     ClosedError,
     HistoryTruncatedError,
     JetStreamError,
@@ -281,4 +282,11 @@ class DirectRange(RangeReader):
             max_bytes=self._max_bytes,
             timeout=min(self._context.timeout, _ATTEMPT),
         )
-        return [frame async for together in page.frames() for frame in together], page.ending
+        frames: list[Frame] = []
+        try:
+            async for together in page.frames():
+                frames += together
+        except AnswerLostError:
+            if not frames:
+                raise
+        return frames, page.ending

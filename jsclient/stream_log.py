@@ -12,6 +12,7 @@ from typing import Any, Final
 from ._runtime.binding import find_streams
 from ._runtime.context import Context
 from .errors import (
+    AnswerLostError,
     ConfigError,
     JetStreamError,
     MessageNotFoundError,
@@ -118,9 +119,15 @@ class StreamLog(Log):
             batch = self._stream.get_batch(
                 limit, seq=since + 1, subject=self.subject, max_bytes=min(max_bytes, _MAX_BYTES)
             )
+            records: list[Record] = []
             try:
-                records = [record async for some in batch.records(linked=self._linked) for record in some]
+                async for some in batch.records(linked=self._linked):
+                    records += some
                 page = Page(records, more=batch.num_pending > 0)
+            except AnswerLostError:
+                if not records:
+                    raise
+                page = Page(records, more=True)
             except NoRespondersError as error:
                 page = await self._without_direct_gets(error, since, limit, max_bytes)
             first = page.records[0] if page.records else None

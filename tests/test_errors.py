@@ -74,6 +74,7 @@ TREE = {
     "EpochsLostError": "JetStreamError",
     "IterationFailed": "JetStreamError",
     "ProtocolError": "JetStreamError",
+    "AnswerLostError": "ProtocolError",
     "PublishError": "JetStreamError",
     "TooManyInFlightError": "JetStreamError",
 }

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from ..errors import (
+    AnswerLostError,
     ApiError,
     ConsumerDeletedError,
     ConsumerNotFoundError,
@@ -25,8 +26,8 @@ _GRACE: Final = 5.0  # seconds that a stream may be gone, as it looks while a cl
 
 
 def passes(error: JetStreamError) -> bool:
-    """Whether this is how it looks when a server restarts, or a cluster elects a leader."""
-    if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError):
+    """Whether this is how it looks when a server restarts, a cluster elects a leader, or the network loses a message."""
+    if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError | AnswerLostError):
         return True
     return (isinstance(error, StatusError) and error.retryable) or (
         isinstance(error, ApiError) and error.code == 503

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from ..errors import (
+    AnswerLostError,
     BadRequestError,
     ConfigError,
     JetStreamError,
@@ -251,7 +252,7 @@ class DirectBatchTracker:
             return True
         self._fail(
             Ending.REFUSED,
-            ProtocolError(
+            AnswerLostError(
                 f"messages were lost on the way: {before} was sent, {self.last_seq} was the last to come"
             ),
         )
