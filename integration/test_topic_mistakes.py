@@ -144,3 +144,10 @@ async def test_a_batch_that_is_no_list_has_no_items() -> None:
         with pytest.raises(jsclient.ConfigError, match="dict as batch"):
             _ = epoch.items
         assert [batch async for batch in epoch] == [{"price": 1}]
+
+
+async def test_an_error_of_the_server_says_what_was_asked(js: Any) -> None:
+    """The server's words are "stream not found", whichever it was."""
+    with pytest.raises(jsclient.StreamNotFoundError) as caught:
+        await js.topic("a.b", stream="NOWHERE").publisher()
+    assert caught.value.__notes__ == ["the answer to a request on $JS.API.STREAM.INFO.NOWHERE"]

@@ -73,11 +73,15 @@ class Context:
             what: What is being done, for errors.
 
         Raises:
-            ApiError: The server answered with an error.
+            ApiError: The server answered with an error. A note of it has the subject.
             RequestTimeoutError, NoRespondersError, DisconnectedError, ClosedError, PermissionDeniedError.
         """
         payload = b"" if body is None else codec.encode(body)
         answer = await self.requests.request(
             subject, payload, timeout=self.timeout if timeout is None else timeout, what=what
         )
-        return read_response(answer)
+        try:
+            return read_response(answer)
+        except JetStreamError as error:  # the server's words do not say which stream it means
+            error.add_note(f"the answer to a request on {subject}")
+            raise
