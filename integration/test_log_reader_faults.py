@@ -138,7 +138,7 @@ async def test_answers_of_which_a_part_gets_lost(
     await stream.publish(1000, size=16)
     tap = await proxy()
     log = await find_log((await connect(tap))._context, stream.all)
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     lossy = tap.drop_frames(lambda frame: frame.payload.endswith(b"...") and chance.random() < 0.1)
     async with await open_reader(log, push=None, quiet=0.1) as reader:
         got = [number_of((await reader.next(20.0)).data) for _ in range(1000)]

@@ -138,7 +138,7 @@ async def test_messages_that_get_lost_on_the_way_are_asked_for_again(
 ) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(1000, size=16)
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     lossy = tap.drop_frames(lambda frame: frame.payload.endswith(b"...") and chance.random() < 0.05)
     assert await read_all(await opened(near, stream, way, 1, 1000)) == [*range(1, 1001)]
     assert lossy.count > 10

@@ -26,7 +26,7 @@ _GRACE: Final = 5.0  # seconds that a stream may be gone, as it looks while a cl
 
 
 def passes(error: JetStreamError) -> bool:
-    """Whether this is how it looks when a server restarts, a cluster elects a leader, or the network loses a message."""
+    """Whether this is how it looks when a server restarts, a cluster elects a leader, or a message gets lost."""
     if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError | AnswerLostError):
         return True
     return (isinstance(error, StatusError) and error.retryable) or (
