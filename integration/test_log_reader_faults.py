@@ -9,65 +9,18 @@ from typing import Any
 import pytest
 
 import jsclient
+from integration.kit.log_traffic import Producer, check, keep_reading
 from integration.kit.oracle import number_of
 from integration.kit.waiting import eventually
-from jsclient import JetStreamError, PermissionDeniedError
+from jsclient import PermissionDeniedError
 from jsclient._runtime import tries
 from jsclient.log import Log
-from jsclient.reader import LogReader, open_reader
+from jsclient.reader import open_reader
 from jsclient.stream_log import find_log
 
 REPUBLISH = {"src": ">", "dest": "pushed.>"}
 FEEDS = ["consumer", "republish", None]
 FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval": 0.5}
-
-
-class Producer:
-    """Appends numbers until it is stopped, each until it is stored; faults are nothing to it."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._stop = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
-        self.stored = 0
-
-    async def _run(self) -> None:
-        while not self._stop.is_set():
-            number = self.stored + 1
-            try:
-                await self._log.append(b"%d" % number, msg_id=f"n{number}")
-            except JetStreamError:
-                await asyncio.sleep(0.02)
-            else:
-                self.stored = number
-                await asyncio.sleep(0.002)
-
-    async def more(self, count: int) -> None:
-        """Return when so many more are stored."""
-        goal = self.stored + count
-        await eventually(lambda: self.stored >= goal, 20.0, "records that are stored")
-
-    async def stop(self) -> int:
-        """How many there are."""
-        self._stop.set()
-        await self._task
-        return self.stored
-
-
-async def keep_reading(reader: LogReader, got: list[int]) -> None:
-    async for record in reader:
-        got.append(int(record.data))  # noqa: PERF401  others look at it meanwhile
-
-
-async def check(reader: LogReader, producer: Producer, got: list[int], reading: asyncio.Task[None]) -> None:
-    """It reads on to the end of what was stored."""
-    stored = await producer.stop()
-    await eventually(lambda: reading.done() or len(got) >= stored, 20.0, "reading to the end")
-    if reading.done():
-        await reading
-    assert got == [*range(1, stored + 1)]
-    await reader.close()
-    await reading
 
 
 async def own_log(server: Any, connect: Any, **config: Any) -> Log:
@@ -128,7 +81,6 @@ async def test_connections_that_are_cut_while_others_publish(
     await check(reader, producer, got, reading)
 
 
-@pytest.mark.covers("T33", "T35", "T36", "T37")
 @pytest.mark.server(">=2.11")
 async def test_answers_of_which_a_part_gets_lost(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any
@@ -146,6 +98,7 @@ async def test_answers_of_which_a_part_gets_lost(
     assert lossy.count > 50
 
 
+@pytest.mark.covers("T33", "T35", "T36", "T37")
 async def test_consumers_that_somebody_deletes(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     log = await find_log(js._context, stream.subject("a"))

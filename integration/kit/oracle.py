@@ -65,6 +65,11 @@ class Oracle:
 
     async def __aexit__(self, *_: object) -> None:
         await self.nc.close()
+        # nats-py's may go on: `asyncio.wait_for` loses a cancellation that comes in the moment of success.
+        reconnecting = self.nc._reconnection_task
+        while reconnecting is not None and not reconnecting.done():
+            reconnecting.cancel()
+            await asyncio.wait({reconnecting}, timeout=0.1)
 
     @property
     def server_version(self) -> str:

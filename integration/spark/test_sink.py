@@ -133,29 +133,27 @@ async def test_task_fails_in_the_middle_and_is_tried_again(
 
     url, name = server.url, stream.name
 
-    def fail_once(number: int) -> int:
-        if number == 280 and not marker.exists():
+    def fail_once(data: str) -> str:
+        if data == "280" and not marker.exists():
             import time
 
             from jsclient.spark.engine import session
             from jsclient.spark.options.connect import ConnectOptions
 
             marker.touch()
-            js, deadline = session(ConnectOptions((url,))), time.monotonic() + 60
+            js, deadline = session(ConnectOptions((url,))), time.monotonic() + 120
             while not js.run(js.js.stream(name)).cached_info.state.messages and time.monotonic() < deadline:
                 time.sleep(0.05)
             raise RuntimeError("this attempt fails")
-        return number
+        return data.rjust(2000, "0")  # on its way out of Python and out of Spark it is collected by 64 KiB
 
     from pyspark.sql.functions import udf
 
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
     try:
-        frame = spark.range(0, ROWS, numPartitions=2).select(
-            udf(fail_once, "long", useArrow=False)("id").alias("id")
-        )
-        # Large ones, for Spark collects 64 KiB before it hands rows on.
-        rows = rows_for(stream, frame).selectExpr("subject", "lpad(data, 2000, '0') as data")
+        numbers = spark.range(0, ROWS, numPartitions=1)  # what is stored is of the task that fails
+        failing = udf(fail_once, "string", useArrow=False)
+        rows = rows_for(stream, numbers).select("subject", failing("data").alias("data"))
         writer = rows.write.format("jetstream").mode("append")
 
         def save() -> None:

@@ -31,7 +31,7 @@ from .options import EngineOptions
 from .payloads import pack, refusal
 from .stopping import Stopping, backoff
 from .store import Store, StreamStore
-from .streams import ensure_streams
+from .streams import ensure_streams, store_message
 
 __all__ = ["ServerBackend"]
 
@@ -71,7 +71,7 @@ class ServerBackend(Backend):
     async def publish(self, send: Send) -> None:
         js = await self._connection(send.host)
         subject = event_subject(send.eci, send.domain, send.type, self.options.prefix)
-        await js.publish(subject, pack(send.attrs), msg_id=send.id)
+        await store_message(js, subject, pack(send.attrs), msg_id=send.id)
 
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
         context = (await self._connection(host))._context  # noqa: SLF001  requests are below streams

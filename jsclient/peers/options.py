@@ -33,7 +33,8 @@ class EngineOptions:
         retry_delay: Seconds after which a message that a peer could not take yet comes again.
         max_deliver: How often an event is told to handlers that raise.
         handler_delay: Seconds until the second time; doubled each time, up to 60.
-        concurrency: Channels of one peer whose events are handled at the same time; on one channel they are in order.
+        concurrency: Channels of one peer whose events are handled at the same time; on one channel they are in order,
+            but for those that come again.
         prefix: What the subjects of events, queries and state start with. Two engines with one prefix on one NATS
             account are one engine.
         events_stream, state_stream: The names of the streams; by default those of the prefix, ``PICO_EVENTS`` and

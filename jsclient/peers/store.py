@@ -13,6 +13,7 @@ from ..client import JetStream
 from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
 from ..protocol.status import Ending
 from ..stream import Stream
+from .streams import store_message
 
 __all__ = ["ConflictError", "Entry", "MemoryStore", "Store", "StreamStore"]
 
@@ -130,7 +131,8 @@ class StreamStore(Store):
         return seq
 
     async def _publish(self, key: str, data: bytes | None, revision: int) -> int:
-        ack = await self._js.publish(
+        ack = await store_message(
+            self._js,
             self._start + key,
             data or b"",
             msg_id=secrets.token_hex(11),  # a try whose answer is lost is repeated, and stored once
