@@ -177,6 +177,7 @@ LONG = (
     "test_management_pages.py",
     "test_ordered_consumer_faults.py",
     "test_publisher.py",
+    "test_topics_cluster.py",
     "test_worker.py",
     "test_worker_faults.py",
 )

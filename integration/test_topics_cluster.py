@@ -66,8 +66,9 @@ async def each_node_dies(cluster: OwnCluster, stream: str, between: Any) -> None
 
 
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
-@pytest.mark.parametrize("direct", [True, False])
-@pytest.mark.parametrize("push", ["consumer", "republish", None])
+@pytest.mark.parametrize(
+    ("push", "direct"), [("consumer", True), ("republish", True), (None, True), (None, False)]
+)
 async def test_a_reader_has_every_record_once(
     cluster: OwnCluster, near: Any, connect: Any, push: Any, direct: bool
 ) -> None:
