@@ -151,3 +151,20 @@ async def test_an_error_of_the_server_says_what_was_asked(js: Any) -> None:
     with pytest.raises(jsclient.StreamNotFoundError) as caught:
         await js.topic("a.b", stream="NOWHERE").publisher()
     assert caught.value.__notes__ == ["the answer to a request on $JS.API.STREAM.INFO.NOWHERE"]
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+async def test_a_stream_that_forgets_what_was_acked_is_for_workers_only(
+    js: Any, oracle: Any, make_stream: Any, retention: str
+) -> None:
+    topic = js.topic((await make_stream(retention=retention)).subject("a"))
+    with pytest.raises(jsclient.ConfigError, match=f"consumers only .retention {retention}"):
+        await topic.each()
+    with pytest.raises(jsclient.ConfigError, match=f"consumers only .retention {retention}"):
+        await topic.latest().next(1.0)
+    async with topic.work("w") as work, topic.publisher() as pub:
+        await pub.publish(b"1")
+        await pub.flush()
+        message = await work.next(5.0)
+        assert message.data == b"1"
+        await message.ack()

@@ -17,7 +17,7 @@ from .patterns.descriptors import NotifierDescriptor
 from .patterns.epochs import EpochTopic, StreamHome, check_topic
 from .patterns.newest import newest_log
 from .patterns.stream_notifier import StreamNotifier
-from .patterns.streamed import stream_for
+from .patterns.streamed import check_retention, stream_for
 from .protocol.frontier import Int, Order
 from .protocol.models.consumer import ConsumerConfig
 from .protocol.names import (
@@ -146,7 +146,8 @@ class Topic:
                 tells of it. Else that raises `HistoryTruncatedError`.
             max_pending: Records that may wait here.
 
-        Raises: where it is opened, `NoMatchingStreamError`, `PositionInvalidError`, and those of any request.
+        Raises: where it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` of a stream that keeps
+            messages for its consumers only (`work` is for those), and those of any request.
         """
         options = {
             "push": push,
@@ -174,7 +175,9 @@ class Topic:
         return self.each(position, **options)
 
     async def _open(self, start: Start, options: dict[str, Any]) -> TopicReader:
-        return TopicReader(await open_reader(await self.log(), start, **options))
+        log = await self.log()
+        check_retention(log.config)
+        return TopicReader(await open_reader(log, start, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
         """The newest record, and then each time the newest since, for ``async for``. What lay between is never sent.
@@ -187,13 +190,14 @@ class Topic:
 
         Raises:
             InvalidNameError: The subject has wildcards. ConfigError: ``quiet`` is no time. Where it is first read:
-                `NoMatchingStreamError`, and those of any request.
+                `NoMatchingStreamError`, `ConfigError` of a stream as `each`, and those of any request.
         """
         check_publish_subject(self.subject)
         return LatestReader(partial(self._notifier, check_time("quiet", quiet)))
 
     async def _notifier(self, quiet: float) -> StreamNotifier:
         log = await self.log()
+        check_retention(log.config)
         at = NotifierDescriptor(
             stream=log.stream,
             subject=self.subject,

@@ -18,7 +18,7 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..log import Log
-from ..protocol.models.stream_config import RetentionPolicy
+from ..protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ..protocol.names import check_publish_subject, subject_matches
 from ..protocol.passable import Codec, JsonCodec
 from ..protocol.position import Position
@@ -222,12 +222,17 @@ async def stream_for(
     config = stream.config
     if not any(subject_matches(held, subject) for held in config.subjects or ()):
         raise ConfigError(f"stream {name!r} does not hold {subject!r}")
+    check_retention(config)
+    return stream
+
+
+def check_retention(config: StreamConfig) -> None:
+    """Raise `ConfigError` if the stream keeps messages only until its consumers have acked them."""
     if config.retention not in (None, RetentionPolicy.LIMITS):
         raise ConfigError(
-            f"stream {name!r} keeps messages for consumers only (retention {config.retention}): here records must "
-            "stay when they were read, so it must be 'limits'"
+            f"stream {config.name!r} keeps messages for consumers only (retention {config.retention}): here records "
+            "must stay when they were read, so it must be 'limits'"
         )
-    return stream
 
 
 def _stream_name(subject: str) -> str:
