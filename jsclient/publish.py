@@ -26,7 +26,7 @@ __all__ = [
     "check_payload",
     "check_subject",
     "check_time",
-    "header_of_id",
+    "header_of_ids",
     "known_subjects",
     "message_headers",
     "publish",
@@ -82,15 +82,21 @@ def check_subject(subject: str) -> bytes:
     return encoded
 
 
-def header_of_id(msg_id: str) -> bytes:
-    """The header block of a message that has an id and no other header.
+def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
+    """The header block of a message that has an id, perhaps that of the message before it, and no other header.
 
     Raises:
-        ConfigError: It is no id.
+        ConfigError: One of them is no id.
     """
-    if isinstance(msg_id, str) and msg_id and msg_id.isascii() and msg_id.isprintable():
-        return f"NATS/1.0\r\n{MSG_ID}: {msg_id}\r\n\r\n".encode()
-    return encode_headers(publish_headers(msg_id=msg_id) or {})
+    if not _is_plain(msg_id) or not (after is None or _is_plain(after)):
+        return encode_headers(publish_headers(msg_id=msg_id, expected_last_msg_id=after) or {})
+    link = "" if after is None else f"{EXPECTED_LAST_MSG_ID}: {after}\r\n"
+    return f"NATS/1.0\r\n{MSG_ID}: {msg_id}\r\n{link}\r\n".encode()
+
+
+def _is_plain(id: object) -> bool:
+    """Whether it is an id that goes out as it is."""
+    return isinstance(id, str) and bool(id) and id.isascii() and id.isprintable()
 
 
 def message_headers(

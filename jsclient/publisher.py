@@ -16,7 +16,7 @@ from .protocol.headers import MSG_ID, encode_headers
 from .protocol.models.publish import PubAck
 from .protocol.publish_window import ATTEMPT, NEVER
 from .protocol.under_way import UnderWay
-from .publish import check_payload, check_subject, check_time, header_of_id, known_subjects, message_headers
+from .publish import check_payload, check_subject, check_time, header_of_ids, known_subjects, message_headers
 
 __all__ = ["MAX_BYTES", "MAX_IN_FLIGHT", "Publisher"]
 
@@ -162,10 +162,10 @@ class Publisher(Window):
         if (
             (headers is None and expected_stream is None and expected_last_seq is None and ttl is None)
             and (expected_last_subject_seq is None and expected_last_subject_seq_subject is None)
-            and (expected_last_msg_id is None and rollup is None)
+            and (rollup is None and (expected_last_msg_id is None or msg_id is not None))
         ):
             if msg_id is not None:
-                header, repeatable = header_of_id(msg_id), self._resend
+                header, repeatable = header_of_ids(msg_id, expected_last_msg_id), self._resend
         elif merged := message_headers(
             self._context,
             headers,

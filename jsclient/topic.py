@@ -146,8 +146,8 @@ class Topic:
                 tells of it. Else that raises `HistoryTruncatedError`.
             max_pending: Records that may wait here.
 
-        Raises: where it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` of a stream that keeps
-            messages for its consumers only (`work` is for those), and those of any request.
+        Raises: where it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` of a stream that
+            keeps messages for its consumers only (`work` is for those), and those of any request.
         """
         options = {
             "push": push,

@@ -10,6 +10,8 @@ import re
 import weakref
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from jsclient import ConfigError, PublishesFailedError, PublishFailed
 from jsclient._runtime.gate import Gate
@@ -25,6 +27,8 @@ from jsclient.errors import (
     RequestTimeoutError,
     TooManyInFlightError,
 )
+from jsclient.protocol.headers import encode_headers, publish_headers
+from jsclient.publish import header_of_ids
 from tests.fake import FakeConnection, Sent, connected
 from tests.virtual import settle, virtual
 
@@ -794,3 +798,20 @@ def test_an_error_for_each_and_one_for_all():
     assert str(error) == (
         "7 publishes failed: 's.0': e0; 's.1': e1; 's.2': e2; and 2 more; 2 before were told as events PublishFailed"
     )
+
+
+@given(st.text(), st.none() | st.text())
+@example("a b", "c:1")
+@example("a\r\nX: 1", None)
+@example("a", "b\r\n")
+@example("a", "")
+@example(" a", "b ")
+def test_the_short_way_to_the_headers_of_ids_is_the_long_one(msg_id: str, after: str | None):
+    def made(make):
+        try:
+            return make()
+        except ConfigError as error:
+            return str(error)
+
+    long = made(lambda: encode_headers(publish_headers(msg_id=msg_id, expected_last_msg_id=after)))
+    assert made(lambda: header_of_ids(msg_id, after)) == long
