@@ -98,6 +98,20 @@ async def test_answers_of_which_a_part_gets_lost(
     assert lossy.count > 50
 
 
+@pytest.mark.server(">=2.11")
+async def test_an_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
+    stream = await make_stream(allow_direct=True)
+    await stream.publish(1000, size=16)
+    tap = await proxy()
+    log = await find_log((await connect(tap, timeout=0.3))._context, stream.all)
+    ends = tap.drop_frames(lambda frame: frame.headers.startswith(b"NATS/1.0 204"), count=1)
+    async with await open_reader(log, push=None, quiet=0.1) as reader:
+        got = [number_of((await reader.next(20.0)).data) for _ in range(1000)]
+    assert got == [*range(1, 1001)]
+    assert ends.count == 1
+    assert sum(frame.payload.endswith(b"...") for frame in tap.received()) == 1000, "none is sent twice"
+
+
 @pytest.mark.covers("T33", "T35", "T36", "T37")
 async def test_consumers_that_somebody_deletes(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)

@@ -14,12 +14,14 @@ from ._runtime.context import Context
 from .errors import (
     AnswerLostError,
     ConfigError,
+    DisconnectedError,
     JetStreamError,
     MessageNotFoundError,
     NoMatchingStreamError,
     NoRespondersError,
     PermissionDeniedError,
     ProtocolError,
+    RequestTimeoutError,
 )
 from .feeds import ConsumerFeed, Doubted, RepublishFeed
 from .log import Feed, FeedKind, Log, Page
@@ -124,10 +126,10 @@ class StreamLog(Log):
                 async for some in batch.records(linked=self._linked):
                     records += some
                 page = Page(records, more=batch.num_pending > 0)
-            except AnswerLostError:
+            except (AnswerLostError, RequestTimeoutError, DisconnectedError):
                 if not records:
                     raise
-                page = Page(records, more=True)
+                page = Page(records, more=True)  # up to there nothing is missing
             except NoRespondersError as error:
                 page = await self._without_direct_gets(error, since, limit, max_bytes)
             first = page.records[0] if page.records else None
