@@ -9,15 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import jsclient
 from integration.kit.epoch_calls import frontier_records, seen
 from jsclient.errors import ProducerFencedError
 from jsclient.protocol.frontier import Int
 from jsclient.spark.epochs.owning import Attempt, SinkTopic
+from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten
 from jsclient.spark.epochs.writing import EpochPlan, open_writer
 from jsclient.spark.options.epochs import EpochSinkOptions
 from jsclient.spark.sink.row_columns import RowShape
+from jsclient.spark.sink.writing import Outcome
 from jsclient.spark.task import Task
 
 QUERY, OTHER = "query", "another"
@@ -264,3 +267,14 @@ async def test_rows_that_an_earlier_try_had_and_this_has_not_are_counted(js: Any
     await sink.write(sink.attempt(0), ["a", "b"], upto=2)
     outcome, _ = await sink.write(sink.attempt(0), ["a", "c"])
     assert (outcome.rows, outcome.skipped, outcome.strangers) == (2, 1, 1)
+
+
+def test_an_abort_says_that_the_epoch_stays_open(caplog: pytest.LogCaptureFixture) -> None:
+    """One task ended well, Spark gives None for the other."""
+    options = EpochSinkOptions.parse({"servers": "nats://127.0.0.1:1", "epochs": "trades"})
+    writer = EpochStreamWriter(options, StructType([StructField("data", BinaryType())]))
+    with caplog.at_level("WARNING", "jsclient.spark"):
+        writer.abort([EpochWritten(0, 3, Outcome(rows=7), QUERY, "run", 0), None], 3)
+    [record] = caplog.records
+    assert "batch 3 failed, so epoch 3 of topic 'trades' is open" in record.getMessage()
+    assert "7" in record.getMessage()
