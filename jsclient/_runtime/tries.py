@@ -22,6 +22,7 @@ __all__ = ["Tries", "passes"]
 
 _FIRST_PAUSE: Final = 0.05  # seconds, doubled each time
 _LONGEST_PAUSE: Final = 1.0  # seconds
+_LOSSES: Final = 20  # answers of which not even the beginning came, one after the other: that is no accident
 _GRACE: Final = 5.0  # seconds that a stream may be gone, as it looks while a cluster elects a leader
 
 
@@ -40,10 +41,14 @@ class Tries:
     def __init__(self) -> None:
         self._pause = _FIRST_PAUSE
         self._gone_since: float | None = None
+        self._losses = 0
 
     async def again(self, error: JetStreamError) -> bool:
         """Wait, and say True; or say False at once: the error is one for good."""
         now = asyncio.get_running_loop().time()
+        self._losses = self._losses + 1 if isinstance(error, AnswerLostError) else 0
+        if self._losses >= _LOSSES:
+            return False
         if isinstance(error, StreamNotFoundError):
             self._gone_since = now if self._gone_since is None else self._gone_since
             if now - self._gone_since >= _GRACE:
