@@ -162,6 +162,8 @@ async def test_a_stream_that_forgets_what_was_acked_is_for_workers_only(
         await topic.each()
     with pytest.raises(jsclient.ConfigError, match=f"consumers only .retention {retention}"):
         await topic.latest().next(1.0)
+    with pytest.raises(jsclient.ConfigError, match=f"consumers only .retention {retention}"):
+        await js.events(topic.subject).subscribe()
     async with topic.work("w") as work, topic.publisher() as pub:
         await pub.publish(b"1")
         await pub.flush()

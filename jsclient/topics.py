@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Any
 
+from ._runtime.context import Context
 from .patterns.epochs import EpochTopic, check_topic
 from .patterns.history import EventSource
 from .patterns.iteration import NO_STATE, IterationSubscription, Notifier
@@ -13,6 +14,7 @@ from .patterns.sharing import notifier_of, subscription_of
 from .patterns.streamed import (
     StreamNotifierKit,
     StreamSubscriptionKit,
+    check_retention,
     notifier_source,
     open_notifier_kit,
     open_subscription_kit,
@@ -22,7 +24,7 @@ from .protocol.frontier import Int, Order
 from .protocol.names import check_filter_subject, check_stream_name
 from .protocol.passable import Codec
 from .reader import Push
-from .stream_log import find_log
+from .stream_log import StreamLog, find_log
 from .streams import StreamManager
 from .topic import Topic
 
@@ -56,14 +58,15 @@ class Topics(StreamManager):
             stream: The stream; by default the one that holds the subject at the first use.
 
         Raises:
-            InvalidNameError: That is no subject, or no name of a stream.
+            InvalidNameError: That is no subject, or no name of a stream. At the first use also `ConfigError`: the
+                stream keeps messages for its consumers only, so there is no history.
 
         Source: P3Sub
         """
         check_filter_subject(subject)
         if stream is not None:
             check_stream_name(stream)
-        return EventSource(partial(find_log, self._context, subject, stream))
+        return EventSource(partial(_with_history, self._context, subject, stream))
 
     # --- epochs --------------------------------------------------------------------------------------------
 
@@ -222,3 +225,10 @@ class Topics(StreamManager):
         """
         find = partial(subscription_source, self._context, codec=codec, push=push, quiet=quiet)
         return subscription_of(internals, find)
+
+
+async def _with_history(context: Context, subject: str, stream: str | None) -> StreamLog:
+    """A log whose records stay when they were read."""
+    log = await find_log(context, subject, stream)
+    check_retention(log.config)
+    return log
