@@ -148,4 +148,4 @@ async def test_publishes_are_all_stored_once_while_the_leader_changes_and_a_node
                 await cluster.servers[victim].kill()
     state = await oracle_there.state("OUT")
     assert state["messages"] == 20_000
-    assert sorted(map(int, await oracle_there.payloads("OUT"))) == [*range(1, 20_001)]
+    assert sorted(number_of(one.payload) for one in await oracle_there.messages("OUT")) == [*range(1, 20_001)]

@@ -149,7 +149,10 @@ class Oracle:
         return found
 
     async def payloads(self, stream: str) -> list[bytes]:
-        """The payloads stored, in order: for streams too long to ask for each message."""
+        """The payloads stored, in order: for streams too long to ask for each message.
+
+        By a consumer; in a cluster with a dead node that may be where it would be put, so ask for `messages` there.
+        """
         inbox = self.nc.new_inbox()
         sub = await self.nc.subscribe(inbox)
         try:
