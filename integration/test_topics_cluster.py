@@ -19,7 +19,7 @@ from jsclient.stream_log import find_log
 
 FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval": 0.5, "timeout": 10.0}
 
-pytestmark = [pytest.mark.limit(120)]
+pytestmark = [pytest.mark.limit(240)]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def near(cluster: OwnCluster, connect: Any) -> Any:
 
 @contextlib.asynccontextmanager
 async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]]:
-    """During the block the stream's leader gives up its place again and again; the nodes that died meanwhile too."""
+    """During the block the stream's leader gives up its place again and again; the list has an entry for each time."""
     done, told = asyncio.Event(), list[str]()
 
     async def disturb() -> None:

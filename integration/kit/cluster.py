@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .oracle import Oracle
+from .oracle import Oracle, OracleError
 from .ports import HOST, free_port
 from .servers import OwnServer
 from .waiting import eventually
@@ -62,7 +62,10 @@ class OwnCluster:
         """The leader of a stream and its followers, which have all that the leader has."""
 
         async def look() -> dict[str, Any] | None:
-            cluster = (await oracle.stream_info(stream))["cluster"]
+            try:
+                cluster = (await oracle.stream_info(stream))["cluster"]
+            except (OracleError, TimeoutError):
+                return None  # nobody leads just now
             followers = cluster.get("replicas") or []
             settled = (
                 cluster.get("leader") and len(followers) == 2 and all(one["current"] for one in followers)

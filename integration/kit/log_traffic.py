@@ -34,7 +34,7 @@ class Producer:
     async def more(self, count: int) -> None:
         """Return when so many more are stored."""
         goal = self.stored + count
-        await eventually(lambda: self.stored >= goal, 20.0, "records that are stored")
+        await eventually(lambda: self.stored >= goal, 60.0, "records that are stored")
 
     async def stop(self) -> int:
         """How many there are."""
@@ -51,7 +51,7 @@ async def keep_reading(reader: LogReader, got: list[int]) -> None:
 async def check(reader: LogReader, producer: Producer, got: list[int], reading: asyncio.Task[None]) -> None:
     """The reader, of which ``reading`` keeps what it gave, reads on to the end of what was stored: all of it, once."""
     stored = await producer.stop()
-    await eventually(lambda: reading.done() or len(got) >= stored, 20.0, "reading to the end")
+    await eventually(lambda: reading.done() or len(got) >= stored, 60.0, "reading to the end")
     if reading.done():
         await reading
     assert got == [*range(1, stored + 1)]
