@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent
 NOX = "nox>=2025.2.9"
@@ -84,6 +86,15 @@ def group(name: str) -> list[str]:
     return nox.project.dependency_groups(PROJECT, name)
 
 
+REPORTS = ROOT / ".nox" / "reports"
+
+
+def pytest(session: nox.Session, *arguments: str) -> None:
+    """Run pytest, and keep what it says of failures for `recap`."""
+    report = REPORTS / f"{session.name}-{len(list(REPORTS.glob(f'{session.name}-*'))) + 1}.xml"
+    session.run("pytest", f"--junit-xml={report}", *arguments, *session.posargs)
+
+
 @nox.session(reuse_venv=True)
 def lint(session: nox.Session) -> None:
     """Style and format."""
@@ -104,7 +115,7 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """The tests that need no server."""
     session.install("--editable", ".", *group("tests"))
-    session.run("pytest", "tests", "-n", "auto", *session.posargs)
+    pytest(session, "tests", "-n", "auto")
 
 
 # The same on a given Python; skipped where that is not installed.
@@ -121,21 +132,21 @@ SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "4", "--d
 def integration(session: nox.Session) -> None:
     """The tests against a real nats-server. Options after --: --server-version=2.10.25, for one."""
     session.install("--editable", ".", *group("integration"))
-    session.run("pytest", "integration", "--ignore=integration/spark", *SIDE_BY_SIDE, *session.posargs)
+    pytest(session, "integration", "--ignore=integration/spark", *SIDE_BY_SIDE)
 
 
 @nox.session(reuse_venv=True)
 def spark(session: nox.Session) -> None:
     """The tests of jsclient.spark, on the newest PySpark; they need Java 17. One session, beside it what needs none."""
     session.install("--editable", ".[spark]", *group("spark"))
-    session.run("pytest", "integration/spark", "-n", "2", "--dist", "loadgroup", *session.posargs)
+    pytest(session, "integration/spark", "-n", "2", "--dist", "loadgroup")
 
 
 @nox.session(name="spark-4.2", reuse_venv=True)
 def spark_oldest(session: nox.Session) -> None:
     """The part of them that shows what depends on Spark, on the oldest PySpark that will do."""
     session.install("--editable", ".[spark]", *group("spark"), "pyspark==4.2.*")
-    session.run("pytest", "integration/spark/test_compat.py", *session.posargs)
+    pytest(session, "integration/spark/test_compat.py")
 
 
 # What the server's version and the form of its acks make no difference to.
@@ -193,7 +204,7 @@ def versions(session: nox.Session) -> None:
     ignored = [f"--ignore=integration/{name}" for name in (*ANY_SERVER, *LONG)]
     for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25"):
         other = [f"--ignore-glob=integration/{name}" for name in NO_ACKS] if form == "--ack-v2" else []
-        session.run("pytest", "integration", "-q", form, *SIDE_BY_SIDE, *ignored, *other, *session.posargs)
+        pytest(session, "integration", "-q", "-rfE", form, *SIDE_BY_SIDE, *ignored, *other)
 
 
 @nox.session(reuse_venv=True)
@@ -255,5 +266,17 @@ def demo(session: nox.Session) -> None:
 @nox.session(venv_backend="none")
 def check(session: nox.Session) -> None:
     """Everything that has to pass, in order."""
-    for name in ("lint", "types", "tests", "integration", "versions", "spark", "spark-4.2", "docs"):
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    for name in ("lint", "types", "tests", "integration", "versions", "spark", "spark-4.2", "docs", "recap"):
         session.notify(name)
+
+
+@nox.session(venv_backend="none")
+def recap(session: nox.Session) -> None:
+    """The failures of all sessions again: where only the end of a long log is kept, they are in it."""
+    for report in sorted(REPORTS.glob("*.xml")):
+        for case in ElementTree.parse(report).iter("testcase"):
+            for failure in (*case.iter("failure"), *case.iter("error")):
+                session.log(f"{report.stem}: {case.get('classname')}::{case.get('name')}")
+                text = failure.text or failure.get("message") or ""
+                print("\n".join(text.splitlines()[-60:]), flush=True)
