@@ -137,7 +137,7 @@ async def test_publishes_are_all_stored_once_while_the_leader_changes_and_a_node
     """With message ids and `resend`, as the Spark sink publishes."""
     js = await connect(cluster.servers["n1"], timeout=20.0)
     await oracle_there.create_stream("OUT", ["out.>"], num_replicas=3, storage="file")
-    async with js.publisher(max_in_flight=1000, timeout=150.0) as publisher:
+    async with js.publisher(max_in_flight=1000, timeout=100.0) as publisher:
         for number in range(1, 20_001):
             await publisher.publish("out.x", b"%d" % number, msg_id=f"m{number}")
             if number in {5000, 10_000}:

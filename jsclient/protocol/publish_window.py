@@ -38,7 +38,10 @@ TRIES_WITHOUT_RESPONDERS = 3
 """Tries that may find no stream (ADR-22)."""
 
 ATTEMPT = 2.0
-"""Seconds that the first try may take where a message id makes another one safe; each further one twice as many."""
+"""Seconds that a try may take where a message id makes another one safe; after each silence twice as many."""
+
+LONGEST_ATTEMPT = 8.0
+"""Seconds that a try may take at most: elections follow one another, and a try can go down with a leader."""
 
 DUPLICATE_IN_PROCESS = 10158
 """The first try is still being stored: the next one finds it stored."""
@@ -218,7 +221,8 @@ class PublishWindow(Generic[TicketT]):
             trouble.tries += 1
             entry.due = entry.deadline
             if entry.repeatable:
-                entry.due = min(entry.deadline, now + ATTEMPT * 2 ** min(trouble.tries - 1, 10))
+                attempt = min(ATTEMPT * 2 ** min(trouble.silent, 10), LONGEST_ATTEMPT)
+                entry.due = min(entry.deadline, now + attempt)
             self.look_at = min(self.look_at, entry.due)
             sends.append((reply_of(reply, trouble.tries), entry))
         self.resent += len(sends)
@@ -240,7 +244,7 @@ class PublishWindow(Generic[TicketT]):
                 if entry.ticket.done():
                     entry.due = entry.deadline
                 else:
-                    _doubt(entry)
+                    _doubt(entry).silent += 1
         sends = self._sends(now) if self._connected else []
         moments = (entry.due if entry.due > now else entry.deadline for entry in self.under_way.values())
         self.look_at = max(min(moments, default=NEVER), now + _BETWEEN_LOOKS)
@@ -261,7 +265,8 @@ class PublishWindow(Generic[TicketT]):
         return [(entry, error) for _, entry, error in failures]
 
 
-def _doubt(entry: UnderWay[TicketT]) -> None:
+def _doubt(entry: UnderWay[TicketT]) -> Trouble:
     """What became of its try is unknown; it is to be sent again."""
     trouble = entry.trouble = entry.trouble or Trouble()
     trouble.waits = trouble.in_doubt = True
+    return trouble

@@ -40,6 +40,7 @@ class Trouble(msgspec.Struct):
 
     waits: bool = False  # not on the wire: to be sent again, at ``due`` or with the connection
     tries: int = 1
+    silent: int = 0  # tries that were not answered in their time
     refused: int = 0  # times that nobody took it
     in_doubt: bool = False  # an earlier try may have been stored
     mismatch: ApiError | None = None  # told while in doubt: what is there may be the message itself

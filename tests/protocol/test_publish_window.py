@@ -256,6 +256,24 @@ def test_with_an_id_each_try_gets_more_time_until_the_deadline():
     assert (now, errors(failures)) == (20, [("1", RequestTimeoutError)])
 
 
+def test_after_many_refusals_silence_is_still_answered_with_another_try():
+    """An election: silence, then nobody for a while, then a try that goes down with a leader."""
+    under = window()
+    send(under, with_id=True, timeout=60)
+    [(at, _)] = under.tick(2.0)[1]
+    now = 2.0
+    for _ in range(12):
+        assert answers(under, [nobody(at)], now) == ([], [], [])
+        now += PAUSE
+        [(at, _)] = under.tick(now)[1]
+    sent = []
+    while now < 50:
+        now = under.look_at
+        sent += [now] * len(under.tick(now)[1])
+    assert sent == [9, 17, 25, 33, 41, 49, 57][: len(sent)]
+    assert len(sent) >= 6
+
+
 def test_looks_are_some_time_apart():
     under = window()
     for number in range(1, 100):
@@ -303,7 +321,7 @@ def test_a_lost_connection_ends_what_has_no_id_and_the_rest_goes_again_in_order(
     assert numbers(under.connected(2.5)) == ["4", "6"]
     assert under.connected(2.5) == []
     assert under.tick(2.5) == ([], [])
-    assert under.look_at == 5.0
+    assert under.look_at == 4.5
     assert answers(under, [ack(reply_of(reply(4), 2), duplicate=True), ack(reply_of(reply(6), 2))], 2.6)[
         0
     ] == ["4", "6"]
