@@ -38,8 +38,8 @@ from integration.kit.servers import NEWEST, NoServerError, OwnServer, ServerUnde
 from integration.kit.streams import OwnStream  # noqa: E402
 from integration.kit.waiting import within  # noqa: E402
 
-_LIMIT = 60.0
-_CLOSE_LIMIT = 10.0
+_LIMIT = 120.0
+_CLOSE_LIMIT = 30.0
 
 _choice = pytest.StashKey[Choice | NoServerError]()
 

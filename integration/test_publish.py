@@ -261,3 +261,59 @@ async def test_a_reply_that_is_no_ack_is_an_error(js: Any, oracle: Oracle, strea
     await oracle.nc.flush()
     with pytest.raises(jsclient.ProtocolError):
         await js.publish(f"{stream.prefix}x.service")
+
+
+async def scripted(oracle: Oracle, subject: str, *answers: tuple[float, bytes]) -> list[bytes]:
+    """In place of a stream: a publish is answered after so many seconds, or not at all (b""). What was published."""
+    got: list[bytes] = []
+    answering: set[asyncio.Task[None]] = set()
+
+    async def answer(message: Any) -> None:
+        after, data = answers[min(len(got), len(answers) - 1)]
+        got.append(message.data)
+
+        async def later() -> None:
+            await asyncio.sleep(after)
+            if data:
+                await message.respond(data)
+
+        task = asyncio.create_task(later())
+        answering.add(task)
+        task.add_done_callback(answering.discard)
+
+    await oracle.nc.subscribe(subject, cb=answer)
+    await oracle.nc.flush()
+    return got
+
+
+STORED = b'{"stream":"S","seq":7,"duplicate":true}'
+
+
+async def test_with_a_message_id_answers_may_take_longer_than_a_try(
+    js: Any, oracle: Oracle, stream: OwnStream
+) -> None:
+    """Each try that is not answered gives the next one more time."""
+    got = await scripted(oracle, f"{stream.prefix}x.slow", (2.5, STORED))
+    ack = await within(15, js.publish(f"{stream.prefix}x.slow", b"x", msg_id="1", timeout=20), "the publish")
+    assert (ack.seq, len(got)) == (7, 2)
+
+
+async def test_a_message_that_a_cluster_is_still_storing_is_not_stored(
+    js: Any, oracle: Oracle, stream: OwnStream
+) -> None:
+    """Before 2.11 that was a duplicate without a sequence."""
+    to = f"{stream.prefix}x.busy"
+    got = await scripted(oracle, to, (0, b'{"stream":"S","seq":0,"duplicate":true}'), (0, STORED))
+    ack = await within(10, js.publish(to, b"x", msg_id="1"), "the publish")
+    assert (ack.seq, len(got)) == (7, 2)
+
+
+async def test_a_limit_that_is_reached_after_the_first_try_does_not_say_that_it_failed(
+    js: Any, oracle: Oracle, stream: OwnStream
+) -> None:
+    """Limits are judged before ids: it asks, and hears that the first try was stored."""
+    to = f"{stream.prefix}x.full"
+    full = b'{"error":{"code":503,"err_code":10023,"description":"insufficient resources"}}'
+    got = await scripted(oracle, to, (0, b""), (0, full), (0, STORED))
+    ack = await within(15, js.publish(to, b"x", msg_id="1", timeout=20), "the publish")
+    assert (ack.seq, got) == (7, [b"x", b"x", b""])

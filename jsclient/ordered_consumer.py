@@ -171,7 +171,8 @@ class OrderedConsumer:
         Raises:
             StreamNotFoundError: The stream is gone; and what else it was given up for.
             StatusError: The server refused the request. DisconnectedError: There is no connection at the end of
-                ``expires``.
+                ``expires``. RequestTimeoutError: No answer until then, with ``no_wait``: whether anything is there is
+                unknown.
             ConcurrentReadError: Another fetch is under way, or it is iterated.
             ConfigError: A value the server would refuse. ClosedError: It is closed.
 

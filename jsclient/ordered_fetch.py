@@ -9,7 +9,7 @@ from .errors import ClosedError, DisconnectedError, JetStreamError
 from .message import Message
 from .ordered_puller import OrderedPuller
 from .protocol.frames import Frame, frame_size
-from .protocol.pull import MARGIN, Pull
+from .protocol.pull import MARGIN, Pull, not_answered
 from .protocol.status import Ending
 from .pull import Batch
 
@@ -40,6 +40,7 @@ class _Fetch:
         self.frames: list[Frame] = []
         self._puller = puller
         self._pull = pull  # all that is wanted
+        self._expires = expires
         self._deadline = puller.context.connection.now() + expires
         self._size = 0
 
@@ -98,7 +99,9 @@ class _Fetch:
             return Ending.DISCONNECTED, DisconnectedError("not connected to a server")
         if puller.remaker.trouble is not None:
             return Ending.DELETED, puller.remaker.trouble  # the consumer is gone, and no other could be made
-        return Ending.NO_MESSAGES if self._pull.no_wait else Ending.EXPIRED, None
+        if self._pull.no_wait:
+            return Ending.SILENT, not_answered(self._expires)
+        return Ending.EXPIRED, None
 
     @property
     def _may_ask(self) -> bool:

@@ -13,13 +13,14 @@ from .errors import (
     ApiError,
     ConfigError,
     DisconnectedError,
+    JetStreamError,
     NoRespondersError,
     RequestTimeoutError,
-    WrongLastSequenceError,
 )
 from .protocol.headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, merge_headers, publish_headers
 from .protocol.models.publish import PubAck, read_pub_ack
 from .protocol.names import check_publish_subject
+from .protocol.under_way import ATTEMPT, PAUSE, Trouble
 from .protocol.version import check_server
 
 __all__ = [
@@ -31,12 +32,6 @@ __all__ = [
     "message_headers",
     "publish",
 ]
-
-_DUPLICATE_IN_PROCESS = 10158  # the first try is still being stored: the next one finds it stored
-_WRONG_LAST_MSG_ID = 10070
-_PAUSE = 0.25  # seconds before a try that was refused is repeated (ADR-22)
-_TRIES_WITHOUT_RESPONDERS = 3
-_ATTEMPT = 2.0  # seconds one try may take where a message id makes another one safe
 
 known_subjects: dict[str, bytes] = {}
 """Subjects known to be legal, and what goes out for them."""
@@ -168,46 +163,45 @@ async def _send(
     """Send it until it is known to be stored or refused, or the time is over."""
     repeatable, loop = MSG_ID in headers, asyncio.get_running_loop()
     deadline = loop.time() + timeout
-    refused, in_doubt = 0, False  # in doubt: a try before this one may have stored it
-    mismatch: ApiError | None = None  # told while in doubt: what is there may be the message itself
+    trouble: Trouble | None = None
+    final: JetStreamError
+    left = timeout
     while True:
-        left = deadline - loop.time()
-        if left <= 0:
-            raise _unknown(subject, timeout) from mismatch
         try:
+            if repeatable:
+                await _connected(context, deadline, timeout)
+                left = min(left, ATTEMPT if trouble is None else trouble.attempt)
             answer = await context.requests.request(
-                subject,
-                payload,
-                header=block,
-                timeout=min(left, _ATTEMPT) if repeatable else left,
-                what="publish",
+                subject, payload, header=block, timeout=left, what="publish"
             )
             return read_pub_ack(answer)
-        except NoRespondersError as error:
-            # This try stored nothing. There is no such stream, or its leader is being elected.
-            refused += 1
-            if not in_doubt and (refused >= _TRIES_WITHOUT_RESPONDERS or deadline - loop.time() < _PAUSE):
-                text = f"no stream took the message on {subject!r}"
-                raise NoRespondersError(error.code, text, error.retryable) from None
-        except (DisconnectedError, RequestTimeoutError):
-            in_doubt = True
-            if not repeatable or deadline - loop.time() < _PAUSE:
+        except (NoRespondersError, ApiError) as error:
+            trouble = trouble or Trouble()
+            final, pause = trouble.refusal(error, subject)
+            left = deadline - loop.time()
+            if pause is None or left <= pause:
+                raise final from None if final is error else error
+            if not pause:
+                payload, block = b"", _question(headers)
+        except (DisconnectedError, RequestTimeoutError) as error:
+            left, pause = deadline - loop.time(), PAUSE
+            if not repeatable or left <= pause:
                 raise
-        except ApiError as error:
-            if in_doubt and mismatch is None and isinstance(error, WrongLastSequenceError):
-                mismatch, payload, block = error, b"", _question(headers)
-                continue
-            if error.err_code != _DUPLICATE_IN_PROCESS:
-                if mismatch is None:
-                    raise
-                raise (
-                    mismatch if error.err_code == _WRONG_LAST_MSG_ID else _unknown(subject, timeout)
-                ) from error
-        await asyncio.sleep(min(_PAUSE, max(0.0, deadline - loop.time())))
+            final, trouble = error, trouble or Trouble()
+            trouble.in_doubt = True
+            trouble.silent += isinstance(error, RequestTimeoutError)
+        await asyncio.sleep(pause)
+        if (left := deadline - loop.time()) <= 0:
+            raise final
 
 
-def _unknown(subject: str, timeout: float) -> RequestTimeoutError:
-    return RequestTimeoutError(f"publish to {subject!r}: whether it was stored is unknown", timeout)
+async def _connected(context: Context, deadline: float, timeout: float) -> None:
+    """Wait for the connection: what was not sent is not in doubt."""
+    if not context.connection.is_connected:
+        try:
+            await context.connection.wait_connected(deadline)
+        except DisconnectedError:
+            raise RequestTimeoutError("publish: not connected to a server", timeout) from None
 
 
 def _question(headers: Mapping[str, str | Sequence[str]]) -> bytes:

@@ -14,8 +14,8 @@ from ._runtime.window import Window
 from .errors import ConfigError, PublishesFailedError
 from .protocol.headers import MSG_ID, encode_headers
 from .protocol.models.publish import PubAck
-from .protocol.publish_window import ATTEMPT, NEVER
-from .protocol.under_way import UnderWay
+from .protocol.publish_window import NEVER
+from .protocol.under_way import ATTEMPT, UnderWay
 from .publish import check_payload, check_subject, check_time, header_of_ids, known_subjects, message_headers
 
 __all__ = ["MAX_BYTES", "MAX_IN_FLIGHT", "Publisher"]

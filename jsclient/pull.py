@@ -13,7 +13,7 @@ from .protocol.events import Event
 from .protocol.frames import Frame, frame_size
 from .protocol.models.consumer import ConsumerConfig
 from .protocol.priority import GroupRequest, group_request
-from .protocol.pull import MARGIN, Pull, check_pull, default_heartbeat
+from .protocol.pull import MARGIN, Pull, check_pull, default_heartbeat, not_answered
 from .protocol.status import ORDINARY, Ending
 from .protocol.version import check_server
 
@@ -128,6 +128,7 @@ class _Fetch:
         self._pull = pull  # all that is wanted
         self._batch = pull.batch
         self._max_bytes = pull.max_bytes
+        self._expires = expires
         self._deadline = puller.context.connection.now() + expires
         self._size = 0
         self._slots: list[Slot] = []
@@ -164,6 +165,8 @@ class _Fetch:
             if not await puller.changed.wait_until(self._wake_at()):
                 self._tick(connection.now())
                 if connection.now() >= self._deadline + MARGIN:
+                    if self._pull.no_wait:
+                        return Ending.SILENT, not_answered(self._expires)
                     return Ending.EXPIRED, None
 
     def _collect(self) -> bool:

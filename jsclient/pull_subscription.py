@@ -123,7 +123,8 @@ class PullSubscription(Running):
 
         Raises:
             ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: A status.
-            HeartbeatError: Silence. DisconnectedError: The connection was lost and is not back within 0.8 s.
+            HeartbeatError: Silence. RequestTimeoutError: Silence, with ``no_wait``: what is there is unknown.
+            DisconnectedError: The connection was lost and is not back within 0.8 s.
             ConfigError: A value the server would refuse. ClosedError: The subscription or connection is closed.
 
         Cancelled: nothing is lost. What had arrived, and what the server still sends for this request, goes to the next

@@ -239,17 +239,18 @@ class StreamLog(Log):
         expected: int | None = None,
         msg_id: str | None = None,
     ) -> Position:
+        to = self.own_subject(subject)
+        if not self._incarnation:  # before: once it is stored no other error may hide that
+            await self.extent()
         ack = await publish(
             self.context,
-            self.own_subject(subject),
+            to,
             data,
             headers={**(headers or {}), **kind_headers(kind)},
             expected_stream=self.stream,
             expected_last_subject_seq=expected,
             msg_id=msg_id,
         )
-        if not self._incarnation:
-            await self.extent()
         return Position(self.stream, self._incarnation, ack.seq)
 
     # --- pushes ----------------------------------------------------------------------------------------------

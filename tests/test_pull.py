@@ -175,6 +175,19 @@ async def test_without_waiting_one_takes_what_is_there():
 
 
 @virtual
+async def test_silence_does_not_say_that_nothing_is_there():
+    async with connected() as (js, connection):
+        sub = await js.pull_subscribe("orders.new")
+        with pytest.raises(RequestTimeoutError):
+            await sub.fetch(3, no_wait=True)
+        async with fetching(sub, connection, 3, no_wait=True) as fetch:
+            fetch.arrives(data(1))
+            batch = await fetch.task
+            assert (numbers(batch), batch.ending) == ([1], Ending.SILENT)
+            assert isinstance(batch.error, RequestTimeoutError)
+
+
+@virtual
 async def test_statuses_of_one_request_do_not_end_another():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..errors import ConfigError, JetStreamError
 from ..protocol.frames import Frame
-from ..protocol.publish_window import ATTEMPT, NEVER, Failures
-from ..protocol.under_way import UnderWay
+from ..protocol.publish_window import NEVER, Failures
+from ..protocol.under_way import ATTEMPT, UnderWay
 from .context import Context
 from .outbox import CHUNK
 from .window import Window

@@ -20,33 +20,16 @@ from typing import Generic, TypeAlias
 
 import msgspec
 
-from ..errors import ApiError, DisconnectedError, JetStreamError, NoRespondersError, WrongLastSequenceError
+from ..errors import DisconnectedError, JetStreamError, NoRespondersError
 from .frames import Frame
 from .headers import inline_status
 from .models.publish import quick_pub_ack, read_pub_ack
 from .under_way import TicketT, Trouble, UnderWay, first_reply, no_stream, question, reply_of, unknown
 
-__all__ = ["ATTEMPT", "NEVER", "Failures", "PublishWindow", "Sends"]
+__all__ = ["NEVER", "Failures", "PublishWindow", "Sends"]
 
 NEVER = float("inf")
 """The moment that does not come."""
-
-PAUSE = 0.25
-"""Seconds before a try that was refused is repeated (ADR-22)."""
-
-TRIES_WITHOUT_RESPONDERS = 3
-"""Tries that may find no stream (ADR-22)."""
-
-ATTEMPT = 2.0
-"""Seconds that a try may take where a message id makes another one safe; after each silence twice as many."""
-
-LONGEST_ATTEMPT = 8.0
-"""Seconds that a try may take at most: elections follow one another, and a try can go down with a leader."""
-
-DUPLICATE_IN_PROCESS = 10158
-"""The first try is still being stored: the next one finds it stored."""
-
-WRONG_LAST_MSG_ID = 10070
 
 _BETWEEN_LOOKS = 0.02  # seconds at least: a look goes through all that is under way
 
@@ -151,25 +134,11 @@ class PublishWindow(Generic[TicketT]):
         self, entry: UnderWay[TicketT], trouble: Trouble, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         """The answer is an error: the one that the publish ends with, None if it is to be sent again."""
-        again, pause = True, PAUSE
-        final: JetStreamError = unknown(entry)
-        code = error.err_code if isinstance(error, ApiError) else 0
-        if isinstance(error, NoRespondersError):
-            trouble.refused += 1
-            if not trouble.in_doubt:
-                again, final = trouble.refused < TRIES_WITHOUT_RESPONDERS, no_stream(entry)
-        elif isinstance(error, WrongLastSequenceError) and trouble.in_doubt and trouble.mismatch is None:
-            pause, trouble.mismatch = 0.0, error
-            self._ask(entry)
-        elif code == WRONG_LAST_MSG_ID and trouble.mismatch is None and self.has_older(entry.number - 1):
-            final = error  # the one that it names may be about to be sent again
-        elif code != DUPLICATE_IN_PROCESS:
-            if trouble.mismatch is None:
-                return error
-            # It was asked whether it was stored.
-            return trouble.mismatch if code == WRONG_LAST_MSG_ID else final
-        if not again or entry.ticket.done() or entry.deadline - now < pause:
+        final, pause = trouble.refusal(error, entry.to, behind=self.has_older(entry.number - 1))
+        if pause is None or entry.ticket.done() or entry.deadline - now < pause:
             return final
+        if not pause:
+            self._ask(entry)
         trouble.waits, entry.due = True, now + pause
         self.look_at = min(self.look_at, entry.due)
         return None
@@ -221,8 +190,7 @@ class PublishWindow(Generic[TicketT]):
             trouble.tries += 1
             entry.due = entry.deadline
             if entry.repeatable:
-                attempt = min(ATTEMPT * 2 ** min(trouble.silent, 10), LONGEST_ATTEMPT)
-                entry.due = min(entry.deadline, now + attempt)
+                entry.due = min(entry.deadline, now + trouble.attempt)
             self.look_at = min(self.look_at, entry.due)
             sends.append((reply_of(reply, trouble.tries), entry))
         self.resent += len(sends)

@@ -16,6 +16,7 @@ from ..errors import (
     DisconnectedError,
     HeartbeatError,
     JetStreamError,
+    RequestTimeoutError,
 )
 from . import headers as names
 from .headers import Headers
@@ -33,9 +34,11 @@ __all__ = [
     "default_expires",
     "default_heartbeat",
     "encode_pull",
+    "not_answered",
 ]
 
 HEARTBEATS_ALLOWED = 2.0  # ADR-37: two silent intervals are an alarm
+ANSWERED = 5.0  # seconds in which a request with no_wait is answered
 MARGIN = 0.5  # seconds the client waits beyond ``expires`` for the server's own word
 
 
@@ -54,6 +57,11 @@ def default_expires(pinning: ConsumerConfig | None = None) -> float:
     """
     timeout = None if pinning is None else pinning.priority_timeout
     return 30.0 if not timeout else min(30.0, timeout / 2)
+
+
+def not_answered(seconds: float) -> RequestTimeoutError:
+    """The error of a request with no_wait about which the server said nothing: whether anything is there is unknown."""
+    return RequestTimeoutError("no answer to a pull that does not wait", seconds)
 
 
 def check_pull(
@@ -155,9 +163,13 @@ class PullRequest:
         """When to call `tick`, monotonic seconds."""
         if self.ended:
             return None
-        expires = 2.0 if self.pull.expires is None else self.pull.expires + MARGIN
-        over = self.sent_at + expires
+        over = self._over_at
         return over if self._monitor is None else min(over, self._monitor.deadline)
+
+    @property
+    def _over_at(self) -> float:
+        """When the server should have ended it by its word."""
+        return self.sent_at + (ANSWERED if self.pull.expires is None else self.pull.expires + MARGIN)
 
     def data(self, now: float, size: int = 0, count: int = 1) -> None:
         """Messages of ``size`` bytes together arrived."""
@@ -193,9 +205,12 @@ class PullRequest:
         if self._monitor is not None and (silent := self._monitor.tick(now)) is not None:
             self._end(Ending.SILENT, HeartbeatError(silent))
             return
-        expires = 2.0 if self.pull.expires is None else self.pull.expires + MARGIN
-        if now >= self.sent_at + expires:
-            self._end(Ending.EXPIRED if self.pull.expires is not None else Ending.NO_MESSAGES)
+        if now < self._over_at:
+            return
+        if self.pull.expires is not None:
+            self._end(Ending.EXPIRED)
+        else:
+            self._end(Ending.SILENT, not_answered(ANSWERED))
 
     def disconnected(self) -> None:
         """The connection that carried it is gone, and the request with it."""

@@ -6,11 +6,13 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from ..errors import ApiError, NoRespondersError, RequestTimeoutError
+from ..errors import ApiError, JetStreamError, NoRespondersError, RequestTimeoutError
 from .headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, parse_headers
 from .models.publish import PubAck
 
 __all__ = [
+    "ATTEMPT",
+    "PAUSE",
     "Ticket",
     "TicketT",
     "Trouble",
@@ -21,6 +23,17 @@ __all__ = [
     "reply_of",
     "unknown",
 ]
+
+ATTEMPT = 2.0
+"""Seconds that a try may take where a message id makes another one safe; after each silence twice as many."""
+
+PAUSE = 0.25
+"""Seconds before a try that was refused is repeated (ADR-22)."""
+
+_LONGEST_ATTEMPT = 8.0  # elections follow one another, and a try can go down with a leader
+_TRIES_WITHOUT_RESPONDERS = 3  # that may find no stream (ADR-22)
+_DUPLICATE_IN_PROCESS = 10158  # an earlier try is still being stored: the next one finds it stored
+_WRONG_LAST_MSG_ID = 10070
 
 TicketT = TypeVar("TicketT", bound="Ticket")
 
@@ -43,7 +56,46 @@ class Trouble(msgspec.Struct):
     silent: int = 0  # tries that were not answered in their time
     refused: int = 0  # times that nobody took it
     in_doubt: bool = False  # an earlier try may have been stored
-    mismatch: ApiError | None = None  # told while in doubt: what is there may be the message itself
+    mismatch: ApiError | None = None  # told while in doubt, so it was asked whether an earlier try was stored
+    overtaken: ApiError | None = None  # 10070, told while what it should follow was under way
+
+    @property
+    def attempt(self) -> float:
+        """Seconds that the next try may take before another one is sent."""
+        return min(ATTEMPT * (1 << min(self.silent, 10)), _LONGEST_ATTEMPT)
+
+    def refusal(
+        self, error: JetStreamError, to: str, *, behind: bool = False
+    ) -> tuple[JetStreamError, float | None]:
+        """The last try was answered by an error: what the publish ends with where it is not sent again, and the pause
+        before it is; None: it is not. 0: at once, as the `question` whether an earlier try was stored.
+
+        ``behind``: what it should follow is under way still.
+        """
+        unknown = _unknown(to)
+        if isinstance(error, NoRespondersError):
+            self.refused += 1
+            if self.in_doubt:
+                return unknown, PAUSE
+            final = NoRespondersError(error.code, f"no stream took the message on {to!r}", error.retryable)
+            return final, PAUSE if self.refused < _TRIES_WITHOUT_RESPONDERS else None
+        code = error.err_code if isinstance(error, ApiError) else 0
+        if code == _DUPLICATE_IN_PROCESS:
+            if self.overtaken is not None:
+                # In a cluster the id of what was overtaken stays taken, and nothing is stored under it.
+                return unknown if self.in_doubt else self.overtaken, None
+            self.in_doubt = True
+            return unknown, PAUSE
+        if self.mismatch is not None:  # it was asked
+            return self.mismatch if code == _WRONG_LAST_MSG_ID else unknown, None
+        if code == _WRONG_LAST_MSG_ID and isinstance(error, ApiError):
+            self.overtaken = error if behind else None
+            return error, PAUSE if behind else None
+        if self.in_doubt and isinstance(error, ApiError):
+            # Sequences, limits and the like are judged before ids: it says nothing of the earlier try.
+            self.mismatch = error
+            return unknown, 0.0
+        return error, None
 
 
 class UnderWay(msgspec.Struct, Generic[TicketT], gc=False):
@@ -76,9 +128,13 @@ class UnderWay(msgspec.Struct, Generic[TicketT], gc=False):
         return self.trouble is not None and self.trouble.in_doubt
 
 
+def _unknown(to: str) -> RequestTimeoutError:
+    return RequestTimeoutError(f"publish to {to!r}: whether it was stored is unknown")
+
+
 def unknown(entry: UnderWay[TicketT]) -> RequestTimeoutError:
     """The error of a publish whose time is over without an answer."""
-    return RequestTimeoutError(f"publish to {entry.to!r}: whether it was stored is unknown")
+    return _unknown(entry.to)
 
 
 def no_stream(entry: UnderWay[TicketT]) -> NoRespondersError:

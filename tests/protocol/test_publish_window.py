@@ -17,8 +17,8 @@ from jsclient.errors import (
 )
 from jsclient.protocol.headers import parse_headers
 from jsclient.protocol.models import PubAck
-from jsclient.protocol.publish_window import ATTEMPT, NEVER, PAUSE, PublishWindow
-from jsclient.protocol.under_way import UnderWay, first_reply, question, reply_of
+from jsclient.protocol.publish_window import NEVER, PublishWindow
+from jsclient.protocol.under_way import ATTEMPT, PAUSE, UnderWay, first_reply, question, reply_of
 
 ID = b"NATS/1.0\r\nNats-Msg-Id: an id\r\n\r\n"
 NO_RESPONDERS = b"NATS/1.0 503\r\n\r\n"
@@ -396,6 +396,40 @@ def test_it_was_not():
 def test_whether_it_was_cannot_be_found_out():
     under, at = asked()
     assert errors(answers(under, [refusal(at, 10077)], 2.2)[2]) == [("1", RequestTimeoutError)]
+
+
+@pytest.mark.parametrize("code", [10023, 10002, 10077])
+def test_a_limit_that_is_reached_between_two_tries_says_nothing_of_the_first(code):
+    """The server judges limits before ids."""
+    for answer, outcome in ((10070, ApiError), (code, RequestTimeoutError)):
+        under = window()
+        send(under, with_id=True, timeout=30)
+        [(second, _)] = under.tick(2.0)[1]
+        assert answers(under, [refusal(second, code)], 2.1) == ([], [], [])
+        [(third, _)] = under.tick(2.1)[1]
+        [(_, error)] = answers(under, [refusal(third, answer)], 2.2)[2]
+        assert type(error) is outcome
+        assert outcome is RequestTimeoutError or error.err_code == code
+
+
+def test_in_a_cluster_the_id_of_what_was_overtaken_stays_taken():
+    """10070 comes when the message is applied; its id was remembered before. The next try is told "in process"."""
+    under = window()
+    send(under, 1, with_id=True, timeout=30)
+    send(under, 2, with_id=True, timeout=30)
+    assert answers(under, [refusal(2, 10070)], 0.1) == ([], [], [])
+    [(second, _)] = under.tick(0.1 + PAUSE)[1]
+    [(entry, error)] = answers(under, [refusal(second, 10158)], 0.4)[2]
+    assert (entry.number, error.err_code) == (2, 10070)
+
+
+def test_a_cluster_before_2_11_says_otherwise_that_it_is_still_being_stored():
+    """A duplicate without a sequence: nothing is known to be stored."""
+    under = window()
+    send(under, with_id=True)
+    assert answers(under, [reply_with(1, b'{"stream":"S","seq":0,"duplicate":true}')], 0.0) == ([], [], [])
+    [(at, _)] = under.tick(PAUSE)[1]
+    assert answers(under, [ack(at, duplicate=True)], 0.3)[0] == ["1"]
 
 
 def test_a_first_try_that_fails_is_not_asked_about():

@@ -16,8 +16,8 @@ from jsclient.errors import (
 )
 from jsclient.protocol.headers import parse_headers
 from jsclient.protocol.models import PubAck
-from jsclient.protocol.publish_window import ATTEMPT, NEVER, PublishWindow
-from jsclient.protocol.under_way import UnderWay
+from jsclient.protocol.publish_window import NEVER, PublishWindow
+from jsclient.protocol.under_way import ATTEMPT, UnderWay
 
 UNKNOWN = (DisconnectedError, RequestTimeoutError)
 SEEDS = 400

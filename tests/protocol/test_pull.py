@@ -15,6 +15,7 @@ from jsclient.errors import (
     HeartbeatError,
     NoRespondersError,
     PullLimitError,
+    RequestTimeoutError,
     StatusError,
 )
 from jsclient.protocol.headers import Headers
@@ -150,19 +151,19 @@ def test_two_heartbeats_missed_end_it():
 
 
 @pytest.mark.parametrize(
-    ("pull", "over", "ending"),
+    ("pull", "over", "ending", "error"),
     [
-        (Pull(1, 3.0), 3.5, Ending.EXPIRED),
-        (Pull(1, no_wait=True), 2.0, Ending.NO_MESSAGES),
+        (Pull(1, 3.0), 3.5, Ending.EXPIRED, type(None)),
+        (Pull(1, no_wait=True), 5.0, Ending.SILENT, RequestTimeoutError),  # is there nothing? Nobody said so
     ],
 )
-def test_where_the_servers_word_is_lost_it_ends_a_little_later_by_itself(pull, over, ending):
+def test_where_the_servers_word_is_lost_it_ends_a_little_later_by_itself(pull, over, ending, error):
     request = PullRequest(pull, 100.0)
     assert request.deadline == 100.0 + over
     request.tick(100.0 + over - 0.01)
     assert not request.ended
     request.tick(100.0 + over)
-    assert (request.ending, request.error) == (ending, None)
+    assert (request.ending, type(request.error)) == (ending, error)
 
 
 def test_only_the_first_end_counts():

@@ -6,10 +6,13 @@ from typing import ClassVar
 
 import msgspec
 
+from ...errors import ApiError
 from ..api import read_response
 from ..codec import Record, from_wire
 
 __all__ = ["PubAck", "read_pub_ack"]
+
+_IN_PROCESS = 10158
 
 
 class PubAck(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -46,7 +49,7 @@ def read_pub_ack(data: bytes) -> PubAck:
     """The acknowledgement in ``data``.
 
     Raises:
-        ApiError: The server refused the message.
+        ApiError: The server refused the message, or is still storing another one of the same id.
         ProtocolError: It is no acknowledgement.
     """
     try:
@@ -55,4 +58,8 @@ def read_pub_ack(data: bytes) -> PubAck:
             return ack
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass  # an error, a field that is not known here, or nonsense: the long way says which
-    return from_wire(PubAck, read_response(data))
+    ack = from_wire(PubAck, read_response(data))
+    if ack.duplicate and not ack.seq:
+        # So said a cluster before 2.11.
+        raise ApiError.from_fields(409, _IN_PROCESS, "duplicate message id is in process")
+    return ack
