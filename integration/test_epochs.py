@@ -174,6 +174,24 @@ async def test_history_that_was_removed_is_told_and_the_rest_is_whole(js: Any, m
 # --- connections and servers -------------------------------------------------------------------------------
 
 
+async def test_a_publisher_waits_as_long_as_it_was_told_for_its_frontier_records_too(
+    oracle: Any, make: Any
+) -> None:
+    """Nobody takes them for longer than the timeout of the connection, as in an election."""
+    topic = make()
+    stream = topic.name.replace(".", "_")
+    async with await topic.publisher(timeout=30) as pub:
+        await pub.advance(1)
+        subjects = (await oracle.stream_info(stream))["config"]["subjects"]
+        await oracle.update_stream(stream, subjects=[f"{stream}.away"])
+        advancing = asyncio.ensure_future(pub.advance(2))
+        await asyncio.sleep(1.5)
+        assert not advancing.done()
+        await oracle.update_stream(stream, subjects=subjects)
+        await within(15, advancing, "the frontier record")
+        await pub.advance(3)
+
+
 async def test_nothing_is_left_behind(js: Any, server: Any, oracle: Any, make: Any) -> None:
     topic = make(partitions=2)
     pubs = [await topic.publisher(number) for number in range(2)]

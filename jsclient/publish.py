@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from ._runtime.context import Context
+from ._runtime.tries import Tries
 from .errors import (
     ApiError,
     ConfigError,
@@ -31,6 +32,7 @@ __all__ = [
     "known_subjects",
     "message_headers",
     "publish",
+    "publish_patiently",
 ]
 
 known_subjects: dict[str, bytes] = {}
@@ -149,6 +151,25 @@ async def publish(
     context.connection.check_size(len(block) + len(payload))
     whole = context.timeout if timeout is None else timeout
     return await _send(context, subject, payload, headers=merged, block=block, timeout=whole)
+
+
+async def publish_patiently(
+    context: Context, subject: str, data: bytes, *, timeout: float | None = None, **options: Any
+) -> PubAck:
+    """`publish` to a stream that is there: where nobody takes the message, a cluster elects a leader, and it waits.
+
+    Raises:
+        NoRespondersError: Nobody took it within the timeout. And as `publish`.
+    """
+    tries, loop = Tries(), asyncio.get_running_loop()
+    left = context.timeout if timeout is None else check_time("timeout", timeout)
+    deadline = loop.time() + left
+    while True:
+        try:
+            return await publish(context, subject, data, timeout=left, **options)
+        except NoRespondersError as error:
+            if not await tries.again(error) or (left := deadline - loop.time()) <= 0:
+                raise
 
 
 async def _send(

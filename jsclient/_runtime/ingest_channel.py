@@ -141,7 +141,7 @@ class IngestChannel:
         for frame in frames:
             if frame[0].endswith(b".4.$FI"):
                 self._ping_due = False
-                self.pongs += 1
+                self.pongs += bool(frame[3])  # else nobody is there just now
             try:
                 event = self.tracker.receive(frame)
             except ProtocolError as error:

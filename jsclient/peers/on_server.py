@@ -24,6 +24,7 @@ from ..protocol.events import Event
 from ..protocol.frames import Frame
 from ..protocol.names import check_publish_subject
 from ..protocol.peer_outbox import Send
+from ..publish import publish_patiently
 from ..worker import Worker
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
 from .hosts import Hosts
@@ -31,7 +32,7 @@ from .options import EngineOptions
 from .payloads import pack, refusal
 from .stopping import Stopping, backoff
 from .store import Store, StreamStore
-from .streams import ensure_streams, store_message
+from .streams import ensure_streams
 
 __all__ = ["ServerBackend"]
 
@@ -71,7 +72,7 @@ class ServerBackend(Backend):
     async def publish(self, send: Send) -> None:
         js = await self._connection(send.host)
         subject = event_subject(send.eci, send.domain, send.type, self.options.prefix)
-        await store_message(js, subject, pack(send.attrs), msg_id=send.id)
+        await publish_patiently(js._context, subject, pack(send.attrs), msg_id=send.id)  # noqa: SLF001
 
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
         context = (await self._connection(host))._context  # noqa: SLF001  requests are below streams

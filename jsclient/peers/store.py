@@ -12,8 +12,8 @@ from typing import NamedTuple
 from ..client import JetStream
 from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
 from ..protocol.status import Ending
+from ..publish import publish_patiently
 from ..stream import Stream
-from .streams import store_message
 
 __all__ = ["ConflictError", "Entry", "MemoryStore", "Store", "StreamStore"]
 
@@ -131,8 +131,8 @@ class StreamStore(Store):
         return seq
 
     async def _publish(self, key: str, data: bytes | None, revision: int) -> int:
-        ack = await store_message(
-            self._js,
+        ack = await publish_patiently(
+            self._js._context,  # noqa: SLF001  requests are below streams
             self._start + key,
             data or b"",
             msg_id=secrets.token_hex(11),  # a try whose answer is lost is repeated, and stored once

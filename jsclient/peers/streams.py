@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Any
-
-from .._runtime.tries import Tries
 from ..client import JetStream
-from ..errors import ConfigError, NoRespondersError
-from ..protocol.models.publish import PubAck
+from ..errors import ConfigError
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.names import subject_matches
 from ..stream import Stream
 from .options import EngineOptions
 
-__all__ = ["ensure_streams", "events_config", "state_config", "store_message"]
+__all__ = ["ensure_streams", "events_config", "state_config"]
 
 
 def events_config(options: EngineOptions) -> StreamConfig:
@@ -77,19 +72,3 @@ async def ensure_streams(js: JetStream, options: EngineOptions) -> Stream:
 def _check(stream: Stream, subject: str) -> None:
     if not any(subject_matches(one, subject) for one in stream.config.subjects or ()):
         raise ConfigError(f"the stream {stream.name!r} does not hold subjects like {subject!r}")
-
-
-async def store_message(js: JetStream, subject: str, data: bytes, *, msg_id: str, **expected: Any) -> PubAck:
-    """Publish to a stream that is there: where nobody takes the message, a cluster elects a leader, and it waits.
-
-    Raises:
-        NoRespondersError: For longer than the connection's timeout. And those of any publish.
-    """
-    tries, loop = Tries(), asyncio.get_running_loop()
-    deadline = loop.time() + js._context.timeout  # noqa: SLF001  requests are below streams
-    while True:
-        try:
-            return await js.publish(subject, data, msg_id=msg_id, **expected)
-        except NoRespondersError as error:
-            if loop.time() >= deadline or not await tries.again(error):
-                raise

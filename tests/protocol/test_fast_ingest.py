@@ -191,6 +191,35 @@ def test_a_first_message_that_is_refused_after_all_has_stored_nothing():
     assert (lax.ended, lax.failure) == (False, None)
 
 
+@pytest.mark.parametrize("op", [3, 4])
+@pytest.mark.parametrize("gap_ok", [False, True])
+@pytest.mark.parametrize("sent", [1, 3])
+def test_nobody_to_answer_a_ping_or_the_end_refuses_no_message(op, gap_ok, sent):
+    """An election: who leads next goes on with the ingest, and is asked again."""
+    ingest = begun(sent, gap_ok=gap_ok)
+    subject = b"_INBOX.id.10.fail.%d.%d.$FI" % (sent, op)
+    unavailable = json.dumps({"error": {"code": 503, "err_code": 10023, "description": "no"}}).encode()
+    for answer in ((subject, b"", b"NATS/1.0 503\r\n\r\n", b""), (subject, b"", b"", unavailable)):
+        assert ingest.receive(answer) is None
+    assert (ingest.refused, ingest.failure, ingest.ended) == (0, None, False)
+    assert ingest.receive(gap(1, sent + 1)) is not None or not gap_ok, "a gap is a gap"
+
+
+def test_before_it_is_accepted_too():
+    ingest = tracker()
+    ingest.next_reply()
+    assert ingest.receive((b"_INBOX.id.10.fail.1.4.$FI", b"", b"NATS/1.0 503\r\n\r\n", b"")) is None
+    assert (ingest.failure, ingest.ended) == (None, False)
+
+
+def test_a_ping_that_begins_a_forgotten_ingest_anew_does_not_say_that_nothing_is_stored():
+    ingest = begun(1)
+    ingest.receive(gap(1, 2))
+    ingest.receive(frame({"stream": "S", "seq": 0, "batch": "id", "count": 0}, op=4))
+    assert ingest.ended
+    assert not ingest.complete
+
+
 def test_a_server_that_has_forgotten_it_leaves_the_rest_unknown():
     ingest = begun(20)
     ingest.receive(ack(10))

@@ -233,4 +233,5 @@ class StreamHome(Home):
             data_subject=data_subject(self.topic, partition),
             frontier_subject=frontier_subject(self.topic, partition),
             publisher=publisher,
+            timeout=timeout,
         )

@@ -20,6 +20,7 @@ from ...protocol.models.publish import PubAck
 from ...protocol.record import Kind
 from ...protocol.record_wire import kind_headers
 from ...protocol.version import is_at_least
+from ...publish import publish_patiently
 from ...publisher import Publisher
 from ...stream import Stream
 
@@ -124,8 +125,10 @@ class StreamOutlet(LogOutlet):
         data_subject: str,
         frontier_subject: str,
         publisher: Publisher,
+        timeout: float | None = None,
     ) -> None:
         super().__init__(log, data_subject, frontier_subject)
+        self._timeout = timeout
         self._context = context
         self._stream = stream
         self._publisher = publisher
@@ -165,6 +168,19 @@ class StreamOutlet(LogOutlet):
             await asyncio.sleep(0)  # their callbacks come before this
         if self._failure is not None:
             raise self._failure
+
+    async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
+        ack = await publish_patiently(
+            self._context,
+            self._frontier,
+            data,
+            headers={**headers, **kind_headers(Kind.FRONTIER)},
+            expected_stream=self._stream.name,
+            expected_last_subject_seq=expected,
+            msg_id=msg_id,
+            timeout=self._timeout,
+        )
+        return ack.seq
 
     @property
     def is_atomic(self) -> bool:

@@ -314,11 +314,11 @@ class PartitionPublisher(Generic[T]):
             last=max(places),
             ours=(self._producer, self._taken_at),
         )
-        del self._out.repeated[: len(repeated)]
         for message, seq in repeated:
             if seq not in counts:
                 # The next publisher, if it sends this again, comes the same way to the same id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
+            del self._out.repeated[0]  # only now: what could not be sent is still to be
 
     def _check(self) -> None:
         if self._error is not None:
