@@ -23,6 +23,8 @@ from .stopping import backoff
 __all__ = ["Intake"]
 
 _LATER: Final = 1.0  # seconds, where the server is in trouble; doubled each time
+_UNTOLD: Final = 20  # deliveries more than tries: those that came to no handler, as when a process stops
+_REMEMBERED: Final = 10_000  # events that failed here; another process may have dealt with them since
 
 
 class Intake:
@@ -46,6 +48,7 @@ class Intake:
         self._machine = machine
         self._answers = answers
         self._tell = tell
+        self._failures: dict[bytes, int] = {}  # by event, oldest first: how often its handlers failed here
 
     async def receive(self, delivery: Delivery) -> None:
         """An event came. When this returns it is done with, or was asked for again."""
@@ -83,16 +86,19 @@ class Intake:
                 case Send():
                     await self._backend.publish(command)
                 case Raise():
-                    if delivery.attempt > self._backend.options.max_deliver:
+                    failures = self._failures.get(delivery.ident, 0)
+                    if delivery.attempt > self._backend.options.max_deliver + _UNTOLD:
                         raise HandlerError from DeliveriesExhaustedError("no process survived it")
-                    await self._tell(command, delivery.attempt)
+                    await self._tell(command, failures + 1)
+                    self._failures.pop(delivery.ident, None)
                 case _:
                     pass  # stored already, or of a query
 
     async def _failed(self, delivery: Delivery, error: BaseException) -> None:
-        options, attempt = self._backend.options, delivery.attempt
+        options, failures = self._backend.options, self._failures
+        attempt = failures.pop(delivery.ident, 0) + 1
         name = _name(delivery.subject)
-        last = attempt >= options.max_deliver
+        last = attempt >= options.max_deliver or isinstance(error, DeliveriesExhaustedError)
         delay = backoff(attempt, options.handler_delay, LONGEST_RETRY)
         self._backend.emit(
             PeerHandlerFailed(
@@ -103,6 +109,9 @@ class Intake:
             self._backend.emit(EventGivenUp(peer=self._peer, event=name, error=error, attempts=attempt))
             await delivery.refuse("its handler failed too often")
         else:
+            failures[delivery.ident] = attempt
+            if len(failures) > _REMEMBERED:
+                del failures[next(iter(failures))]
             await delivery.later(delay)
 
     async def _refuse(self, delivery: Delivery, refuse: Refuse) -> None:

@@ -1,0 +1,93 @@
+"""What a peer takes in: how often its handlers are told of an event, whatever becomes of its deliveries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jsclient.peers.backend import Delivery
+from jsclient.peers.events import EventGivenUp, PeerHandlerFailed
+from jsclient.peers.intake import Intake
+from jsclient.peers.options import EngineOptions
+from jsclient.peers.payloads import pack
+from jsclient.peers.raised import HandlerError
+from jsclient.protocol.channel import event_subject
+from jsclient.protocol.peer_outbox import Raise
+from tests.virtual import virtual
+
+
+class Ground:
+    """The rest of a peer: its handlers fail as often as ``failing`` says."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.options = EngineOptions(max_deliver=3)
+        self.failing = failing
+        self.told: list[int] = []
+        self.events: list[Any] = []
+        self.emit = self.events.append
+        self.asked_again: list[float] = []
+        self.refused: list[str] = []
+        self.intake = Intake("b", self, self, None, self.tell)
+
+    def fresh(self, ident: bytes) -> bool:
+        return True
+
+    async def do(self, event: Any) -> list[Any]:
+        return [Raise(domain=event.domain, type=event.type, attrs=event.attrs, eci=event.eci)]
+
+    async def tell(self, command: Raise, attempt: int) -> None:
+        self.told.append(attempt)
+        if len(self.told) <= self.failing:
+            raise HandlerError from ValueError("not now")
+
+    async def delivered(self, attempt: int, ident: bytes = b"1") -> None:
+        async def later(seconds: float) -> None:
+            self.asked_again.append(seconds)
+
+        async def refuse(why: str) -> None:
+            self.refused.append(why)
+
+        subject = event_subject("b.c1", "job", "todo", self.options.prefix)
+        await self.intake.receive(Delivery(subject, pack({"n": 1}), ident, attempt, later, refuse))
+
+
+@virtual
+async def test_the_first_time_that_handlers_hear_of_an_event_is_the_first_whatever_was_delivered_before():
+    """A delivery that was given back, as when a process stops, came to no handler: who waits has to be told yet."""
+    ground = Ground()
+    await ground.delivered(attempt=7)
+    assert (ground.told, ground.events, ground.refused) == ([1], [], [])
+
+
+@virtual
+async def test_handlers_have_all_their_tries_whatever_was_delivered_before():
+    ground = Ground(failing=99)
+    for attempt in range(8, 11):
+        await ground.delivered(attempt)
+    assert ground.told == [1, 2, 3]
+    assert [event.attempt for event in ground.events if isinstance(event, PeerHandlerFailed)] == [1, 2, 3]
+    assert [event.attempts for event in ground.events if isinstance(event, EventGivenUp)] == [3]
+    assert (len(ground.asked_again), len(ground.refused)) == (2, 1)
+
+
+@virtual
+async def test_an_event_that_no_process_survives_is_given_up():
+    ground = Ground()
+    await ground.delivered(attempt=24)
+    assert ground.told == []
+    assert [str(event.error) for event in ground.events if isinstance(event, EventGivenUp)] == [
+        "no process survived it"
+    ]
+    assert len(ground.refused) == 1
+
+
+@virtual
+async def test_what_went_well_at_last_is_forgotten_and_so_is_what_never_comes_back():
+    ground = Ground(failing=1)
+    await ground.delivered(1)
+    await ground.delivered(2)
+    assert ground.told == [1, 2]
+    assert ground.intake._failures == {}
+    ground = Ground(failing=99_999)
+    for number in range(10_100):
+        await ground.delivered(1, b"%d" % number)
+    assert len(ground.intake._failures) == 10_000
