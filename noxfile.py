@@ -175,6 +175,7 @@ ANY_SERVER = (
 # Loops over races, and long runs, which take minutes: the same on every server, run on the newest.
 LONG = (
     "test_cluster.py",
+    "test_cluster_publish.py",
     "test_conformance_acks.py",
     "test_conformance_ordered.py",
     "test_conformance_pull.py",

@@ -21,7 +21,7 @@ from .errors import (
 from .protocol.headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, merge_headers, publish_headers
 from .protocol.models.publish import PubAck, read_pub_ack
 from .protocol.names import check_publish_subject
-from .protocol.under_way import ATTEMPT, PAUSE, Trouble
+from .protocol.under_way import ATTEMPT, PAUSE, Trouble, question_about
 from .protocol.version import check_server
 
 __all__ = [
@@ -203,7 +203,7 @@ async def _send(
             if pause is None or left <= pause:
                 raise final from None if final is error else error
             if not pause:
-                payload, block = b"", _question(headers)
+                payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:
             left, pause = deadline - loop.time(), PAUSE
             if not repeatable or left <= pause:
@@ -223,12 +223,3 @@ async def _connected(context: Context, deadline: float, timeout: float) -> None:
             await context.connection.wait_connected(deadline)
         except DisconnectedError:
             raise RequestTimeoutError("publish: not connected to a server", timeout) from None
-
-
-def _question(headers: Mapping[str, str | Sequence[str]]) -> bytes:
-    """Headers of a message that is never stored and asks whether that of this id was.
-
-    Servers judge sequences before ids, so the second try of a message fails by the first one, which was stored. The id
-    of the last message they judge after: with one that cannot be, the answer is "stored before" or "wrong last id".
-    """
-    return encode_headers({MSG_ID: headers[MSG_ID], EXPECTED_LAST_MSG_ID: secrets.token_hex(11)})

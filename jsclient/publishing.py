@@ -50,7 +50,8 @@ class Publishing(Scheduling):
             headers: A value, or several, by name. Not changed.
             msg_id: For de-duplication inside the stream's duplicate window.
             expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Refuse to store the
-                message unless this holds; 0 is a value.
+                message unless this holds; 0 is a value. Give no ``expected_last_msg_id`` to a replicated stream: on
+                nats-server 2.14 and newer one that does not hold breaks the stream on all its servers.
             expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` is about, if not the
                 message's own; wildcards allowed (server 2.11).
             ttl: Seconds until the server removes the message, 1 or more, or ``"never"``, which outlives the stream's

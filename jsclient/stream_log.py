@@ -67,6 +67,11 @@ class StreamLog(Log):
         self._incarnation = ""
 
     @property
+    def handle(self) -> Stream:
+        """The stream."""
+        return self._stream
+
+    @property
     def config(self) -> StreamConfig:
         """The stream's configuration, as last seen."""
         return self._stream.config

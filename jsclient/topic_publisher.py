@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from .chain_publisher import ChainPublisher
 from .errors import (
     ApiError,
     ClosedError,
@@ -35,14 +36,10 @@ class TopicPublisher:
     Leaving ``async with`` waits until all is stored, and raises what nobody has looked at (`PublishesFailedError`).
     """
 
-    def __init__(self, log: StreamLog, publisher: Publisher, *, chained_after: int | None) -> None:
+    def __init__(self, log: StreamLog, publisher: Publisher) -> None:
         self._log = log
         self._publisher = publisher
-        self._after = chained_after  # the stream's last sequence; None: not chained
-        self._name = secrets.token_hex(8)
-        self._count = 0  # of the ids that were given
-        self._last_id = ""  # of the last record that was sent
-        self._in_turn = asyncio.Lock()
+        self._chain = publisher if isinstance(publisher, ChainPublisher) else None
         self._at_end = asyncio.Lock()
         self._end_id = ""  # of the record that ends the topic, once it may have been sent
         self._ending = self._ended = False
@@ -62,7 +59,12 @@ class TopicPublisher:
         last = await log.last()
         if last is not None and last.is_last:
             raise ClosedError(f"the topic {log.subject!r} has ended: nothing can follow")
-        after = (await log.extent()).last_seq if chained else None
+        if chained:
+            after = (await log.extent()).last_seq
+            chain = ChainPublisher(
+                log.context, log.handle, after=after, max_in_flight=max_in_flight, timeout=timeout
+            )
+            return cls(log, chain)
         publisher = Publisher(
             log.context,
             max_in_flight=max_in_flight,
@@ -71,7 +73,7 @@ class TopicPublisher:
             room_timeout=None,
             resend=True,
         )
-        return cls(log, publisher, chained_after=after)
+        return cls(log, publisher)
 
     @property
     def subject(self) -> str:
@@ -96,6 +98,7 @@ class TopicPublisher:
 
         Raises:
             ClosedError: It has ended, or was closed. ConfigError, MaxPayloadError: Nothing was sent.
+            ProducerFencedError, ClosedError: Records are chained, and one before it failed: nothing was sent.
 
         Nothing is known to be stored before the future is done; or `flush`, `finish`, or leaving ``async with``, which
         wait for all. The future raises what `JetStream.publish` raises; where records are chained and somebody else
@@ -103,25 +106,11 @@ class TopicPublisher:
         """
         if self._ended or self._ending:
             raise ClosedError(f"the topic {self.subject!r} has ended, or is being ended: nothing can follow")
-        if self._after is None:
+        if self._chain is None:
             return await self._publisher.publish(self.subject, data, headers=headers, msg_id=msg_id)
         if msg_id is not None:
             raise ConfigError("msg_id is given, and chained records have ids of their own")
-        async with self._in_turn:  # a call that is cancelled while it waits for room must leave no hole
-            if self._ending:
-                raise ClosedError(f"the topic {self.subject!r} is being ended: nothing can follow")
-            self._count += 1  # no id twice: what was cancelled may have been sent
-            msg_id = f"{self._name}:{self._count}"
-            future = await self._publisher.publish(
-                self.subject,
-                data,
-                headers=headers,
-                msg_id=msg_id,
-                expected_last_seq=None if self._last_id else self._after,
-                expected_last_msg_id=self._last_id or None,
-            )
-            self._last_id = msg_id
-        return future
+        return await self._chain.append(self.subject, data, headers)
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
         """As `publish`: a record is the topic's new state to those who want the latest."""
@@ -194,20 +183,18 @@ class TopicPublisher:
 
     def _may_follow(self, last: Record | None) -> bool:
         """Whether the end may stand behind this record: where records are chained, behind the last one sent only."""
-        if self._after is None or last is None:
+        if self._chain is None or last is None:
             return True
-        if not self._last_id:
-            return last.seq <= self._after
-        return last.headers.get(MSG_ID) == self._last_id
+        return self._chain.may_follow(last.seq, last.headers.get(MSG_ID))
 
     def _fenced(self, error: PublishesFailedError) -> ProducerFencedError | None:
-        if self._after is None or not error.failures:
+        if self._chain is None or not (error.failures or error.told):
             return None
-        first = error.failures[0][1]
+        first = error.failures[0][1] if error.failures else None
         refused = isinstance(first, WrongLastSequenceError) or (
             isinstance(first, ApiError) and first.err_code == _WRONG_LAST_MSG_ID
         )
-        return ProducerFencedError(self.subject) if refused else None
+        return ProducerFencedError(self.subject) if refused or self._chain.is_fenced else None
 
     async def close(self) -> None:
         """Leave the topic as it is. What is under way ends with `ClosedError`; `flush` before waits for it."""

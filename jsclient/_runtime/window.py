@@ -133,12 +133,15 @@ class Window(Room):
 
     def _after(self) -> None:
         """Something changed."""
-        self._ready = self._connection.is_connected and self._inbox is not None and not self._closed
+        self._ready = self._is_ready()
         self._recheck()
         self._changed.set()
         moment = min(self._window.look_at, self._gate.look_at(connected=self._ready), self._unseen.look_at)
         if moment < NEVER and not self._ended:
             self._timer.set(moment)
+
+    def _is_ready(self) -> bool:
+        return self._connection.is_connected and self._inbox is not None and not self._closed
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:

@@ -65,10 +65,14 @@ class PublishWindow(Generic[TicketT]):
         self.look_at = min(self.look_at, entry.due)
 
     def remove(self, reply: bytes) -> None:
-        """It could not be sent after all, or is over."""
+        """It could not be sent after all, or is over without being known to be stored."""
+        self._take(reply)
+
+    def _take(self, reply: bytes) -> UnderWay[TicketT] | None:
         entry = self.under_way.pop(reply, None) or self.under_way.pop(first_reply(reply)[0], None)
         if entry is not None:
             self.size -= entry.size
+        return entry
 
     def has_older(self, number: int) -> bool:
         """Whether publishes up to ``number`` are under way."""
@@ -124,7 +128,7 @@ class PublishWindow(Generic[TicketT]):
                 return []
             self.remove(reply)
             return [(entry, final)]
-        self.remove(reply)
+        self._take(reply)
         self.stored += 1
         if not entry.ticket.done():
             entry.ticket.set_result(ack)
@@ -157,7 +161,7 @@ class PublishWindow(Generic[TicketT]):
             if entry.waits:
                 return None
             if entry.repeatable and not entry.ticket.done():
-                _doubt(entry)
+                entry.doubt()
                 return None
             text = f"the connection was lost while publishing to {entry.to!r}"
             return DisconnectedError(f"{text}: whether it was stored is unknown")
@@ -208,15 +212,18 @@ class PublishWindow(Generic[TicketT]):
         failures = self.fail(lambda entry: self._over(entry) if now >= entry.deadline else None)
         for entry in self.under_way.values():
             if entry.due <= now and not entry.waits:
-                # The answer was lost, or takes its time.
-                if entry.ticket.done():
-                    entry.due = entry.deadline
-                else:
-                    _doubt(entry).silent += 1
+                self._silent(entry)
         sends = self._sends(now) if self._connected else []
         moments = (entry.due if entry.due > now else entry.deadline for entry in self.under_way.values())
         self.look_at = max(min(moments, default=NEVER), now + _BETWEEN_LOOKS)
         return failures, sends
+
+    def _silent(self, entry: UnderWay[TicketT]) -> None:
+        """The answer was lost, or takes its time."""
+        if entry.ticket.done():
+            entry.due = entry.deadline
+        else:
+            entry.doubt().silent += 1
 
     def _over(self, entry: UnderWay[TicketT]) -> JetStreamError:
         return no_stream(entry) if entry.waits and not entry.in_doubt else unknown(entry)
@@ -231,10 +238,3 @@ class PublishWindow(Generic[TicketT]):
         for reply, _, _ in failures:
             self.remove(reply)
         return [(entry, error) for _, entry, error in failures]
-
-
-def _doubt(entry: UnderWay[TicketT]) -> Trouble:
-    """What became of its try is unknown; it is to be sent again."""
-    trouble = entry.trouble = entry.trouble or Trouble()
-    trouble.waits = trouble.in_doubt = True
-    return trouble

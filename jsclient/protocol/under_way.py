@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from ..errors import ApiError, JetStreamError, NoRespondersError, RequestTimeoutError
-from .headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, parse_headers
+from .headers import EXPECTED_LAST_MSG_ID, MSG_ID, ROLLUP, encode_headers, parse_headers
 from .models.publish import PubAck
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "first_reply",
     "no_stream",
     "question",
+    "question_about",
     "reply_of",
     "unknown",
 ]
@@ -34,6 +36,8 @@ _LONGEST_ATTEMPT = 8.0  # elections follow one another, and a try can go down wi
 _TRIES_WITHOUT_RESPONDERS = 3  # that may find no stream (ADR-22)
 _DUPLICATE_IN_PROCESS = 10158  # an earlier try is still being stored: the next one finds it stored
 _WRONG_LAST_MSG_ID = 10070
+_ROLLUP_FAILED = 10111
+_NO_ROLLUP = "none"
 
 TicketT = TypeVar("TicketT", bound="Ticket")
 
@@ -87,7 +91,7 @@ class Trouble(msgspec.Struct):
             self.in_doubt = True
             return unknown, PAUSE
         if self.mismatch is not None:  # it was asked
-            return self.mismatch if code == _WRONG_LAST_MSG_ID else unknown, None
+            return self.mismatch if code in (_WRONG_LAST_MSG_ID, _ROLLUP_FAILED) else unknown, None
         if code == _WRONG_LAST_MSG_ID and isinstance(error, ApiError):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
@@ -127,6 +131,12 @@ class UnderWay(msgspec.Struct, Generic[TicketT], gc=False):
         """Whether an earlier try may have been stored."""
         return self.trouble is not None and self.trouble.in_doubt
 
+    def doubt(self) -> Trouble:
+        """What became of its try is unknown; it is to be sent again."""
+        trouble = self.trouble = self.trouble or Trouble()
+        trouble.waits = trouble.in_doubt = True
+        return trouble
+
 
 def _unknown(to: str) -> RequestTimeoutError:
     return RequestTimeoutError(f"publish to {to!r}: whether it was stored is unknown")
@@ -145,11 +155,17 @@ def no_stream(entry: UnderWay[TicketT]) -> NoRespondersError:
 def question(header: bytes, never_an_id: str) -> bytes:
     """Headers of a message that is never stored and asks whether that of the same id was.
 
-    Servers judge sequences before ids, so the second try of a message fails by the first one, which was stored. The id
-    of the last message they judge after: with one that cannot be, the answer is "stored before" or "wrong last id".
+    A single server judges sequences before ids, so the second try of a message fails by the first one that was stored.
+    What it judges after ids is that of the last message: with one that cannot be, the answer is "stored before" or
+    "wrong last id". A cluster judges that when it applies the message, and one of 2.14 or newer breaks the stream by
+    it, for good. So there is a roll-up that does not exist, too: a cluster judges it before that, and after ids.
     """
-    headers = parse_headers(header)[1]
-    return encode_headers({MSG_ID: headers[MSG_ID], EXPECTED_LAST_MSG_ID: never_an_id})
+    return question_about(parse_headers(header)[1][MSG_ID], never_an_id)
+
+
+def question_about(msg_id: str | Sequence[str], never_an_id: str) -> bytes:
+    """`question`, of the message of this id."""
+    return encode_headers({MSG_ID: msg_id, EXPECTED_LAST_MSG_ID: never_an_id, ROLLUP: _NO_ROLLUP})
 
 
 def reply_of(reply: bytes, number: int) -> bytes:

@@ -376,6 +376,7 @@ def asked() -> tuple[PublishWindow[str], bytes]:
     assert parse_headers(entry.header)[1] == {
         "Nats-Msg-Id": "an id",
         "Nats-Expected-Last-Msg-Id": "never an id",
+        "Nats-Rollup": "none",
     }
     assert entry.payload == b""
     assert under.size == entry.size == len(entry.header)
@@ -388,9 +389,10 @@ def test_it_was_stored_before():
     assert under.size == 0
 
 
-def test_it_was_not():
+@pytest.mark.parametrize("code", [10070, 10111])  # one server, a cluster
+def test_it_was_not(code):
     under, at = asked()
-    assert errors(answers(under, [refusal(at, 10070)], 2.2)[2]) == [("1", WrongLastSequenceError)]
+    assert errors(answers(under, [refusal(at, code)], 2.2)[2]) == [("1", WrongLastSequenceError)]
 
 
 def test_whether_it_was_cannot_be_found_out():
@@ -440,7 +442,11 @@ def test_a_first_try_that_fails_is_not_asked_about():
 
 def test_the_question_keeps_the_id_and_nothing_else():
     block = b"NATS/1.0\r\nA: b\r\nNats-Msg-Id: \xc3\xbc 1\r\nNats-Expected-Last-Sequence: 4\r\n\r\n"
-    assert parse_headers(question(block, "x"))[1] == {"Nats-Msg-Id": "ü 1", "Nats-Expected-Last-Msg-Id": "x"}
+    assert parse_headers(question(block, "x"))[1] == {
+        "Nats-Msg-Id": "ü 1",
+        "Nats-Expected-Last-Msg-Id": "x",
+        "Nats-Rollup": "none",
+    }
 
 
 # --- who does not wait any more -----------------------------------------------------------------------------------
