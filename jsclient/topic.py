@@ -104,7 +104,7 @@ class Topic:
         Args:
             chained: Each record names the one before it, and the server stores none whose predecessor is not there: a
                 hole cannot come to be, also where records are lost on their way. For one producer on a stream that has
-                nothing else; another one ends it with `ProducerFencedError`. It needs to read the stream's last message.
+                nothing else; another one ends it with `ProducerFencedError`.
             max_in_flight: Records that may be on their way at a time; 1 where they are chained on a replicated stream.
             timeout: Seconds within which each must be stored, over restarts of servers, too; by default that of this
                 connection. One whose answer is lost is sent again if it has an id: ``msg_id``, or chained.
