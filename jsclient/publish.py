@@ -191,7 +191,7 @@ async def _send(
         try:
             if repeatable:
                 await _connected(context, deadline, timeout)
-                left = min(left, ATTEMPT if trouble is None else trouble.attempt)
+                left = min(deadline - loop.time(), ATTEMPT if trouble is None else trouble.attempt)
             answer = await context.requests.request(
                 subject, payload, header=block, timeout=left, what="publish"
             )

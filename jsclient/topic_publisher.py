@@ -104,13 +104,16 @@ class TopicPublisher:
         wait for all. The future raises what `JetStream.publish` raises; where records are chained and somebody else
         published, `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070. Cancelled: nothing was sent.
         """
-        if self._ended or self._ending:
-            raise ClosedError(f"the topic {self.subject!r} has ended, or is being ended: nothing can follow")
+        self._check_open()
         if self._chain is None:
             return await self._publisher.publish(self.subject, data, headers=headers, msg_id=msg_id)
         if msg_id is not None:
             raise ConfigError("msg_id is given, and chained records have ids of their own")
-        return await self._chain.append(self.subject, data, headers)
+        return await self._chain.append(self.subject, data, headers, self._check_open)
+
+    def _check_open(self) -> None:
+        if self._ended or self._ending:
+            raise ClosedError(f"the topic {self.subject!r} has ended, or is being ended: nothing can follow")
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
         """As `publish`: a record is the topic's new state to those who want the latest."""

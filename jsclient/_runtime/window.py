@@ -20,6 +20,7 @@ __all__ = ["Window"]
 _KEPT = 1000  # failures that nobody looked at, kept to be raised, at least
 _GRACE = 2.0  # seconds that closing the connection waits for what is under way
 _SMALL = 1024  # bytes; only what is larger is compared with what the server takes
+_EARLY = 0.001  # seconds
 _TURNS = 3  # of the loop, in which whoever waited for a future does what it does next
 
 
@@ -157,7 +158,8 @@ class Window(Room):
     def _tick(self) -> None:
         if self._ended:
             return
-        now = self._loop.time()
+        # The event loop's timers may be early by as much as its clock cannot tell apart.
+        now = self._loop.time() + _EARLY
         if now >= self._window.look_at:
             failures, sends = self._window.tick(now)
             self._send_again(sends)

@@ -19,7 +19,7 @@ from ..errors import ApiError, JetStreamError, NoRespondersError
 from .headers import EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE, MSG_ID, encode_headers, parse_headers
 from .models.publish import PubAck
 from .publish_window import Failures, PublishWindow, Sends
-from .under_way import TicketT, Trouble, UnderWay, reply_of, unknown
+from .under_way import TicketT, Trouble, UnderWay, no_stream, reply_of, unknown
 
 __all__ = ["ChainWindow"]
 
@@ -28,6 +28,9 @@ _BREAKS: Final = frozenset(
     {_WRONG_LAST_MSG_ID, 10071, 10158, 10164}
 )  # wrong last id or sequence, id in process
 _UNAVAILABLE: Final = 503
+_STAYS: Final = frozenset(
+    {10039, 10076, 10077}
+)  # 503 too, but it does not pass: not enabled, and the stream is full
 
 
 @dataclass(slots=True)
@@ -42,6 +45,10 @@ class ChainWindow(PublishWindow[TicketT]):
     by_id: bool = True  # else by sequence, one at a time
     is_broken: bool = False
     is_fenced: bool = False  # somebody else's record is the last one there
+    _seen: tuple[int, int] = (
+        0,
+        0,
+    )  # the last record that somebody saw, or that was there before: number, sequence
     _round: int = 0
     _holes: set[int] = field(default_factory=set)  # numbers under which nothing was stored
     _ended: set[int] = field(default_factory=set)  # those that are over without being known to be stored
@@ -79,14 +86,13 @@ class ChainWindow(PublishWindow[TicketT]):
     def _refused(
         self, entry: UnderWay[TicketT], trouble: Trouble, error: JetStreamError, now: float
     ) -> JetStreamError | None:
-        code = error.err_code if isinstance(error, ApiError) else 0
-        away = isinstance(error, NoRespondersError) or (
-            isinstance(error, ApiError) and error.code == _UNAVAILABLE
-        )
-        if not away and code not in _BREAKS:
-            return unknown(entry) if trouble.in_doubt else error
-        if isinstance(error, ApiError) and not away:
+        if isinstance(error, ApiError):
+            passes = error.code == _UNAVAILABLE and error.err_code not in _STAYS
+            if not passes and error.err_code not in _BREAKS:
+                return unknown(entry) if trouble.in_doubt else error
             trouble.overtaken = error
+        elif not isinstance(error, NoRespondersError):
+            return unknown(entry) if trouble.in_doubt else error
         self._hold(entry, trouble)
         return None
 
@@ -95,6 +101,17 @@ class ChainWindow(PublishWindow[TicketT]):
 
     def _silent(self, entry: UnderWay[TicketT]) -> None:
         entry.doubt().silent += 1
+
+    def _over(self, entry: UnderWay[TicketT]) -> JetStreamError:
+        return self._why(entry, None)
+
+    def _why(self, entry: UnderWay[TicketT], error: JetStreamError | None) -> JetStreamError:
+        """What a record ends with that could not be sent again, for this error."""
+        if not entry.waits or entry.in_doubt or entry.trouble is None:
+            final: JetStreamError = unknown(entry)
+            final.__cause__ = error
+            return final
+        return entry.trouble.overtaken or error or no_stream(entry)
 
     def _forget_unwanted(self) -> None:
         pass  # what follows hangs on it, whoever waits
@@ -119,6 +136,18 @@ class ChainWindow(PublishWindow[TicketT]):
 
     # --- and what mends it -----------------------------------------------------------------------------------
 
+    def known(self, given: int) -> int:
+        """The number of the last record that is known to be stored, where numbers up to ``given`` were given out."""
+        open_ones = {entry.number for entry in self.under_way.values()} | self._ended | self._holes
+        return next(
+            (number for number in range(given, self._seen[0], -1) if number not in open_ones), self._seen[0]
+        )
+
+    def place_of(self, number: int) -> int:
+        """The sequence of that record: each lies behind the one before it."""
+        seen, seq = self._seen
+        return seq + number - seen - sum(seen < hole <= number for hole in self._holes)
+
     def last_is(
         self, number: int, seq: int, stream: str, now: float
     ) -> tuple[Failures[TicketT], Sends[TicketT]]:
@@ -126,6 +155,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self.is_broken = False
         self._round += 1
         self._holes.discard(number)
+        before, self._seen = self._holes, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
         end = min(self._ended, default=None)  # what is behind it has no predecessor
         failures: Failures[TicketT] = []
@@ -136,7 +166,7 @@ class ChainWindow(PublishWindow[TicketT]):
                 self._take(reply)
                 self.stored += 1
                 if not entry.ticket.done():
-                    holes = sum(entry.number < hole < number for hole in self._holes)
+                    holes = sum(entry.number < hole < number for hole in before)
                     place = seq - (number - entry.number - holes)
                     entry.ticket.set_result(PubAck(stream=stream, seq=place, duplicate=True))
             elif end is not None and entry.number > end:
@@ -157,7 +187,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self, reply: bytes, entry: UnderWay[TicketT], link: str | int, now: float
     ) -> tuple[bytes, UnderWay[TicketT]]:
         """It goes behind this one, under a new id."""
-        headers = dict(parse_headers(entry.header)[1])
+        headers = parse_headers(entry.header)[1]
         headers.pop(EXPECTED_LAST_MSG_ID, None)
         headers.pop(EXPECTED_LAST_SEQUENCE, None)
         headers[MSG_ID] = self.id_of(entry.number)
@@ -177,13 +207,7 @@ class ChainWindow(PublishWindow[TicketT]):
     def end(self, error: JetStreamError | None) -> Failures[TicketT]:
         """It cannot be mended: somebody else's record is the last one (None), or for this error."""
         self.is_broken, self.is_fenced = False, error is None
-
-        def why(entry: UnderWay[TicketT]) -> JetStreamError:
-            if entry.trouble is None or not entry.trouble.overtaken or entry.in_doubt:
-                return unknown(entry)
-            return entry.trouble.overtaken
-
-        return self.fail(why)
+        return self.fail(lambda entry: self._why(entry, error))
 
 
 def _no_predecessor() -> ApiError:

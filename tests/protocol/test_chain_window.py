@@ -96,9 +96,16 @@ class Simulation:
         self.errors: dict[int, JetStreamError] = {}
         self.to_server: list[tuple[bytes, bytes, bytes]] = []
         self.to_client: list[tuple[bytes, bytes, bytes, bytes]] = []
+        self.at_gate: tuple[str, str | int] | None = None  # id and link of one that waits to go out
 
     def publish(self) -> None:
+        """A record comes; it may wait after it was told its place, as where the wire is slow."""
         window = self.window
+        if self.at_gate is not None:
+            if not window.is_broken and window._connected:
+                (msg_id, link), self.at_gate = self.at_gate, None
+                self.go(msg_id, link)
+            return
         if (
             window.is_broken
             or window.link is None
@@ -106,13 +113,21 @@ class Simulation:
             or not window._connected
         ):
             return
-        self.number += 1
-        number, link = self.number, window.link
+        msg_id, link = window.id_of(self.number + 1), window.link
+        if self.loses and self.chance.random() < 0.2:
+            self.at_gate = msg_id, link
+        else:
+            self.go(msg_id, link)
+
+    def go(self, msg_id: str, link: str | int) -> None:
+        window = self.window
+        self.number = number = self.number + 1
         guard = "Nats-Expected-Last-Sequence" if isinstance(link, int) else "Nats-Expected-Last-Msg-Id"
-        header = (
-            f"NATS/1.0\r\nA: b\r\nNats-Msg-Id: {window.id_of(number)}\r\n{guard}: {link}\r\n\r\n".encode()
-        )
-        window.link = window.after(number, link)
+        header = f"NATS/1.0\r\nA: b\r\nNats-Msg-Id: {msg_id}\r\n{guard}: {link}\r\n\r\n".encode()
+        if window.link == link:
+            window.link = window.after(number, link)
+        elif window.link is not None:
+            window.is_broken = True
         payload, ticket = b"%d" % number, Ticket()
         self.tickets[number] = ticket
         size = len(header) + len(payload)
@@ -156,6 +171,9 @@ class Simulation:
         if number is None:
             self.failed(window.end(None))
             return
+        if number < window.known(self.number):
+            assert self.loses, "nobody lags"
+            return
         failures, sends = window.last_is(number, seen, "S", self.now)
         self.failed(failures)
         self.again(sends)
@@ -198,7 +216,9 @@ class Simulation:
                 failures, sends = self.window.tick(self.now)
                 self.failed(failures)
                 self.again(sends)
-            if not self.window.under_way and not self.to_server:
+            if self.at_gate is not None:
+                self.publish()
+            elif not self.window.under_way and not self.to_server:
                 return
         raise AssertionError("it does not end")
 
@@ -276,6 +296,45 @@ def test_what_comes_behind_a_record_that_was_refused_has_no_predecessor():
     ]
     assert simulation.window.link is None, "nothing can follow"
     assert simulation.window.under_way == {}
+
+
+def test_what_is_known_to_be_stored():
+    simulation = Simulation(0, cluster=False, loses=False)
+    window = simulation.window
+    for _ in range(4):
+        simulation.publish()
+    assert window.known(4) == 0
+    window.skip(5, window.link)
+    simulation.network()
+    while simulation.to_server or simulation.to_client:
+        simulation.network()
+    assert (window.known(5), window.place_of(4)) == (4, 4)
+
+
+def test_a_record_keeps_all_its_headers():
+    window = ChainWindow("never", name="n")
+    header = b"NATS/1.0\r\nTag: a\r\nTag: b\r\nNats-Msg-Id: n:1\r\nNats-Expected-Last-Sequence: 0\r\n\r\n"
+    window.add(b"r.1", UnderWay(Ticket(), b"s", header, b"", len(header), 1, TIMEOUT, ATTEMPT, True))
+    window.tick(ATTEMPT)
+    [(_, entry)] = window.last_is(0, 7, "S", 3.0)[1]
+    headers = parse_headers(entry.header)[1]
+    assert headers.get_all("Tag") == ["a", "b"]
+    assert (headers["Nats-Msg-Id"], headers["Nats-Expected-Last-Sequence"]) == ("n:1:1", "7")
+
+
+def test_a_stream_that_is_full_says_so_at_once_and_one_without_a_leader_at_the_end():
+    for err_code, at_once in ((10077, True), (10008, False)):
+        simulation = Simulation(0, cluster=False, loses=False)
+        simulation.publish()
+        answer = {"error": {"code": 503, "err_code": err_code, "description": "no"}}
+        simulation.failed(
+            simulation.window.answers([(b"r.1", b"", b"", msgspec.json.encode(answer))], simulation.now)
+        )
+        assert bool(simulation.errors) is at_once
+        simulation.failed(simulation.window.tick(TIMEOUT)[0])
+        [error] = simulation.errors.values()
+        assert isinstance(error, ApiError)
+        assert error.err_code == err_code
 
 
 def test_nothing_goes_out_while_it_is_broken():
