@@ -32,6 +32,7 @@ if str(_ROOT) not in sys.path:
 
 from integration.kit.background import Background, limited, watched  # noqa: E402
 from integration.kit.choice import Choice, choose, running  # noqa: E402
+from integration.kit.clients import closed  # noqa: E402
 from integration.kit.oracle import Oracle  # noqa: E402
 from integration.kit.proxy import Proxy  # noqa: E402
 from integration.kit.servers import NEWEST, NoServerError, OwnServer, ServerUnderTest, fits  # noqa: E402
@@ -252,4 +253,4 @@ async def foreign_js(server: ServerUnderTest, events: list[Any]) -> AsyncIterato
         yield js
         await within(_CLOSE_LIMIT, js.close(), "closing jsclient on a connection of nats-py")
     finally:
-        await nc.close()
+        await closed(nc)

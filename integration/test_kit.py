@@ -11,13 +11,14 @@ from typing import Any
 
 import nats.errors
 import pytest
+from nats.aio.transport import TcpTransport
 
 from integration.kit import match
 from integration.kit.background import Background, limited, watched
 from integration.kit.choice import URL_VARIABLE, choose
 from integration.kit.clients import Client, client, subscribed
 from integration.kit.fake_server import FakeServer
-from integration.kit.leaks import no_leaks
+from integration.kit.leaks import no_leaks, running_tasks
 from integration.kit.oracle import Oracle, OracleError, number_of
 from integration.kit.proxy import Proxy
 from integration.kit.servers import NoServerError, OwnServer, ServerUnderTest, fits, install, read_info
@@ -271,3 +272,25 @@ async def test_fake_server_greets_as_it_is_told() -> None:
         assert await reader.read() == b""
         writer.close()
         await writer.wait_closed()
+
+
+async def test_the_oracle_leaves_nothing_of_a_reconnect_that_succeeds_while_it_ends(
+    proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nats-py's `close` cancels it, but `asyncio.wait_for` loses a cancellation that comes in the moment of success."""
+    near = await proxy()
+    before = running_tasks()
+    connecting, real = asyncio.Event(), TcpTransport.connect
+    async with Oracle(near.url) as oracle:
+
+        async def succeed(self: Any, *args: Any, **options: Any) -> None:
+            await real(self, *args, **options)
+            connecting.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(10)
+
+        monkeypatch.setattr(TcpTransport, "connect", succeed)
+        near.cut()
+        await within(10, connecting.wait(), "the reconnect")
+        oracle.nc.options["reconnect_time_wait"] = 0.5
+    assert not {task for task in running_tasks() - before if "Client" in task.get_coro().__qualname__}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import tracemalloc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from nats.aio.transport import TcpTransport
 
 import jsclient
 from integration.faults.readers import FAST
@@ -16,7 +18,7 @@ from integration.kit.leaks import no_leaks, running_tasks
 from integration.kit.oracle import Oracle
 from integration.kit.reading import numbers, of, take
 from integration.kit.streams import OwnStream
-from integration.kit.waiting import eventually
+from integration.kit.waiting import eventually, within
 from jsclient import ConsumerConfig, Reconnected
 
 ROUNDS = 300
@@ -179,3 +181,23 @@ async def _exhaust(sub: Any) -> int:
     async for _ in sub:
         count += 1
     return count
+
+
+async def test_a_reconnect_that_succeeds_while_it_is_closed_leaves_nothing(
+    connect: Any, proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nats-py's `close` cancels it, but `asyncio.wait_for` loses a cancellation that comes in the moment of success."""
+    near = await proxy()
+    js = await connect(near, reconnect_time_wait=0.5)
+    connecting, real = asyncio.Event(), TcpTransport.connect
+
+    async def succeed(self: Any, *args: Any, **options: Any) -> None:
+        await real(self, *args, **options)
+        connecting.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(10)
+
+    monkeypatch.setattr(TcpTransport, "connect", succeed)
+    near.cut()
+    await within(10, connecting.wait(), "the reconnect")
+    await within(10, js.close(), "close")

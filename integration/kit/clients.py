@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,6 +15,24 @@ Client = nats.aio.client.Client
 Msg = nats.aio.msg.Msg
 
 
+async def closed(nc: Client) -> None:
+    """Close, and end what that leaves running.
+
+    It cancels a reconnect, but `asyncio.wait_for` loses a cancellation that comes in the moment of success, and the
+    connection that is made then has tasks of its own.
+    """
+    await nc.close()
+    names = ("_reconnection_task", "_reading_task", "_ping_interval_task", "_flusher_task")
+    while tasks := {
+        task for name in names if (task := getattr(nc, name, None)) is not None and not task.done()
+    }:
+        if nc._transport is not None:
+            nc._transport.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=0.1)
+
+
 @contextlib.asynccontextmanager
 async def client(server: Any, **options: Any) -> AsyncIterator[Client]:
     """A nats-py client that reconnects fast and reports nothing."""
@@ -24,7 +43,7 @@ async def client(server: Any, **options: Any) -> AsyncIterator[Client]:
     try:
         yield nc
     finally:
-        await nc.close()
+        await closed(nc)
 
 
 async def subscribed(nc: Client, subject: str) -> list[Msg]:

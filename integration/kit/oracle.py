@@ -19,6 +19,7 @@ import nats
 import nats.aio.client
 import nats.aio.msg
 
+from .clients import closed
 from .waiting import eventually, within
 
 CONNECTION_NAME = "kit-oracle"
@@ -64,12 +65,7 @@ class Oracle:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.nc.close()
-        # nats-py's may go on: `asyncio.wait_for` loses a cancellation that comes in the moment of success.
-        reconnecting = self.nc._reconnection_task
-        while reconnecting is not None and not reconnecting.done():
-            reconnecting.cancel()
-            await asyncio.wait({reconnecting}, timeout=0.1)
+        await closed(self.nc)
 
     @property
     def server_version(self) -> str:
