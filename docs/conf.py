@@ -56,9 +56,9 @@ nitpick_ignore = [
     ("py:class", "jsclient.connecting._Connecting"),
     ("py:class", "jsclient.peers.backend.Backend"),
     ("py:class", "jsclient.peers.engine._Connecting"),
-    ("py:class", "jsclient.protocol.codec.ModelT"),
-    ("py:class", "jsclient.protocol.under_way.TicketT"),
-    ("py:obj", "jsclient.protocol.under_way.TicketT"),
+    ("py:class", "jsclient.protocol.wire.codec.ModelT"),
+    ("py:class", "jsclient.protocol.publishing.in_flight.TicketT"),
+    ("py:obj", "jsclient.protocol.publishing.in_flight.TicketT"),
     ("py:class", "_Queue"),
     *[
         (kind, f"jsclient.protocol.{module}.T")
@@ -72,8 +72,8 @@ nitpick_ignore = [
         )
         for kind in ("py:class", "py:obj")
     ],
-    ("py:class", "jsclient.protocol.work.T"),
-    ("py:class", "jsclient.protocol.worker.T"),
+    ("py:class", "jsclient.protocol.consumers.worker.work.T"),
+    ("py:class", "jsclient.protocol.consumers.worker.worker.T"),
 ]
 
 FIELDS = {"attribute", "data", "property"}

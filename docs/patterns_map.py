@@ -143,7 +143,7 @@ ROWS = [
     (
         "#",
         "Relationships between peers (seed 001)",
-        "`protocol.channel`, `protocol.relationship`, `protocol.peering`; `jsclient.peers` drives them",
+        "`protocol.peers.channel`, `protocol.peers.relationship`, `protocol.peers.tracker`; `jsclient.peers` drives them",
     ),
     "Channels",
     ("P1", "A channel has an ECI, tags and policies (event policy, query policy)"),
@@ -243,7 +243,7 @@ ROWS = [
     (
         "#",
         "Epochs (seed 002)",
-        "`protocol.frontier`, `protocol.capabilities`, `protocol.epochs`; `patterns.epochs` drives them",
+        "`protocol.epochs.frontier`, `protocol.epochs.capabilities`, `protocol.epochs.trackers`; `patterns.epochs` drives them",
     ),
     "Goals",
     (
@@ -322,7 +322,7 @@ ROWS = [
     (
         "#",
         "Push and pull: events with a history (seed 003)",
-        "`protocol.reader` and its parts; `reader`, `patterns.history`",
+        "`protocol.topics.reader` and its parts; `reader`, `patterns.history`",
     ),
     "Problem",
     ("T1", "Events sent while a subscriber is away are not lost to it"),

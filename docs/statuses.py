@@ -3,7 +3,7 @@
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from jsclient.protocol import status
+from jsclient.protocol.consumers import status
 
 
 def table() -> str:

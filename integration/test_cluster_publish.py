@@ -12,9 +12,9 @@ import jsclient
 from integration.kit.cluster import OwnCluster
 from integration.kit.oracle import Oracle
 from integration.kit.waiting import within
-from jsclient.protocol.codec import decode
-from jsclient.protocol.headers import parse_headers
-from jsclient.protocol.under_way import question_about
+from jsclient.protocol.publishing.in_flight import question_about
+from jsclient.protocol.wire.codec import decode
+from jsclient.protocol.wire.headers import parse_headers
 
 pytestmark = [pytest.mark.limit(240)]
 

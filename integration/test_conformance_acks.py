@@ -22,7 +22,7 @@ from integration.kit.reading import alarms, numbers, of, take
 from integration.kit.streams import OwnStream
 from integration.kit.traffic import Tally
 from integration.kit.waiting import eventually, within
-from jsclient.protocol.ack import parse_jsack
+from jsclient.protocol.consumers.ack import parse_jsack
 
 RACES, TOGETHER = 200, 20
 

@@ -11,7 +11,7 @@ import jsclient
 from integration.kit.leaks import no_leaks
 from integration.kit.waiting import eventually, within
 from jsclient import EventSource
-from jsclient.protocol.units import parse_time_ns
+from jsclient.protocol.wire.units import parse_time_ns
 from tests.patterns.test_history import EventSuite, data, publish, read
 
 REPUBLISH = {"src": ">", "dest": "pushed.>"}

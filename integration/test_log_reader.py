@@ -18,7 +18,7 @@ from integration.kit.lossy import LossyLog
 from integration.kit.waiting import within
 from jsclient import HistoryTruncatedError, Position
 from jsclient.log import MemoryLog
-from jsclient.protocol.quiet import QuietTimer
+from jsclient.protocol.topics.idle_timer import QuietTimer
 from jsclient.reader import LogReader, open_reader
 from jsclient.stream_log import find_log
 

@@ -32,7 +32,7 @@ from jsclient.peers import (
     Refusal,
     open_policy,
 )
-from jsclient.protocol.channel import event_subject, query_subject
+from jsclient.protocol.peers.channel import event_subject, query_subject
 
 ROOT = Path(__file__).resolve().parent.parent
 INBOUND = "wrangler:inbound_pending_subscription_added"

@@ -20,7 +20,7 @@ from integration.kit.reading import of, told
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, within
 from jsclient import ConsumerConfig, ConsumerDeletedError, DeadLettered, Reject
-from jsclient.protocol.headers import parse_headers
+from jsclient.protocol.wire.headers import parse_headers
 
 COUNT = 10_000
 POISON_EACH = 20  # one in so many

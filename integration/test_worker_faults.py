@@ -18,7 +18,7 @@ from integration.kit.servers import OwnServer, ServerUnderTest
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually
 from jsclient import ConsumerConfig, DeadLetterFailed, Reject
-from jsclient.protocol.headers import parse_headers
+from jsclient.protocol.wire.headers import parse_headers
 
 ROOT = Path(__file__).resolve().parent.parent
 COUNT = 2000

@@ -40,15 +40,15 @@ from .patterns import (
     observe_iterator,
 )
 from .protocol import events
-from .protocol.ack import Metadata
-from .protocol.counter import CounterEntry
+from .protocol.consumers.ack import Metadata
+from .protocol.consumers.status import Ending
+from .protocol.consumers.worker.work import DeliveriesExhaustedError, Reject, WorkCounts
 from .protocol.events import *  # noqa: F403
-from .protocol.headers import Headers
 from .protocol.models import *  # noqa: F403
-from .protocol.position import Position
-from .protocol.record import Record
-from .protocol.status import Ending
-from .protocol.work import DeliveriesExhaustedError, Reject, WorkCounts
+from .protocol.streams.counter import CounterEntry
+from .protocol.topics.position import Position
+from .protocol.topics.record import Record
+from .protocol.wire.headers import Headers
 from .publisher import Publisher
 from .pull import Batch
 from .pull_subscription import PullSubscription

@@ -20,10 +20,10 @@ from .errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from .protocol.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
-from .protocol.headers import encode_headers
 from .protocol.models.publish import PubAck
-from .protocol.version import check_server
+from .protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
+from .protocol.wire.headers import encode_headers
+from .protocol.wire.version import check_server
 from .publish import check_payload, check_subject, check_time, known_subjects, message_headers
 
 __all__ = ["AtomicBatch"]

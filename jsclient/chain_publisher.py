@@ -19,11 +19,11 @@ from .errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from .protocol.chain_window import ChainWindow
-from .protocol.frames import Frame
-from .protocol.header_names import MSG_ID
 from .protocol.models.publish import PubAck
-from .protocol.under_way import PAUSE
+from .protocol.publishing.chain_window import ChainWindow
+from .protocol.publishing.in_flight import PAUSE
+from .protocol.wire.frames import Frame
+from .protocol.wire.header_names import MSG_ID
 from .publisher import MAX_BYTES, Publisher
 from .stream import Stream
 
@@ -35,7 +35,7 @@ _STALE: Final = 20  # looks, PAUSE apart, that find less than was acked
 class ChainPublisher(Publisher):
     """Publishes to a stream that has nothing else; ``after`` is the sequence of its last message.
 
-    To a replicated stream one record at a time, see `jsclient.protocol.chain_window`.
+    To a replicated stream one record at a time, see `jsclient.protocol.publishing.chain_window`.
 
     Whatever goes wrong with a record, it looks which one is the last one there, and goes on behind that.
     """

@@ -14,9 +14,9 @@ from ._runtime.events import OnEvent
 from ._runtime.foreign import ForeignConnection
 from .errors import ConfigError
 from .ordered_consumer import OrderedConsumerOpening, ordered_consumer
+from .protocol.consumers.subscribe_request import SubscribeRequest
 from .protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
-from .protocol.request import SubscribeRequest
-from .protocol.subjects import DEFAULT_PREFIX, Api
+from .protocol.wire.subjects import DEFAULT_PREFIX, Api
 from .publishing import Publishing
 from .pull_subscription import PullSubscription
 from .subscribing import open_pull_subscription, open_subscription

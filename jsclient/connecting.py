@@ -13,8 +13,8 @@ from ._runtime.guarded import GuardedConnection
 from ._runtime.nats_client import seam_gaps
 from .client import JetStream
 from .errors import ConfigError
-from .protocol.names import check_publish_subject
-from .protocol.subjects import DEFAULT_PREFIX
+from .protocol.wire.names import check_publish_subject
+from .protocol.wire.subjects import DEFAULT_PREFIX
 
 __all__ = ["connect"]
 

@@ -13,11 +13,11 @@ from ._worker.sources import PullSource, Source
 from .errors import ConfigError, PermissionDeniedError
 from .message import Message
 from .messages import Messages
-from .protocol.codec import from_wire
+from .protocol.consumers.priority import check_group_name
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo
-from .protocol.priority import check_group_name
-from .protocol.units import format_time, parse_time, time_of
-from .protocol.version import check_server
+from .protocol.wire.codec import from_wire
+from .protocol.wire.units import format_time, parse_time, time_of
+from .protocol.wire.version import check_server
 from .pull import Batch, Puller
 from .running import Running
 

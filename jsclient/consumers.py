@@ -15,10 +15,10 @@ from .errors import (
     ConsumerExistsError,
     ConsumerNotFoundError,
 )
-from .protocol.api import next_offset, page_items, page_request
-from .protocol.codec import from_wire, to_wire
 from .protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from .protocol.models.drift import OnDrift, changed_consumer, check_on_drift, consumer_drift
+from .protocol.wire.api import next_offset, page_items, page_request
+from .protocol.wire.codec import from_wire, to_wire
 
 __all__ = ["ConsumerManager"]
 

@@ -8,14 +8,14 @@ from ._runtime.context import Context
 from ._runtime.stream_calls import subject_pages
 from .direct_get import DirectBatch
 from .errors import ConfigError, MessageNotFoundError, PublishError
-from .protocol.codec import from_wire
-from .protocol.counter import CounterEntry, increment_text, next_chunk, read_counter, read_number
-from .protocol.direct_get import last_request
-from .protocol.headers import INCR, merge_headers
 from .protocol.models.message import StoredMessage, read_stored_message
 from .protocol.models.publish import PubAck
 from .protocol.models.stream import StreamInfo
-from .protocol.names import check_filter_subject, check_publish_subject, subject_matches
+from .protocol.streams.counter import CounterEntry, increment_text, next_chunk, read_counter, read_number
+from .protocol.streams.direct_get import last_request
+from .protocol.wire.codec import from_wire
+from .protocol.wire.headers import INCR, merge_headers
+from .protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
 from .publish import publish
 
 __all__ = ["Counter", "open_counter"]

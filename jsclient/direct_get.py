@@ -16,14 +16,14 @@ from .errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from .protocol.codec import encode
-from .protocol.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
-from .protocol.frames import Frame
+from .protocol.consumers.status import Ending
 from .protocol.models.message import StoredMessage
-from .protocol.record import Record
-from .protocol.record_frames import StoredRecords
-from .protocol.status import Ending
-from .protocol.version import check_server
+from .protocol.streams.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
+from .protocol.topics.record import Record
+from .protocol.topics.record_batches import StoredRecords
+from .protocol.wire.codec import encode
+from .protocol.wire.frames import Frame
+from .protocol.wire.version import check_server
 
 __all__ = ["DirectBatch", "get_directly"]
 

@@ -20,8 +20,8 @@ from .patterns.epochs import (
     PartitionPublisher,
     memory_epochs,
 )
-from .protocol.epochs import Data, EpochState, FrontierUpdate
-from .protocol.frontier import Antichain, Int, MutableAntichain, Order, Product
+from .protocol.epochs.frontier import Antichain, Int, MutableAntichain, Order, Product
+from .protocol.epochs.trackers import Data, EpochState, FrontierUpdate
 
 __all__ = [
     "Antichain",

@@ -19,10 +19,10 @@ from .errors import (
     JetStreamError,
     RequestTimeoutError,
 )
-from .protocol.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
-from .protocol.headers import encode_headers
 from .protocol.models.publish import PubAck
-from .protocol.version import check_server
+from .protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
+from .protocol.wire.headers import encode_headers
+from .protocol.wire.version import check_server
 from .publish import check_payload, check_subject, check_time, known_subjects, message_headers
 
 __all__ = ["ACK_EVERY", "FastIngest"]

@@ -17,16 +17,16 @@ from ._runtime.context import Context
 from ._runtime.timer import Timer
 from .errors import JetStreamError, NotJetStreamMessageError
 from .log import Feed, Receive
-from .protocol.ack import stored_at
+from .protocol.consumers.ack import stored_at
+from .protocol.consumers.heartbeat import HeartbeatMonitor
+from .protocol.consumers.push import whole_number
 from .protocol.events import ForeignMessage
-from .protocol.frames import Frame, is_data
-from .protocol.header_names import LAST_CONSUMER
-from .protocol.headers import inline_status, parse_headers
-from .protocol.heartbeat import HeartbeatMonitor
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
-from .protocol.push import whole_number
-from .protocol.record import Record
-from .protocol.record_frames import DeliveredRecords, RepublishedRecords
+from .protocol.topics.record import Record
+from .protocol.topics.record_batches import DeliveredRecords, RepublishedRecords
+from .protocol.wire.frames import Frame, is_data
+from .protocol.wire.header_names import LAST_CONSUMER
+from .protocol.wire.headers import inline_status, parse_headers
 from .stream import Stream
 
 __all__ = ["ConsumerFeed", "Doubted", "RepublishFeed"]

@@ -19,13 +19,13 @@ from ._runtime.events import EventHub, OnEvent
 from ._runtime.tasks import Tasks
 from .errors import ClosedError, ConfigError, JetStreamError, WrongLastSequenceError
 from .protocol.events import ErrorRaised, Event
-from .protocol.header_names import MSG_ID
-from .protocol.headers import Headers
-from .protocol.missing import MissingRule
-from .protocol.names import check_filter_subject, check_publish_subject, subject_matches
-from .protocol.position import Extent, Position
-from .protocol.record import Kind, Record
-from .protocol.record_wire import kind_headers
+from .protocol.topics.missing import MissingRule
+from .protocol.topics.position import Extent, Position
+from .protocol.topics.record import Kind, Record
+from .protocol.topics.record_codec import kind_headers
+from .protocol.wire.header_names import MSG_ID
+from .protocol.wire.headers import Headers
+from .protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
 
 __all__ = ["Feed", "FeedKind", "Log", "MemoryLog", "Page", "Receive"]
 

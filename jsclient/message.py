@@ -10,9 +10,18 @@ import msgspec
 
 from ._runtime.connection import Connection
 from ._runtime.requests import Requests
-from .protocol.ack import ACKED, AckKind, AckState, Metadata, ack_payload, match_jsack, read_jsack, sequences
-from .protocol.frames import Frame, frame_size
-from .protocol.headers import Headers, parse_headers
+from .protocol.consumers.ack import (
+    ACKED,
+    AckKind,
+    AckState,
+    Metadata,
+    ack_payload,
+    match_jsack,
+    read_jsack,
+    sequences,
+)
+from .protocol.wire.frames import Frame, frame_size
+from .protocol.wire.headers import Headers, parse_headers
 
 __all__ = ["AckChannel", "Message", "ack_all", "frames_of"]
 

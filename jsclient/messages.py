@@ -12,10 +12,10 @@ from ._runtime.reader_inbox import ReaderInbox
 from ._runtime.timer import Timer
 from .errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from .message import Message
-from .protocol.consume import Ask, Command, ConsumeTracker, Tell, reader_window
-from .protocol.frames import Frame
-from .protocol.priority import GroupRequest
-from .protocol.pull import default_expires, encode_pull
+from .protocol.consumers.consume import Ask, Command, ConsumeTracker, Tell, reader_window
+from .protocol.consumers.fetch import default_expires, encode_pull
+from .protocol.consumers.priority import GroupRequest
+from .protocol.wire.frames import Frame
 from .pull import Puller
 
 __all__ = ["Messages"]

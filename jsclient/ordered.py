@@ -9,12 +9,12 @@ from ._runtime.context import Context
 from ._runtime.intake import Intake
 from ._runtime.remaking import Reader, Remaker
 from .errors import JetStreamError
-from .protocol.codec import from_wire, to_wire
+from .protocol.consumers.ordered import OrderedTracker
+from .protocol.consumers.subscribe import Binding
 from .protocol.events import ErrorRaised
-from .protocol.frames import Frame
 from .protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from .protocol.ordered import OrderedTracker
-from .protocol.subscribe import Binding
+from .protocol.wire.codec import from_wire, to_wire
+from .protocol.wire.frames import Frame
 from .push_reader import State
 from .subscription import DRAIN_TIMEOUT, Callback, Subscription
 

@@ -13,12 +13,12 @@ from .message import Message
 from .ordered_fetch import ordered_fetch
 from .ordered_messages import OrderedMessages, Seat
 from .ordered_puller import OrderedPuller, State
-from .protocol.consume import reader_window
+from .protocol.consumers.consume import reader_window
+from .protocol.consumers.fetch import Pull, check_pull, default_heartbeat
+from .protocol.consumers.ordered import ordered_pull_config
 from .protocol.events import Event
 from .protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from .protocol.names import check_consumer_name, check_stream_name
-from .protocol.ordered import ordered_pull_config
-from .protocol.pull import Pull, check_pull, default_heartbeat
+from .protocol.wire.names import check_consumer_name, check_stream_name
 from .pull import Batch
 
 __all__ = ["OrderedConsumer", "OrderedConsumerOpening", "ordered_consumer"]

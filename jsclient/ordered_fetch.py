@@ -8,9 +8,9 @@ from __future__ import annotations
 from .errors import ClosedError, DisconnectedError, JetStreamError
 from .message import Message
 from .ordered_puller import OrderedPuller
-from .protocol.frames import Frame, frame_size
-from .protocol.pull import MARGIN, Pull, not_answered
-from .protocol.status import Ending
+from .protocol.consumers.fetch import MARGIN, Pull, not_answered
+from .protocol.consumers.status import Ending
+from .protocol.wire.frames import Frame, frame_size
 from .pull import Batch
 
 __all__ = ["ordered_fetch"]

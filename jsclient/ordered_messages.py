@@ -13,8 +13,8 @@ from typing import Self
 from .errors import ClosedError, ConcurrentReadError, RequestTimeoutError
 from .message import Message
 from .ordered_puller import OrderedPuller
-from .protocol.frames import Frame
-from .protocol.pull import Pull
+from .protocol.consumers.fetch import Pull
+from .protocol.wire.frames import Frame
 
 __all__ = ["OrderedMessages", "Seat"]
 

@@ -25,13 +25,13 @@ from .errors import (
     RequestTimeoutError,
 )
 from .message import AckChannel, Message
-from .protocol.codec import from_wire, to_wire
-from .protocol.consume import Ask, Command, Tell
+from .protocol.consumers.consume import Ask, Command, Tell
+from .protocol.consumers.fetch import Pull, encode_pull
+from .protocol.consumers.ordered_consume import OrderedConsume
 from .protocol.events import DeleteFailed, Event
-from .protocol.frames import Frame
 from .protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
-from .protocol.ordered_consume import OrderedConsume
-from .protocol.pull import Pull, encode_pull
+from .protocol.wire.codec import from_wire, to_wire
+from .protocol.wire.frames import Frame
 
 __all__ = ["OrderedPuller", "State"]
 

@@ -18,11 +18,17 @@ from .errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
-from .protocol.headers import EXPECTED_LAST_MSG_ID, MSG_ID, encode_headers, merge_headers, publish_headers
 from .protocol.models.publish import PubAck, read_pub_ack
-from .protocol.names import check_publish_subject
-from .protocol.under_way import ATTEMPT, PAUSE, Trouble, question_about
-from .protocol.version import check_server
+from .protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
+from .protocol.wire.headers import (
+    EXPECTED_LAST_MSG_ID,
+    MSG_ID,
+    encode_headers,
+    merge_headers,
+    publish_headers,
+)
+from .protocol.wire.names import check_publish_subject
+from .protocol.wire.version import check_server
 
 __all__ = [
     "check_payload",

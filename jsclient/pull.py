@@ -9,13 +9,13 @@ from ._runtime.context import Context
 from ._runtime.pull_inboxes import PullInboxes, Slot
 from .errors import ClosedError, DisconnectedError, JetStreamError, RequestTimeoutError
 from .message import AckChannel, Message
+from .protocol.consumers.fetch import MARGIN, Pull, check_pull, default_heartbeat, not_answered
+from .protocol.consumers.priority import GroupRequest, group_request
+from .protocol.consumers.status import ORDINARY, Ending
 from .protocol.events import Event
-from .protocol.frames import Frame, frame_size
 from .protocol.models.consumer import ConsumerConfig
-from .protocol.priority import GroupRequest, group_request
-from .protocol.pull import MARGIN, Pull, check_pull, default_heartbeat, not_answered
-from .protocol.status import ORDINARY, Ending
-from .protocol.version import check_server
+from .protocol.wire.frames import Frame, frame_size
+from .protocol.wire.version import check_server
 
 __all__ = ["Batch", "Puller"]
 

@@ -14,9 +14,9 @@ from ._worker.sources import PullSource, Source
 from .errors import JetStreamError
 from .message import Message
 from .messages import Messages
+from .protocol.consumers.subscribe import Binding
 from .protocol.events import DeleteFailed, Event
 from .protocol.models.consumer import AckPolicy, ConsumerInfo
-from .protocol.subscribe import Binding
 from .pull import Batch, Puller
 from .running import Running
 

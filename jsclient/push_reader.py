@@ -19,11 +19,11 @@ from .errors import (
     RequestTimeoutError,
 )
 from .message import AckChannel, Message
+from .protocol.consumers.push import Answer, Command, PushTracker
+from .protocol.consumers.subscribe import Binding
 from .protocol.events import ConsumerDeleted, Event
-from .protocol.frames import Frame
 from .protocol.models.consumer import ConsumerInfo
-from .protocol.push import Answer, Command, PushTracker
-from .protocol.subscribe import Binding
+from .protocol.wire.frames import Frame
 
 __all__ = ["PushReader", "State"]
 

@@ -24,18 +24,18 @@ from .errors import (
     RequestTimeoutError,
 )
 from .ordered_puller import OrderedPuller
-from .protocol.ack import sequences
-from .protocol.codec import from_wire
-from .protocol.delivery_queue import total_size
-from .protocol.direct_get import direct_sequence
-from .protocol.frames import Frame
+from .protocol.consumers.ack import sequences
+from .protocol.consumers.delivery_queue import total_size
+from .protocol.consumers.fetch import Pull
+from .protocol.consumers.ordered import ordered_pull_config
+from .protocol.consumers.status import Ending
 from .protocol.models.consumer import ConsumerConfig
 from .protocol.models.message import read_stored_message
 from .protocol.models.stream import StreamInfo
-from .protocol.ordered import ordered_pull_config
-from .protocol.pull import Pull
-from .protocol.status import Ending
 from .protocol.stream_range import RangeTracker, pending_behind
+from .protocol.streams.direct_get import direct_sequence
+from .protocol.wire.codec import from_wire
+from .protocol.wire.frames import Frame
 from .stream import Stream
 
 __all__ = ["ConsumerRange", "DirectRange", "RangeReader"]

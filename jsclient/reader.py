@@ -1,6 +1,6 @@
 """The reader of a topic: every record after a position, in order, once, whatever becomes of the pushes.
 
-It drives `jsclient.protocol.reader.Reader`, P3Sub's subscriber, on any `Log`: asks for the history, keeps a feed open,
+It drives `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`: asks for the history, keeps a feed open,
 and tells the tracker when either fails. All readers of topics are made of it.
 
 Source: P3Sub (seed 003).
@@ -28,13 +28,13 @@ from .errors import (
 from .feed_subscription import FeedSubscription
 from .log import FeedKind, Log
 from .protocol.events import HistoryTruncated
-from .protocol.history_round import AskHistory
-from .protocol.missing import Skipped
-from .protocol.position import Position
-from .protocol.quiet import QuietTimer
-from .protocol.reader import Command, Reader
-from .protocol.record import Record
-from .protocol.subscription_ids import Cancel, Subscribe
+from .protocol.topics.history_round import AskHistory
+from .protocol.topics.idle_timer import QuietTimer
+from .protocol.topics.missing import Skipped
+from .protocol.topics.position import Position
+from .protocol.topics.reader import Command, Reader
+from .protocol.topics.record import Record
+from .protocol.topics.subscription_ids import Cancel, Subscribe
 from .start import Start, check_count, deadline_of, start_position
 
 __all__ = ["LogReader", "Push", "Start", "open_reader", "passes", "start_position"]

@@ -10,7 +10,7 @@ from ._runtime.context import Context
 from ._worker.handling import Handler
 from ._worker.sources import Source
 from .errors import ConfigError
-from .protocol.work_rules import RetryDelay, WorkOptions
+from .protocol.consumers.worker.work_rules import RetryDelay, WorkOptions
 from .worker import Key, Worker
 
 __all__ = ["Running"]

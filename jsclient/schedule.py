@@ -9,12 +9,12 @@ from typing import Literal
 from ._runtime.binding import find_streams
 from ._runtime.context import Context
 from .errors import MessageNotFoundError, NoMatchingStreamError
-from .protocol.headers import SCHEDULE, merge_headers
 from .protocol.models.message import read_stored_message
 from .protocol.models.publish import PubAck
-from .protocol.names import check_publish_subject
-from .protocol.schedule import ending_headers, schedule_headers
-from .protocol.version import check_server
+from .protocol.publishing.schedule import ending_headers, schedule_headers
+from .protocol.wire.headers import SCHEDULE, merge_headers
+from .protocol.wire.names import check_publish_subject
+from .protocol.wire.version import check_server
 from .publish import publish
 
 __all__ = ["Scheduling"]

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from .errors import ConfigError
 from .log import Log
-from .protocol.position import Position
-from .protocol.units import format_time, parse_time_ns
+from .protocol.topics.position import Position
+from .protocol.wire.units import format_time, parse_time_ns
 
 __all__ = ["Start", "check_count", "deadline_of", "start_position"]
 

@@ -11,12 +11,12 @@ from ._runtime.stream_calls import subject_pages
 from .consumers import ConsumerManager
 from .direct_get import DirectBatch, get_directly
 from .errors import ConfigError
-from .protocol.codec import from_wire
-from .protocol.direct_get import batch_request, last_request
 from .protocol.models.message import StoredMessage, read_stored_message
 from .protocol.models.stream import StreamInfo
 from .protocol.models.stream_config import StreamConfig
-from .protocol.names import check_filter_subject
+from .protocol.streams.direct_get import batch_request, last_request
+from .protocol.wire.codec import from_wire
+from .protocol.wire.names import check_filter_subject
 
 __all__ = ["Stream"]
 

@@ -26,22 +26,22 @@ from .errors import (
 from .feeds import ConsumerFeed, Doubted, RepublishFeed
 from .log import Feed, FeedKind, Log, Page
 from .message import frames_of
-from .protocol.codec import from_wire
-from .protocol.direct_get import BATCH_GET_SERVER
+from .protocol.consumers.status import Ending
 from .protocol.events import Event
-from .protocol.missing import MissingRule
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from .protocol.models.stream import StreamInfo
 from .protocol.models.stream_config import StreamConfig
-from .protocol.names import check_filter_subject, subject_matches, subjects_overlap
-from .protocol.position import Extent, Position
-from .protocol.record import Kind, Record
-from .protocol.record_frames import DeliveredRecords
-from .protocol.record_wire import kind_headers, stored_record
-from .protocol.republish import republished_subject
-from .protocol.status import Ending
-from .protocol.units import format_time_ns, parse_time_ns
-from .protocol.version import is_at_least
+from .protocol.streams.direct_get import BATCH_GET_SERVER
+from .protocol.streams.republish import republished_subject
+from .protocol.topics.missing import MissingRule
+from .protocol.topics.position import Extent, Position
+from .protocol.topics.record import Kind, Record
+from .protocol.topics.record_batches import DeliveredRecords
+from .protocol.topics.record_codec import kind_headers, stored_record
+from .protocol.wire.codec import from_wire
+from .protocol.wire.names import check_filter_subject, subject_matches, subjects_overlap
+from .protocol.wire.units import format_time_ns, parse_time_ns
+from .protocol.wire.version import is_at_least
 from .publish import publish
 from .stream import Stream
 

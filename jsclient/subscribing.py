@@ -6,13 +6,13 @@ from ._runtime.binding import Binder
 from ._runtime.context import Context
 from .errors import ConfigError
 from .ordered import OrderedSubscription
-from .protocol.gap import GapTracker
-from .protocol.heartbeat import HeartbeatMonitor
+from .protocol.consumers.gap import GapTracker
+from .protocol.consumers.heartbeat import HeartbeatMonitor
+from .protocol.consumers.ordered import OrderedTracker, ordered_config
+from .protocol.consumers.push import PushTracker
+from .protocol.consumers.subscribe import Binding
+from .protocol.consumers.subscribe_request import SubscribeRequest
 from .protocol.models.consumer import ConsumerInfo, DeliverPolicy
-from .protocol.ordered import OrderedTracker, ordered_config
-from .protocol.push import PushTracker
-from .protocol.request import SubscribeRequest
-from .protocol.subscribe import Binding
 from .pull_subscription import PullSubscription
 from .subscription import Callback, Subscription
 

@@ -16,11 +16,11 @@ from ._runtime.intake import Intake
 from ._worker.sources import PushSource, Source
 from .errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from .message import AckChannel, Message
+from .protocol.consumers.push import PushTracker
+from .protocol.consumers.subscribe import Binding
 from .protocol.events import DeleteFailed, HandlerFailed
-from .protocol.frames import Frame
 from .protocol.models.consumer import AckPolicy, ConsumerConfig
-from .protocol.push import PushTracker
-from .protocol.subscribe import Binding
+from .protocol.wire.frames import Frame
 from .push_reader import PushReader, State
 from .running import Running
 from .worker import Worker

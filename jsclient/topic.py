@@ -18,19 +18,19 @@ from .patterns.epochs import EpochTopic, StreamHome, check_topic
 from .patterns.newest import newest_log
 from .patterns.stream_notifier import StreamNotifier
 from .patterns.streamed import check_retention, stream_for
-from .protocol.frontier import Int, Order
+from .protocol.consumers.subscribe_request import SubscribeRequest
+from .protocol.epochs.frontier import Int, Order
 from .protocol.models.consumer import ConsumerConfig
-from .protocol.names import (
+from .protocol.streams.republish import republished_subject
+from .protocol.topics.position import Position
+from .protocol.topics.record import Record
+from .protocol.topics.value_codec import Codec, JsonCodec
+from .protocol.wire.names import (
     check_consumer_name,
     check_filter_subject,
     check_publish_subject,
     check_stream_name,
 )
-from .protocol.passable import Codec, JsonCodec
-from .protocol.position import Position
-from .protocol.record import Record
-from .protocol.republish import republished_subject
-from .protocol.request import SubscribeRequest
 from .publish import check_time
 from .pull_subscription import PullSubscription
 from .reader import Push, Start, open_reader

@@ -18,10 +18,10 @@ from .errors import (
     PublishesFailedError,
     WrongLastSequenceError,
 )
-from .protocol.header_names import MSG_ID
 from .protocol.models.publish import PubAck
-from .protocol.position import Position
-from .protocol.record import Kind, Record
+from .protocol.topics.position import Position
+from .protocol.topics.record import Kind, Record
+from .protocol.wire.header_names import MSG_ID
 from .publisher import MAX_BYTES, Publisher
 from .stream_log import StreamLog
 

@@ -8,8 +8,8 @@ from typing import NoReturn, Self
 
 from .errors import ClosedError, IterationFailed, RequestTimeoutError
 from .patterns.stream_notifier import StreamNotifier
-from .protocol.position import Position
-from .protocol.record import Kind, Record
+from .protocol.topics.position import Position
+from .protocol.topics.record import Kind, Record
 from .reader import LogReader, Push
 from .start import deadline_of
 

@@ -20,9 +20,9 @@ from .patterns.streamed import (
     open_subscription_kit,
     subscription_source,
 )
-from .protocol.frontier import Int, Order
-from .protocol.names import check_filter_subject, check_stream_name
-from .protocol.passable import Codec
+from .protocol.epochs.frontier import Int, Order
+from .protocol.topics.value_codec import Codec
+from .protocol.wire.names import check_filter_subject, check_stream_name
 from .reader import Push
 from .stream_log import StreamLog, find_log
 from .streams import StreamManager

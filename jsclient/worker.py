@@ -22,10 +22,10 @@ from ._worker.sources import Source
 from ._worker.stops import Stops
 from .errors import ClosedError, JetStreamError
 from .message import Message
+from .protocol.consumers.worker.work import WorkCounts
+from .protocol.consumers.worker.work_rules import WorkOptions, WorkRules
+from .protocol.consumers.worker.worker import Workload
 from .protocol.events import ErrorRaised
-from .protocol.work import WorkCounts
-from .protocol.work_rules import WorkOptions, WorkRules
-from .protocol.worker import Workload
 
 __all__ = ["Key", "Worker"]
 

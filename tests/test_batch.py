@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from jsclient.errors import BatchAbandonedError, ClosedError, PermissionDeniedError, RequestTimeoutError
-from jsclient.protocol.headers import parse_headers
-from tests.fake import FakeConnection, Sent, connected
-from tests.virtual import settle, virtual
+from jsclient.protocol.wire.headers import parse_headers
+from tests.support.fake import FakeConnection, Sent, connected
+from tests.support.virtual import settle, virtual
 
 
 def number(sent: Sent) -> str:

@@ -13,10 +13,10 @@ import pytest
 
 from jsclient.chain_publisher import ChainPublisher
 from jsclient.errors import ApiError, ClosedError, JetStreamError, ProtocolError, RequestTimeoutError
-from jsclient.protocol.headers import parse_headers
+from jsclient.protocol.wire.headers import parse_headers
 from jsclient.publish import publish
-from tests.fake import SILENCE, Refusal, Sent, connected
-from tests.virtual import settle, virtual
+from tests.support.fake import SILENCE, Refusal, Sent, connected
+from tests.support.virtual import settle, virtual
 
 SUBJECT = "orders.x"
 

@@ -65,7 +65,7 @@ def test_every_row_is_shown_by_a_mark_and_no_mark_names_a_row_that_does_not_exis
 
 
 def test_the_finder_finds_marks_and_docstrings_and_nothing_else(tmp_path, monkeypatch):
-    assert "tests/protocol/test_status.py::test_the_catalogue" in shown()["49"]
+    assert "tests/protocol/consumers/test_status.py::test_the_catalogue" in shown()["49"]
     marked = sys.modules["marked"]
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_some.py").write_text(

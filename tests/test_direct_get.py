@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from jsclient.errors import ClosedError, DisconnectedError, PermissionDeniedError, RequestTimeoutError
-from jsclient.protocol.status import Ending
-from tests.fake import SILENCE, FakeConnection, connected
-from tests.protocol.test_direct_get import end, message
-from tests.virtual import settle, virtual
+from jsclient.protocol.consumers.status import Ending
+from tests.protocol.streams.test_direct_get import end, message
+from tests.support.fake import SILENCE, FakeConnection, connected
+from tests.support.virtual import settle, virtual
 
 API = "$JS.API.DIRECT.GET.ORDERS"
 

@@ -67,13 +67,13 @@ DOORS = {
     "topic_publisher": {"TopicPublisher"},
     "topic_readers": {"LatestReader", "TopicReader"},
     "worker": {"Worker"},
-    "protocol.ack": {"Metadata"},
-    "protocol.counter": {"CounterEntry"},
-    "protocol.headers": {"Headers"},
-    "protocol.position": {"Position"},
-    "protocol.record": {"Record"},
-    "protocol.status": {"Ending"},
-    "protocol.work": {"DeliveriesExhaustedError", "Reject", "WorkCounts"},
+    "protocol.consumers.ack": {"Metadata"},
+    "protocol.streams.counter": {"CounterEntry"},
+    "protocol.wire.headers": {"Headers"},
+    "protocol.topics.position": {"Position"},
+    "protocol.topics.record": {"Record"},
+    "protocol.consumers.status": {"Ending"},
+    "protocol.consumers.worker.work": {"DeliveriesExhaustedError", "Reject", "WorkCounts"},
 }
 
 

@@ -14,8 +14,8 @@ from jsclient.errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from tests.fake import FakeConnection, connected
-from tests.virtual import settle, virtual
+from tests.support.fake import FakeConnection, connected
+from tests.support.virtual import settle, virtual
 
 
 def answer(connection: FakeConnection, payload: dict[str, Any], at: int = -1) -> None:

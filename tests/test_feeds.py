@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jsclient.feeds import _Deliveries
-from jsclient.protocol.record import Record
-from tests.virtual import virtual
+from jsclient.protocol.topics.record import Record
+from tests.support.virtual import virtual
 
 
 class Context:

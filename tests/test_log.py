@@ -16,9 +16,9 @@ from jsclient.errors import (
     WrongLastSequenceError,
 )
 from jsclient.log import MemoryLog
-from jsclient.protocol.record import Kind, Record
+from jsclient.protocol.topics.record import Kind, Record
 from jsclient.start import start_position
-from tests.virtual import virtual
+from tests.support.virtual import virtual
 
 LARGE = 1 << 30
 

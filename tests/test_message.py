@@ -18,9 +18,9 @@ from jsclient.errors import (
     RequestTimeoutError,
 )
 from jsclient.message import AckChannel, Message
-from tests.fake import FakeConnection
-from tests.strategies import data, jsack
-from tests.virtual import settle, virtual
+from tests.support.fake import FakeConnection
+from tests.support.strategies import data, jsack
+from tests.support.virtual import settle, virtual
 
 
 def message(connection: FakeConnection, frame=None, *, silent: bool = False) -> Message:

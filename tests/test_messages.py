@@ -17,9 +17,9 @@ from jsclient.errors import (
     RequestTimeoutError,
 )
 from jsclient.protocol.events import ConsumerDeleted, ErrorRaised, HeartbeatMissed
-from tests.fake import PullServer, Refusal, connected
-from tests.strategies import data, heartbeat, status
-from tests.virtual import settle, virtual
+from tests.support.fake import PullServer, Refusal, connected
+from tests.support.strategies import data, heartbeat, status
+from tests.support.virtual import settle, virtual
 
 
 class reading:  # noqa: N801  reads as: async with reading(js, max_messages=4) as read

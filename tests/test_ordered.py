@@ -10,9 +10,9 @@ from jsclient import OrderedSubscription
 from jsclient.errors import ConfigError, StreamNotFoundError
 from jsclient.protocol.events import ConsumerReset, ErrorRaised, HeartbeatMissed, StreamReset
 from jsclient.protocol.models.consumer import ConsumerConfig
-from tests.fake import Refusal, connected
-from tests.strategies import data, heartbeat
-from tests.virtual import settle, virtual
+from tests.support.fake import Refusal, connected
+from tests.support.strategies import data, heartbeat
+from tests.support.virtual import settle, virtual
 
 
 def creates(connection) -> list[dict]:

@@ -22,11 +22,11 @@ from jsclient.errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
+from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.events import ConsumerReset, DeleteFailed, ErrorRaised, HeartbeatMissed, StreamReset
-from jsclient.protocol.status import Ending
-from tests.fake import SILENCE, STREAM, PullServer, Refusal, connected
-from tests.strategies import data, heartbeat, status
-from tests.virtual import settle, virtual
+from tests.support.fake import SILENCE, STREAM, PullServer, Refusal, connected
+from tests.support.strategies import data, heartbeat, status
+from tests.support.virtual import settle, virtual
 
 
 def creates(connection) -> list[dict]:

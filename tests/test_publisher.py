@@ -27,10 +27,10 @@ from jsclient.errors import (
     RequestTimeoutError,
     TooManyInFlightError,
 )
-from jsclient.protocol.headers import encode_headers, publish_headers
+from jsclient.protocol.wire.headers import encode_headers, publish_headers
 from jsclient.publish import header_of_ids
-from tests.fake import FakeConnection, Sent, connected
-from tests.virtual import settle, virtual
+from tests.support.fake import FakeConnection, Sent, connected
+from tests.support.virtual import settle, virtual
 
 COMMAND = re.compile(rb"(PUB|HPUB) (\S+) (\S+) (?:(\d+) )?(\d+)\r\n")
 

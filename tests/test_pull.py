@@ -20,9 +20,9 @@ from jsclient.errors import (
     StatusError,
 )
 from jsclient.protocol.events import DeleteFailed, ForeignMessage
-from tests.fake import PullServer, Refusal, connected
-from tests.strategies import data, foreign, heartbeat, status
-from tests.virtual import settle, virtual
+from tests.support.fake import PullServer, Refusal, connected
+from tests.support.strategies import data, foreign, heartbeat, status
+from tests.support.virtual import settle, virtual
 
 
 def now() -> float:

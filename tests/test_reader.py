@@ -27,10 +27,10 @@ from jsclient.errors import (
     StreamNotFoundError,
 )
 from jsclient.log import MemoryLog
-from jsclient.protocol.quiet import QuietTimer
-from jsclient.protocol.record import Kind
+from jsclient.protocol.topics.idle_timer import QuietTimer
+from jsclient.protocol.topics.record import Kind
 from jsclient.reader import LogReader, open_reader
-from tests.virtual import settle, virtual
+from tests.support.virtual import settle, virtual
 
 SEEDS = range(25)
 

@@ -24,9 +24,9 @@ from jsclient.protocol.events import (
     SlowConsumer,
 )
 from jsclient.protocol.models.consumer import ConsumerConfig
-from tests.fake import connected
-from tests.strategies import FC, data, flow_control, foreign, heartbeat, status
-from tests.virtual import settle, virtual
+from tests.support.fake import connected
+from tests.support.strategies import FC, data, flow_control, foreign, heartbeat, status
+from tests.support.virtual import settle, virtual
 
 BEATS = ConsumerConfig(idle_heartbeat=5.0)
 FLOW = ConsumerConfig(idle_heartbeat=5.0, flow_control=True)

@@ -8,9 +8,9 @@ import pytest
 
 from jsclient.errors import ApiError, ClosedError, RequestTimeoutError
 from jsclient.protocol.events import DeleteFailed
-from tests.fake import SILENCE, Refusal, connected
-from tests.strategies import data, flow_control
-from tests.virtual import settle, virtual
+from tests.support.fake import SILENCE, Refusal, connected
+from tests.support.strategies import data, flow_control
+from tests.support.virtual import settle, virtual
 
 
 def numbers(messages) -> list[int]:

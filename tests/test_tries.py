@@ -13,7 +13,7 @@ from jsclient.errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from tests.virtual import virtual
+from tests.support.virtual import virtual
 
 
 async def tried(errors: list[JetStreamError]) -> tuple[int, float]:

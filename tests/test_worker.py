@@ -19,10 +19,10 @@ from jsclient import (
     Reject,
 )
 from jsclient.protocol.events import DeadLettered, DeadLetterFailed, ErrorRaised, HandlerFailed
-from jsclient.protocol.headers import parse_headers
-from tests.fake import SILENCE, Refusal, connected
-from tests.strategies import STREAM, data, status
-from tests.virtual import settle, virtual
+from jsclient.protocol.wire.headers import parse_headers
+from tests.support.fake import SILENCE, Refusal, connected
+from tests.support.strategies import STREAM, data, status
+from tests.support.virtual import settle, virtual
 
 ACK, NAK, ALIVE, TERM = b"+ACK", b"-NAK", b"+WPI", b"+TERM"
 

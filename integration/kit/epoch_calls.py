@@ -8,8 +8,8 @@ from typing import Any
 
 from integration.kit.source_calls import Query, options_of, read_all
 from jsclient.epochs import Data, Int
-from jsclient.protocol.epoch_records import EpochReading, FrontierEntry
-from jsclient.protocol.epochs import EpochSubscriber
+from jsclient.protocol.epochs.records import EpochReading, FrontierEntry
+from jsclient.protocol.epochs.trackers import EpochSubscriber
 
 COLUMNS = ("epoch", "partition", "data", "sequence")
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 
 from integration.kit.source_calls import BatchRead, options_of
 from jsclient.errors import ConfigError
-from jsclient.protocol.units import parse_time
+from jsclient.protocol.wire.units import parse_time
 
 
 def numbers(first, last):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow", reason="the extra spark is not installed")
 
-from jsclient.protocol.ack import read_jsack  # noqa: E402
+from jsclient.protocol.consumers.ack import read_jsack  # noqa: E402
 from jsclient.spark.columns import arrow_schema, direct_columns, frame_batch, record_batch  # noqa: E402
 from jsclient.spark.schema import LOG_COLUMNS, QUEUE_COLUMNS  # noqa: E402
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import jsclient
 from integration.kit.epoch_calls import frontier_records, seen
 from jsclient.errors import ProducerFencedError
-from jsclient.protocol.frontier import Int
+from jsclient.protocol.epochs.frontier import Int
 from jsclient.spark.epochs.owning import Attempt, SinkTopic
 from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten
 from jsclient.spark.epochs.writing import EpochPlan, open_writer

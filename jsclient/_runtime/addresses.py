@@ -9,7 +9,7 @@ from urllib.parse import urlparse
 import nats.errors
 
 from ..errors import AuthenticationError, ConnectError
-from ..protocol.server_error import is_authentication
+from ..protocol.wire.server_error import is_authentication
 
 __all__ = ["connect_error", "reason", "shown"]
 

@@ -12,10 +12,7 @@ from ..errors import (
     NoMatchingStreamError,
     RequestTimeoutError,
 )
-from ..protocol.codec import from_wire, to_wire
-from ..protocol.models.consumer import ConsumerInfo
-from ..protocol.request import SubscribeRequest
-from ..protocol.subscribe import (
+from ..protocol.consumers.subscribe import (
     Binding,
     Create,
     FindStream,
@@ -26,6 +23,9 @@ from ..protocol.subscribe import (
     is_certainly_ours,
     subscribe_workflow,
 )
+from ..protocol.consumers.subscribe_request import SubscribeRequest
+from ..protocol.models.consumer import ConsumerInfo
+from ..protocol.wire.codec import from_wire, to_wire
 from .connection import Inbox
 from .consumer_calls import check_known
 from .context import Context

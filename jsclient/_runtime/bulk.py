@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from ..errors import ConfigError, JetStreamError
-from ..protocol.frames import Frame
-from ..protocol.publish_window import NEVER, Failures
-from ..protocol.under_way import ATTEMPT, UnderWay
+from ..protocol.publishing.in_flight import ATTEMPT, UnderWay
+from ..protocol.publishing.publish_window import NEVER, Failures
+from ..protocol.wire.frames import Frame
 from .context import Context
 from .outbox import CHUNK
 from .window import Window

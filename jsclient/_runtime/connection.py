@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Protocol
 
 from ..errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError
-from ..protocol.frames import Frame, Sink
+from ..protocol.wire.frames import Frame, Sink
 from .events import EventHub, OnEvent
 from .outbox import Outbox
 from .signal import Signal

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..errors import ConsumerNotFoundError, JetStreamError, StreamNotFoundError
-from ..protocol.ack import AckKind
-from ..protocol.codec import from_wire
-from ..protocol.frames import Frame
+from ..protocol.consumers.ack import AckKind
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from ..protocol.version import check_server
+from ..protocol.wire.codec import from_wire
+from ..protocol.wire.frames import Frame
+from ..protocol.wire.version import check_server
 from .connection import Connection
 from .context import Context
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..errors import JetStreamError, ProtocolError
-from ..protocol import codec
-from ..protocol.api import read_response
 from ..protocol.events import ErrorRaised, Event
-from ..protocol.subjects import Api
+from ..protocol.wire import codec
+from ..protocol.wire.api import read_response
+from ..protocol.wire.subjects import Api
 from .connection import Connection
 from .requests import Requests
 from .tasks import Tasks

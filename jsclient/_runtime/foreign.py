@@ -23,9 +23,9 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..protocol.events import Disconnected, ErrorRaised, Reconnected
-from ..protocol.frames import Frame, Sink
-from ..protocol.headers import Headers, parse_headers
-from ..protocol.server_error import is_authentication
+from ..protocol.wire.frames import Frame, Sink
+from ..protocol.wire.headers import Headers, parse_headers
+from ..protocol.wire.server_error import is_authentication
 from .addresses import connect_error, reason
 from .connection import Connection, Inbox, Lifecycle
 from .events import OnEvent

@@ -25,8 +25,8 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
-from ..protocol.frames import Frame, Sink
-from ..protocol.server_error import is_authentication, read_server_error
+from ..protocol.wire.frames import Frame, Sink
+from ..protocol.wire.server_error import is_authentication, read_server_error
 from .addresses import connect_error, reason, shown
 from .connection import Connection, Lifecycle
 from .events import OnEvent

@@ -13,8 +13,8 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..protocol.fast_ingest import IngestTracker
-from ..protocol.frames import Frame
+from ..protocol.publishing.fast_ingest import IngestTracker
+from ..protocol.wire.frames import Frame
 from .connection import Inbox, Lifecycle
 from .context import Context
 from .signal import Signal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..protocol.frames import Frame, Sink
+from ..protocol.wire.frames import Frame, Sink
 
 __all__ = ["Intake"]
 

@@ -19,7 +19,7 @@ import nats.aio.transport
 import nats.errors
 
 from ..errors import PermissionDeniedError, ProtocolError
-from ..protocol.frames import Frame
+from ..protocol.wire.frames import Frame
 from .tap import Tap
 from .wire import FrameReader, Host
 

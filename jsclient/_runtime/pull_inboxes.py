@@ -13,13 +13,13 @@ from collections.abc import Callable
 import msgspec
 
 from ..errors import ClosedError, PermissionDeniedError
-from ..protocol.delivery_queue import total_size
+from ..protocol.consumers.delivery_queue import total_size
+from ..protocol.consumers.fetch import Pull, PullRequest, encode_pull
+from ..protocol.consumers.priority import GroupRequest, Pin, pins_clients
 from ..protocol.events import Event, ForeignMessage
-from ..protocol.frames import Frame, frame_size, is_control, is_data
-from ..protocol.headers import parse_headers
 from ..protocol.models.consumer import ConsumerConfig
-from ..protocol.priority import GroupRequest, Pin, pins_clients
-from ..protocol.pull import Pull, PullRequest, encode_pull
+from ..protocol.wire.frames import Frame, frame_size, is_control, is_data
+from ..protocol.wire.headers import parse_headers
 from .connection import Inbox, Lifecycle
 from .consumer_calls import nak_all
 from .context import Closable, Context

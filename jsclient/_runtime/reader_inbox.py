@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..protocol.frames import Sink
+from ..protocol.wire.frames import Sink
 from .connection import Connection, Inbox
 
 __all__ = ["ReaderInbox"]

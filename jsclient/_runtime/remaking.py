@@ -16,12 +16,12 @@ from ..errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from ..protocol.codec import from_wire
-from ..protocol.cursor import OrderedCursor
+from ..protocol.consumers.cursor import OrderedCursor
+from ..protocol.consumers.ordered import restart_config
 from ..protocol.events import ConsumerReset, ErrorRaised, Event
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.stream import StreamInfo
-from ..protocol.ordered import restart_config
+from ..protocol.wire.codec import from_wire
 from .context import Context
 from .signal import Signal
 

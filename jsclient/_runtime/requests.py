@@ -14,8 +14,8 @@ from ..errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from ..protocol.frames import Frame
-from ..protocol.headers import inline_status
+from ..protocol.wire.frames import Frame
+from ..protocol.wire.headers import inline_status
 from .connection import Connection, Inbox, Lifecycle
 from .timer import Timer
 

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.models.publish import PubAck
-from ..protocol.publish_window import NEVER, PublishWindow
-from ..protocol.under_way import UnderWay
+from ..protocol.publishing.in_flight import UnderWay
+from ..protocol.publishing.publish_window import NEVER, PublishWindow
 from .context import Context
 from .gate import Gate, Waiter
 from .signal import Signal

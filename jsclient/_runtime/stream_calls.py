@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ..protocol.api import next_offset
-from ..protocol.codec import from_wire
 from ..protocol.models.stream import StreamInfo
+from ..protocol.wire.api import next_offset
+from ..protocol.wire.codec import from_wire
 from .context import Context
 
 __all__ = ["subject_pages"]

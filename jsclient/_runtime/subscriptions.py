@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import PermissionDeniedError
-from ..protocol.frames import Sink
+from ..protocol.wire.frames import Sink
 from .nats_client import NatsClient, WireSubscription
 from .outbox import Outbox
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 import asyncio
 
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
-from ..protocol.frames import Frame
 from ..protocol.models.publish import PubAck
-from ..protocol.publish_window import NEVER, Failures, Sends
-from ..protocol.under_way import unknown
+from ..protocol.publishing.in_flight import unknown
+from ..protocol.publishing.publish_window import NEVER, Failures, Sends
+from ..protocol.wire.frames import Frame
 from .connection import Inbox, Lifecycle
 from .context import Context
 from .room import Entry, Room

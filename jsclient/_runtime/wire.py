@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from ..errors import ProtocolError
-from ..protocol.frames import Frame, Sink
+from ..protocol.wire.frames import Frame, Sink
 
 __all__ = ["FrameReader", "Host"]
 

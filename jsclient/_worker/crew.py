@@ -11,8 +11,8 @@ from .._runtime.signal import Signal
 from .._runtime.timer import Timer
 from ..errors import JetStreamError
 from ..message import Message
-from ..protocol.work import Phase, Work
-from ..protocol.worker import CANCEL_TIMEOUT, Workload
+from ..protocol.consumers.worker.work import Phase, Work
+from ..protocol.consumers.worker.worker import CANCEL_TIMEOUT, Workload
 from .handling import Caller, Handler, Slot, Why
 from .settling import Settling
 

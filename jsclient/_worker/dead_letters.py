@@ -10,7 +10,7 @@ from .._runtime.connection import Inbox
 from .._runtime.context import Context
 from .._runtime.signal import Signal
 from ..errors import ConfigError, JetStreamError, MessageNotFoundError, NoMatchingStreamError
-from ..protocol.dead_letter import (
+from ..protocol.consumers.worker.dead_letter import (
     Origin,
     dead_letter_headers,
     dead_letter_id,
@@ -18,14 +18,14 @@ from ..protocol.dead_letter import (
     exhausted_subject,
     read_exhausted,
 )
+from ..protocol.consumers.worker.work import DeliveriesExhaustedError
+from ..protocol.consumers.worker.work_rules import default_delay
 from ..protocol.events import DeadLettered, DeadLetterFailed, Event
-from ..protocol.frames import Frame
-from ..protocol.headers import Headers
 from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.models.message import read_stored_message
-from ..protocol.names import subjects_overlap
-from ..protocol.work import DeliveriesExhaustedError
-from ..protocol.work_rules import default_delay
+from ..protocol.wire.frames import Frame
+from ..protocol.wire.headers import Headers
+from ..protocol.wire.names import subjects_overlap
 from ..publish import publish
 
 __all__ = ["DeadLetters"]

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from .._runtime.signal import Signal
 from ..message import Message
-from ..protocol.work import Work
+from ..protocol.consumers.worker.work import Work
 
 __all__ = ["Caller", "Handler", "Slot", "Why"]
 

@@ -18,9 +18,9 @@ from ..errors import (
 )
 from ..message import Message
 from ..messages import Messages
+from ..protocol.consumers.worker.work_rules import WorkRules
 from ..protocol.events import ConsumerDeleted, ErrorRaised, Event
 from ..protocol.models.consumer import ConsumerConfig
-from ..protocol.work_rules import WorkRules
 
 __all__ = ["PullSource", "PushSource", "Source"]
 

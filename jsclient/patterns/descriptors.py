@@ -10,10 +10,10 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from ..errors import ConfigError
-from ..protocol.names import check_publish_subject, check_stream_name
-from ..protocol.passable import Codec, JsonCodec
-from ..protocol.position import Position
-from ..protocol.subjects import Api
+from ..protocol.topics.position import Position
+from ..protocol.topics.value_codec import Codec, JsonCodec
+from ..protocol.wire.names import check_publish_subject, check_stream_name
+from ..protocol.wire.subjects import Api
 
 __all__ = ["NotifierDescriptor", "SubscriptionDescriptor", "codec_for", "codec_name", "read_descriptor"]
 

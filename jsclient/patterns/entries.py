@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..protocol.passable import Codec
-from ..protocol.record import Kind as RecordKind
-from ..protocol.record import Record
+from ..protocol.topics.record import Kind as RecordKind
+from ..protocol.topics.record import Record
+from ..protocol.topics.value_codec import Codec
 from .iteration import Entry, Kind
 
 __all__ = ["encode_entry", "entry_of", "passable_reason", "record_kind"]

@@ -13,8 +13,8 @@ from typing import Final, Self, TypeAlias
 from ..errors import ConfigError, JetStreamError
 from ..log import Log
 from ..protocol.events import HandlerFailed
-from ..protocol.position import Position
-from ..protocol.record import Record
+from ..protocol.topics.position import Position
+from ..protocol.topics.record import Record
 from ..reader import LogReader, Push
 
 __all__ = ["EventCallback", "EventSubscription"]

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal, NamedTuple
 from .._runtime.opening import opening
 from ..errors import ConfigError
 from ..log import Log
-from ..protocol.names import check_consumer_name
-from ..protocol.position import Position
-from ..protocol.quiet import QuietTimer
-from ..protocol.record import Record
+from ..protocol.topics.idle_timer import QuietTimer
+from ..protocol.topics.position import Position
+from ..protocol.topics.record import Record
+from ..protocol.wire.names import check_consumer_name
 from ..reader import LogReader, Push, open_reader
 from ..start import Start, check_count, start_position
 from .event_subscription import EventCallback, EventSubscription

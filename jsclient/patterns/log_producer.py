@@ -25,9 +25,9 @@ from ..errors import (
 )
 from ..log import Log
 from ..protocol.events import PublishFailed
-from ..protocol.header_names import MSG_ID
-from ..protocol.passable import Codec
-from ..protocol.record import Record
+from ..protocol.topics.record import Record
+from ..protocol.topics.value_codec import Codec
+from ..protocol.wire.header_names import MSG_ID
 from .entries import encode_entry, record_kind
 from .iteration import Kind
 

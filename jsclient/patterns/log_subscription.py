@@ -9,9 +9,9 @@ from typing import Any
 from .._runtime.tries import Tries
 from ..errors import ClosedError, JetStreamError
 from ..log import Log
-from ..protocol.passable import Codec
-from ..protocol.position import Position
-from ..protocol.quiet import QuietTimer
+from ..protocol.topics.idle_timer import QuietTimer
+from ..protocol.topics.position import Position
+from ..protocol.topics.value_codec import Codec
 from ..reader import LogReader, Push, open_reader
 from .entries import entry_of
 from .iteration import Entry, SubscriptionSource

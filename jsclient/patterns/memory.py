@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import Any
 
 from ..errors import ClosedError
-from ..protocol.passable import Codec
+from ..protocol.topics.value_codec import Codec
 from .entries import passable_reason
 from .iteration import (
     NO_STATE,

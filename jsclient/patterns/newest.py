@@ -30,14 +30,14 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..message import Message
-from ..protocol.codec import from_wire
-from ..protocol.direct_get import read_direct_answer
-from ..protocol.frames import Frame
 from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..protocol.models.message import read_stored_message
 from ..protocol.models.stream import StreamInfo
-from ..protocol.record import Record
-from ..protocol.record_wire import delivered_record, republished_record, stored_record
+from ..protocol.streams.direct_get import read_direct_answer
+from ..protocol.topics.record import Record
+from ..protocol.topics.record_codec import delivered_record, republished_record, stored_record
+from ..protocol.wire.codec import from_wire
+from ..protocol.wire.frames import Frame
 from ..stream import Stream
 from .descriptors import NotifierDescriptor
 

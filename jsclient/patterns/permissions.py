@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from ..errors import ConfigError
-from ..protocol.names import check_publish_subject
-from ..protocol.subjects import Api
+from ..protocol.wire.names import check_publish_subject
+from ..protocol.wire.subjects import Api
 
 __all__ = ["Role", "permissions_for"]
 

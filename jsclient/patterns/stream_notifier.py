@@ -9,8 +9,8 @@ from .._runtime.connection import Lifecycle
 from .._runtime.signal import Signal
 from .._runtime.tries import Tries
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
-from ..protocol.passable import Codec
-from ..protocol.record import Record
+from ..protocol.topics.record import Record
+from ..protocol.topics.value_codec import Codec
 from .entries import entry_of
 from .iteration import Entry, NotifierSource
 from .newest import NewestLog

@@ -19,11 +19,11 @@ from ..errors import (
 )
 from ..log import Log
 from ..protocol.models.stream_config import RetentionPolicy, StreamConfig
-from ..protocol.names import check_publish_subject, subject_matches
-from ..protocol.passable import Codec, JsonCodec
-from ..protocol.position import Position
-from ..protocol.record_wire import stored_record
-from ..protocol.republish import republished_subject
+from ..protocol.streams.republish import republished_subject
+from ..protocol.topics.position import Position
+from ..protocol.topics.record_codec import stored_record
+from ..protocol.topics.value_codec import Codec, JsonCodec
+from ..protocol.wire.names import check_publish_subject, subject_matches
 from ..reader import Push
 from ..stream import Stream
 from ..stream_log import StreamLog

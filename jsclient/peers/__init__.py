@@ -5,9 +5,9 @@ Source: the picos' subscriptions (io.picolabs.subscription).
 
 from __future__ import annotations
 
-from ..protocol.channel import Permissions, Policy, open_policy, well_known_policy
-from ..protocol.peer_commands import Refusal
-from ..protocol.peer_options import accept_roles
+from ..protocol.peers.channel import Permissions, Policy, open_policy, well_known_policy
+from ..protocol.peers.commands import Refusal
+from ..protocol.peers.options import accept_roles
 from .channel import Channel
 from .engine import Engine
 from .errors import HostNotAllowedError, PeerError, QueryRefusedError

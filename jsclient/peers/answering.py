@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from ..errors import ConfigError
-from ..protocol.channel import RID
-from ..protocol.names import check_token
-from ..protocol.peer_outbox import Attrs
+from ..protocol.peers.channel import RID
+from ..protocol.peers.outbox import Attrs
+from ..protocol.wire.names import check_token
 
 __all__ = ["Answers", "QueryHandler"]
 

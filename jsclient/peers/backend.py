@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..protocol.events import Event
-from ..protocol.peer_outbox import Send
+from ..protocol.peers.outbox import Send
 from .options import EngineOptions
 from .store import Store
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import ConfigError
-from ..protocol.channel import PREFIX, Permissions, Policy, permissions
-from ..protocol.peer_commands import CloseChannel, OpenChannel
+from ..protocol.peers.channel import PREFIX, Permissions, Policy, permissions
+from ..protocol.peers.commands import CloseChannel, OpenChannel
 from .core import PeerCore
 
 __all__ = ["Channel", "HasChannels"]

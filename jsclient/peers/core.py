@@ -9,9 +9,9 @@ from typing import Final
 
 from .._runtime.tasks import Tasks
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError
-from ..protocol.peer_commands import Command, Install, RemovePeer, Tick
-from ..protocol.peer_outbox import OutboxItem, Raise, Send
-from ..protocol.peering import PeerTracker
+from ..protocol.peers.commands import Command, Install, RemovePeer, Tick
+from ..protocol.peers.outbox import OutboxItem, Raise, Send
+from ..protocol.peers.tracker import PeerTracker
 from .answering import Answers
 from .backend import Attendance, Backend
 from .errors import PeerError

@@ -12,7 +12,7 @@ from .._runtime.events import OnEvent
 from ..client import JetStream
 from ..connecting import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
-from ..protocol.names import check_consumer_name, check_token
+from ..protocol.wire.names import check_consumer_name, check_token
 from .backend import Backend
 from .in_process import LocalBackend, LocalHub
 from .on_server import ServerBackend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..protocol.events import Event
-from ..protocol.peer_commands import Refusal
+from ..protocol.peers.commands import Refusal
 
 __all__ = ["EventDelayed", "EventGivenUp", "EventRefused", "PeerHandlerFailed"]
 

@@ -10,9 +10,9 @@ from typing import Final
 from .._runtime.events import EventHub, OnEvent
 from .._runtime.tasks import Tasks
 from ..errors import JetStreamError, NoRespondersError, ProtocolError, PublishError, RequestTimeoutError
-from ..protocol.channel import event_subject
 from ..protocol.events import ErrorRaised, Event
-from ..protocol.peer_outbox import Send
+from ..protocol.peers.channel import event_subject
+from ..protocol.peers.outbox import Send
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
 from .errors import HostNotAllowedError
 from .options import EngineOptions

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from ..errors import ConfigError, JetStreamError
-from ..protocol.channel import read_subject
-from ..protocol.peer_commands import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
-from ..protocol.peer_outbox import Attrs, Raise, Send
-from ..protocol.work import DeliveriesExhaustedError
+from ..protocol.consumers.worker.work import DeliveriesExhaustedError
+from ..protocol.peers.channel import read_subject
+from ..protocol.peers.commands import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
+from ..protocol.peers.outbox import Attrs, Raise, Send
 from .answering import Answers
 from .backend import Backend, Delivery
 from .events import EventGivenUp, EventRefused, PeerHandlerFailed

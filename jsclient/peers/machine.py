@@ -17,10 +17,10 @@ from collections.abc import Callable
 from .._runtime.signal import Signal
 from .._runtime.tasks import Tasks
 from ..errors import JetStreamError, MaxPayloadError
-from ..protocol.peer_commands import Command, Done, PeerEvent, Store, Stored
-from ..protocol.peer_outbox import Fresh, OutboxItem, Raise, Send
-from ..protocol.peering import PeerTracker
-from ..protocol.relationship import read_value, write_value
+from ..protocol.peers.commands import Command, Done, PeerEvent, Store, Stored
+from ..protocol.peers.outbox import Fresh, OutboxItem, Raise, Send
+from ..protocol.peers.relationship import read_value, write_value
+from ..protocol.peers.tracker import PeerTracker
 from . import store as stores
 from .stopping import Stopping, backoff
 

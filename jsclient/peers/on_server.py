@@ -19,11 +19,11 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..message import Message
-from ..protocol.channel import event_subject, inbox_subject, queries_subject
 from ..protocol.events import Event
-from ..protocol.frames import Frame
-from ..protocol.names import check_publish_subject
-from ..protocol.peer_outbox import Send
+from ..protocol.peers.channel import event_subject, inbox_subject, queries_subject
+from ..protocol.peers.outbox import Send
+from ..protocol.wire.frames import Frame
+from ..protocol.wire.names import check_publish_subject
 from ..publish import publish_patiently
 from ..worker import Worker
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver

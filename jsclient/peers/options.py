@@ -8,9 +8,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ..errors import ConfigError
-from ..protocol.channel import PREFIX
-from ..protocol.names import check_publish_subject, check_stream_name
-from ..protocol.peer_options import PeerOptions
+from ..protocol.peers.channel import PREFIX
+from ..protocol.peers.options import PeerOptions
+from ..protocol.wire.names import check_publish_subject, check_stream_name
 
 __all__ = ["EngineOptions"]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from .._runtime.tasks import Tasks
 from ..errors import ApiError, ConfigError, JetStreamError, MaxPayloadError
-from ..protocol.peer_outbox import OutboxItem, Raise, Send
+from ..protocol.peers.outbox import OutboxItem, Raise, Send
 from .backend import Backend
 from .events import EventDelayed, EventGivenUp, PeerHandlerFailed
 from .raised import HandlerError

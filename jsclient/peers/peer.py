@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, overload
 
 from ..errors import ConfigError
-from ..protocol.channel import Policy, check_eci, query_subject
-from ..protocol.peer_commands import Raised, Refusal
-from ..protocol.peer_options import accept_roles
-from ..protocol.peer_outbox import Attrs
-from ..protocol.peering import event_on
-from ..protocol.relationship import State
+from ..protocol.peers.channel import Policy, check_eci, query_subject
+from ..protocol.peers.commands import Raised, Refusal
+from ..protocol.peers.options import accept_roles
+from ..protocol.peers.outbox import Attrs
+from ..protocol.peers.relationship import State
+from ..protocol.peers.tracker import event_on
 from .answering import QueryHandler
 from .channel import HasChannels
 from .errors import PeerError

@@ -11,8 +11,8 @@ from typing import Any, Final, TypeAlias
 
 from .._runtime.signal import Signal
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
-from ..protocol.channel import Policy
-from ..protocol.peer_outbox import Attrs
+from ..protocol.peers.channel import Policy
+from ..protocol.peers.outbox import Attrs
 
 __all__ = ["Handler", "HandlerError", "Handlers", "RaisedEvent"]
 

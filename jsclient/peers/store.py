@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..client import JetStream
 from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
-from ..protocol.status import Ending
+from ..protocol.consumers.status import Ending
 from ..publish import publish_patiently
 from ..stream import Stream
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..client import JetStream
 from ..errors import ConfigError
 from ..protocol.models.stream_config import StreamConfig
-from ..protocol.names import subject_matches
+from ..protocol.wire.names import subject_matches
 from ..stream import Stream
 from .options import EngineOptions
 

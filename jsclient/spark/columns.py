@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.ack import read_jsack
-from ..protocol.frames import Frame
-from ..protocol.headers import Headers, parse_headers
+from ..protocol.consumers.ack import read_jsack
+from ..protocol.wire.frames import Frame
+from ..protocol.wire.headers import Headers, parse_headers
 from .schema import QUEUE_COLUMNS
 
 __all__ = ["arrow_schema", "direct_columns", "frame_batch", "record_batch"]

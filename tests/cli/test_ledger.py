@@ -14,7 +14,7 @@ from jsclient.cli.ledger import Ledger
 from jsclient.cli.proof import Killing, claims
 from jsclient.cli.reports import Ready, Report, Setup, Verdict, digest, frame, read_frame
 from jsclient.cli.tally import Tally
-from tests.virtual import virtual
+from tests.support.virtual import virtual
 
 
 def flight(number: int) -> Flight:

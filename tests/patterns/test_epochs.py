@@ -28,7 +28,7 @@ from jsclient.errors import (
     TopicNotFoundError,
 )
 from tests.patterns.test_iteration import in_virtual_time
-from tests.virtual import virtual
+from tests.support.virtual import virtual
 
 
 async def records(topic):

@@ -14,9 +14,9 @@ import pytest
 import jsclient
 from jsclient import ClosedError, ConfigError, EventSource, HistoryTruncatedError, Position
 from jsclient.log import MemoryLog, Page
-from jsclient.protocol.record import Kind
+from jsclient.protocol.topics.record import Kind
 from tests.patterns.test_iteration import in_virtual_time
-from tests.virtual import settle, virtual
+from tests.support.virtual import settle, virtual
 
 QUIET = 0.2
 

@@ -20,8 +20,8 @@ from jsclient import (
     make_subscription_kit,
     observe_iteration,
 )
-from jsclient.protocol.passable import JsonCodec
-from tests.virtual import settle, virtual
+from jsclient.protocol.topics.value_codec import JsonCodec
+from tests.support.virtual import settle, virtual
 
 
 class LocalKits:

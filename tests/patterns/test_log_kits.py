@@ -28,11 +28,11 @@ from jsclient.patterns.log_subscription import LogSubscription
 from jsclient.patterns.newest import Push
 from jsclient.patterns.sharing import notifier_of, subscription_of
 from jsclient.patterns.stream_notifier import StreamNotifier
-from jsclient.protocol.passable import JsonCodec
-from jsclient.protocol.position import Position
+from jsclient.protocol.topics.position import Position
+from jsclient.protocol.topics.value_codec import JsonCodec
 from tests.patterns.test_iteration import BothSuite, NotifierSuite, SubscriptionSuite, in_virtual_time
 from tests.patterns.test_stream_notifier import Context
-from tests.virtual import settle, virtual
+from tests.support.virtual import settle, virtual
 
 CODEC = JsonCodec()
 

@@ -18,8 +18,8 @@ from jsclient import (
     observe_iteration,
 )
 from jsclient.patterns.memory import _Cell
-from jsclient.protocol.passable import JsonCodec
-from tests.virtual import settle, virtual
+from jsclient.protocol.topics.value_codec import JsonCodec
+from tests.support.virtual import settle, virtual
 
 
 class Thing:

@@ -17,7 +17,7 @@ from jsclient import (
     observe_iterator,
 )
 from tests.patterns.test_iteration import Bob, alice
-from tests.virtual import settle, virtual
+from tests.support.virtual import settle, virtual
 
 
 def published(*values, end="done"):

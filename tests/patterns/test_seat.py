@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from jsclient import Notifier, NotifierKit, make_notifier_kit
-from tests.virtual import settle, virtual
+from tests.support.virtual import settle, virtual
 
 
 class Seat:

@@ -18,9 +18,9 @@ from jsclient._runtime.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
 from jsclient.patterns.newest import Push
 from jsclient.patterns.stream_notifier import StreamNotifier
-from jsclient.protocol.passable import JsonCodec
-from jsclient.protocol.record import Kind, Record
-from tests.virtual import settle, virtual
+from jsclient.protocol.topics.record import Kind, Record
+from jsclient.protocol.topics.value_codec import JsonCodec
+from tests.support.virtual import settle, virtual
 
 
 class Connection:

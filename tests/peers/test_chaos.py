@@ -1,7 +1,7 @@
 """Two peers whose stores and network fail at random, and whose processes end: in the end both sides agree.
 
 In this process and in virtual time: what is tested is the runtime around `PeerTracker`, whose own rules are in
-tests/protocol/test_peering_model.py. A write may fail before it is done, and after it; so may a send.
+tests/protocol/peers/test_tracker_model.py. A write may fail before it is done, and after it; so may a send.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from jsclient.peers.engine import Engine
 from jsclient.peers.in_process import LocalBackend, LocalHub
 from jsclient.peers.options import EngineOptions
 from jsclient.peers.store import MemoryStore
-from jsclient.protocol.relationship import write_value
-from tests.virtual import virtual
+from jsclient.protocol.peers.relationship import write_value
+from tests.support.virtual import virtual
 
 IDS = ("one", "two", "three")
 MOVES = ("request", "request", "approve", "approve", "reject", "revoke", "cancel", "restart", "kill")

@@ -9,7 +9,7 @@ import pytest
 from jsclient.errors import ClosedError, ConnectError
 from jsclient.peers import EngineOptions, HostNotAllowedError
 from jsclient.peers.hosts import Hosts
-from tests.virtual import virtual
+from tests.support.virtual import virtual
 
 
 class Connected:

@@ -10,9 +10,9 @@ from jsclient.peers.intake import Intake
 from jsclient.peers.options import EngineOptions
 from jsclient.peers.payloads import pack
 from jsclient.peers.raised import HandlerError
-from jsclient.protocol.channel import event_subject
-from jsclient.protocol.peer_outbox import Raise
-from tests.virtual import virtual
+from jsclient.protocol.peers.channel import event_subject
+from jsclient.protocol.peers.outbox import Raise
+from tests.support.virtual import virtual
 
 
 class Ground:

@@ -17,9 +17,9 @@ from jsclient.peers import (
 from jsclient.peers.backend import Delivery
 from jsclient.peers.payloads import pack, read_answer, read_attrs, refusal, reply, unpack
 from jsclient.peers.stopping import Stopping, backoff
-from jsclient.protocol.channel import event_subject
-from jsclient.protocol.work import DeliveriesExhaustedError
-from tests.virtual import virtual
+from jsclient.protocol.consumers.worker.work import DeliveriesExhaustedError
+from jsclient.protocol.peers.channel import event_subject
+from tests.support.virtual import virtual
 
 
 @virtual

@@ -11,12 +11,12 @@ from jsclient.errors import DisconnectedError, MaxPayloadError
 from jsclient.peers.machine import Machine
 from jsclient.peers.stopping import Stopping
 from jsclient.peers.store import MemoryStore
-from jsclient.protocol.peer_commands import Install, Raised, Tick
-from jsclient.protocol.peer_options import PeerOptions
-from jsclient.protocol.peer_outbox import Raise, Send
-from jsclient.protocol.peering import PeerTracker
-from jsclient.protocol.relationship import State
-from tests.virtual import settle, virtual
+from jsclient.protocol.peers.commands import Install, Raised, Tick
+from jsclient.protocol.peers.options import PeerOptions
+from jsclient.protocol.peers.outbox import Raise, Send
+from jsclient.protocol.peers.relationship import State
+from jsclient.protocol.peers.tracker import PeerTracker
+from tests.support.virtual import settle, virtual
 
 REQUEST = {"wellKnown_Tx": "b.wk", "Id": "fleet"}
 

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from jsclient.errors import ApiError, ConfigError, ProtocolError, WrongLastSequenceError
 from jsclient.protocol import models
-from jsclient.protocol.codec import Record, decode, encode, from_wire, to_wire
-from jsclient.protocol.headers import Headers
 from jsclient.protocol.models import (
     AccountInfo,
     AckPolicy,
@@ -43,6 +41,8 @@ from jsclient.protocol.models import (
     read_stored_message,
     user_set,
 )
+from jsclient.protocol.wire.codec import Record, decode, encode, from_wire, to_wire
+from jsclient.protocol.wire.headers import Headers
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 MODELS = [cls for cls in vars(models).values() if isinstance(cls, type) and issubclass(cls, Record)]

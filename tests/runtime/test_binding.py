@@ -18,9 +18,9 @@ from jsclient.errors import (
     RequestTimeoutError,
 )
 from jsclient.protocol.models.consumer import ConsumerConfig
-from tests.fake import SILENCE, Refusal, connected
-from tests.strategies import data
-from tests.virtual import settle, virtual
+from tests.support.fake import SILENCE, Refusal, connected
+from tests.support.strategies import data
+from tests.support.virtual import settle, virtual
 
 CREATE = "$JS.API.CONSUMER.CREATE."
 DURABLE = "$JS.API.CONSUMER.DURABLE.CREATE."

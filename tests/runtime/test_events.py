@@ -9,7 +9,7 @@ import pytest
 
 from jsclient._runtime.events import EventHub, EventLog
 from jsclient.protocol.events import HeartbeatMissed, Reconnected, SlowConsumer
-from tests.virtual import settle, virtual
+from tests.support.virtual import settle, virtual
 
 
 def event(number: int = 1) -> HeartbeatMissed:

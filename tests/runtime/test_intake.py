@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jsclient._runtime.intake import Intake
-from tests.strategies import data
+from tests.support.strategies import data
 
 ONE, TWO, THREE = data(1), data(2), data(3)
 

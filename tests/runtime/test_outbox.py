@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jsclient._runtime.outbox import HIGH_WATER, Outbox
-from tests.virtual import virtual
+from tests.support.virtual import virtual
 
 
 class Transport:

@@ -16,8 +16,8 @@ from jsclient.errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from tests.fake import FakeConnection
-from tests.virtual import settle, virtual
+from tests.support.fake import FakeConnection
+from tests.support.virtual import settle, virtual
 
 
 def asking(requests: Requests, subject: str = "svc.a", timeout: float = 5.0) -> asyncio.Task[bytes]:

@@ -9,7 +9,7 @@ from collections import deque
 import pytest
 
 from jsclient._runtime.signal import Signal
-from tests.virtual import EverybodyWaitsError, run, settle, virtual
+from tests.support.virtual import EverybodyWaitsError, run, settle, virtual
 
 
 @virtual

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from jsclient._runtime.tasks import Tasks
-from tests.virtual import settle, virtual
+from tests.support.virtual import settle, virtual
 
 
 async def fails():

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from jsclient._runtime.timer import Timer
-from tests.virtual import EverybodyWaitsError, run, virtual
+from tests.support.virtual import EverybodyWaitsError, run, virtual
 
 
 @virtual

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import PositionInvalidError
-from jsclient.protocol.ack import parse_jsack
+from jsclient.protocol.consumers.ack import parse_jsack
 from jsclient.spark.queue.claims import (
     ClaimCollector,
     QueueOffset,

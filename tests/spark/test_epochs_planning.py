@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, EpochsLostError, PositionInvalidError
-from jsclient.protocol.epoch_records import FrontierEntry
-from jsclient.protocol.epochs import EpochPublisher
-from jsclient.protocol.frontier import Int, Product
+from jsclient.protocol.epochs.frontier import Int, Product
+from jsclient.protocol.epochs.records import FrontierEntry
+from jsclient.protocol.epochs.trackers import EpochPublisher
 from jsclient.spark.epochs.orders import order_of
 from jsclient.spark.epochs.places import place_of, place_to_json, wanted_between
 from jsclient.spark.epochs.planning import Segment, TopicHistory, Wanted, share

@@ -14,7 +14,7 @@
 `live_subscription`       and its subscribers
 ========================  ======================================================================
 
-The rules are in `jsclient.protocol.epochs`, what lies in the stream in `jsclient.protocol.epoch_records`.
+The rules are in `jsclient.protocol.epochs.trackers`, what lies in the stream in `jsclient.protocol.epochs.records`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ...errors import ClosedError, ConfigError, EpochsLostError
-from ...protocol.epoch_buffer import Epoch, EpochBuffer
-from ...protocol.epochs import Data, EpochSubscriber, FrontierUpdate
+from ...protocol.epochs.buffer import Epoch, EpochBuffer
+from ...protocol.epochs.trackers import Data, EpochSubscriber, FrontierUpdate
 
 __all__ = ["CompletedEpoch", "CompletedEpochs"]
 

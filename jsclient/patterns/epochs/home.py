@@ -14,7 +14,7 @@ from ...errors import (
     TopicNotFoundError,
 )
 from ...log import Log, MemoryLog
-from ...protocol.epoch_records import data_subject, frontier_subject
+from ...protocol.epochs.records import data_subject, frontier_subject
 from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ...publisher import MAX_BYTES, Publisher
 from ...stream import Stream

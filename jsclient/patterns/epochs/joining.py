@@ -9,10 +9,10 @@ from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ...errors import ConfigError, EpochsLostError, PositionInvalidError, TopicNotFoundError
 from ...log import Log
-from ...protocol.epoch_messages import EpochPlace
-from ...protocol.epoch_records import FrontierEntry, frontier_subject
-from ...protocol.frontier import Order
-from ...protocol.position import Extent, Position
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.records import FrontierEntry, frontier_subject
+from ...protocol.topics.position import Extent, Position
 from .patience import page_up_to, patiently
 
 __all__ = ["Join", "Joining", "Start"]

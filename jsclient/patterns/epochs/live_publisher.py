@@ -11,12 +11,12 @@ from ..._runtime.connection import Inbox, Lifecycle
 from ..._runtime.context import Context
 from ..._runtime.signal import Signal
 from ...errors import ClosedError, JetStreamError, ProtocolError
-from ...protocol.epoch_broadcast import EpochBroadcast
-from ...protocol.epoch_live import LiveMessage, live_subject, read_asked, write_live
-from ...protocol.epochs import EpochPublisher, EpochState
-from ...protocol.frames import Frame
-from ...protocol.frontier import Antichain, Changes, Order
-from ...protocol.passable import Codec
+from ...protocol.epochs.broadcast import EpochBroadcast
+from ...protocol.epochs.frontier import Antichain, Changes, Order
+from ...protocol.epochs.live import LiveMessage, live_subject, read_asked, write_live
+from ...protocol.epochs.trackers import EpochPublisher, EpochState
+from ...protocol.topics.value_codec import Codec
+from ...protocol.wire.frames import Frame
 from .schema import codec_name, order_name
 
 __all__ = ["LivePublisher"]

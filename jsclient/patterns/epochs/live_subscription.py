@@ -20,12 +20,12 @@ from ...errors import (
     TopicMismatchError,
     TopicNotFoundError,
 )
-from ...protocol.epoch_live import Asked, LiveMessage, Verb, live_subject, read_live
-from ...protocol.epoch_messages import Message
-from ...protocol.frames import Frame
-from ...protocol.frontier import Order
-from ...protocol.headers import inline_status
-from ...protocol.passable import Codec
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.live import Asked, LiveMessage, Verb, live_subject, read_live
+from ...protocol.epochs.messages import Message
+from ...protocol.topics.value_codec import Codec
+from ...protocol.wire.frames import Frame
+from ...protocol.wire.headers import inline_status
 from .reading import EpochEvents, Filter
 from .schema import codec_name, order_name
 

@@ -13,10 +13,10 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...log import Log
-from ...protocol.capabilities import Capabilities
-from ...protocol.epoch_records import EpochReading, FrontierEntry, frontier_subject
-from ...protocol.epochs import EpochPublisher
-from ...protocol.frontier import Order
+from ...protocol.epochs.capabilities import Capabilities
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.records import EpochReading, FrontierEntry, frontier_subject
+from ...protocol.epochs.trackers import EpochPublisher
 from .outlet import Outlet
 from .patience import page_up_to
 

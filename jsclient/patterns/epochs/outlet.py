@@ -15,11 +15,11 @@ from ..._runtime.context import Context
 from ...batch import AtomicBatch
 from ...errors import JetStreamError, PublishesFailedError
 from ...log import Log
-from ...protocol.batch import BATCH_SERVER
 from ...protocol.models.publish import PubAck
-from ...protocol.record import Kind
-from ...protocol.record_wire import kind_headers
-from ...protocol.version import is_at_least
+from ...protocol.publishing.batch import BATCH_SERVER
+from ...protocol.topics.record import Kind
+from ...protocol.topics.record_codec import kind_headers
+from ...protocol.wire.version import is_at_least
 from ...publish import publish_patiently
 from ...publisher import Publisher
 from ...stream import Stream

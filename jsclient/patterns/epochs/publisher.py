@@ -17,16 +17,16 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...log import Log
-from ...protocol.epoch_messages import FrontierRecord
-from ...protocol.epoch_records import (
+from ...protocol.epochs.frontier import Antichain, Changes
+from ...protocol.epochs.messages import FrontierRecord
+from ...protocol.epochs.records import (
     EPOCH,
     FrontierEntry,
     data_headers,
     frontier_subject,
 )
-from ...protocol.epochs import EpochState
-from ...protocol.frontier import Antichain, Changes
-from ...protocol.passable import Codec
+from ...protocol.epochs.trackers import EpochState
+from ...protocol.topics.value_codec import Codec
 from .opening import Taken
 from .outlet import Outgoing, Outlet
 from .repeats import counting

@@ -11,9 +11,9 @@ from typing import Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar
 import msgspec
 
 from ...errors import ClosedError, ConfigError, EpochsLostError, JetStreamError, ProtocolError
-from ...protocol.epochs import Data, EpochSubscriber, FrontierUpdate
-from ...protocol.frontier import Antichain, Order
-from ...protocol.passable import Codec
+from ...protocol.epochs.frontier import Antichain, Order
+from ...protocol.epochs.trackers import Data, EpochSubscriber, FrontierUpdate
+from ...protocol.topics.value_codec import Codec
 from .completed import CompletedEpochs
 
 __all__ = ["EpochEvents", "Filter"]

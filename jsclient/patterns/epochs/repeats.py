@@ -10,8 +10,8 @@ from collections.abc import Hashable
 from typing import Final, TypeVar
 
 from ...log import Log
-from ...protocol.epoch_records import PRODUCER, FrontierEntry, data_subject, frontier_subject
-from ...protocol.frontier import Order
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.records import PRODUCER, FrontierEntry, data_subject, frontier_subject
 from .patience import page_up_to
 
 __all__ = ["counting"]

@@ -7,9 +7,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from ...errors import ConfigError, InvalidNameError, ProtocolError, TopicMismatchError
-from ...protocol.frontier import Int, Order, Product
-from ...protocol.names import check_publish_subject
-from ...protocol.passable import Codec
+from ...protocol.epochs.frontier import Int, Order, Product
+from ...protocol.topics.value_codec import Codec
+from ...protocol.wire.names import check_publish_subject
 from ..descriptors import codec_name
 
 __all__ = [

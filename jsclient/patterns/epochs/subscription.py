@@ -17,13 +17,13 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...log import Log
-from ...protocol.epoch_messages import EpochPlace
-from ...protocol.epoch_records import EpochReading
-from ...protocol.epochs import FrontierUpdate
-from ...protocol.frontier import Order
-from ...protocol.passable import Codec
-from ...protocol.position import Position
-from ...protocol.record import Record
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.records import EpochReading
+from ...protocol.epochs.trackers import FrontierUpdate
+from ...protocol.topics.position import Position
+from ...protocol.topics.record import Record
+from ...protocol.topics.value_codec import Codec
 from ...reader import LogReader
 from .joining import Join, Joining, Start
 from .patience import page_up_to

@@ -10,9 +10,9 @@ from ..._runtime.opening import opening
 from ..._runtime.tries import passes
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...log import MemoryLog
-from ...protocol.epoch_messages import EpochPlace
-from ...protocol.frontier import Int, Order
-from ...protocol.passable import Codec, JsonCodec
+from ...protocol.epochs.frontier import Int, Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.topics.value_codec import Codec, JsonCodec
 from ...publish import check_time
 from ...publisher import MAX_IN_FLIGHT
 from ...reader import Push

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..codec import Model
+from ..wire.codec import Model
 
 __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats"]
 

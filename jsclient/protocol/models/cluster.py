@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..codec import Model, Seconds, Time
+from ..wire.codec import Model, Seconds, Time
 
 __all__ = ["ClusterInfo", "PeerInfo"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, ClassVar
 
-from ..codec import Model, Seconds, SettableTime, Time
+from ..wire.codec import Model, Seconds, SettableTime, Time
 from .cluster import ClusterInfo
 
 __all__ = [

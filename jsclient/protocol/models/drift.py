@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Literal, TypeAlias
 
 from ...errors import ConfigError
-from ..codec import to_wire
+from ..wire.codec import to_wire
 from .consumer import ConsumerConfig, user_set
 from .mismatch import config_mismatches
 from .stream_config import StreamConfig

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from ...errors import ProtocolError
-from .. import headers as names
-from ..headers import Headers, parse_headers
-from ..units import parse_time, parse_time_ns
+from ..wire import headers as names
+from ..wire.headers import Headers, parse_headers
+from ..wire.units import parse_time, parse_time_ns
 
 __all__ = ["StoredMessage", "read_direct_message", "read_stored_message"]
 

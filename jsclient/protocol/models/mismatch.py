@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from ..units import format_time, parse_time_ns, seconds_to_ns
+from ..wire.units import format_time, parse_time_ns, seconds_to_ns
 from .consumer import ConsumerConfig, user_set
 
 __all__ = ["config_mismatches"]

@@ -7,8 +7,8 @@ from typing import ClassVar
 import msgspec
 
 from ...errors import ApiError
-from ..api import read_response
-from ..codec import Record, from_wire
+from ..wire.api import read_response
+from ..wire.codec import Record, from_wire
 
 __all__ = ["PubAck", "read_pub_ack"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from ..codec import Model, Seconds, Time
+from ..wire.codec import Model, Seconds, Time
 from .cluster import ClusterInfo, PeerInfo
 from .stream_config import (
     DiscardPolicy,

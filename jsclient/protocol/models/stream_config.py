@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from ..codec import Model, Seconds, SettableTime
+from ..wire.codec import Model, Seconds, SettableTime
 
 __all__ = [
     "DiscardPolicy",

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 from ..._runtime.consumer_calls import consumer_info
 from ...errors import ConfigError, PermissionDeniedError
-from ...protocol.ack import AckKind, Metadata, ack_payload, parse_jsack
+from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, parse_jsack
 from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
 from ..engine import Session, session

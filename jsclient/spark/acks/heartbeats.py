@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..._runtime.consumer_calls import consumer_info
 from ...errors import ConfigError, JetStreamError, PermissionDeniedError
-from ...protocol.ack import AckKind, parse_jsack
+from ...protocol.consumers.ack import AckKind, parse_jsack
 from ...protocol.events import ClaimsLapsed
 from ..engine import Session, session
 from ..options.connect import ConnectOptions

@@ -23,7 +23,7 @@ from ...errors import (
     NotJetStreamMessageError,
     RequestTimeoutError,
 )
-from ...protocol.ack import match_jsack, parse_jsack, sequences
+from ...protocol.consumers.ack import match_jsack, parse_jsack, sequences
 
 __all__ = ["check_replies", "confirm", "context_of", "settle"]
 
@@ -59,7 +59,7 @@ async def settle(
 
     Args:
         replies: JSAcks, as they came or made from claims; those of several consumers may be mixed.
-        payload: As of `jsclient.protocol.ack.ack_payload`.
+        payload: As of `jsclient.protocol.consumers.ack.ack_payload`.
         patience: Seconds for which it is tried again.
 
     Returns: those that cannot be settled, since the server does not know that it delivered the message: it was killed

@@ -9,9 +9,9 @@ from ...client import JetStream
 from ...errors import ConfigError, ProtocolError, TopicNotFoundError
 from ...patterns.epochs import StreamHome
 from ...patterns.epochs.schema import Schema
-from ...protocol.epoch_messages import EpochPlace
-from ...protocol.epoch_records import FrontierEntry, frontier_subject
-from ...protocol.frontier import Int, Order
+from ...protocol.epochs.frontier import Int, Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...stream import Stream
 from ...stream_log import StreamLog
 from ..log.data_loss import StreamFacts

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ...errors import ConfigError
-from ...protocol.frontier import Int, Order, Product
+from ...protocol.epochs.frontier import Int, Order, Product
 
 __all__ = ["order_of"]
 

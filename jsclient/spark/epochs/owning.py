@@ -19,11 +19,11 @@ from ...errors import EpochsLostError, ProducerFencedError, WrongLastSequenceErr
 from ...patterns.epochs.opening import take_partition
 from ...patterns.epochs.outlet import LogOutlet
 from ...patterns.epochs.patience import page_up_to
-from ...protocol.epoch_records import EpochReading, FrontierEntry, data_subject, frontier_subject
-from ...protocol.epochs import EpochPublisher
-from ...protocol.frontier import Int
-from ...protocol.header_names import MSG_ID
-from ...protocol.record import Kind, Record
+from ...protocol.epochs.frontier import Int
+from ...protocol.epochs.records import EpochReading, FrontierEntry, data_subject, frontier_subject
+from ...protocol.epochs.trackers import EpochPublisher
+from ...protocol.topics.record import Kind, Record
+from ...protocol.wire.header_names import MSG_ID
 from ...stream import Stream
 from ...stream_log import StreamLog
 from ..sink.message_ids import query_hash

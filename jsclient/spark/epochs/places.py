@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import PositionInvalidError
-from ...protocol.epoch_messages import EpochPlace
-from ...protocol.frontier import Order
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.messages import EpochPlace
 from .planning import Wanted
 
 __all__ = ["place_of", "place_to_json", "wanted_between"]

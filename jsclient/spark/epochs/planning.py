@@ -18,9 +18,9 @@ from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 from ...errors import EpochsLostError
-from ...protocol.epoch_messages import EpochPlace
-from ...protocol.epoch_records import FrontierEntry
-from ...protocol.frontier import Antichain, Int, Order
+from ...protocol.epochs.frontier import Antichain, Int, Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.records import FrontierEntry
 
 __all__ = ["Segment", "TopicHistory", "Wanted", "share"]
 

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import ConfigError, EpochsLostError, HistoryTruncatedError, ProtocolError
-from ...protocol.ack import sequences
-from ...protocol.direct_get import direct_sequence
-from ...protocol.epoch_records import EPOCH, PRODUCER, data_subject
-from ...protocol.frames import Frame
-from ...protocol.frontier import Order
-from ...protocol.headers import parse_headers
+from ...protocol.consumers.ack import sequences
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.records import EPOCH, PRODUCER, data_subject
+from ...protocol.streams.direct_get import direct_sequence
+from ...protocol.wire.frames import Frame
+from ...protocol.wire.headers import parse_headers
 from ...range_reader import ConsumerRange
 from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session

@@ -22,8 +22,8 @@ from ...errors import (
 )
 from ...patterns.epochs import StreamHome
 from ...patterns.epochs.schema import make_schema, order_name
-from ...protocol.frontier import Int
-from ...protocol.passable import JsonCodec
+from ...protocol.epochs.frontier import Int
+from ...protocol.topics.value_codec import JsonCodec
 from ..engine import session
 from ..options.epochs import EpochSinkOptions
 from ..sink.row_columns import rows_shape

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
 from ...errors import ConfigError, JetStreamError, PositionInvalidError, ProtocolError
-from ...protocol.epoch_messages import EpochPlace
-from ...protocol.frontier import Antichain, Int
+from ...protocol.epochs.frontier import Antichain, Int
+from ...protocol.epochs.messages import EpochPlace
 from ..log.data_loss import StreamFacts
 from ..log.planning import read_spec
 from ..log.ranges import pieces_for

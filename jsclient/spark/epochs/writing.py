@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...client import JetStream
-from ...protocol.epoch_records import EPOCH, PRODUCER
-from ...protocol.record_wire import KIND
+from ...protocol.epochs.records import EPOCH, PRODUCER
+from ...protocol.topics.record_codec import KIND
 from ..options.sink import SinkOptions
 from ..sink.message_ids import ContentIds, IndexIds
 from ..sink.row_columns import RowReader, RowShape, set_headers

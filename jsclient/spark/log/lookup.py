@@ -24,9 +24,9 @@ from ...errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from ...protocol.direct_get import BATCH_GET_SERVER
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
-from ...protocol.version import is_at_least
+from ...protocol.streams.direct_get import BATCH_GET_SERVER
+from ...protocol.wire.version import is_at_least
 from ...stream import Stream
 from ..engine import Session, session
 from ..options.source import SourceOptions

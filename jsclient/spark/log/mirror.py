@@ -11,7 +11,7 @@ import logging
 from ...consumer import Consumer
 from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFoundError, JetStreamError
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
-from ...protocol.version import is_at_least
+from ...protocol.wire.version import is_at_least
 from ...stream import Stream
 from .data_loss import StreamFacts
 from .lookup import Lookup

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ...errors import InvalidNameError
-from ...protocol.names import check_publish_subject, subject_matches
-from ...protocol.units import format_time
+from ...protocol.wire.names import check_publish_subject, subject_matches
+from ...protocol.wire.units import format_time
 
 __all__ = ["Narrowed", "pushed"]
 

@@ -9,9 +9,9 @@ from datetime import datetime
 import pyarrow as pa
 
 from ...client import JetStream
-from ...protocol.direct_get import BATCH_GET_SERVER
 from ...protocol.models.stream import RetentionPolicy
-from ...protocol.version import is_at_least
+from ...protocol.streams.direct_get import BATCH_GET_SERVER
+from ...protocol.wire.version import is_at_least
 from ...range_reader import ConsumerRange, DirectRange
 from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session

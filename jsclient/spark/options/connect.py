@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...protocol.names import check_publish_subject
-from ...protocol.subjects import DEFAULT_PREFIX
+from ...protocol.wire.names import check_publish_subject
+from ...protocol.wire.subjects import DEFAULT_PREFIX
 from .values import OptionReader
 
 __all__ = ["ConnectOptions"]

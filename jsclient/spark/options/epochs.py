@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError, InvalidNameError
-from ...protocol.names import check_publish_subject, check_stream_name
+from ...protocol.wire.names import check_publish_subject, check_stream_name
 from .connect import ConnectOptions
 from .sink import SinkOptions
 from .source import MOST_FETCH, WORTH_A_TASK, SourceOptions

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import ConfigError
-from ...protocol.names import check_publish_subject, check_stream_name, check_token
+from ...protocol.wire.names import check_publish_subject, check_stream_name, check_token
 from .connect import ConnectOptions
 from .values import OptionReader
 

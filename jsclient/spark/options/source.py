@@ -10,8 +10,13 @@ from itertools import combinations
 from typing import Literal
 
 from ...errors import ConfigError, InvalidNameError
-from ...protocol.names import check_consumer_name, check_filter_subject, check_stream_name, subjects_overlap
-from ...protocol.units import format_time
+from ...protocol.wire.names import (
+    check_consumer_name,
+    check_filter_subject,
+    check_stream_name,
+    subjects_overlap,
+)
+from ...protocol.wire.units import format_time
 from ..schema import LOG_COLUMNS, QUEUE_COLUMNS
 from .connect import ConnectOptions
 from .values import OptionReader

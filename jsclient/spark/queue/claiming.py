@@ -20,9 +20,9 @@ from ...errors import (
     StreamNotFoundError,
 )
 from ...message import Message
-from ...protocol.header_names import MSG_SIZE
+from ...protocol.consumers.status import Ending
 from ...protocol.models.consumer import ConsumerInfo
-from ...protocol.status import Ending
+from ...protocol.wire.header_names import MSG_SIZE
 from ...pull import Batch
 from ...stream import Stream
 from ..acks.settling import context_of

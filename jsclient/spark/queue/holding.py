@@ -17,7 +17,7 @@ from ...errors import (
     PermissionDeniedError,
     PositionInvalidError,
 )
-from ...protocol.ack import AckKind, sequences
+from ...protocol.consumers.ack import AckKind, sequences
 from ...protocol.events import ClaimsLapsed
 from ...stream import Stream
 from ..acks.settling import confirm, context_of, settle

@@ -22,14 +22,14 @@ from ...errors import (
     PositionInvalidError,
     RequestTimeoutError,
 )
-from ...protocol.ack import AckKind, ack_payload
-from ...protocol.codec import encode
-from ...protocol.direct_get import BATCH_GET_SERVER, direct_sequence, read_direct_answer
+from ...protocol.consumers.ack import AckKind, ack_payload
+from ...protocol.consumers.status import Ending
 from ...protocol.events import ClaimsGone
-from ...protocol.frames import Frame
-from ...protocol.headers import inline_status
-from ...protocol.status import Ending
-from ...protocol.version import is_at_least
+from ...protocol.streams.direct_get import BATCH_GET_SERVER, direct_sequence, read_direct_answer
+from ...protocol.wire.codec import encode
+from ...protocol.wire.frames import Frame
+from ...protocol.wire.headers import inline_status
+from ...protocol.wire.version import is_at_least
 from ...stream import Stream
 from ..acks.settling import context_of, settle
 from ..columns import arrow_schema, direct_columns, record_batch

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ...client import JetStream
 from ...errors import ConfigError, MessageNotFoundError, StreamNotFoundError, WrongLastSequenceError
-from ...protocol.ack import sequences
-from ...protocol.headers import MSG_ID
+from ...protocol.consumers.ack import sequences
 from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
-from ...protocol.names import check_stream_name
+from ...protocol.wire.headers import MSG_ID
+from ...protocol.wire.names import check_stream_name
 from ...range_reader import ConsumerRange
 from ...stream import Stream
 from ..task import Task

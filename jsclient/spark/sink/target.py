@@ -16,7 +16,7 @@ from ...errors import (
     StreamNotFoundError,
 )
 from ...protocol.models.stream_config import RetentionPolicy
-from ...protocol.names import subject_matches
+from ...protocol.wire.names import subject_matches
 from ...stream import Stream
 from ..options.sink import SinkOptions
 from .ledger import ensure_bucket

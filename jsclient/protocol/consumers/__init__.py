@@ -1,0 +1,1 @@
+"""A subscribe call, push, pull and ordered consumers, acks."""

@@ -1,0 +1,281 @@
+"""The continuous pull reader as a state machine: what is asked for, what arrives, what waits, how it ends.
+
+`ConsumeTracker` puts together the accounting of `PullBuffer`, the heartbeat monitor and the queue. Frames go in with
+`ConsumeTracker.receive`; messages are taken from its ``front``; what is to be done comes back as commands.
+Source: ADR-37 §Consume, §Status handling.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import InitVar, dataclass, field
+from typing import TypeAlias
+
+import msgspec
+
+from ...errors import ConfigError, ConsumerDeletedError, JetStreamError, NoRespondersError, PullLimitError
+from ..events import ConsumerDeleted, ErrorRaised, Event, ForeignMessage, HeartbeatMissed
+from ..wire.frames import Frame, frame_size, is_control, is_data
+from ..wire.header_names import PENDING_BYTES, PENDING_MESSAGES
+from ..wire.headers import Headers, Status, parse_headers
+from .delivery_queue import total_size
+from .fetch import HEARTBEATS_ALLOWED, Pull, PullBuffer, check_pull, default_heartbeat
+from .heartbeat import HeartbeatMonitor
+from .priority import GroupRequest, Pin, ShownPins
+from .status import Ending, Meaning, classify
+
+__all__ = ["Ask", "Command", "ConsumeTracker", "LookForConsumer", "Tell", "reader_window"]
+
+_BELIEVED_AFTER = 5.0  # seconds of "no responders" before the server is asked whether the consumer is gone
+_REMEMBERED = 64  # requests whose size is remembered, where there is a pin
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """Send this request; the last token of its reply subject is ``number``."""
+
+    pull: Pull
+    number: int
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Tell the user."""
+
+    event: Event
+
+
+class LookForConsumer(msgspec.Struct, frozen=True):
+    """Ask the server whether the consumer is there; if not, call `ConsumeTracker.consumer_is_gone`."""
+
+
+Command: TypeAlias = Ask | Tell | LookForConsumer
+
+
+def reader_window(
+    *,
+    max_messages: int | None,
+    max_bytes: int | None,
+    threshold_messages: int | None,
+    expires: float,
+    idle_heartbeat: float | None,
+    group: GroupRequest | None = None,
+) -> tuple[Pull, int]:
+    """What a continuous reader asks for when nothing waits, and its threshold; None: the default.
+
+    Raises:
+        ConfigError: As `check_pull`, or a threshold that is not 0 to ``max_messages``.
+    """
+    if max_messages is None:
+        max_messages = 500 if max_bytes is None else 1_000_000
+    if idle_heartbeat is None:
+        idle_heartbeat = default_heartbeat(expires)
+    check_pull(max_messages, expires, max_bytes, idle_heartbeat)
+    threshold = max_messages // 2 if threshold_messages is None else threshold_messages
+    if isinstance(threshold, bool) or not isinstance(threshold, int) or not 0 <= threshold <= max_messages:
+        raise ConfigError(
+            f"threshold_messages is {threshold_messages!r}: it must be 0 to max_messages ({max_messages})"
+        )
+    return Pull(max_messages, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group), threshold
+
+
+@dataclass(slots=True)
+class ConsumeTracker:
+    """Never holds, and never asks for, more than ``pull`` says.
+
+    Attributes:
+        pull: What is asked for when nothing waits.
+        threshold: Ask again when this many messages, or fewer, are asked for or waiting.
+        error: Why it cannot go on. What had arrived is still to be taken.
+        pin: Of the priority group, where the consumer pins clients; other readers may share it.
+        front: The messages that wait.
+        low: While more of them than this wait, one may be taken from the left of ``front`` without a call of `take`.
+    """
+
+    stream: str
+    consumer: str
+    pull: Pull
+    threshold: InitVar[int]
+    pin: Pin | None = None
+    buffer: PullBuffer = field(init=False)
+    front: deque[Frame] = field(default_factory=deque)
+    monitor: HeartbeatMonitor | None = field(init=False)
+    error: JetStreamError | None = None
+    low: int = 0
+    foreign: int = 0
+    asked: int = 0  # requests
+    _shown: ShownPins | None = None
+    _last: deque[tuple[int, Pull]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
+    _refused_since: float | None = None
+    _told_stuck: bool = False  # that the next message is larger than all that may be asked for
+
+    def __post_init__(self, threshold: int) -> None:
+        pull = self.pull
+        self.buffer = PullBuffer(pull.batch, min(threshold, pull.batch - 1), pull.max_bytes)
+        self._shown = None if self.pin is None else ShownPins(self.pin)
+        beat = pull.idle_heartbeat
+        self.monitor = None if beat is None else HeartbeatMonitor(beat, HEARTBEATS_ALLOWED)
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `tick`, monotonic seconds; None: not at all."""
+        if self.error is not None:
+            return None
+        moments = [self.buffer.paused_until] if self.buffer.paused_until is not None else []
+        if self.monitor is not None and self.buffer.online:
+            moments.append(self.monitor.deadline)
+        return min(moments, default=None)
+
+    def connected(self, now: float) -> list[Command]:
+        """A connection is there, and the inbox is listened to."""
+        self.buffer.connected()
+        if self.monitor is not None:
+            self.monitor.heard(now)
+        return self.ask()
+
+    def disconnected(self) -> None:
+        """The connection is gone."""
+        self.buffer.disconnected()
+
+    def ask(self) -> list[Command]:
+        """What is to be asked for now."""
+        self._settle()
+        wanted = self.buffer.ask() if self.error is None else None
+        # In a reader bounded in bytes each message may be the one after which there is room again.
+        self.low = self.buffer.threshold - self.buffer.owed + 1 if self.pull.max_bytes is None else 2**63
+        if wanted is None:
+            return []
+        pull = msgspec.structs.replace(self.pull, batch=wanted[0], max_bytes=wanted[1])
+        self.asked += 1
+        if self._shown is not None:
+            pull = msgspec.structs.replace(pull, pin=self._shown.shows(self.asked))
+            self._last.append((self.asked, pull))
+        return [Ask(pull, self.asked)]
+
+    # --- what is taken -----------------------------------------------------------------------------------------
+
+    def take(self) -> tuple[Frame, list[Command]]:
+        """The next message; there must be one."""
+        frame = self.front.popleft()
+        if self.pull.max_bytes is not None:
+            self.buffer.taken(frame_size(frame))
+        return frame, self.ask()
+
+    def _settle(self) -> None:
+        """Count what was taken since; where bytes count, each message was counted when it was taken."""
+        self.buffer.taken(0, self.buffer.buffered - len(self.front))
+
+    # --- what arrives ------------------------------------------------------------------------------------------
+
+    def receive(self, frames: list[Frame], now: float) -> list[Command]:
+        """Frames arrived together, in order."""
+        if self.monitor is not None:
+            self.monitor.heard(now)
+        commands: list[Command] = []
+        if all(map(is_data, frames)):
+            self._messages(frames, commands)
+            return commands
+        for frame in frames:
+            if is_data(frame):
+                self._messages([frame], commands)
+            elif is_control(frame):
+                status, fields = parse_headers(frame[2])
+                if status is not None and not self._unpinned(frame[0], status, fields, now, commands):
+                    self._status(status, fields, now, commands)
+            else:
+                self._foreign(frame, commands)
+        return commands
+
+    def _messages(self, frames: list[Frame], commands: list[Command]) -> None:
+        self._refused_since, self._told_stuck = None, False
+        self._settle()
+        self.front.extend(frames)
+        self.buffer.delivered(0 if self.pull.max_bytes is None else total_size(frames), len(frames))
+        if self.pin is not None and (event := self.pin.message(frames[-1][2])) is not None:
+            commands.append(Tell(event))
+
+    def _unpinned(
+        self, subject: bytes, status: Status, fields: Headers, now: float, commands: list[Command]
+    ) -> bool:
+        """Whether a request was refused for the pin that it showed or was given: the same is asked for at once."""
+        if self._shown is None or classify(status.code, status.description).ending is not Ending.UNPINNED:
+            return False
+        token = subject.rpartition(b".")[2]
+        number = int(token) if token.isdigit() and len(token) < 20 else 0
+        if number > self.asked:
+            return False
+        had_one, event = self._shown.refused(status.code, number)
+        if not had_one:
+            return False
+        if event is not None:
+            commands.append(Tell(event))
+        if PENDING_MESSAGES not in fields:  # refused when it came: nothing of it was served
+            for pull in (pull for recent, pull in self._last if recent == number):
+                fields = Headers({PENDING_MESSAGES: str(pull.batch), PENDING_BYTES: str(pull.max_bytes or 0)})
+        self.buffer.ended(Meaning.ENDED, Ending.UNPINNED, fields, now)
+        return True
+
+    def _foreign(self, frame: Frame, commands: list[Command]) -> None:
+        self.foreign += 1
+        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: told, but not a flood
+            subject = frame[0].decode("utf-8", "backslashreplace")
+            commands.append(
+                Tell(
+                    ForeignMessage(
+                        stream=self.stream, consumer=self.consumer, subject=subject, count=self.foreign
+                    )
+                )
+            )
+
+    def _status(self, status: Status, fields: Headers, now: float, commands: list[Command]) -> None:
+        verdict = classify(status.code, status.description)
+        if verdict.ending is None:
+            return
+        stuck = self.buffer.ended(verdict.meaning, verdict.ending, fields, now)
+        if verdict.error is None:
+            self._refused_since = None
+            if stuck and not self._told_stuck:
+                self._told_stuck = True
+                commands.append(self._raised(PullLimitError(status.code, status.description)))
+            return
+        error = verdict.error(status.code, status.description, verdict.retryable)
+        if verdict.meaning is not Meaning.RETRY:
+            self.fail(error)
+        elif isinstance(error, NoRespondersError):
+            if self._refused_since is None:
+                self._refused_since = now
+                commands.append(self._raised(error))
+            elif now - self._refused_since >= _BELIEVED_AFTER:
+                self._refused_since = now
+                commands.append(LookForConsumer())
+        else:
+            commands.append(self._raised(error))
+
+    def _raised(self, error: JetStreamError) -> Tell:
+        return Tell(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+
+    # --- time and ends -----------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Command]:
+        """The deadline was reached."""
+        self.buffer.tick(now)
+        commands: list[Command] = []
+        monitor = self.monitor
+        if monitor is not None and self.buffer.online and now >= monitor.deadline:
+            if not self.buffer.owed:
+                monitor.heard(now)  # nothing was asked for, so silence is right
+            elif (silent := monitor.tick(now)) is not None:
+                commands.append(
+                    Tell(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))
+                )
+                self.buffer.silent()
+                commands.append(LookForConsumer())
+        return commands
+
+    def consumer_is_gone(self) -> Event:
+        """The server says that there is no such consumer: the end. What to tell the user."""
+        self.fail(ConsumerDeletedError(409, "Consumer Deleted"))
+        return ConsumerDeleted(stream=self.stream, consumer=self.consumer)
+
+    def fail(self, error: JetStreamError) -> None:
+        """It cannot go on; the first reason stands."""
+        if self.error is None:
+            self.error = error

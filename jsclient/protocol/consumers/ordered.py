@@ -1,0 +1,228 @@
+"""The ordered push reader: every message once, in order, whatever happens to its consumer.
+
+`OrderedTracker` is a `PushTracker` that takes in only what its `OrderedCursor` lets pass.
+Source: ADR-17, ADR-15 §Ordered Consumers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, field
+
+from ...errors import ConfigError, NotJetStreamMessageError
+from ..events import Event
+from ..models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ..wire.frames import Frame
+from ..wire.names import check_filter_subject
+from .cursor import OrderedCursor, Recreate
+from .flow_control import FlowControl
+from .push import Command, PushTracker
+
+__all__ = ["OrderedTracker", "check_ordered", "ordered_config", "ordered_pull_config", "restart_config"]
+
+HEARTBEAT = 5.0  # seconds, the default of ADR-17
+INACTIVE_THRESHOLD = 300.0  # seconds a pull consumer outlives its reader
+PUSH_INACTIVE_THRESHOLD = 30.0  # and a push consumer, which no reader goes back to
+
+
+@dataclass(slots=True)
+class OrderedTracker(PushTracker):
+    """A `PushTracker` that never lets a hole or a repeat into its queue."""
+
+    keeps_policy: InitVar[bool] = False
+    cursor: OrderedCursor = field(init=False)
+
+    def __post_init__(self, max_pending: int, max_pending_bytes: int, keeps_policy: bool) -> None:
+        PushTracker.__post_init__(self, max_pending, max_pending_bytes)
+        self.cursor = OrderedCursor(keeps_policy)
+
+    @property
+    def wants(self) -> Recreate | None:
+        """Why a new consumer is needed; while it is set, nothing is taken in."""
+        return self.cursor.wants
+
+    @property
+    def last_stream_seq(self) -> int:
+        """That of the last message that entered the queue; 0: none did."""
+        return self.cursor.last_stream_seq
+
+    @property
+    def resume_stream_seq(self) -> int:
+        """The stream sequence to read on from; 0: the start policy decides."""
+        return self.cursor.resume_stream_seq
+
+    @property
+    def may_recreate(self) -> bool:
+        """Whether there is room again: after an overflow the queue is emptied by half first."""
+        return self._queue.is_half_empty
+
+    def receive(self, frames: list[Frame], now: float) -> list[Command]:
+        """Frames of the present consumer arrived together, in order."""
+        if self.cursor.wants is None:
+            return PushTracker.receive(self, frames, now)
+        if self.heartbeat is not None:
+            self.heartbeat.heard(now)  # not taken in, but it was not silent either
+        return []
+
+    def tick(self, now: float) -> list[Command]:
+        """The deadline was reached: silence asks for a new consumer."""
+        commands = PushTracker.tick(self, now)
+        if commands:
+            self.lost("no message and no heartbeat")
+        return commands
+
+    def lost(self, reason: str) -> None:
+        """The present consumer cannot be read from any more."""
+        self.cursor.lost(reason)
+
+    def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
+        """There is a new consumer: see `OrderedCursor.recreated`."""
+        self.consumer = consumer
+        self.flow = FlowControl()
+        if self.heartbeat is not None:
+            self.heartbeat.heard(now)
+        return self.cursor.recreated(delivered_stream_seq)
+
+    def stream_began_again(self, stream_seq: int) -> Event:
+        """The stream is another one now: see `OrderedCursor.stream_began_again`."""
+        return self.cursor.stream_began_again(self.stream, self.consumer, stream_seq)
+
+    def _data(self, frame: Frame, commands: list[Command]) -> None:
+        cursor = self.cursor
+        if cursor.wants is not None:
+            return
+        try:
+            stream_seq = cursor.place(frame[1])
+        except NotJetStreamMessageError as error:
+            self._fail(error, commands)
+            return
+        if not stream_seq:
+            return
+        if not self._queue.add([frame]):
+            self._drop(stream_seq, commands)
+            cursor.wants = Recreate("the queue was full")
+            return
+        self._overflow = None
+        self.received += 1
+        cursor.took(stream_seq)
+
+    def _whole_run(self, frames: list[Frame]) -> bool:
+        last = self.cursor.follow(frames)
+        if not last or not self._queue.add(frames):
+            return False
+        self._overflow = None
+        self.received += len(frames)
+        self.cursor.took(last, len(frames))
+        return True
+
+    def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:
+        self.cursor.delivered_up_to(last_consumer)
+
+
+_FORBIDDEN = {
+    "name": "the server names the consumers of an ordered reader",
+    "durable_name": "an ordered consumer is never durable",
+    "deliver_subject": "the library chooses the deliver subject of an ordered consumer",
+    "deliver_group": "an ordered consumer cannot have a deliver group",
+}
+
+
+def check_ordered(config: ConsumerConfig, queue: str | None) -> None:
+    """Refuse what an ordered consumer cannot have.
+
+    Raises:
+        ConfigError: Queue, durable, deliver subject, an ack policy other than none, ``max_deliver`` other than 1,
+            flow control off.
+    """
+    if queue is not None:
+        raise ConfigError("an ordered subscription cannot be in a queue group: leave queue out")
+    for name, why in _FORBIDDEN.items():
+        if getattr(config, name) is not None:
+            raise ConfigError(f"{why}: leave {name} out")
+    if config.ack_policy not in {None, AckPolicy.NONE}:
+        raise ConfigError(f"an ordered consumer has ack policy none, not {config.ack_policy}")
+    if config.max_deliver not in {None, 1}:
+        raise ConfigError(f"an ordered consumer delivers once: max_deliver is 1, not {config.max_deliver}")
+    if config.flow_control is False:
+        raise ConfigError("an ordered consumer needs flow control")
+
+
+def ordered_config(config: ConsumerConfig) -> ConsumerConfig:
+    """What the user gave, made that of an ordered push consumer. Source: ADR-17."""
+    return config.replace(
+        ack_policy=AckPolicy.NONE,
+        max_deliver=1,
+        flow_control=True,
+        idle_heartbeat=config.idle_heartbeat or HEARTBEAT,
+        mem_storage=True if config.mem_storage is None else config.mem_storage,
+        num_replicas=config.num_replicas or 1,
+        inactive_threshold=config.inactive_threshold or PUSH_INACTIVE_THRESHOLD,
+    )
+
+
+_PUSH_ONLY = ("flow_control", "idle_heartbeat", "rate_limit_bps")
+_START_OF = {
+    "opt_start_seq": DeliverPolicy.BY_START_SEQUENCE,
+    "opt_start_time": DeliverPolicy.BY_START_TIME,
+}
+
+
+def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
+    """What the user gave, made that of an ordered pull consumer. Source: ADR-17, ADR-37.
+
+    A start sequence or a start time implies its deliver policy.
+
+    Raises:
+        ConfigError: As `check_ordered`; fields of push consumers and priority groups; a start that does not fit its
+            policy; filters that contradict each other. `InvalidNameError` for filters that are no subjects.
+    """
+    check_ordered(config, None)
+    for name in _PUSH_ONLY:
+        if getattr(config, name) is not None:
+            raise ConfigError(f"{name} is for push consumers: leave it out")
+    if config.priority_groups or config.priority_policy:
+        raise ConfigError("an ordered consumer has one reader: leave the priority groups out")
+    if config.filter_subject is not None and config.filter_subjects is not None:
+        raise ConfigError("filter_subject and filter_subjects are both given: give one of them")
+    filters = config.filters
+    for subject in filters:
+        check_filter_subject(subject)
+    policy = _start_policy(config)
+    if policy == DeliverPolicy.LAST_PER_SUBJECT and not filters:
+        filters = [">"]  # the server wants to be told
+    return config.replace(
+        ack_policy=AckPolicy.NONE,
+        max_deliver=1,
+        deliver_policy=policy,
+        filter_subject=filters[0] if len(filters) == 1 else None,
+        filter_subjects=filters if len(filters) > 1 else None,
+        mem_storage=True if config.mem_storage is None else config.mem_storage,
+        num_replicas=config.num_replicas or 1,
+        inactive_threshold=config.inactive_threshold or INACTIVE_THRESHOLD,
+    )
+
+
+def _start_policy(config: ConsumerConfig) -> DeliverPolicy | str | None:
+    given = [start for start in _START_OF if getattr(config, start) is not None]
+    if len(given) > 1:
+        raise ConfigError("opt_start_seq and opt_start_time are both given: give one of them")
+    policy = config.deliver_policy
+    for start, needed in _START_OF.items():
+        if start in given and policy not in {None, needed}:
+            raise ConfigError(f"{start} goes with the deliver policy {needed}, not {policy}")
+        if policy == needed and start not in given:
+            raise ConfigError(f"the deliver policy {needed} needs {start}")
+    seq = config.opt_start_seq
+    if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 1):
+        raise ConfigError(f"opt_start_seq is {seq!r}: it must be a whole number of 1 or more")
+    return _START_OF[given[0]] if given else policy
+
+
+def restart_config(config: ConsumerConfig, resume_stream_seq: int) -> ConsumerConfig:
+    """The configuration of the next consumer: as before, but starting at ``resume_stream_seq`` (0: as before)."""
+    if not resume_stream_seq:
+        return config
+    return config.replace(
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=resume_stream_seq,
+        opt_start_time=None,
+    )

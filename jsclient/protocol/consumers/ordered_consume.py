@@ -1,0 +1,231 @@
+"""The ordered pull reader as a state machine: every message once, in order, whatever happens to its consumer.
+
+`OrderedConsume` is a `ConsumeTracker` that takes in only what its `OrderedCursor` lets pass, and that wants a new
+consumer where the other ends. It serves two ways of reading, one at a time: on and on (`OrderedConsume.read`), or one
+request after the other (`OrderedConsume.fetch`). What waits is kept when one way follows the other.
+Source: ADR-37 §Consume, §Fetch; ADR-17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import InitVar, dataclass, field
+
+from ...errors import NotJetStreamMessageError
+from ..events import HeartbeatMissed
+from ..wire.frames import Frame, frame_size, is_control, is_data
+from ..wire.header_names import LAST_CONSUMER
+from ..wire.headers import parse_headers
+from .ack import sequences
+from .consume import Ask, Command, ConsumeTracker, Tell
+from .cursor import OrderedCursor
+from .delivery_queue import total_size
+from .fetch import Pull, PullRequest
+from .push import whole_number
+from .status import Ending, Meaning, classify
+
+__all__ = ["OrderedConsume"]
+
+_SOONER = 0.9  # of the inactive threshold: by whose clock it is reached is not known
+
+
+@dataclass(slots=True)
+class OrderedConsume(ConsumeTracker):
+    """Never lets a hole or a repeat into its queue.
+
+    Attributes:
+        cursor: Where it stands, and whether a new consumer is wanted.
+        reading: Whether its buffer is kept filled.
+        request: The request of the fetch under way.
+        inactive_threshold: Seconds without a request after which the server removes the consumer.
+    """
+
+    keeps_policy: InitVar[bool] = False
+    inactive_threshold: float = float("inf")
+    cursor: OrderedCursor = field(init=False)
+    reading: bool = False
+    request: PullRequest | None = None
+    may_recreate: bool = True  # it asks for no more than it has room for
+    _number: bytes = b""  # of the request: the last token of the subject that its statuses come to
+    _active_at: float = 0.0  # monotonic seconds: when the server last knew of us
+
+    def __post_init__(self, threshold: int, keeps_policy: bool) -> None:
+        ConsumeTracker.__post_init__(self, threshold)
+        self.cursor = OrderedCursor(keeps_policy)
+
+    @property
+    def position(self) -> int:
+        """Everything up to this stream sequence was taken; 0: nothing was."""
+        if self.front:
+            return sequences(self.front[0][1])[0] - 1
+        cursor = self.cursor
+        return cursor.last_stream_seq or max(cursor.first_stream_seq - 1, 0)
+
+    @property
+    def deadline(self) -> float | None:
+        """When to call `tick`, monotonic seconds; None: not at all."""
+        if not self.reading or self.cursor.wants is not None or self.error is not None:
+            return None
+        moments = [self.buffer.paused_until] if self.buffer.paused_until is not None else []
+        if self.monitor is not None and self.buffer.online:
+            moments.append(self.monitor.deadline)
+        return min(moments, default=None)
+
+    # --- the two ways to read ----------------------------------------------------------------------------------
+
+    def read(self, pull: Pull, threshold: int, now: float) -> list[Command]:
+        """Read on and on from now, with these bounds. What is owed, and what waits, counts."""
+        before = self.buffer
+        self.pull, self.error, self.reading = pull, None, True
+        ConsumeTracker.__post_init__(self, threshold)
+        self.buffer.online, self.buffer.owed = before.online, before.owed
+        self._recount()
+        if self.monitor is not None:
+            self.monitor.heard(now)
+        return self.ask()
+
+    def rest(self) -> None:
+        """Ask for nothing more. What was asked for may still come."""
+        self.reading, self.low = False, 0
+
+    def fetch(self, pull: Pull, now: float) -> Ask:
+        """Ask once; `request` is the life of it."""
+        self.asked += 1
+        self.request, self._number = PullRequest(pull, now), b"%d" % self.asked
+        self.buffer.owed += pull.batch
+        return Ask(pull, self.asked)
+
+    def tick_request(self, now: float) -> list[Command]:
+        """The deadline of the request of a fetch was reached."""
+        request = self.request
+        if request is None:
+            return []
+        request.tick(now)
+        if not request.ended or request.settled:
+            return []
+        self.cursor.lost("the server did not say how a request ended")
+        return self._missed(now - request.sent_at) if request.ending is Ending.SILENT else []
+
+    def _recount(self) -> None:
+        """What waits, in a buffer that counts bytes only where they are bounded."""
+        self.buffer.buffered = len(self.front)
+        self.buffer.buffered_bytes = total_size([*self.front]) if self.pull.max_bytes is not None else 0
+
+    def ask(self) -> list[Command]:
+        """What is to be asked for now."""
+        if not self.reading or self.cursor.wants is not None:
+            self.low = 0
+            return []
+        commands = ConsumeTracker.ask(self)
+        self.low = max(self.low, 0)
+        return commands
+
+    def is_forgotten(self, now: float) -> bool:
+        """Whether the server has removed the consumer, because nothing was asked of it for so long."""
+        if now - self._active_at >= self.inactive_threshold * _SOONER:
+            self.cursor.lost("nothing was read for as long as the consumer is kept")
+        return self.cursor.wants is not None
+
+    # --- what arrives ------------------------------------------------------------------------------------------
+
+    def receive(self, frames: list[Frame], now: float) -> list[Command]:
+        """Frames of the present consumer arrived together, in order."""
+        commands: list[Command] = []
+        if self.cursor.wants is not None:
+            return commands
+        self._active_at = now
+        if self.monitor is not None:
+            self.monitor.heard(now)
+        if last := self.cursor.follow(frames):
+            self._arrived(frames, now, commands)
+            self.cursor.took(last, len(frames))
+        else:
+            self._one_by_one(frames, now, commands)
+        return commands + self.ask()
+
+    def _one_by_one(self, frames: Iterable[Frame], now: float, commands: list[Command]) -> None:
+        for frame in frames:
+            if is_data(frame):
+                self._data(frame, now, commands)
+            elif is_control(frame):
+                self._control(frame, now, commands)
+            else:
+                self._foreign(frame, commands)
+            if self.cursor.wants is not None:
+                return
+
+    def _arrived(self, frames: list[Frame], now: float, commands: list[Command]) -> None:
+        self._messages(frames, commands)
+        if self.request is not None:
+            bounded = self.request.pull.max_bytes is not None
+            self.request.data(now, total_size(frames) if bounded else 0, len(frames))
+
+    def _data(self, frame: Frame, now: float, commands: list[Command]) -> None:
+        try:
+            stream_seq = self.cursor.place(frame[1])
+        except NotJetStreamMessageError as error:
+            commands.append(self._raised(error))
+            return
+        if stream_seq:
+            self._arrived([frame], now, commands)
+            self.cursor.took(stream_seq)
+        elif self.cursor.wants is None:  # had before: it counts as delivered, but does not wait
+            size = frame_size(frame)
+            self.buffer.delivered(size)
+            self.buffer.taken(size)
+            if self.request is not None:
+                self.request.data(now, size)
+
+    def _control(self, frame: Frame, now: float, commands: list[Command]) -> None:
+        status, fields = parse_headers(frame[2])
+        if status is None:
+            return
+        verdict = classify(status.code, status.description)
+        own = self.request is not None and frame[0].rpartition(b".")[2] == self._number
+        if self.request is not None and own:
+            self.request.status(status.code, status.description, now)
+        if verdict.meaning is Meaning.HEARTBEAT:
+            last = whole_number(fields.get(LAST_CONSUMER))
+            if last is not None:
+                self.cursor.delivered_up_to(last)
+        elif verdict.meaning is Meaning.GONE or verdict.ending is Ending.NO_RESPONDERS:
+            self.cursor.lost(f"status {status.code} {status.description}".rstrip())
+        elif self.reading:
+            self._status(status, fields, now, commands)
+        elif verdict.ending is not None:
+            self.buffer.ended(verdict.meaning, verdict.ending, fields, now)
+
+    # --- time and consumers ------------------------------------------------------------------------------------
+
+    def connected(self, now: float) -> list[Command]:
+        """A new consumer can be asked."""
+        self._active_at = now
+        return ConsumeTracker.connected(self, now)
+
+    def disconnected(self) -> None:
+        """The connection is gone, and with it what was owed."""
+        ConsumeTracker.disconnected(self)
+        if self.request is not None:
+            self.request.disconnected()
+
+    def tick(self, now: float) -> list[Command]:
+        """The deadline was reached: a pause is over, or silence asks for a new consumer."""
+        commands: list[Command] = []
+        self.buffer.tick(now)
+        monitor = self.monitor
+        if monitor is not None and self.buffer.online and now >= monitor.deadline:
+            if not self.buffer.owed:
+                monitor.heard(now)  # nothing was asked for, so silence is right
+            elif (silent := monitor.tick(now)) is not None:
+                commands += self._missed(silent)
+                self.cursor.lost("no message and no heartbeat")
+        return commands + self.ask()
+
+    def _missed(self, silent: float) -> list[Command]:
+        return [Tell(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
+
+    def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> list[Command]:
+        """There is a new consumer (see `OrderedCursor.recreated`), and its inbox is listened to."""
+        self.consumer, self.request = consumer, None
+        self.cursor.recreated(delivered_stream_seq)
+        return self.connected(now)

@@ -1,0 +1,189 @@
+"""What a subscribe call was given: settled and checked before anything is sent. Source: ADR-15 §Creation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...errors import ConfigError
+from ..models.consumer import AckPolicy, ConsumerConfig
+from ..wire.names import (
+    check_consumer_name,
+    check_filter_subject,
+    check_publish_subject,
+    check_queue,
+    check_stream_name,
+)
+from .ordered import check_ordered, ordered_config
+
+__all__ = ["SubscribeRequest", "check_request", "creation_config"]
+
+FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
+"""Bytes that nats-server may have under way to a push consumer before it waits for a flow control answer."""
+
+_SERVER_MAX_ACK_PENDING = 1000  # what the server sets where the user sets nothing
+
+
+class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for, as given."""
+
+    subject: str | None = None
+    stream: str | None = None
+    consumer: str | None = None
+    durable: str | None = None
+    queue: str | None = None
+    config: ConsumerConfig = ConsumerConfig()
+    pull: bool = False
+    ordered: bool = False
+    max_pending: int | None = None  # messages that may wait; None: the default
+    max_pending_bytes: int | None = None
+
+
+def _agree(what: str, argument: str | None, field: str | None) -> str | None:
+    """One of an argument and a config field that mean the same."""
+    argument, field = argument or None, field or None
+    if argument is not None and field is not None and argument != field:
+        raise ConfigError(
+            f"{what} is given twice and differs: {argument!r} as argument, {field!r} in the config"
+        )
+    return argument or field
+
+
+def check_request(request: SubscribeRequest) -> SubscribeRequest:
+    """Refuse what cannot work, and settle what is said in two places; nothing is sent before.
+
+    Raises:
+        ConfigError: What is wrong and what to do. `InvalidNameError` for names and subjects.
+    """
+    config = request.config
+    if not isinstance(config, ConsumerConfig):
+        raise ConfigError(f"config is {type(config).__name__}: it must be a ConsumerConfig")
+    subject = request.subject or None
+    if not config.filter_subjects:
+        subject = _agree("the subject", subject, config.filter_subject)
+    stream, consumer = request.stream or None, request.consumer or None
+    durable = _agree("the durable name", request.durable, config.durable_name)
+    queue = _agree("the queue group", request.queue, config.deliver_group)
+    _check_names(subject, stream, consumer, durable)
+    _check_config_names(config, consumer or durable)
+    if request.ordered:
+        if consumer is not None or durable is not None:
+            raise ConfigError(
+                "an ordered consumer is neither durable nor bound to: leave consumer and durable out"
+            )
+        check_ordered(config, queue)
+        config = ordered_config(config)
+    if queue is not None:
+        _check_queue(queue, config, named=consumer is not None or durable is not None)
+        if consumer is None and durable is None:
+            durable = queue
+    if request.pull:
+        _check_pull(config)
+    if config.deliver_subject is not None:
+        check_publish_subject(config.deliver_subject)
+    if config.inactive_threshold is not None and config.inactive_threshold < 0:
+        raise ConfigError(f"inactive_threshold is {config.inactive_threshold} s: it must be 0 or more")
+    _check_room(request, config)
+    return msgspec.structs.replace(
+        request,
+        subject=subject,
+        stream=stream,
+        consumer=consumer,
+        durable=durable,
+        queue=queue,
+        config=config,
+    )
+
+
+def _check_names(subject: str | None, stream: str | None, consumer: str | None, durable: str | None) -> None:
+    if subject is None and stream is None:
+        raise ConfigError(
+            "neither a subject nor a stream is given: the consumer can be neither found nor created"
+        )
+    if consumer is not None and durable is not None and consumer != durable:
+        raise ConfigError(f"consumer {consumer!r} and durable {durable!r} are both given: give one of them")
+    if subject is not None:
+        check_filter_subject(subject)
+    if stream is not None:
+        check_stream_name(stream)
+    if consumer is not None:
+        check_consumer_name(consumer)
+    if durable is not None:
+        check_consumer_name(durable, "durable")
+
+
+def _check_config_names(config: ConsumerConfig, wanted: str | None) -> None:
+    if config.name is not None:
+        check_consumer_name(config.name)
+        if wanted is not None and config.name != wanted:
+            raise ConfigError(
+                f"the consumer is {wanted!r} and in the config {config.name!r}: give one of them"
+            )
+    for subject in config.filter_subjects or ():
+        check_filter_subject(subject)
+
+
+def _check_queue(queue: str, config: ConsumerConfig, *, named: bool) -> None:
+    if named:
+        check_queue(queue)
+    else:
+        check_consumer_name(queue, "queue")  # it becomes the durable name
+    if config.idle_heartbeat:
+        raise ConfigError("a queue group cannot have an idle heartbeat: it would reach one member at random")
+    if config.flow_control:
+        raise ConfigError(
+            "a queue group cannot have flow control: its messages would reach one member at random"
+        )
+
+
+def _check_pull(config: ConsumerConfig) -> None:
+    if config.ack_policy in {AckPolicy.NONE, AckPolicy.ALL}:
+        raise ConfigError(f"a pull subscription cannot have ack policy {config.ack_policy}: use explicit")
+    if config.deliver_subject is not None:
+        raise ConfigError("a pull subscription cannot have a deliver subject: leave deliver_subject out")
+    if config.deliver_group is not None:
+        raise ConfigError(
+            "a pull subscription cannot have a deliver group: its readers share the consumer as it is"
+        )
+
+
+def _check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
+    for what, given in (
+        ("max_pending", request.max_pending),
+        ("max_pending_bytes", request.max_pending_bytes),
+    ):
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+            raise ConfigError(f"{what} is {given!r}: it must be a whole number of 1 or more")
+    limit = request.max_pending_bytes
+    # An ordered reader that overflows reads again from where it stands; others would lose or redeliver.
+    if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
+        raise ConfigError(
+            f"max_pending_bytes is {limit}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} bytes "
+            "before it waits; allow that much, or use max_ack_pending or a pull subscription for a smaller bound"
+        )
+
+
+def creation_config(request: SubscribeRequest) -> ConsumerConfig:
+    """The configuration to create the consumer with: what the user gave, and what the workflow must set."""
+    config = request.config
+    changes: dict[str, Any] = {}
+    if request.subject is not None and not config.filter_subjects:
+        changes["filter_subject"] = request.subject
+    if request.durable is not None:
+        changes["durable_name"] = request.durable
+    if config.ack_policy is None:
+        changes["ack_policy"] = AckPolicy.EXPLICIT
+    if not request.pull and request.queue is not None:
+        changes["deliver_group"] = request.queue
+    acks = config.ack_policy is not AckPolicy.NONE
+    limit = request.max_pending
+    if (
+        acks
+        and not request.pull
+        and config.max_ack_pending is None
+        and limit
+        and limit < _SERVER_MAX_ACK_PENDING
+    ):
+        changes["max_ack_pending"] = limit  # so that the queue cannot overflow
+    return config.replace(**changes)

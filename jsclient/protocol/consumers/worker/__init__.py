@@ -1,0 +1,1 @@
+"""One worker's messages, retries and dead letters."""

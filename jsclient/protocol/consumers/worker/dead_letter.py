@@ -1,0 +1,136 @@
+"""Dead letters: the copy of a message that could not be handled, and the advisory of the one that nobody settled.
+
+A dead letter has the payload and the headers of the original. Headers that would mean something to the server when the
+copy is published (``Nats-…``) get ``Dead-Letter-`` before their name. Added are::
+
+    Dead-Letter-Stream · -Consumer · -Subject · -Sequence · -Timestamp    where the original stands
+    Dead-Letter-Deliveries                                                how often it was delivered
+    Dead-Letter-Error · -Reason                                           the class of the error and its text
+
+Its message id is made of stream, consumer, sequence and time, so that a copy that is published twice, because a worker
+died between publishing it and terminating the original, is stored once (inside the stream's duplicate window).
+Source: nats-server server/consumer.go (notifyDeliveryExceeded, JSConsumerDeliveryExceededAdvisory).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from ....errors import JetStreamError
+from ...wire.codec import decode
+from ...wire.headers import Headers
+from .work import Reject
+
+__all__ = [
+    "Origin",
+    "dead_letter_headers",
+    "dead_letter_id",
+    "dead_letter_subject",
+    "error_text",
+    "exhausted_subject",
+    "read_exhausted",
+    "term_reason",
+]
+
+PREFIX = "Dead-Letter-"
+_MAX_TEXT = 1000  # characters of an error
+_NOT_IN_VALUE = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_NOT_IN_NAME = re.compile(r"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a message stands, and how often it was delivered."""
+
+    stream: str
+    consumer: str
+    subject: str
+    seq: int
+    timestamp_ns: int
+    deliveries: int
+
+
+def dead_letter_subject(pattern: str, subject: str) -> str:
+    """Where the dead letter of a message goes: ``pattern``, with the message's subject in place of ``>`` at its end."""
+    if not pattern.endswith(".>"):
+        return pattern
+    return pattern[:-1] + _encodable(subject)
+
+
+def dead_letter_id(origin: Origin) -> str:
+    """The message id of a dead letter."""
+    return f"dead-letter.{origin.stream}.{origin.consumer}.{origin.seq}.{origin.timestamp_ns}"
+
+
+def dead_letter_headers(
+    original: Headers, origin: Origin, error: BaseException
+) -> dict[str, str | list[str]]:
+    """The headers of a dead letter. What may not stand in a header is replaced, for a dead letter must not fail."""
+    headers: dict[str, str | list[str]] = {}
+    for name in original:
+        kept = _NOT_IN_NAME.sub("_", name)
+        if kept.lower().startswith("nats-"):
+            kept = PREFIX + kept
+        headers[kept] = [_line(value) for value in original.get_all(name)]
+    kind, text = error_text(error)
+    added = {
+        "Stream": origin.stream,
+        "Consumer": origin.consumer,
+        "Subject": _line(_encodable(origin.subject)),
+        "Sequence": str(origin.seq),
+        "Timestamp": str(origin.timestamp_ns),
+        "Deliveries": str(origin.deliveries),
+        "Error": kind,
+        "Reason": text,
+    }
+    return headers | {PREFIX + name: value for name, value in added.items()}
+
+
+def error_text(error: BaseException) -> tuple[str, str]:
+    """The name of its class, and its text in one line; never raises."""
+    kind = type(error)
+    if isinstance(error, Reject):
+        name = "Reject"
+    else:
+        name = (
+            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        )
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  a user's class may do anything
+        text = "(its text cannot be had)"
+    return _line(name), _line(_encodable(text))[:_MAX_TEXT].strip()
+
+
+def term_reason(error: BaseException) -> str:
+    """What the server's advisory is to say of a message that is terminated."""
+    kind, text = error_text(error)
+    return f"{kind}: {text}" if text else kind
+
+
+def exhausted_subject(stream: str, consumer: str) -> str:
+    """Where the server tells that a message was delivered as often as it may be, and not acked."""
+    return f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
+
+
+def read_exhausted(payload: bytes) -> tuple[int, int] | None:
+    """The stream sequence and the number of deliveries in such an advisory; None if it is none."""
+    try:
+        advisory: Any = decode(payload)
+    except JetStreamError:
+        return None
+    seq, deliveries = advisory.get("stream_seq"), advisory.get("deliveries")
+    if not isinstance(seq, int) or isinstance(seq, bool) or seq < 1:
+        return None
+    return seq, deliveries if isinstance(deliveries, int) else 0
+
+
+def _encodable(text: str) -> str:
+    """Without the surrogates that stand for bytes that are no UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _line(text: str) -> str:
+    return _NOT_IN_VALUE.sub(" ", text)

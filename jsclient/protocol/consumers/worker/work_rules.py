@@ -1,0 +1,197 @@
+"""What a worker was told, and what its consumer is: how many at once, kept alive how often, tried again when.
+
+Source: nats-server server/consumer.go. ``backoff`` replaces ``ack_wait`` for each delivery (checkPending): delivery
+``n`` has ``backoff[n - 1]`` seconds, the last entry serves all further ones. A nak with a delay does not know of that
+(processNak counts from ``ack_wait``, which is ``backoff[0]``), so delivery ``n`` waits ``backoff[n - 1] - backoff[0]``
+longer than it was told; measured on 2.10 to 2.15. `WorkRules.wire_delay` allows for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ....errors import ConfigError
+from ...models.consumer import AckPolicy, ConsumerConfig
+from ...wire.names import check_filter_subject
+from ...wire.units import seconds_to_ns
+
+__all__ = ["RetryDelay", "WorkOptions", "WorkRules", "default_delay"]
+
+RetryDelay: TypeAlias = float | Callable[[int], float]
+
+ACK_WAIT = 30.0  # seconds: the server's default
+_SOONEST = 0.001  # seconds
+_FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds
+
+
+@dataclass(slots=True, frozen=True)
+class WorkOptions:
+    """What the user asks for; see ``run`` of the subscriptions."""
+
+    concurrency: int = 1
+    ordered: bool = False
+    prefetch: int | None = None
+    keep_alive: bool = True
+    handler_timeout: float | None = 600.0
+    max_deliver: int | None = None
+    retry_delay: RetryDelay | None = None
+    dead_letter: str | None = None
+    grace: float = 20.0
+
+    def check(self) -> None:
+        """Refuse what cannot work.
+
+        Raises:
+            ConfigError: A number out of range, an order without signs of life, a dead-letter subject that is none.
+        """
+        _check_whole("concurrency", self.concurrency, 1)
+        if self.prefetch is not None:
+            _check_whole("prefetch", self.prefetch, 1)
+        if self.max_deliver is not None:
+            _check_whole("max_deliver", self.max_deliver, 1)
+        if self.ordered and not self.keep_alive:
+            raise ConfigError("key needs keep_alive: a failed message is held until it is tried again")
+        if self.handler_timeout is not None:
+            _check_seconds("handler_timeout", self.handler_timeout, above=0.0)
+        if self.retry_delay is not None and not callable(self.retry_delay):
+            _check_seconds("retry_delay", self.retry_delay)
+        _check_seconds("grace", self.grace)
+        if self.dead_letter is not None:
+            check_filter_subject(self.dead_letter)
+            head = self.dead_letter.removesuffix(".>")
+            if "*" in head.split(".") or head == ">":
+                raise ConfigError(
+                    f"dead_letter is {self.dead_letter!r}: a wildcard may stand in it as '.>' at its end only"
+                )
+
+    @property
+    def waiting(self) -> int:
+        """Messages that may wait, here or on their way: few, for other workers could handle them."""
+        if self.prefetch is not None:
+            return self.prefetch
+        # With lanes, a free handler needs to see past the messages of keys that are busy.
+        return max(64, 4 * self.concurrency) if self.ordered else 2 * self.concurrency
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name} is {value!r:.60}: it must be a whole number of {least} or more")
+
+
+def _check_seconds(name: str, value: float, *, above: float | None = None) -> None:
+    ns = seconds_to_ns(value, what=name)
+    if above is not None and ns <= above:
+        raise ConfigError(f"{name} is {value!r} s: it must be over 0")
+
+
+def default_delay(attempt: int) -> float:
+    """Seconds before the next try: 0.5, 1, 2 … 60."""
+    return float(min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(attempt - 1, 20)))
+
+
+@dataclass(slots=True, frozen=True)
+class WorkRules:
+    """The options, applied to a consumer.
+
+    Attributes:
+        concurrency: Handlers at a time.
+        capacity: Messages in hand at most, those that are handled among them.
+        pull: Messages that a pull reader may ask for beside these.
+        ordered: One at a time of each key.
+        keep_alive: Whether ``ack_wait`` is begun again while a message is in hand.
+        handler_timeout: Seconds for one call of the handler; None: without limit.
+        limit: Deliveries at which a failure is final; None: none is.
+        server_limit: Deliveries after which the server sends a message no more; None: without limit.
+        waits: Seconds that the server waits for the ack, by delivery; the last serves all further ones.
+        backed_off: These come from ``backoff``.
+        given_delay: ``retry_delay`` as given.
+    """
+
+    concurrency: int
+    capacity: int
+    pull: int
+    ordered: bool
+    keep_alive: bool
+    handler_timeout: float | None
+    limit: int | None
+    server_limit: int | None
+    waits: tuple[float, ...]
+    backed_off: bool
+    given_delay: RetryDelay | None
+
+    @classmethod
+    def of(cls, options: WorkOptions, config: ConsumerConfig) -> WorkRules:
+        """Raises `ConfigError` for a consumer whose messages are not acked one by one."""
+        if config.ack_policy not in (None, AckPolicy.EXPLICIT):
+            raise ConfigError(
+                f"run needs a consumer with ack policy explicit; this one has {str(config.ack_policy)!r}"
+            )
+        server_limit = config.max_deliver if config.max_deliver and config.max_deliver > 0 else None
+        limits = [limit for limit in (options.max_deliver, server_limit) if limit is not None]
+        waits = tuple(config.backoff or ()) or (config.ack_wait or ACK_WAIT,)
+        here = options.waiting // 2
+        pull = options.waiting - here
+        if config.max_batch and config.max_batch > 0:
+            pull = min(pull, config.max_batch)
+        return cls(
+            concurrency=options.concurrency,
+            capacity=options.concurrency + here,
+            pull=pull,
+            ordered=options.ordered,
+            keep_alive=options.keep_alive,
+            handler_timeout=options.handler_timeout,
+            limit=min(limits, default=None),
+            server_limit=server_limit,
+            waits=waits,
+            backed_off=bool(config.backoff),
+            given_delay=options.retry_delay,
+        )
+
+    def ack_wait(self, deliveries: int) -> float:
+        """Seconds that the server waits for the ack of this delivery."""
+        return self.waits[min(max(deliveries, 1), len(self.waits)) - 1]
+
+    def interval(self, deliveries: int) -> float:
+        """Seconds between signs of life: a third, so that one may be lost and the first may come late."""
+        return self.ack_wait(deliveries) / 3
+
+    @property
+    def hold(self) -> float:
+        """Seconds that messages may wait where they are not kept alive."""
+        return min(self.waits) / 3
+
+    def is_final(self, attempt: int) -> bool:
+        """Whether a failure in this try is the last one."""
+        return self.limit is not None and attempt >= self.limit
+
+    def is_exhausted(self, deliveries: int) -> bool:
+        """Whether a message was delivered more often than it should, so that it is not even to be tried."""
+        return self.limit is not None and deliveries > self.limit
+
+    def is_last(self, deliveries: int) -> bool:
+        """Whether the server will not deliver it again, whatever it is told."""
+        return self.server_limit is not None and deliveries >= self.server_limit
+
+    def retry_delay(self, attempt: int) -> tuple[float, Exception | None]:
+        """Seconds before the next try, and what was wrong with the user's own idea of it."""
+        given = self.given_delay
+        if given is None:
+            return (self.ack_wait(attempt) if self.backed_off else default_delay(attempt)), None
+        if not callable(given):
+            return float(given), None
+        try:
+            delay = given(attempt)
+            _check_seconds("retry_delay", delay)
+            return float(delay), None
+        except Exception as error:  # noqa: BLE001  a user's function may raise anything
+            return default_delay(attempt), error
+
+    def wire_delay(self, deliveries: int, delay: float) -> float | None:
+        """What to say in a nak so that the message comes again in ``delay`` seconds; None: leave it to ``backoff``."""
+        if not self.backed_off:
+            return delay
+        if self.given_delay is None:
+            return None
+        return max(_SOONEST, delay - (self.ack_wait(deliveries) - self.waits[0]))

@@ -1,0 +1,1 @@
+"""Times, frontiers, and the trackers of epoch publishers and subscribers."""

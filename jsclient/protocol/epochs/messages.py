@@ -1,0 +1,187 @@
+"""What publishers of epochs say, and how it is stored.
+
+The protocol has three messages. In a stream the first two are one: a frontier record says how the lower frontier
+changed, and what both frontiers are after it, so that the last one of a partition is a snapshot for whoever begins
+there.
+
+A subscriber makes events of them.
+
+Source: Strymon's publish-subscribe protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from ...errors import ConfigError, PositionInvalidError, ProtocolError
+from .frontier import Order
+
+__all__ = [
+    "Data",
+    "DataMessage",
+    "EpochPlace",
+    "FrontierRecord",
+    "FrontierUpdate",
+    "InitialFrontierSnapshot",
+    "LowerFrontierUpdate",
+    "Message",
+    "SubscriberEvent",
+]
+
+T = TypeVar("T", bound=Hashable)
+
+
+class InitialFrontierSnapshot(msgspec.Struct, Generic[T], frozen=True):
+    """Both frontiers, once and first."""
+
+    lower: tuple[T, ...]
+    upper: tuple[T, ...]
+
+
+class LowerFrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
+    """How the lower frontier changed: each +1 or -1."""
+
+    updates: tuple[tuple[T, int], ...]
+
+
+class DataMessage(msgspec.Struct, Generic[T], frozen=True):
+    """A batch of one time. ``data`` is not looked at: it may be encoded still."""
+
+    time: T
+    data: Any
+
+
+Message: TypeAlias = InitialFrontierSnapshot[T] | LowerFrontierUpdate[T] | DataMessage[T]
+
+
+class Data(msgspec.Struct, Generic[T], frozen=True):
+    """Items of one time. ``whole``: nothing of that epoch was missed; false only where the filter is switched off."""
+
+    time: T
+    items: Any
+    partition: Hashable
+    seq: int
+    whole: bool
+
+
+class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
+    """The merged lower frontier changed; at first, all of it is new."""
+
+    changes: tuple[tuple[T, int], ...]
+    frontier: tuple[T, ...]
+
+
+SubscriberEvent: TypeAlias = Data[T] | FrontierUpdate[T]
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    v: Literal[1]
+    updates: list[tuple[Any, Literal[1, -1]]]
+    lower: list[Any]
+    upper: list[Any]
+
+
+class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
+    """How the lower frontier changed, and both frontiers after it."""
+
+    updates: tuple[tuple[T, int], ...]
+    lower: tuple[T, ...]
+    upper: tuple[T, ...]
+
+    @property
+    def snapshot(self) -> InitialFrontierSnapshot[T]:
+        """For whoever begins after it."""
+        return InitialFrontierSnapshot(self.lower, self.upper)
+
+    @property
+    def update(self) -> LowerFrontierUpdate[T]:
+        """For whoever was there before it."""
+        return LowerFrontierUpdate(self.updates)
+
+    def to_json(self, order: Order[T]) -> bytes:
+        """As it is stored."""
+        encode = order.encode
+        return msgspec.json.encode(
+            _Stored(
+                1,
+                [(encode(time), 1 if change > 0 else -1) for time, change in self.updates],
+                [encode(time) for time in self.lower],
+                [encode(time) for time in self.upper],
+            )
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, order: Order[T]) -> FrontierRecord[T]:
+        """What was stored.
+
+        Raises:
+            ProtocolError: It is no frontier record, or one of another order or a newer version.
+        """
+        decode = order.decode
+        try:
+            stored = msgspec.json.decode(data, type=_Stored)
+            return cls(
+                tuple((decode(time), change) for time, change in stored.updates),
+                tuple(map(decode, stored.lower)),
+                tuple(map(decode, stored.upper)),
+            )
+        except (msgspec.DecodeError, ConfigError, UnicodeError) as error:
+            raise ProtocolError(f"no frontier record: {data[:80]!r}: {error}") from None
+
+
+_Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Place(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    v: Literal[1]
+    since: _Sequence
+    missed: list[Any]
+    frontiers: list[list[Any]]
+    records: list[tuple[int, _Sequence]] = []
+    stream: str = ""
+    incarnation: str = ""
+
+
+class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
+    """Where a subscriber stands: all that must be kept to go on later, in another process too.
+
+    Attributes:
+        since: Stream sequence; all that is still needed of open epochs lies after it. To go on, begin with the last
+            frontier record of each partition up to there (or its first one, if that is later).
+        missed: Of epochs at or before these something was missed.
+        frontiers: What is completed by one of these frontiers was had.
+        records: Where that frontier record of each partition lies.
+        stream, incarnation: In which stream; as in `jsclient.Position`.
+    """
+
+    since: int
+    missed: tuple[T, ...]
+    frontiers: tuple[tuple[T, ...], ...]
+    records: tuple[tuple[int, int], ...] = ()
+    stream: str = ""
+    incarnation: str = ""
+
+    def to_json(self, order: Order[T]) -> str:
+        """As a token. Its partitions must be numbers."""
+        missed = [*map(order.encode, self.missed)]
+        frontiers = [[*map(order.encode, frontier)] for frontier in self.frontiers]
+        place = _Place(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
+        return msgspec.json.encode(place).decode()
+
+    @classmethod
+    def from_json(cls, token: str | bytes, order: Order[T]) -> EpochPlace[T]:
+        """The place in a token.
+
+        Raises:
+            PositionInvalidError: It is none that `to_json` makes, or one of another order or a newer version.
+        """
+        try:
+            read = msgspec.json.decode(token, type=_Place)
+            missed = tuple(map(order.decode, read.missed))
+            frontiers = tuple(tuple(map(order.decode, one)) for one in read.frontiers)
+            return cls(read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation)
+        except (msgspec.DecodeError, ConfigError, UnicodeError) as error:
+            raise PositionInvalidError(f"{token!r:.200} is no place in a topic of epochs: {error}") from None

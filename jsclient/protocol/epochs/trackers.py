@@ -1,0 +1,340 @@
+"""Epochs, all or nothing: what one publisher may send, and what a subscriber of several lets pass.
+
+An epoch is all that has one time. It is *latent* until something of it was sent, *active* then, and *completed* when
+its publisher has no capability left that allows it. A subscriber that begins in the middle can have all of an epoch
+only if it was latent in every partition then. What it begins with is a snapshot of each partition's frontiers; what is
+at or before an element of one of the upper frontiers is dropped.
+
+Four rules make that hold, and each was found to matter by a model check (``tests/protocol/epochs/test_trackers_model.py``):
+
+- dropped is what is at or before *some* element of the filter;
+- an upper frontier has the greatest times *ever* sent, also of what is completed: another partition may not be so far;
+- an element leaves the filter when it is completed in *all* partitions, as the merged lower frontier says;
+- completed is what no element of the lower frontier is at or before, which is also right for an empty one.
+
+Source: Strymon's publish-subscribe protocol.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Generic, TypeVar
+
+from ...errors import EpochsLostError, ProtocolError
+from .capabilities import Capabilities
+from .frontier import Antichain, Changes, MutableAntichain, Order, in_order
+from .messages import (
+    Data,
+    DataMessage,
+    EpochPlace,
+    FrontierRecord,
+    FrontierUpdate,
+    InitialFrontierSnapshot,
+    LowerFrontierUpdate,
+    Message,
+    SubscriberEvent,
+)
+
+__all__ = ["Data", "EpochPublisher", "EpochState", "EpochSubscriber", "FrontierUpdate", "SubscriberEvent"]
+
+T = TypeVar("T", bound=Hashable)
+
+
+class EpochState(enum.Enum):
+    """Of an epoch, as its publisher sees it."""
+
+    LATENT = "latent"
+    ACTIVE = "active"
+    COMPLETED = "completed"
+
+
+class EpochPublisher(Generic[T]):
+    """One partition: what may be sent, and what is to be told.
+
+    What is sent before a frontier record must be stored before it, and what is sent after it, after it: wait for what
+    is under way on both sides, or send so that the server keeps the order. Else a subscriber that begins at that record
+    misses data that its filter does not know of.
+    """
+
+    __slots__ = ("_active", "_restored", "capabilities", "order", "upper")
+
+    def __init__(self, order: Order[T]) -> None:
+        self.order = order
+        self.capabilities = Capabilities(order)
+        self.upper = Antichain(order)
+        self._active: set[T] = set()  # sent here, and not completed
+        self._restored = Antichain(order)  # the upper frontier that was found at the restart
+
+    @classmethod
+    def restored(cls, order: Order[T], last: FrontierRecord[T], sent_after: Iterable[T]) -> EpochPublisher[T]:
+        """As it was: from its last frontier record and the times of all data after that."""
+        publisher = cls(order)
+        publisher.capabilities = Capabilities(order, last.lower)
+        publisher.upper = publisher._restored = Antichain.maximal(order, (*last.upper, *sent_after))
+        return publisher
+
+    @property
+    def lower(self) -> Antichain[T]:
+        """The lower frontier."""
+        return self.capabilities.frontier
+
+    @property
+    def snapshot(self) -> InitialFrontierSnapshot[T]:
+        """What a subscriber that comes now begins with."""
+        return InitialFrontierSnapshot(self.lower.elements, self.upper.elements)
+
+    def record(self) -> FrontierRecord[T]:
+        """A record that changes nothing, for whoever begins with it."""
+        return self._record(())
+
+    def first_record(self) -> FrontierRecord[T]:
+        """The record to begin a new partition with; without one it is not there yet."""
+        return self._record([(time, 1) for time in self.lower])
+
+    def state(self, time: T) -> EpochState:
+        """In which state an epoch is; after a restart, what may have been sent before counts as sent."""
+        if not self.capabilities.allows(time):
+            return EpochState.COMPLETED
+        if time in self._active or self._restored.some_above(time):
+            return EpochState.ACTIVE
+        return EpochState.LATENT
+
+    def send(self, time: T) -> None:
+        """Something of this time is about to be sent.
+
+        Raises:
+            EpochCompletedError: No capability allows it; nothing is to be sent. ConfigError: It is no time.
+        """
+        self.capabilities.check(time)
+        self.upper = self.upper.with_maximal(time)
+        self._active.add(time)
+
+    def update(self, changes: Changes[T]) -> FrontierRecord[T] | None:
+        """Capabilities are given up and gained; the record to write, None if nothing of it is to be seen outside.
+
+        Raises:
+            EpochCompletedError, ConfigError: As `Capabilities.update`; nothing has changed.
+        """
+        return self._told(self.capabilities.update(changes))
+
+    def advance(self, to: T) -> FrontierRecord[T] | None:
+        """What is before this time is completed. See `Capabilities.advance`."""
+        return self._told(self.capabilities.advance(to))
+
+    def close(self) -> FrontierRecord[T] | None:
+        """Everything is completed."""
+        return self._told(self.capabilities.close())
+
+    def _told(self, visible: Changes[T]) -> FrontierRecord[T] | None:
+        if not visible:
+            return None
+        self._active = {time for time in self._active if self.capabilities.allows(time)}
+        return self._record(visible)
+
+    def _record(self, updates: Changes[T]) -> FrontierRecord[T]:
+        return FrontierRecord(tuple(updates), self.lower.elements, self.upper.elements)
+
+
+@dataclass(slots=True)
+class EpochSubscriber(Generic[T]):
+    """Reads some partitions of a topic, and lets pass what it can have all of.
+
+    Attributes:
+        partitions: Those it reads. It waits for the snapshots of all of them.
+        atomic: Whether to filter at all.
+        coarser: Times that are dropped, with all before them, though they could be had.
+        max_held: Messages that may wait for the last snapshot.
+        resumed: Where another subscriber of the same partitions stood: it goes on there.
+        hold: Whether completed epochs count as not had, for `place`, until `release` says so of each.
+        filter: Times at or before one of these are dropped.
+    """
+
+    order: Order[T]
+    partitions: frozenset[Hashable]
+    atomic: bool = True
+    coarser: tuple[T, ...] = ()
+    max_held: int = 10_000
+    resumed: EpochPlace[T] | None = None
+    hold: bool = False
+    filter: Antichain[T] = field(init=False)
+    _missed: Antichain[T] = field(init=False)  # epochs at or before these had begun in some partition
+    _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not come
+    _joined: dict[Hashable, int] = field(default_factory=dict)  # where their snapshots were taken
+    _lower: dict[Hashable, MutableAntichain[T]] = field(default_factory=dict)
+    _merged: MutableAntichain[T] = field(init=False)
+    _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)
+    _told: dict[Hashable, int] = field(
+        default_factory=dict
+    )  # the last frontier records; replaced, never changed
+    _begun: dict[T, tuple[int, dict[Hashable, int]]] = field(
+        default_factory=dict
+    )  # not had: where, and _told then
+    _read: int = 0  # up to here all was received
+    _done: list[Antichain[T]] = field(default_factory=list)  # what these have passed was had before
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._waiting = set(self.partitions)
+        self.filter = self._missed = Antichain(self.order)
+        self._merged = MutableAntichain(self.order)
+        self._joined, self._lower, self._held, self._begun, self._told = {}, {}, [], {}, {}
+
+    # --- what it knows ------------------------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all snapshots have come."""
+        return not self._waiting
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """The merged lower frontier: what may still come is at or after one of these, in any partition."""
+        return self._merged.frontier
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can come any more, from any partition."""
+        return self.is_ready and not self.frontier
+
+    def is_completed(self, time: T) -> bool:
+        """Whether nothing more of this time can come, from any partition."""
+        return self.is_ready and not self.frontier.some_below(time)
+
+    def passes(self, time: T) -> bool:
+        """Whether data of this time is given, not dropped."""
+        return not self.filter.some_above(time) and all(done.some_below(time) for done in self._done)
+
+    @property
+    def place(self) -> EpochPlace[T]:
+        """Where it stands. Of epochs that are not completed all is given again to whoever goes on there.
+
+        For partitions that lie in one stream, and a subscriber that has all snapshots.
+        """
+        first, told = min(self._begun.values(), key=itemgetter(0), default=(self._read + 1, self._told))
+        # What is completed and held comes at or after this, and what was had does not: `in_order` gives it so.
+        held = [time for time in self._begun if self.is_completed(time)] if self.hold else []
+        had = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
+        records: Any = tuple(sorted(told.items()))
+        return EpochPlace(
+            first - 1, self._missed.elements, tuple(frontier.elements for frontier in had), records
+        )
+
+    def release(self, time: T) -> None:
+        """A completed epoch was had. To be called in an order that respects time."""
+        self._begun.pop(time, None)
+
+    def lower_of(self, partition: Hashable) -> Antichain[T]:
+        """The lower frontier of one partition whose snapshot has come."""
+        return self._lower[partition].frontier
+
+    # --- what comes ---------------------------------------------------------------------------------------------
+
+    def receive(
+        self, partition: Hashable, message: Message[T], seq: int = 0, *, as_of: int | None = None
+    ) -> list[SubscriberEvent[T]]:
+        """A message of one partition, in its order. ``seq`` is where it lies in the stream; 0: it lies nowhere.
+
+        What lies before the partition's snapshot is passed over; ``as_of``: only what lies up to there, because the
+        snapshot does not know what came between. Data of what is dropped is never looked at.
+
+        Raises:
+            ProtocolError: The first message is no snapshot, or a later one is; data, or a capability, of what is
+                completed.
+            EpochsLostError: Too much came before the last snapshot; it waits for all of them again.
+        """
+        if isinstance(message, InitialFrontierSnapshot):
+            return self._snapshot(partition, message, seq, seq if as_of is None else as_of)
+        if partition not in self._lower:
+            raise ProtocolError(f"the first message of partition {partition!r} is no snapshot")
+        if seq and seq <= self._joined[partition]:
+            self._read = max(self._read, seq)
+            return []
+        if self._waiting:
+            if len(self._held) >= self.max_held:
+                raise self.lost("too much came before the snapshots of all partitions")
+            self._held.append((partition, message, seq))
+            return []
+        return self._message(partition, message, seq)
+
+    def _snapshot(
+        self, partition: Hashable, snapshot: InitialFrontierSnapshot[T], seq: int, as_of: int
+    ) -> list[SubscriberEvent[T]]:
+        if partition not in self._waiting:
+            known = "came before" if partition in self.partitions else "is of none of ours"
+            raise ProtocolError(f"the snapshot of partition {partition!r} {known}")
+        self._waiting.discard(partition)
+        self._joined[partition] = as_of
+        self._told = {**self._told, partition: seq}
+        self._lower[partition] = MutableAntichain.of(self.order, snapshot.lower)
+        self._merged.update((time, 1) for time in self._lower[partition].frontier)
+        self._missed = self._missed.with_maximal(*snapshot.upper)
+        if self._waiting:
+            return []
+        self._read = min(self._joined.values())
+        if self.resumed is not None:
+            self._read = self.resumed.since
+            self._missed = Antichain.maximal(self.order, self.resumed.missed)
+            self._done = [Antichain.minimal(self.order, frontier) for frontier in self.resumed.frontiers]
+            self.resumed = None
+        self.filter = self._missed if self.atomic else Antichain(self.order)
+        self.filter = self.filter.with_maximal(*self.coarser)
+        self._shrink_filter()
+        frontier = self.frontier.elements
+        events: list[SubscriberEvent[T]] = [FrontierUpdate(tuple((time, 1) for time in frontier), frontier)]
+        held, self._held = self._held, []
+        for message in held:
+            events += self._message(*message)
+        return events
+
+    def _message(self, partition: Hashable, message: Message[T], seq: int) -> list[SubscriberEvent[T]]:
+        self._read = max(self._read, seq)
+        if isinstance(message, DataMessage):
+            return self._data(partition, message, seq)
+        assert isinstance(message, LowerFrontierUpdate)
+        self._told = {**self._told, partition: seq}
+        return self._update(partition, message.updates)
+
+    def _data(self, partition: Hashable, message: DataMessage[T], seq: int) -> list[SubscriberEvent[T]]:
+        time = message.time
+        if not self._lower[partition].frontier.some_below(time):
+            raise ProtocolError(f"partition {partition!r} sent data of {time!r}, which it had completed")
+        if not self.passes(time):
+            return []
+        whole = not self._missed.some_above(time)
+        if time not in self._begun and (whole or not self.hold):
+            self._begun[time] = (seq, self._told)
+        return [Data(time, message.data, partition, seq, whole)]
+
+    def _update(self, partition: Hashable, updates: Changes[T]) -> list[SubscriberEvent[T]]:
+        own = self._lower[partition]
+        for time, change in updates:
+            if change > 0 and not own.frontier.some_below(time):
+                raise ProtocolError(f"partition {partition!r} goes back to {time!r}, which it had completed")
+        visible = self._merged.update(own.update(updates))
+        self._shrink_filter()
+        if not visible:
+            return []
+        if not self.hold:
+            self._begun = {time: at for time, at in self._begun.items() if not self.is_completed(time)}
+        return [FrontierUpdate(tuple(visible), self.frontier.elements)]
+
+    def _shrink_filter(self) -> None:
+        """Forget what is completed everywhere: nothing at or before it can come any more."""
+        if self._done:
+            self._done = [done for done in self._done if not all(map(done.some_below, self.frontier))]
+        if any(self.is_completed(time) for time in self.filter):
+            self.filter = Antichain(
+                self.order, tuple(time for time in self.filter if not self.is_completed(time))
+            )
+
+    def lost(self, reason: str) -> EpochsLostError:
+        """Messages are missing: the error to raise. From now on it waits for new snapshots of all partitions."""
+        error = EpochsLostError(in_order(self.order, self._begun), reason)
+        self._begin()
+        self.resumed, self._done = None, []
+        return error

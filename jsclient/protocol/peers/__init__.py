@@ -1,0 +1,1 @@
+"""Channels and relationships between peers."""

@@ -1,0 +1,269 @@
+"""Channels of peers: where events and queries arrive, and which of them may pass.
+
+A peer has channels. A channel has an ECI, tags, and a policy. Its ECI is ``<peer>.<random>``: who does not know it
+cannot send to it. What is sent goes to these subjects::
+
+    <prefix>.ev.<peer>.<random>.<domain>.<type>     an event, stored until the peer has handled it
+    <prefix>.q.<peer>.<random>.<rid>.<name>         a query, a request with an answer
+
+The receiver enforces the policy, whoever sent. The same policy as permissions of a NATS user, from `permissions`, keeps
+others from sending at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from ...errors import ConfigError, InvalidNameError
+from ..wire.names import check_filter_subject, check_publish_subject, check_token
+
+__all__ = [
+    "API_EVENTS",
+    "PREFIX",
+    "PROTOCOL_EVENTS",
+    "RID",
+    "WELL_KNOWN",
+    "Address",
+    "Channel",
+    "Permissions",
+    "Policy",
+    "channel_eci",
+    "check_eci",
+    "event_subject",
+    "inbox_subject",
+    "open_policy",
+    "permissions",
+    "queries_subject",
+    "query_subject",
+    "read_subject",
+    "relationship_policy",
+    "well_known_policy",
+]
+
+PREFIX: Final = "pico"
+RID: Final = "subscription"
+"""The name under which queries ask for relationships: ``wellKnown_Rx``, ``established``, ``inbound``, ``outbound``."""
+
+WELL_KNOWN: Final = "wellKnown_Rx"
+
+PROTOCOL_EVENTS: Final = (
+    "wrangler:outbound_pending_subscription_approved",
+    "wrangler:outbound_removal",
+    "wrangler:established_removal",
+)
+"""What the other side sends over the channel of a relationship."""
+
+API_EVENTS: Final = (
+    "wrangler:subscription",
+    "wrangler:pending_subscription_approval",
+    "wrangler:inbound_rejection",
+    "wrangler:outbound_cancellation",
+    "wrangler:subscription_cancellation",
+    "wrangler:send_event_on_subs",
+)
+"""What a peer raises in itself to ask for something. A channel that lets one pass gives its sender that power."""
+
+_EVENT: Final = "ev"
+_QUERY: Final = "q"
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which events and queries a channel lets pass: those that are allowed and not denied. Empty: none.
+
+    Attributes:
+        events: ``domain:type`` each, with ``*`` for any domain or any type.
+        queries: ``rid:name`` each, in the same way.
+        deny_events: Refused though allowed.
+        deny_queries: Refused though allowed.
+
+    Raises:
+        ConfigError: A pattern is none. `InvalidNameError` where a part of it is no token.
+    """
+
+    events: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
+    deny_events: tuple[str, ...] = ()
+    deny_queries: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            patterns = getattr(self, field)
+            if isinstance(patterns, str) or not all(isinstance(one, str) for one in patterns):
+                raise ConfigError(f"{field} is {patterns!r:.60}: it must be a list of texts such as 'door:*'")
+            msgspec.structs.force_setattr(self, field, tuple(patterns))
+            for pattern in patterns:
+                _check_pattern(field, pattern)
+
+    def allows_event(self, domain: str, type: str) -> bool:
+        """Whether this event passes."""
+        return _any(self.events, domain, type) and not _any(self.deny_events, domain, type)
+
+    def allows_query(self, rid: str, name: str) -> bool:
+        """Whether this query passes."""
+        return _any(self.queries, rid, name) and not _any(self.deny_queries, rid, name)
+
+
+def open_policy() -> Policy:
+    """Everything passes: for channels that nobody else knows."""
+    return Policy(events=("*:*",), queries=("*:*",))
+
+
+def well_known_policy(*, requests: bool = False) -> Policy:
+    """The policy of the channel that everybody may know: to request a relationship, and to take that back.
+
+    Args:
+        requests: Let ``wrangler:subscription`` pass too, as the original does: then a stranger can make this peer send
+            requests.
+    """
+    events = ("wrangler:new_subscription_request", "wrangler:inbound_removal")
+    return Policy(
+        events=(*events, "wrangler:subscription") if requests else events,
+        queries=(f"{RID}:{WELL_KNOWN}",),
+    )
+
+
+def relationship_policy(wanted: Policy | None = None) -> Policy:
+    """The policy of the channel of a relationship: ``wanted`` and what the relationship itself needs.
+
+    Without ``wanted`` all passes but the events by which a peer asks itself for something.
+
+    Raises:
+        ConfigError: ``wanted`` denies what is needed.
+    """
+    if wanted is None:
+        return Policy(events=("*:*",), queries=("*:*",), deny_events=API_EVENTS)
+    missing = []
+    for event in PROTOCOL_EVENTS:
+        domain, _, name = event.partition(":")
+        if _any(wanted.deny_events, domain, name):
+            raise ConfigError(f"the policy denies {event}, without which there is no relationship")
+        if not wanted.allows_event(domain, name):
+            missing.append(event)
+    return msgspec.structs.replace(wanted, events=(*wanted.events, *missing)) if missing else wanted
+
+
+class Channel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A channel that belongs to no relationship: the well-known one, or one made for a use of one's own."""
+
+    eci: str
+    tags: tuple[str, ...] = ()
+    policy: Policy = Policy()
+
+
+class Address(NamedTuple):
+    """What a subject says: query or event, on which channel, its domain (or rid) and its type (or name)."""
+
+    query: bool
+    eci: str
+    domain: str
+    name: str
+
+
+def channel_eci(peer: str, random: str) -> str:
+    """The ECI of a channel; `InvalidNameError` if a part is no token."""
+    return f"{check_token(peer, 'peer')}.{check_token(random, 'channel')}"
+
+
+def check_eci(eci: object) -> str:
+    """Return ``eci`` if it is one: the name of a peer and a token.
+
+    Raises:
+        InvalidNameError: It is not.
+    """
+    parts = eci.split(".") if isinstance(eci, str) else []
+    if len(parts) != 2:
+        raise InvalidNameError("ECI", eci, "an ECI has the form <peer>.<token>")
+    return channel_eci(*parts)
+
+
+def event_subject(eci: str, domain: str, type: str, prefix: str = PREFIX) -> str:
+    """Where an event is published; `InvalidNameError` if domain or type is no token."""
+    return _subject(prefix, _EVENT, eci, check_token(domain, "domain"), check_token(type, "type"))
+
+
+def query_subject(eci: str, rid: str, name: str, prefix: str = PREFIX) -> str:
+    """Where a query is asked; `InvalidNameError` if rid or name is no token."""
+    return _subject(prefix, _QUERY, eci, check_token(rid, "rid"), check_token(name, "name"))
+
+
+def inbox_subject(peer: str, prefix: str = PREFIX) -> str:
+    """What a peer's consumer filters on: all events on all its channels."""
+    return check_filter_subject(f"{prefix}.{_EVENT}.{check_token(peer, 'peer')}.>")
+
+
+def queries_subject(peer: str, prefix: str = PREFIX) -> str:
+    """What a peer subscribes to: all queries on all its channels."""
+    return check_filter_subject(f"{prefix}.{_QUERY}.{check_token(peer, 'peer')}.>")
+
+
+def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
+    """What a subject says; None where it is not one of these."""
+    start = f"{prefix}."
+    tokens = subject[len(start) :].split(".") if subject.startswith(start) else []
+    if len(tokens) != 5 or tokens[0] not in (_EVENT, _QUERY) or "" in tokens:
+        return None
+    return Address(tokens[0] == _QUERY, f"{tokens[1]}.{tokens[2]}", tokens[3], tokens[4])
+
+
+class Permissions(NamedTuple):
+    """What a NATS user may publish to and subscribe to; a denied subject is refused though allowed."""
+
+    publish: tuple[str, ...]
+    deny: tuple[str, ...]
+    subscribe: tuple[str, ...]
+
+    def to_config(self) -> dict[str, Any]:
+        """As in the ``permissions`` of a user in a server's configuration, and in a user's JWT claims by words."""
+        return {
+            "publish": {"allow": list(self.publish), "deny": list(self.deny)} if self.publish else _NOTHING,
+            "subscribe": {"allow": list(self.subscribe)} if self.subscribe else _NOTHING,
+        }
+
+
+# An empty list of allowed subjects is read as no list at all.
+_NOTHING: Final = {"deny": [">"]}
+
+
+def permissions(eci: str, policy: Policy, *, prefix: str = PREFIX, inbox: str | None = None) -> Permissions:
+    """What a NATS user needs, and no more, to send on a channel what its policy lets pass.
+
+    Args:
+        eci: The channel.
+        policy: Its policy.
+        prefix: What the subjects of events and queries start with.
+        inbox: The prefix of the user's inboxes. They are needed for the answers to queries, and to learn that an event
+            was stored.
+    """
+    check_eci(eci)
+
+    def subjects(kind: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(f"{prefix}.{kind}.{eci}.{pattern.replace(':', '.')}" for pattern in patterns)
+
+    return Permissions(
+        subjects(_EVENT, policy.events) + subjects(_QUERY, policy.queries),
+        subjects(_EVENT, policy.deny_events) + subjects(_QUERY, policy.deny_queries),
+        () if inbox is None else (check_filter_subject(f"{inbox}.>"),),
+    )
+
+
+def _subject(prefix: str, kind: str, eci: str, first: str, second: str) -> str:
+    return check_publish_subject(f"{prefix}.{kind}.{check_eci(eci)}.{first}.{second}")
+
+
+def _check_pattern(field: str, pattern: str) -> None:
+    parts = pattern.split(":")
+    if len(parts) != 2:
+        raise ConfigError(f"{field}: {pattern!r:.60} is not of the form 'domain:type', with '*' for any")
+    for part in parts:
+        if part != "*":
+            check_token(part, field)
+
+
+def _any(patterns: tuple[str, ...], first: str, second: str) -> bool:
+    for pattern in patterns:
+        one, _, other = pattern.partition(":")
+        if one in ("*", first) and other in ("*", second):
+            return True
+    return False

@@ -1,0 +1,318 @@
+"""The decisions of a peer: what an event means for its relationships.
+
+`Asked` is for what the peer asks of itself, `Came` for what other peers send. Both give records to be stored and
+commands; nothing is changed here.
+
+What comes from others is found by the channel it came on, never by the Id alone: who may send on one relationship's
+channel must not reach another. What comes on a public channel has to name Id and the requester's channel (D25).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, NoReturn, TypeGuard
+
+import msgspec
+
+from ...errors import InvalidNameError
+from ..wire.names import check_token
+from .channel import PROTOCOL_EVENTS, channel_eci, check_eci, relationship_policy
+from .commands import Command, Raised, Received, Refusal, Refuse, Retry
+from .options import PeerOptions
+from .outbox import Attrs, Raise, Send
+from .relationship import MAX_DEAD, Relationship, State, selected, targets
+from .transitions import approved, ended, established, inbound, outbound, refused_twin, tombstone
+
+__all__ = ["FLOW_EVENTS", "Asked", "Came", "Decided"]
+
+Decided = list[Relationship | Command]
+
+FLOW_EVENTS: Final = frozenset(
+    {*PROTOCOL_EVENTS, "wrangler:new_subscription_request", "wrangler:inbound_removal"}
+)
+"""Events by which peers make and end relationships, of which `Came` takes care."""
+
+_ID = re.compile(r"[A-Za-z0-9_=-]{1,100}")
+
+
+class _FailureError(Exception):
+    """What was asked for cannot be: the type of the event that tells it, and why."""
+
+    def __init__(self, type: str, reason: str) -> None:
+        super().__init__(type, reason)
+        self.type = type
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class Asked:
+    """What the peer itself asks for. ``eci`` is the channel where a policy let another one ask."""
+
+    peer: str
+    options: PeerOptions
+    records: Collection[Relationship]
+    eci: str | None
+
+    def decide(self, event: Raised, now: float) -> Decided:
+        """What becomes of one of the events `jsclient.protocol.peers.channel.API_EVENTS`."""
+        try:
+            match event.type:
+                case "subscription":
+                    return self._request(event)
+                case "pending_subscription_approval":
+                    return self._approve(event)
+                case "send_event_on_subs":
+                    return self._send(event)
+                case _:
+                    return self._end(event, now)
+        except _FailureError as failure:
+            why = f"wrangler:{event.type}: {failure.reason}"
+            return [Raise(domain="wrangler", type=failure.type, attrs=event.attrs, error=why, eci=self.eci)]
+
+    def _request(self, event: Raised) -> Decided:
+        attrs, fresh = event.attrs, event.fresh
+        try:
+            well_known = check_eci(attrs.get("wellKnown_Tx"))
+        except InvalidNameError as error:
+            _fail("wellKnown_Tx_format_failure", str(error))
+        wanted = fresh.id if attrs.get("Id") is None else attrs["Id"]
+        if not _is_id(wanted):
+            _fail(
+                "Id_format_failure",
+                f"Id {wanted!r:.60} is not of up to 100 letters, digits and '_', '-', '='",
+            )
+        rx = channel_eci(self.peer, fresh.channel)
+        before = selected(self.records, {"Id": wanted}, None)
+        if before is not None and before.rx == rx:
+            return []
+        if before is not None and (before.live or any(isinstance(item, Send) for item in before.outbox)):
+            what = "there is one already" if before.live else "the end of the former one is still being told"
+            _fail("duplicate_id_failure", f"Id {wanted!r}: {what}")
+        fields = Relationship(
+            id=wanted,
+            state=State.OUTBOUND,
+            nonce=fresh.id,
+            rx=rx,
+            rx_role=_role(attrs, "Rx_role"),
+            tx_role=_role(attrs, "Tx_role"),
+            tx_host=self._host(attrs.get("Tx_host")),
+            well_known_tx=well_known,
+            rx_verify_key=fresh.verify_key,
+            rx_public_key=fresh.public_key,
+            name=_text(attrs.get("name")) or wanted,
+            channel_type=_text(attrs.get("channel_type")) or "subscription",
+            policy=relationship_policy(event.policy),
+        )
+        return [outbound(before, fields, attrs, self.options.host)]
+
+    def _host(self, host: object) -> str | None:
+        """Where the other peer is, None for here."""
+        if host is None or host == self.options.host:
+            return None
+        if not isinstance(host, str) or host not in self.options.allowed_hosts:
+            _fail("Tx_host_failure", f"{host!r:.100} is not one of the allowed hosts")
+        if self.options.host is None:
+            _fail("Tx_host_failure", "this peer has no host of its own by which the other one could answer")
+        return host
+
+    def _approve(self, event: Raised) -> Decided:
+        record = self._selected(event.attrs)
+        if record.state is State.OUTBOUND:
+            _fail("no_such_subscription_failure", "it was requested here: the other side has to approve it")
+        if record.state is not State.INBOUND:
+            return []
+        policy = None if event.policy is None else relationship_policy(event.policy)
+        return [established(record, event.attrs, policy)]
+
+    def _end(self, event: Raised, now: float) -> Decided:
+        record = self._selected(event.attrs)
+        if not record.live:
+            return []
+        if event.type == "inbound_rejection" and record.requester:
+            _fail("no_such_subscription_failure", "it was requested here: it can be cancelled, not rejected")
+        if event.type == "outbound_cancellation" and not record.requester:
+            _fail("no_such_subscription_failure", "it was requested by the other side: it can be rejected")
+        return [ended(record, event.attrs, now + self.options.remember, now, tell=True)]
+
+    def _selected(self, attrs: Attrs) -> Relationship:
+        record = selected(self.records, attrs, self.eci)
+        if record is None:
+            named = {name: attrs[name] for name in ("Id", "Rx", "Tx") if attrs.get(name) is not None}
+            what = f"with {named}"[:250] if named else "named: give its Id, or Rx or Tx"
+            _fail("no_such_subscription_failure", f"there is no relationship {what}")
+        return record
+
+    def _send(self, event: Raised) -> Decided:
+        attrs, failure = event.attrs, "failed_to_send_event_to_sub"
+        payload = attrs.get("attrs")
+        names = {}
+        for word in ("domain", "type"):
+            if attrs.get(word) is None:
+                _fail(failure, f"no {word}")
+            try:
+                names[word] = check_token(attrs[word], word)
+            except InvalidNameError as error:
+                _fail(failure, str(error))
+        if payload is not None and not isinstance(payload, dict):
+            _fail(failure, "its attrs are no object")
+        found = targets(
+            self.records,
+            id=attrs.get("Id") if attrs.get("subID") is None else attrs["subID"],
+            tx_role=_role(attrs, "Tx_role"),
+            rx_role=_role(attrs, "Rx_role"),
+        )
+        if not found:
+            wanted = {n: attrs[n] for n in ("Id", "subID", "Tx_role", "Rx_role") if attrs.get(n) is not None}
+            which = f"is established with {wanted}" if wanted else "is named: give Id, Tx_role or Rx_role"
+            _fail(failure, f"no relationship {which}"[:300])
+        message = event.fresh.id
+        return [
+            Send(eci=one.tx or "", **names, attrs=payload or {}, id=f"{message}.{one.id}", host=one.tx_host)
+            for one in found
+        ]
+
+
+@dataclass(slots=True)
+class Came:
+    """What other peers send. ``record`` in its methods is the relationship whose channel it came on."""
+
+    peer: str
+    options: PeerOptions
+    by_id: Callable[[str], Relationship | None]
+    waiting: int  # requests that wait to be decided
+    accepts: Callable[[Attrs], bool] | None
+
+    def decide(self, event: Received, record: Relationship | None, now: float) -> Decided:
+        """What becomes of one of the events `FLOW_EVENTS`; the channel's policy let it pass."""
+        if event.type == "new_subscription_request":
+            return self._requested(event, now)
+        if event.type == "inbound_removal":
+            return self._taken_back(event, now)
+        if record is None:
+            return [Refuse(Refusal.FOREIGN, f"{event.type} on a channel of no relationship")]
+        if event.attrs.get("Id", record.id) != record.id:
+            return [Refuse(Refusal.FOREIGN, f"{event.type} for another relationship")]
+        if event.type == "outbound_pending_subscription_approved":
+            return self._approved(event, record)
+        if event.type == "outbound_removal" and record.state is not State.OUTBOUND:
+            return [Refuse(Refusal.FOREIGN, "a rejection of what is not pending here")]
+        return [ended(record, event.attrs, self._until(now), now, tell=False)]
+
+    def _until(self, now: float) -> float:
+        return now + self.options.remember
+
+    def _retry(self, reason: str) -> Decided:
+        return [Retry(self.options.retry_delay, reason)]
+
+    def _approved(self, event: Received, record: Relationship) -> Decided:
+        tx = event.attrs.get("Tx")
+        if not _is_eci(tx):
+            return [Refuse(Refusal.MALFORMED, "an approval without the channel of the other side")]
+        if record.state is State.OUTBOUND:
+            return [approved(record, tx, event.attrs)]
+        return [] if record.tx == tx else [Refuse(Refusal.FOREIGN, "a second approval, with another channel")]
+
+    def _requested(self, event: Received, now: float) -> Decided:
+        attrs, fresh = event.attrs, event.fresh
+        which, tx, host = attrs.get("Id"), attrs.get("Tx"), attrs.get("Tx_host")
+        if tx is None:
+            error = "a request without Tx, the channel of the requester"
+            return [Raise(domain="wrangler", type="no_Tx_failure", attrs=attrs, error=error, eci=event.eci)]
+        roles = (attrs.get("Rx_role"), attrs.get("Tx_role"))
+        if (
+            not _is_id(which)
+            or not _is_eci(tx)
+            or not all(role is None or isinstance(role, str) for role in roles)
+        ):
+            return [Refuse(Refusal.MALFORMED, "the Id, Tx or a role of a request")]
+        host = None if host == self.options.host else host
+        if host is not None and (not isinstance(host, str) or host not in self.options.allowed_hosts):
+            return [Refuse(Refusal.HOST, f"{host!r:.100}")]
+        before = self.by_id(which)
+        if before is not None and (before.knows_dead(tx, now) or _is_same(before, tx)):
+            return []  # it came before
+        if before is not None and before.live:
+            if len(before.dead) >= MAX_DEAD:
+                return self._retry("too many requests with the Id of one relationship")
+            return [refused_twin(before, attrs, host, fresh, until=self._until(now), now=now)]
+        if self.waiting >= self.options.max_inbound:
+            return self._retry("too many requests wait to be decided")
+        if before is not None and any(isinstance(item, Send) for item in before.outbox):
+            return self._retry("the end of the former relationship with this Id is still being told")
+        fields = Relationship(
+            id=which,
+            state=State.INBOUND,
+            nonce=fresh.id,
+            rx=channel_eci(self.peer, fresh.channel),
+            tx=tx,
+            rx_role=roles[0],
+            tx_role=roles[1],
+            tx_host=host,
+            tx_verify_key=_text(attrs.get("Tx_verify_key")),
+            tx_public_key=_text(attrs.get("Tx_public_key")),
+            rx_verify_key=fresh.verify_key,
+            rx_public_key=fresh.public_key,
+            name=_text(attrs.get("name")) or which,
+            channel_type=_text(attrs.get("channel_type")),
+            policy=relationship_policy(),
+        )
+        after = inbound(before, fields, attrs)
+        if self.accepts is not None and self.accepts(attrs | fields.to_attrs()):
+            after = established(after, {})
+        return [after]
+
+    def _taken_back(self, event: Received, now: float) -> Decided:
+        """The requester revokes: named by Id and its own channel, since the channel it comes on is public."""
+        which, tx = event.attrs.get("Id"), event.attrs.get("Tx")
+        if not _is_id(which) or not _is_eci(tx):
+            return [
+                Refuse(
+                    Refusal.MALFORMED, "a revocation has to name the Id, and the requester's channel as Tx"
+                )
+            ]
+        record = self.by_id(which)
+        if record is None:  # faster than the request
+            if self.waiting >= self.options.max_inbound:
+                return self._retry("too many requests wait to be decided")
+            return [tombstone(which, tx, self._until(now))]
+        if record.knows_dead(tx, now):
+            return []
+        if _is_same(record, tx):
+            return [ended(record, event.attrs, self._until(now), now, tell=False)]
+        if len(record.dead) >= MAX_DEAD:
+            return self._retry("too many revocations with the Id of one relationship")
+        return [msgspec.structs.replace(record, dead=record.with_dead(tx, self._until(now), now))]
+
+
+def _is_same(record: Relationship, tx: str) -> bool:
+    """Whether this is the relationship that was requested with the channel ``tx``."""
+    return record.live and not record.requester and record.tx == tx
+
+
+def _is_id(id: object) -> TypeGuard[str]:
+    return isinstance(id, str) and _ID.fullmatch(id) is not None
+
+
+def _is_eci(eci: object) -> TypeGuard[str]:
+    try:
+        check_eci(eci)
+    except InvalidNameError:
+        return False
+    return True
+
+
+def _role(attrs: Attrs, which: str) -> str | None:
+    role = attrs.get(which)
+    if role is not None and not isinstance(role, str):
+        _fail("role_format_failure", f"{which} {role!r:.60} is no text")
+    return role
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _fail(type: str, reason: str) -> NoReturn:
+    raise _FailureError(type, reason)

@@ -1,0 +1,338 @@
+"""A peer: its channels and relationships, what comes in on them, and what is to be done.
+
+`PeerTracker.handle` takes an event and the time and returns commands, which the runtime carries out in order:
+
+- A `Store` is a compare-and-set. The tracker's own picture changes with `Stored` only, so it is what the store holds,
+  whatever crashes. After a conflict the runtime reads the key, tells that with `Stored`, and has the event handled
+  again.
+- `Stored` gives what is in the outbox: of each relationship one `Send` and one `Raise` at a time, in order. After the
+  last `Done` comes the `Store` that empties it. A new tracker that is told what the store holds starts where it ended.
+- A message is acked when its commands are carried out. What a command of its own (with ``key`` "") could not do is done
+  again when the message comes again.
+
+Source: the picos' subscriptions and engine; decisions D25 to D30.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from ...errors import ConfigError
+from ..wire.names import check_token
+from .channel import (
+    API_EVENTS,
+    RID,
+    WELL_KNOWN,
+    Channel,
+    Policy,
+    channel_eci,
+    check_eci,
+    well_known_policy,
+)
+from .commands import (
+    Answer,
+    Ask,
+    CloseChannel,
+    Command,
+    Done,
+    Install,
+    OpenChannel,
+    PeerEvent,
+    Queried,
+    Raised,
+    Received,
+    Refusal,
+    Refuse,
+    RemovePeer,
+    Store,
+    Stored,
+    Tick,
+)
+from .options import PeerOptions
+from .outbox import Attrs, Raise, Send
+from .relationship import CHANNEL_KEY, RELATIONSHIP_KEY, Relationship, State, filtered
+from .rules import FLOW_EVENTS, Asked, Came
+from .transitions import ended
+
+__all__ = ["PeerTracker", "event_on"]
+
+_WELL_KNOWN_KEY: Final = CHANNEL_KEY + WELL_KNOWN
+
+
+def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: Attrs, id: str) -> Send:
+    """An event for the other side of a relationship, which is given as users see it; its host is looked after.
+
+    Raises:
+        ConfigError: The relationship has no Tx, or domain or type is no token.
+    """
+    host = relationship.get("Tx_host")
+    return Send(
+        eci=check_eci(relationship.get("Tx")),
+        domain=check_token(domain, "domain"),
+        type=check_token(type, "type"),
+        attrs=attrs,
+        id=id,
+        host=host if isinstance(host, str) else None,
+    )
+
+
+@dataclass(slots=True)
+class PeerTracker:
+    """One peer, which lives in one process at a time.
+
+    Attributes:
+        name: The first token of its channels.
+        options: What it allows.
+        accepts: Asked of each request, with its attributes as the handlers see them: approve it at once? A request that
+            it turns down waits for an answer like any other.
+    """
+
+    name: str
+    options: PeerOptions = field(default_factory=PeerOptions)
+    accepts: Callable[[Attrs], bool] | None = None
+    _channels: dict[str, tuple[Channel, int]] = field(default_factory=dict)
+    _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
+    _keys: dict[str, str] = field(default_factory=dict)  # of channels and relationships, by ECI
+    _given: dict[str, set[str]] = field(default_factory=dict)  # of outboxes: being carried out
+    _done: dict[str, set[str]] = field(default_factory=dict)  # carried out, and still stored
+
+    def __post_init__(self) -> None:
+        check_token(self.name, "peer")
+
+    @property
+    def installed(self) -> bool:
+        """Whether the peer can have relationships."""
+        return _WELL_KNOWN_KEY in self._channels
+
+    @property
+    def well_known_rx(self) -> str | None:
+        """The ECI that everybody may know."""
+        held = self._channels.get(_WELL_KNOWN_KEY)
+        return None if held is None else held[0].eci
+
+    @property
+    def relationships(self) -> list[Relationship]:
+        """All records, those that are over too."""
+        return [record for record, _ in self._records.values()]
+
+    def established(self, where: str) -> Attrs | None:
+        """The established relationship with this Id, or with this channel here, as users see it."""
+        held = self._records.get(self._keys.get(where, RELATIONSHIP_KEY + where))
+        return held[0].to_attrs() if held is not None and held[0].state is State.ESTABLISHED else None
+
+    @property
+    def own_channels(self) -> list[Channel]:
+        """The channels that belong to no relationship."""
+        return [channel for channel, _ in self._channels.values()]
+
+    @property
+    def channels(self) -> list[tuple[str, Policy]]:
+        """All channels that take something: ECI and policy."""
+        own = [(channel.eci, channel.policy) for channel in self.own_channels]
+        return own + [(one.rx, one.policy) for one in self.relationships if one.live and one.rx is not None]
+
+    @property
+    def deadline(self) -> float | None:
+        """When a `Tick` has something to do; None: never."""
+        return min((_forget_at(one) for one in self.relationships if _is_over(one)), default=None)
+
+    def lists(self, state: State, key: str | None = None, value: object = None) -> list[Attrs]:
+        """The relationships in a state, with a key those where it has this value."""
+        return filtered(self.relationships, state, key, value)
+
+    def handle(self, event: PeerEvent, now: float) -> list[Command]:
+        """What is to be done.
+
+        Raises:
+            ConfigError: The caller asked for what cannot be: a channel that is not there, a policy without what a
+                relationship needs.
+        """
+        match event:
+            case Stored():
+                return self._stored(event)
+            case Done():
+                return self._finished(event)
+            case Received():
+                return self._received(event, now)
+            case Raised():
+                return self._raised(event, now, None)
+            case Queried():
+                return [self._queried(event)]
+            case Install():
+                return self._install(event)
+            case OpenChannel():
+                eci = channel_eci(self.name, event.fresh.channel)
+                channel = Channel(eci=eci, tags=tuple(event.tags), policy=event.policy)
+                return [Store(CHANNEL_KEY + event.fresh.channel, channel, 0)]
+            case CloseChannel():
+                return [self._close(event)]
+            case RemovePeer():
+                until = now + self.options.remember
+                ends = [ended(one, {}, until, now, tell=True) for one in self.relationships if one.live]
+                return [self._store(one) for one in ends]
+            case Tick():
+                over = [one for one in self.relationships if _is_over(one) and _forget_at(one) <= now]
+                return [Store(one.key, None, self._records[one.key][1]) for one in over]
+
+    # --- what is stored ----------------------------------------------------------------------------------
+
+    def _install(self, event: Install) -> list[Command]:
+        policy = well_known_policy(requests=self.options.requests)
+        held = self._channels.get(_WELL_KNOWN_KEY)
+        if held is None:
+            eci = channel_eci(self.name, event.fresh.channel)
+            return [Store(_WELL_KNOWN_KEY, Channel(eci=eci, tags=(WELL_KNOWN, "Tx_Rx"), policy=policy), 0)]
+        channel, revision = held
+        if channel.policy == policy:
+            return []
+        return [Store(_WELL_KNOWN_KEY, msgspec.structs.replace(channel, policy=policy), revision)]
+
+    def _close(self, event: CloseChannel) -> Store:
+        key = self._keys.get(event.eci, "")
+        if key == _WELL_KNOWN_KEY or key not in self._channels:
+            raise ConfigError(f"{event.eci!r:.80} is no channel that can be removed by itself")
+        return Store(key, None, self._channels[key][1])
+
+    def _store(self, record: Relationship) -> Store:
+        """The command that stores ``record``; what of its outbox was carried out is left out."""
+        done = self._done.get(record.key, set())
+        if done:
+            left = tuple(item for item in record.outbox if item.id not in done)
+            record = msgspec.structs.replace(record, outbox=left)
+        held = self._records.get(record.key)
+        return Store(record.key, record, 0 if held is None else held[1])
+
+    def _stored(self, event: Stored) -> list[Command]:
+        key, value = event.key, event.value
+        self._forget(key)
+        if isinstance(value, Channel):
+            self._channels[key] = value, event.revision
+            self._keys[value.eci] = key
+        elif isinstance(value, Relationship):
+            self._records[key] = value, event.revision
+            if value.rx is not None:
+                self._keys[value.rx] = key
+            self._keep_marks(value)
+            return self._next(value)
+        return []
+
+    def _forget(self, key: str) -> None:
+        before: Relationship | Channel | None = None
+        if key in self._channels:
+            before = self._channels.pop(key)[0]
+        elif key in self._records:
+            before = self._records.pop(key)[0]
+        eci = before.eci if isinstance(before, Channel) else before.rx if before is not None else None
+        if eci is not None and self._keys.get(eci) == key:
+            del self._keys[eci]
+
+    def _keep_marks(self, record: Relationship) -> None:
+        """Of what is marked as given out and as done, keep what the outbox still holds."""
+        ids = {item.id for item in record.outbox}
+        for marks in (self._given, self._done):
+            if left := marks.pop(record.key, set()) & ids:
+                marks[record.key] = left
+
+    def _next(self, record: Relationship) -> list[Command]:
+        """Of each kind the first that is not done, if it is not being done; when all is done, empty the outbox."""
+        if not record.outbox:
+            return []
+        done = self._done.get(record.key, set())
+        left = [item for item in record.outbox if item.id not in done]
+        if not left:
+            return [self._store(record)]
+        given = self._given.setdefault(record.key, set())
+        heads = [next((item for item in left if isinstance(item, kind)), None) for kind in (Send, Raise)]
+        due = [item for item in heads if item is not None and item.id not in given]
+        given.update(item.id for item in due)
+        return list(due)
+
+    def _finished(self, event: Done) -> list[Command]:
+        given = self._given.get(event.key, set())
+        if event.id not in given:
+            return []
+        given.remove(event.id)
+        self._done.setdefault(event.key, set()).add(event.id)
+        return self._next(self._records[event.key][0])
+
+    # --- what comes in -----------------------------------------------------------------------------------
+
+    def _policy(self, eci: str) -> Policy | Refuse:
+        """The policy of a channel, or why there is none."""
+        key = self._keys.get(eci)
+        if key is None:
+            return Refuse(Refusal.NO_CHANNEL, eci)
+        if key in self._channels:
+            return self._channels[key][0].policy
+        record = self._records[key][0]
+        return record.policy if record.live else Refuse(Refusal.CHANNEL_GONE, eci)
+
+    def _received(self, event: Received, now: float) -> list[Command]:
+        policy = self._policy(event.eci)
+        if isinstance(policy, Refuse):
+            return [policy]
+        name = f"{event.domain}:{event.type}"
+        if not policy.allows_event(event.domain, event.type):
+            return [Refuse(Refusal.POLICY, name)]
+        if name in FLOW_EVENTS:
+            if not self.installed:
+                return [Refuse(Refusal.NOT_INSTALLED, name)]
+            held = self._records.get(self._keys[event.eci])
+            came = Came(self.name, self.options, self._by_id, self._inbound_count(), self.accepts)
+            return self._commands(came.decide(event, None if held is None else held[0], now))
+        if name in API_EVENTS:
+            return self._raised(Raised(event.domain, event.type, event.attrs, event.fresh), now, event.eci)
+        return [Raise(domain=event.domain, type=event.type, attrs=event.attrs, eci=event.eci)]
+
+    def _raised(self, event: Raised, now: float, eci: str | None) -> list[Command]:
+        name = f"{event.domain}:{event.type}"
+        check_token(event.domain, "domain")
+        check_token(event.type, "type")
+        if name not in API_EVENTS:
+            return [Raise(domain=event.domain, type=event.type, attrs=event.attrs)]
+        if not self.installed:
+            if eci is not None:
+                return [Refuse(Refusal.NOT_INSTALLED, name)]
+            raise ConfigError(f"{name}: {self.name!r} has not the capability to have relationships")
+        asked = Asked(self.name, self.options, self.relationships, eci)
+        return self._commands(asked.decide(event, now))
+
+    def _commands(self, decided: list[Relationship | Command]) -> list[Command]:
+        return [self._store(one) if isinstance(one, Relationship) else one for one in decided]
+
+    def _by_id(self, id: str) -> Relationship | None:
+        held = self._records.get(RELATIONSHIP_KEY + id)
+        return None if held is None else held[0]
+
+    def _inbound_count(self) -> int:
+        """How many records there are because of somebody else alone."""
+        return sum(one.state is State.INBOUND or one.rx is None for one in self.relationships)
+
+    def _queried(self, event: Queried) -> Answer | Ask | Refuse:
+        policy = self._policy(event.eci)
+        if isinstance(policy, Refuse):
+            return policy
+        if not policy.allows_query(event.rid, event.name):
+            return Refuse(Refusal.POLICY, f"{event.rid}:{event.name}")
+        if event.rid != RID:
+            return Ask(event.rid, event.name, event.args)
+        if not self.installed:
+            return Refuse(Refusal.NOT_INSTALLED, event.name)
+        if event.name == WELL_KNOWN:
+            return Answer(self.well_known_rx)
+        if event.name in ("established", "inbound", "outbound"):
+            key, value = event.args.get("key"), event.args.get("value")
+            return Answer(self.lists(State(event.name), key if isinstance(key, str) else None, value))
+        return Refuse(Refusal.MALFORMED, f"there is no query {event.name!r:.60}")
+
+
+def _is_over(record: Relationship) -> bool:
+    return not record.live and not record.outbox
+
+
+def _forget_at(record: Relationship) -> float:
+    return max([record.until, *(one.until for one in record.dead)])

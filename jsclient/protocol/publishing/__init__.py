@@ -1,0 +1,1 @@
+"""Publishes until their outcome is known; batches, ingest, schedules."""

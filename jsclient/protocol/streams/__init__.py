@@ -1,0 +1,1 @@
+"""Direct gets, counters and republished messages."""

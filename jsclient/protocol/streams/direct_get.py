@@ -1,0 +1,312 @@
+"""Direct get: messages read from any replica of a stream, many with one request.
+
+The server sends the messages one after the other, each with headers that say what it is, and then an end of batch that
+says how many more there would be. It asks for no flow control, so what is asked for is what must be held.
+
+Each message names the one before it, so that one lost on the way is noticed.
+
+Source: ADR-31; nats-server server/stream.go (processDirectGetRequest, getDirectRequest, getDirectMulti).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ...errors import (
+    AnswerLostError,
+    BadRequestError,
+    ConfigError,
+    JetStreamError,
+    MessageNotFoundError,
+    NoRespondersError,
+    ProtocolError,
+    StatusError,
+    TooManyResultsError,
+)
+from ..consumers.status import Ending
+from ..models.message import StoredMessage, read_direct_message
+from ..wire import header_names as names
+from ..wire.frames import Frame
+from ..wire.headers import Headers, inline_status, parse_headers
+from ..wire.names import check_filter_subject
+from ..wire.units import format_time
+
+__all__ = [
+    "BATCH_GET_SERVER",
+    "MAX_SUBJECTS",
+    "DirectBatchTracker",
+    "batch_request",
+    "direct_sequence",
+    "last_request",
+    "read_direct_answer",
+]
+
+BATCH_GET_SERVER: Final = (2, 11)
+"""The first server that answers with more than one message."""
+
+MAX_SUBJECTS: Final = 1024
+"""Subjects that may match a request for the last messages (the server's limit)."""
+
+_NO_MESSAGE: Final = 10037
+_MAX_SEQUENCE: Final = 2**64 - 1
+
+_FIRST_LINE: Final = len(b"NATS/1.0\r\n")
+_SEQUENCE: Final = b"Nats-Sequence: "
+_LAST: Final = b"Nats-Last-Sequence: "
+_AFTER_SEQUENCE, _AFTER_LAST, _AFTER_PENDING = len(_SEQUENCE), len(_LAST), len(b"Nats-Num-Pending: ")
+
+# What the server adds, behind the message's own headers.
+_ADDED = re.compile(
+    rb"Nats-Stream: [^\r\n]+\r\n"
+    rb"Nats-Subject: ([^\r\n]+)\r\n"
+    rb"Nats-Sequence: ([0-9]{1,20})\r\n"
+    rb"Nats-Time-Stamp: ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?Z\r\n"
+    rb"Nats-Num-Pending: ([0-9]{1,20})\r\n"
+    rb"Nats-Last-Sequence: ([0-9]{1,20})\r\n\r\n"
+)
+
+
+def batch_request(
+    batch: int,
+    *,
+    seq: int | None = None,
+    start_time: datetime | str | None = None,
+    subject: str | None = None,
+    max_bytes: int | None = None,
+) -> dict[str, Any]:
+    """The request for up to ``batch`` messages from a place on.
+
+    Raises:
+        ConfigError: A value out of range, or two places.
+    """
+    if seq is not None and start_time is not None:
+        raise ConfigError("seq and start_time are both given: give one of them")
+    body: dict[str, Any] = {"batch": _whole("batch", batch)}
+    if start_time is not None:
+        body["start_time"] = format_time(start_time)
+    else:
+        body["seq"] = 1 if seq is None else _whole("seq", seq)
+    if subject is not None:
+        body["next_by_subj"] = check_filter_subject(subject)
+    if max_bytes is not None:
+        body["max_bytes"] = _whole("max_bytes", max_bytes)
+    return body
+
+
+def last_request(
+    subjects: str | Sequence[str],
+    *,
+    batch: int | None = None,
+    seq: int | None = None,
+    up_to_seq: int | None = None,
+    up_to_time: datetime | str | None = None,
+    max_bytes: int | None = None,
+) -> dict[str, Any]:
+    """The request for the last message of each subject that matches one of ``subjects``.
+
+    Raises:
+        ConfigError: A value out of range, or two ends.
+    """
+    if up_to_seq is not None and up_to_time is not None:
+        raise ConfigError("up_to_seq and up_to_time are both given: give one of them")
+    wanted = [subjects] if isinstance(subjects, str) else list(subjects)
+    if not wanted:
+        raise ConfigError("no subjects are given")
+    body: dict[str, Any] = {"multi_last": [check_filter_subject(subject) for subject in wanted]}
+    for name, value in (("batch", batch), ("seq", seq), ("up_to_seq", up_to_seq), ("max_bytes", max_bytes)):
+        if value is not None:
+            body[name] = _whole(name, value)
+    if up_to_time is not None:
+        body["up_to_time"] = format_time(up_to_time)
+    return body
+
+
+def read_direct_answer(frame: Frame) -> StoredMessage:
+    """The message in the answer to a direct get of one message.
+
+    Raises:
+        MessageNotFoundError: There is none.
+        StatusError: The server refused the request. ProtocolError: The answer makes no sense.
+    """
+    status, headers = parse_headers(frame[2])
+    if status is None:
+        return read_direct_message(headers, frame[3])
+    if status.code == 404:
+        raise MessageNotFoundError(404, _NO_MESSAGE, "no message found")
+    raise _error(status.code, status.description)
+
+
+def direct_sequence(frame: Frame) -> int:
+    """The stream sequence of a message of a batch that `DirectBatchTracker.take_frames` let pass."""
+    return int(frame[2].rsplit(b"\r\n", 6)[1][_AFTER_SEQUENCE:])
+
+
+@dataclass(slots=True)
+class DirectBatchTracker:
+    """The answer to one request for many messages."""
+
+    batch: int | None = None  # messages asked for
+    count: int = 0  # messages so far
+    ending: Ending | None = None
+    error: JetStreamError | None = None
+    num_pending: int = 0  # messages that match behind the last one
+    last_seq: int = 0  # stream sequence of the last message
+    up_to_seq: int | None = None  # of the last messages of subjects: as of which sequence
+    _second: bytes = b""  # the time stamp of the last message without its fraction, and what it means
+    _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)
+    _seconds: int = 0
+
+    def take(self, frame: Frame) -> StoredMessage | None:
+        """The message in a frame; None: it was the end, or an error: see ``ending`` and ``error``."""
+        if inline_status(frame[2]):
+            self._status(frame)
+            return None
+        try:
+            message, before = self._message(frame)
+        except ProtocolError as error:
+            self._fail(Ending.REFUSED, error)
+            return None
+        if not self._follows(before):
+            return None
+        self.count += 1
+        self.last_seq, self.num_pending = message.seq, message.num_pending or 0
+        return message
+
+    def take_frames(self, frames: Iterable[Frame]) -> list[Frame]:
+        """The messages among frames that came one after the other, unread; then see ``ending`` and ``error``."""
+        taken: list[Frame] = []
+        seq, pending = self.last_seq, b""
+        for frame in frames:
+            lines = frame[2].rsplit(b"\r\n", 6)
+            try:
+                _, sequence, _, pending, last, _, _ = lines
+                if sequence[:_AFTER_SEQUENCE] != _SEQUENCE or int(last[_AFTER_LAST:]) != seq:
+                    raise ValueError
+                seq = int(sequence[_AFTER_SEQUENCE:])
+            except ValueError:
+                self.took(len(taken), seq)
+                if self.take(frame) is None:  # the end, or a hole
+                    return taken
+                raise ProtocolError(f"a message of an unknown form: {frame[2][-200:]!r}") from None
+            taken.append(frame)
+        self.took(len(taken), seq, pending[_AFTER_PENDING:])
+        return taken
+
+    def took(self, count: int, seq: int, pending: bytes = b"") -> None:
+        """So many messages were read by somebody else, each of which named the one before it.
+
+        Args:
+            count: How many.
+            seq: The stream sequence of the last one.
+            pending: How many more match, as that one says.
+
+        Raises:
+            ProtocolError: That is no number.
+        """
+        if count:
+            self.count += count
+            self.last_seq = seq
+            if pending:
+                self.num_pending = _number(pending.decode(errors="replace"))
+
+    def _message(self, frame: Frame) -> tuple[StoredMessage, int]:
+        """A message, and the sequence of the one before it."""
+        block = frame[2]
+        start = (
+            block.rfind(b"\r\nNats-Stream: ") + 2
+        )  # what the server added is behind the message's own headers
+        found = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
+        if found is None:
+            headers = parse_headers(block)[1]
+            message = read_direct_message(headers, frame[3])
+            before = headers.get_all(names.LAST_SEQUENCE)
+            if message.num_pending is None or not before:
+                raise ProtocolError("the server answers one message at a time: batches need 2.11")
+            return message, _number(before[-1])
+        subject, seq, second, fraction, pending, last = found.groups()
+        if second != self._second:
+            try:
+                moment = datetime.fromisoformat(f"{second.decode()}+00:00")
+            except ValueError as error:
+                raise ProtocolError(f"a time stamp of {second!r}") from error
+            self._second, self._moment, self._seconds = second, moment, int(moment.timestamp())
+        ns = int(fraction.ljust(9, b"0")) if fraction else 0
+        message = StoredMessage(
+            subject=subject.decode(errors="replace"),
+            seq=int(seq),
+            data=frame[3],
+            headers=Headers() if start == _FIRST_LINE else parse_headers(block[:start] + b"\r\n")[1],
+            time=self._moment.replace(microsecond=ns // 1000),
+            time_ns=self._seconds * 1_000_000_000 + ns,
+            num_pending=int(pending),
+        )
+        return message, int(last)
+
+    def _follows(self, before: int) -> bool:
+        """Whether nothing is missing before this. ``before``: what the server had sent last."""
+        if before == self.last_seq:
+            return True
+        self._fail(
+            Ending.REFUSED,
+            AnswerLostError(
+                f"messages were lost on the way: {before} was sent, {self.last_seq} was the last to come"
+            ),
+        )
+        return False
+
+    def _status(self, frame: Frame) -> None:
+        status, headers = parse_headers(frame[2])
+        assert status is not None
+        if status.code == 404:
+            self.num_pending = 0
+            self.ending = Ending.NO_MESSAGES
+        elif status.code != 204:
+            error = _error(status.code, status.description)
+            self._fail(Ending.NO_RESPONDERS if status.code == 503 else Ending.REFUSED, error)
+        else:
+            try:
+                pending, before = (
+                    _number(headers.get(n, "")) for n in (names.NUM_PENDING, names.LAST_SEQUENCE)
+                )
+                if names.UP_TO_SEQUENCE in headers:
+                    self.up_to_seq = _number(headers[names.UP_TO_SEQUENCE])
+            except ProtocolError as error:
+                self._fail(Ending.REFUSED, error)
+                return
+            if self._follows(before):
+                self.num_pending = pending
+                self.ending = self._why()
+
+    def _why(self) -> Ending:
+        if self.batch is not None and self.count >= self.batch:
+            return Ending.FULL
+        return Ending.MAX_BYTES if self.num_pending else Ending.NO_MESSAGES
+
+    def _fail(self, ending: Ending, error: JetStreamError) -> None:
+        self.ending, self.error = ending, error
+
+
+def _error(code: int, description: str) -> StatusError:
+    if code in (408, 412):
+        return BadRequestError(code, description)
+    if code == 413:
+        return TooManyResultsError(code, description)
+    if code == 503:
+        return NoRespondersError(503, "nobody answers direct gets of this stream")
+    return StatusError(code, description, code == 429)
+
+
+def _whole(what: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SEQUENCE:
+        raise ConfigError(f"{what} is {value!r:.60}: it must be a whole number of 1 or more")
+    return value
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20):
+        raise ProtocolError(f"the answer to a direct get has a number that is none: {text!r:.40}")
+    return int(text)

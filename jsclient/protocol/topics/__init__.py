@@ -1,0 +1,1 @@
+"""Records of a topic, positions, and the reader that stands at one."""

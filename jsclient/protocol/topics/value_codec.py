@@ -1,0 +1,91 @@
+"""Which values may pass from one process to another, as JSON, and come out as they went in.
+
+None, booleans, numbers, texts, lists and dictionaries with texts as keys. A tuple becomes a list. What JSON would
+change without a word is refused: NaN, integers beyond 64 bits, keys that are no texts, dates, bytes, objects.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from ...errors import ConfigError, ProtocolError
+
+__all__ = ["Codec", "JsonCodec"]
+
+_DEPTH: Final = 100
+_LOWEST: Final = -(2**63)
+_HIGHEST: Final = 2**64 - 1
+
+
+class Codec(Protocol):
+    """How values travel. Both methods raise an error of `JetStreamError` for what they cannot do."""
+
+    def encode(self, value: Any) -> bytes:
+        """The value as bytes."""
+
+    def decode(self, data: bytes) -> Any:
+        """The value in ``data``."""
+
+
+class JsonCodec:
+    """JSON, for values that it brings over unchanged."""
+
+    def encode(self, value: Any) -> bytes:
+        """The value as JSON.
+
+        Raises:
+            ConfigError: It may not pass; the text says which part of it.
+        """
+        if problem := _problem(value, "", 0):
+            raise ConfigError(f"the value is not passable: {problem}")
+        return msgspec.json.encode(value)
+
+    def decode(self, data: bytes) -> Any:
+        """The value in ``data``.
+
+        Raises:
+            ProtocolError: It is no JSON.
+        """
+        try:
+            return msgspec.json.decode(data)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ProtocolError(f"a value is no JSON: {error}") from None
+
+
+def _problem(value: Any, place: str, depth: int) -> str:
+    """What of it cannot pass, "" if all can."""
+    where = f" at {place}" if place else ""
+    if depth > _DEPTH:
+        return f"it is nested more than {_DEPTH} deep"
+    match value:
+        case None | bool():
+            return ""
+        case int():
+            return "" if _LOWEST <= value <= _HIGHEST else f"an integer beyond 64 bits{where}"
+        case float():
+            return "" if math.isfinite(value) else f"{value}{where}"
+        case str():
+            return "" if _encodable(value) else f"a text with a lone surrogate{where}"
+        case list() | tuple():
+            parts = ((f"{place}[{index}]", part) for index, part in enumerate(value))
+            return next((found for name, part in parts if (found := _problem(part, name, depth + 1))), "")
+        case dict():
+            for key, part in value.items():
+                if not isinstance(key, str) or not _encodable(key):
+                    return f"the key {key!r:.60}{where}"
+                if found := _problem(part, f"{place}[{key!r:.40}]", depth + 1):
+                    return found
+            return ""
+        case _:
+            return f"{type(value).__name__}{where}"
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Frames, headers, names, units and the JSON of the API."""

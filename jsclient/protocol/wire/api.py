@@ -1,0 +1,98 @@
+"""The envelope of a JetStream API answer: the error object, and pages.
+
+Source: ADR-1 (requests, paging), ADR-7 (errors: match on ``err_code``); nats-server server/errors.json.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+from ...errors import ApiError, ProtocolError
+from .codec import decode
+
+__all__ = ["ConsumerAction", "next_offset", "page_items", "page_request", "read_response"]
+
+CONSUMER_NAME_IN_USE: Final = 10013
+CONSUMER_NOT_FOUND: Final = 10014
+BAD_REQUEST: Final = 10003
+NO_MESSAGE_FOUND: Final = 10037
+NOT_ENABLED_FOR_ACCOUNT: Final = 10039
+STREAM_NAME_IN_USE: Final = 10058
+STREAM_NOT_FOUND: Final = 10059
+WRONG_LAST_SEQUENCE: Final = 10071
+NOT_ENABLED: Final = 10076
+CONSUMER_PUSH_MAX_WAITING: Final = 10080
+CONSUMER_INVALID_POLICY: Final = 10094
+CONSUMER_EXISTS_AND_IS_ACTIVE: Final = 10105
+FLOW_CONTROL_NEEDS_HEARTBEAT: Final = 10108
+CONSUMER_EXISTS: Final = 10148
+CONSUMER_DOES_NOT_EXIST: Final = 10149
+WRONG_LAST_SEQUENCE_CONSTANT: Final = 10164
+
+
+class ConsumerAction(StrEnum):
+    """What a consumer create request may do; the third, create or update, is the field's absence."""
+
+    CREATE = "create"
+    UPDATE = "update"
+
+
+def read_response(data: bytes) -> dict[str, Any]:
+    """The answer to an API request.
+
+    Raises:
+        ApiError: The answer is an error; the class follows its ``err_code``. Numbers that are missing are 0.
+        ProtocolError: It is no JSON object, or its error is none.
+    """
+    answer = decode(data)
+    error = answer.get("error")
+    if error is not None:
+        raise _api_error(error)
+    return answer
+
+
+def page_request(offset: int = 0, **fields: Any) -> dict[str, Any]:
+    """The request for the page from ``offset`` on; other ``fields`` (a subject filter) where not None."""
+    return {"offset": offset, **{name: value for name, value in fields.items() if value is not None}}
+
+
+def page_items(answer: Mapping[str, Any], field: str) -> list[Any]:
+    """The items of a page. Servers write an empty page as null, or leave it out.
+
+    Raises:
+        ProtocolError: The field holds something else than a list.
+    """
+    items = answer.get(field)
+    if items is None:
+        return []
+    if not isinstance(items, list):
+        raise ProtocolError(f"{field}: a list is needed, not {type(items).__name__}")
+    return items
+
+
+def next_offset(answer: Mapping[str, Any], offset: int, count: int) -> int | None:
+    """Where the page after one of ``count`` items begins; None where that was the last.
+
+    A page without items is the last whatever its total says, so asking always ends.
+    """
+    total = answer.get("total")
+    if isinstance(total, bool) or not isinstance(total, int) or count <= 0:
+        return None
+    return offset + count if offset + count < total else None
+
+
+def _api_error(error: object) -> ApiError | ProtocolError:
+    if not isinstance(error, Mapping):
+        return ProtocolError(f"the error of the answer is not an object but {type(error).__name__}")
+    description = error.get("description")
+    return ApiError.from_fields(
+        _number(error.get("code")),
+        _number(error.get("err_code")),
+        description if isinstance(description, str) else "no description",
+    )
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

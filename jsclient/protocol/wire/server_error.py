@@ -1,0 +1,38 @@
+"""What a ``-ERR`` line of the server means. Source: nats-server client.go, server.go; ADR-40."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ...errors import AuthenticationError, JetStreamError, PermissionDeniedError, ProtocolError
+
+__all__ = ["ServerError", "is_authentication", "read_server_error"]
+
+_PERMISSION = re.compile(r"permissions violation for (publish|subscription) to \"(.*?)\"", re.IGNORECASE)
+_AUTHENTICATION = re.compile(r"authorization|authentication|(expired|revoked)", re.IGNORECASE)
+_HARMLESS = ("invalid subject", "invalid publish subject", "invalid subscription")  # the server goes on
+
+
+class ServerError(NamedTuple):
+    """The error, and whether the server closes the connection with it."""
+
+    error: JetStreamError
+    closes: bool
+
+
+def read_server_error(text: str) -> ServerError:
+    """What the text between the quotes says.
+
+    Expiry, too many connections, a stale connection and what is not known close the connection; reconnecting follows.
+    """
+    if match := _PERMISSION.search(text):
+        operation = "publish" if match[1].lower() == "publish" else "subscribe"
+        return ServerError(PermissionDeniedError(operation, match[2]), closes=False)
+    kind = AuthenticationError if is_authentication(text) else ProtocolError
+    return ServerError(kind(f"the server says: {text}"), closes=not text.lower().startswith(_HARMLESS))
+
+
+def is_authentication(text: str) -> bool:
+    """Whether an error is about who we are."""
+    return _AUTHENTICATION.search(text) is not None

@@ -1,0 +1,173 @@
+"""The subject of every JetStream API request, under a custom prefix or in a domain.
+
+Names are checked on the way, so nothing that could be read as another command gets into a subject.
+Source: ADR-1, ADR-19 (prefix), ADR-31 (direct get), ADR-42; nats-server server/jetstream_api.go.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ...errors import ConfigError, InvalidNameError
+from .names import (
+    MAX_SUBJECT_BYTES,
+    check_consumer_name,
+    check_filter_subject,
+    check_publish_subject,
+    check_stream_name,
+    check_token,
+)
+
+__all__ = ["DEFAULT_PREFIX", "Api"]
+
+DEFAULT_PREFIX: Final = "$JS.API"
+
+_MAX_PREFIX_BYTES: Final = 1024
+
+
+class Api:
+    """The API subjects of one account, as seen from here.
+
+    Attributes:
+        prefix: What they all start with, without the dot.
+        domain: The JetStream domain, None without.
+    """
+
+    def __init__(self, prefix: str = DEFAULT_PREFIX, domain: str | None = None) -> None:
+        """Take a prefix (a dot at its end does no harm) or a domain, not both.
+
+        Raises:
+            ConfigError: Both were given.
+            InvalidNameError: The prefix is no subject, or the domain not one token.
+        """
+        bare = prefix.removesuffix(".") if isinstance(prefix, str) else prefix
+        _check_prefix(bare)
+        if domain is not None:
+            if bare != DEFAULT_PREFIX:
+                raise ConfigError(f"give a prefix ({prefix!r}) or a domain ({domain!r}), not both")
+            bare = f"$JS.{check_token(domain, 'domain')}.API"
+        self.prefix: Final = bare
+        self.domain: Final = domain
+
+    def __repr__(self) -> str:
+        return f"Api({self.prefix!r})"
+
+    # --- account and streams -----------------------------------------------------------------------------
+
+    def account_info(self) -> str:
+        """What the account uses and may use."""
+        return f"{self.prefix}.INFO"
+
+    def stream_names(self) -> str:
+        """The names of the streams, by pages, also of those that hold a subject."""
+        return f"{self.prefix}.STREAM.NAMES"
+
+    def stream_list(self) -> str:
+        """The infos of the streams, by pages."""
+        return f"{self.prefix}.STREAM.LIST"
+
+    def stream_create(self, name: str) -> str:
+        """Create a stream."""
+        return self._stream("STREAM.CREATE", name)
+
+    def stream_update(self, name: str) -> str:
+        """Change a stream."""
+        return self._stream("STREAM.UPDATE", name)
+
+    def stream_info(self, name: str) -> str:
+        """The info of a stream."""
+        return self._stream("STREAM.INFO", name)
+
+    def stream_delete(self, name: str) -> str:
+        """Delete a stream."""
+        return self._stream("STREAM.DELETE", name)
+
+    def stream_purge(self, name: str) -> str:
+        """Remove messages of a stream."""
+        return self._stream("STREAM.PURGE", name)
+
+    def stream_msg_get(self, name: str) -> str:
+        """One message, from the stream's leader."""
+        return self._stream("STREAM.MSG.GET", name)
+
+    def stream_msg_delete(self, name: str) -> str:
+        """Delete one message."""
+        return self._stream("STREAM.MSG.DELETE", name)
+
+    def direct_get(self, name: str) -> str:
+        """Messages from any replica; the request says which."""
+        return self._stream("DIRECT.GET", name)
+
+    def direct_get_last(self, name: str, subject: str) -> str:
+        """The last message of a literal subject, from any replica, without a request body."""
+        return self._bounded(f"{self.direct_get(name)}.{check_publish_subject(subject)}", subject)
+
+    # --- consumers ---------------------------------------------------------------------------------------
+
+    def consumer_create(self, stream: str) -> str:
+        """Create an ephemeral consumer, named by the server."""
+        return self._stream("CONSUMER.CREATE", stream)
+
+    def consumer_durable_create(self, stream: str, durable: str) -> str:
+        """Create a durable consumer."""
+        name = check_consumer_name(durable, "durable")
+        return f"{self._stream('CONSUMER.DURABLE.CREATE', stream)}.{name}"
+
+    def consumer_create_named(self, stream: str, name: str, filter: str = "") -> str:
+        """Create a consumer by name; a single filter is part of the subject, wildcards and all."""
+        subject = self._consumer("CONSUMER.CREATE", stream, name)
+        return self._bounded(f"{subject}.{check_filter_subject(filter)}", filter) if filter else subject
+
+    def consumer_info(self, stream: str, name: str) -> str:
+        """The info of a consumer."""
+        return self._consumer("CONSUMER.INFO", stream, name)
+
+    def consumer_list(self, stream: str) -> str:
+        """The infos of a stream's consumers, by pages."""
+        return self._stream("CONSUMER.LIST", stream)
+
+    def consumer_names(self, stream: str) -> str:
+        """The names of a stream's consumers, by pages."""
+        return self._stream("CONSUMER.NAMES", stream)
+
+    def consumer_delete(self, stream: str, name: str) -> str:
+        """Delete a consumer."""
+        return self._consumer("CONSUMER.DELETE", stream, name)
+
+    def consumer_next(self, stream: str, name: str) -> str:
+        """Pull messages."""
+        return self._consumer("CONSUMER.MSG.NEXT", stream, name)
+
+    def consumer_pause(self, stream: str, name: str) -> str:
+        """Pause or resume a consumer."""
+        return self._consumer("CONSUMER.PAUSE", stream, name)
+
+    def consumer_reset(self, stream: str, name: str) -> str:
+        """Let a consumer start again at another place."""
+        return self._consumer("CONSUMER.RESET", stream, name)
+
+    def consumer_unpin(self, stream: str, name: str) -> str:
+        """Take its pin from the client that is pinned in a priority group."""
+        return self._consumer("CONSUMER.UNPIN", stream, name)
+
+    def _stream(self, verb: str, name: str) -> str:
+        return f"{self.prefix}.{verb}.{check_stream_name(name)}"
+
+    def _consumer(self, verb: str, stream: str, name: str) -> str:
+        return f"{self._stream(verb, stream)}.{check_consumer_name(name)}"
+
+    def _bounded(self, subject: str, part: str) -> str:
+        """Refuse ``part`` where the whole subject got too long for a control line."""
+        if (size := len(subject.encode())) > MAX_SUBJECT_BYTES:
+            reason = f"the API subject with it is {size} bytes long; at most {MAX_SUBJECT_BYTES} are allowed"
+            raise InvalidNameError("subject", part, reason)
+        return subject
+
+
+def _check_prefix(prefix: str) -> None:
+    try:
+        check_publish_subject(prefix)
+    except InvalidNameError as exc:
+        raise InvalidNameError("prefix", prefix, exc.reason) from None
+    if len(prefix.encode()) > _MAX_PREFIX_BYTES:
+        raise InvalidNameError("prefix", prefix, f"at most {_MAX_PREFIX_BYTES} bytes are allowed")

@@ -1,0 +1,174 @@
+"""Durations and times: seconds and ``datetime`` in Python, integer nanoseconds and RFC 3339 text on the wire.
+
+This is the only place where units are converted (``codec`` offers the same functions). Nothing is truncated
+that goes to the server; what comes from it as time is cut to the microseconds of ``datetime``, and
+``parse_time_ns`` gives it whole.
+
+Source: ADR-1 (data types); RFC 3339.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from ...errors import ConfigError, ProtocolError
+
+__all__ = [
+    "GO_ZERO_TIME",
+    "format_time",
+    "format_time_ns",
+    "ns_to_seconds",
+    "parse_time",
+    "parse_time_ns",
+    "seconds_to_ns",
+    "time_of",
+]
+
+GO_ZERO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
+"""What the server writes for a time that is not set."""
+
+_NS: Final = 1_000_000_000
+_MAX_NS: Final = 2**63 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9}))?"
+    r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
+)
+
+
+def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum: float | None = 0.0) -> int:
+    """Seconds as whole nanoseconds, rounded to the nearest.
+
+    Exact both ways (``seconds_to_ns(ns_to_seconds(ns)) == ns``) up to 2**23 seconds, which is 97 days; beyond
+    that a float has no room for single nanoseconds. A ``timedelta`` is exact always.
+
+    Args:
+        seconds: Seconds, or a ``timedelta``. Not a bool, not NaN, not infinite.
+        what: What the error calls it.
+        minimum: Least value allowed, seconds; None for none.
+
+    Raises:
+        ConfigError: It is no such number, or does not fit into 63 bits of nanoseconds (292 years).
+    """
+    if isinstance(seconds, timedelta):
+        ns = (seconds.days * 86_400 + seconds.seconds) * _NS + seconds.microseconds * 1000
+    elif isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ConfigError(
+            f"{what}: seconds as a number or a timedelta are needed, not {type(seconds).__name__}"
+        )
+    elif not math.isfinite(seconds) if isinstance(seconds, float) else abs(seconds) > _MAX_NS:
+        raise ConfigError(f"{what}: {seconds!r} is no usable number of seconds")
+    else:
+        above, below = seconds.as_integer_ratio()
+        ns, rest = divmod(above * _NS, below)
+        if 2 * rest > below or (2 * rest == below and ns % 2):  # exact, and to even, as round() does
+            ns += 1
+    if abs(ns) > _MAX_NS:
+        raise ConfigError(f"{what}: {seconds!r} is more than 292 years")
+    if minimum is not None and ns < minimum * _NS:
+        raise ConfigError(f"{what}: {seconds!r} is less than {minimum:g} s")
+    return ns
+
+
+def ns_to_seconds(ns: int) -> float:
+    """Whole nanoseconds as seconds: the nearest float."""
+    return ns / _NS
+
+
+def format_time(value: datetime | str) -> str:
+    """A time as the wire has it: RFC 3339, in UTC if it is a ``datetime``, as given if it is text.
+
+    Args:
+        value: An aware ``datetime``, or RFC 3339 text (upper-case ``T`` and ``Z``, at most 9 digits of
+            fraction).
+
+    Raises:
+        ConfigError: A ``datetime`` without a time zone, or text that is no such time.
+    """
+    if isinstance(value, str):
+        try:
+            _parse(value)
+        except ValueError as exc:
+            raise ConfigError(str(exc)) from None
+        return value
+    if not isinstance(value, datetime):
+        raise ConfigError(f"a datetime or RFC 3339 text is needed, not {type(value).__name__}")
+    if value.utcoffset() is None:
+        raise ConfigError(f"{value!r} has no time zone; give one, for example tzinfo=datetime.UTC")
+    try:
+        utc = value.astimezone(UTC)
+    except OverflowError:
+        raise ConfigError(f"{value!r} lies outside the years 1 to 9999 of UTC") from None
+    return f"{utc.replace(tzinfo=None).isoformat()}Z"
+
+
+def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
+    """A time as a time, a span (seconds, or a ``timedelta``; over 0) as the time at its end.
+
+    Raises:
+        ConfigError: It is neither, or no time before the year 10000.
+    """
+    if isinstance(until, datetime):
+        return until
+    if not (ns := seconds_to_ns(until, what="until")):
+        raise ConfigError(f"until: {until!r} is no time from now")
+    try:
+        return now + timedelta(microseconds=ns // 1000)
+    except OverflowError:
+        raise ConfigError(f"until: {until!r} from now is beyond the year 9999") from None
+
+
+def parse_time(text: str) -> datetime:
+    """The time in ``text``, aware, in UTC, cut to microseconds.
+
+    Raises:
+        ProtocolError: It is not RFC 3339, or no time between the years 1 and 9999.
+    """
+    moment, ns = _parse_or_protocol_error(text)
+    return moment + timedelta(microseconds=ns // 1000)
+
+
+def parse_time_ns(text: str) -> int:
+    """The time in ``text`` as nanoseconds since 1970, exactly; negative before.
+
+    Raises:
+        ProtocolError: As ``parse_time``.
+    """
+    moment, ns = _parse_or_protocol_error(text)
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * _NS + ns
+
+
+def format_time_ns(ns: int) -> str:
+    """Nanoseconds since 1970 as the wire has it, exactly. Raises `ConfigError` beyond the year 9999."""
+    seconds, rest = divmod(ns, _NS)
+    try:
+        return f"{(_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{rest:09}Z"
+    except OverflowError:
+        raise ConfigError(f"{ns} ns lie beyond the year 9999") from None
+
+
+def _parse_or_protocol_error(text: str) -> tuple[datetime, int]:
+    try:
+        return _parse(text)
+    except ValueError as exc:
+        raise ProtocolError(str(exc)) from None
+
+
+def _parse(text: str) -> tuple[datetime, int]:
+    """The whole second, in UTC, and the nanoseconds after it. Raises ValueError and nothing else."""
+    found = _RFC3339.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise ValueError(f"{text!r:.60} is not an RFC 3339 time such as 2030-01-31T12:00:00.5Z")
+    year, month, day, hour, minute, second, fraction, sign, hours, minutes = found.groups()
+    offset = timedelta()
+    if sign:
+        offset = timedelta(hours=int(hours), minutes=int(minutes)) * (1 if sign == "+" else -1)
+    try:
+        local = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=UTC)
+        return local - offset, int((fraction or "").ljust(9, "0"))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{text!r} is no time between the years 1 and 9999") from None

@@ -1,0 +1,280 @@
+"""The JSAck grammar, and which acks go out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jsclient.errors import ConfigError, NotJetStreamMessageError
+from jsclient.protocol.consumers.ack import (
+    AckKind,
+    AckState,
+    Metadata,
+    ack_payload,
+    is_jsack,
+    parse_jsack,
+    read_jsack,
+    run_of,
+    runs_on,
+    sequences,
+)
+from tests.support.strategies import data, good_names, odd_jsacks, u64
+
+V1 = "$JS.ACK.ORDERS.worker.3.22.20.1700000000123456789.7"
+V2 = "$JS.ACK.hub.aHash.ORDERS.worker.3.22.20.1700000000123456789.7"
+FIELDS = {
+    "stream": "ORDERS",
+    "consumer": "worker",
+    "num_delivered": 3,
+    "stream_seq": 22,
+    "consumer_seq": 20,
+    "timestamp_ns": 1_700_000_000_123_456_789,
+    "num_pending": 7,
+}
+NOT_NUMBERS = [
+    "",
+    "-1",
+    "+1",
+    "1_0",
+    " 1",
+    "1 ",
+    "1.5".replace(".", ","),
+    "0x1",
+    "1e3",
+    "a",
+    "٣",
+    "１",
+    "²",
+    "9" * 400,
+    "0" * 400,
+    str(2**64),
+    "1\n",
+    "1\x00",
+]
+
+
+def outcome(function, reply):
+    try:
+        return function(reply)
+    except NotJetStreamMessageError as error:
+        return type(error)
+
+
+@pytest.mark.covers("J61", "J63")
+def test_the_first_form_has_nine_tokens():
+    assert parse_jsack(V1) == Metadata(**FIELDS, domain=None)
+
+
+@pytest.mark.covers("J64", "J67")
+def test_the_second_form_gives_the_same_fields_and_the_domain():
+    assert parse_jsack(V2) == Metadata(**FIELDS, domain="hub")
+
+
+@pytest.mark.covers("J65")
+@pytest.mark.parametrize("extra", [".x", ".x.y", ".12345", "." + ".".join("abcdefgh")])
+def test_tokens_past_the_eleventh_are_ignored(extra):
+    assert parse_jsack(V2 + extra) == parse_jsack(V2)
+    assert sequences((V2 + extra).encode()) == (22, 20)
+
+
+@pytest.mark.covers("J66")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "",
+        "$JS.ACK",
+        "$JS.ACK.",
+        V1.removeprefix("$JS."),
+        V1.replace("$JS", "$JT"),
+        V1.replace("ACK", "ack"),
+        V1.replace("ACK", "ACKS"),
+        "x." + V1,
+        V1.rsplit(".", 1)[0],
+        V1 + ".x",
+        V2.rsplit(".", 1)[0],
+        "_INBOX.a.b.c.d.e.f.g.h",
+    ],
+)
+def test_what_does_not_start_right_or_has_fewer_than_nine_or_ten_tokens_is_refused(reply):
+    with pytest.raises(NotJetStreamMessageError) as caught:
+        parse_jsack(reply)
+    assert caught.value.reply == reply
+    assert outcome(sequences, reply.encode()) is NotJetStreamMessageError
+
+
+@pytest.mark.covers("J66")
+@pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("place", range(1, 6))
+@pytest.mark.parametrize("text", NOT_NUMBERS)
+def test_a_numeric_token_is_ascii_digits_within_64_bits_and_nothing_else(form, place, text):
+    tokens = form.split(".")
+    tokens[-place] = text
+    reply = ".".join(tokens)
+    assert outcome(parse_jsack, reply) is NotJetStreamMessageError
+    assert outcome(sequences, reply.encode()) is NotJetStreamMessageError
+
+
+@pytest.mark.covers("J66")
+@pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
+def test_no_token_may_be_empty(form):
+    tokens = form.split(".")
+    for place in range(len(tokens)):
+        reply = ".".join([*tokens[:place], "", *tokens[place + 1 :]])
+        assert outcome(parse_jsack, reply) is NotJetStreamMessageError, reply
+        assert outcome(sequences, reply.encode()) is NotJetStreamMessageError, reply
+
+
+def test_the_largest_numbers_of_the_server_pass():
+    top = 2**64 - 1
+    found = parse_jsack(f"$JS.ACK.S.C.{top}.{top}.{top}.{top}.{top}")
+    assert (found.num_delivered, found.stream_seq, found.timestamp_ns, found.num_pending) == (top,) * 4
+    assert found.timestamp.year == 2554
+
+
+@pytest.mark.covers("J68")
+def test_an_underscore_as_domain_means_none():
+    assert parse_jsack(V2.replace("hub", "_")).domain is None
+
+
+@pytest.mark.covers("J69")
+def test_the_account_hash_is_not_used():
+    other = parse_jsack(V2.replace("aHash", "another"))
+    assert other == parse_jsack(V2)
+    assert "aHash" not in repr(other)
+    assert not any("hash" in field or "account" in field for field in Metadata.__struct_fields__)
+
+
+@pytest.mark.covers("J70")
+def test_the_nanoseconds_of_the_timestamp_are_kept():
+    found = parse_jsack(V1)
+    assert found.timestamp_ns == 1_700_000_000_123_456_789
+    assert found.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
+
+
+@pytest.mark.covers("J63", "J64", "J67", "J70")
+@given(good_names, good_names, u64, u64, u64, u64, u64, st.none() | good_names)
+def test_what_is_written_is_read(stream, consumer, delivered, sseq, cseq, ts, pending, domain):
+    start = "$JS.ACK." if domain is None else f"$JS.ACK.{domain}.h."
+    reply = f"{start}{stream}.{consumer}.{delivered}.{sseq}.{cseq}.{ts}.{pending}"
+    wanted = Metadata(stream, consumer, delivered, sseq, cseq, ts, pending, domain)
+    assert parse_jsack(reply) == wanted
+    assert read_jsack(reply.encode()) == wanted
+    assert sequences(reply.encode()) == (sseq, cseq)
+
+
+@settings(max_examples=1500)
+@given(odd_jsacks)
+def test_all_readers_of_a_jsack_agree_on_every_input(reply):
+    wire = reply.encode("utf-8", "surrogatepass")
+    whole, short = outcome(parse_jsack, reply), outcome(sequences, wire)
+    assert outcome(read_jsack, wire) == whole
+    if isinstance(whole, Metadata):
+        assert short == (whole.stream_seq, whole.consumer_seq)
+    else:
+        assert short is NotJetStreamMessageError
+
+
+def test_a_run_counts_on_and_anything_else_is_looked_at_one_by_one():
+    frames = [data(10 + number, number) for number in range(5, 9)]
+    run = run_of(frames[0][1])
+    assert runs_on(frames, run, 5)
+    assert runs_on(frames, run, None)
+    assert not runs_on(frames, run, 4)
+    assert not runs_on(frames, b"", None)
+    assert not runs_on([*frames, data(30, 10)], run, 5), "a hole"
+    assert not runs_on([*frames, frames[-1]], run, 5), "a repeat"
+    assert not runs_on([frames[1], frames[0]], run, 5), "out of order"
+    for odd in (
+        b"",
+        b"_INBOX.x",
+        b"$JS.ACK.S",
+        run,
+        run + b".15.x.1.1",
+        run.replace(b".1", b".2", 1) + b".15.9.1.1",
+    ):
+        assert not runs_on([*frames, (b"s", odd, b"", b"")], run, 5), odd
+
+
+@pytest.mark.parametrize("reply", [V1 + ".more", V2 + ".more", "$JS.ACK.S", ""])
+def test_a_reply_whose_numbers_stand_elsewhere_begins_no_run(reply):
+    assert run_of(reply.encode()) == b""
+
+
+@pytest.mark.covers("J61")
+def test_a_reply_that_starts_right_marks_data():
+    assert is_jsack(V1.encode())
+    assert not is_jsack(b"$JS.ACKS.a")
+    assert not is_jsack(b"_INBOX.a")
+
+
+# --- acks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("J72", "J73", "J74", "J75", "J77")
+def test_the_four_acks_as_they_stand_on_the_wire():
+    assert [kind.value for kind in AckKind] == [b"+ACK", b"-NAK", b"+TERM", b"+WPI"]
+    assert [kind.is_terminal for kind in AckKind] == [True, True, True, False]
+
+
+def test_a_nak_may_carry_a_delay_in_nanoseconds():
+    assert ack_payload(AckKind.NAK) == b"-NAK"
+    assert ack_payload(AckKind.NAK, delay=0) == b'-NAK {"delay": 0}'
+    assert ack_payload(AckKind.NAK, delay=1.5) == b'-NAK {"delay": 1500000000}'
+
+
+@pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), "1", True])
+def test_a_delay_that_is_none_is_refused(delay):
+    with pytest.raises(ConfigError):
+        ack_payload(AckKind.NAK, delay=delay)
+
+
+def test_a_term_may_carry_a_reason_of_one_line():
+    assert ack_payload(AckKind.TERM, reason="") == b"+TERM"
+    assert ack_payload(AckKind.TERM, reason="bad — input") == "+TERM bad — input".encode()
+
+
+@pytest.mark.parametrize("reason", ["a\r\nPUB x 0\r\n", "a\nb", "a\x00b", "\ud800"])
+def test_a_reason_that_could_end_its_line_is_refused(reason):
+    with pytest.raises(ConfigError):
+        ack_payload(AckKind.TERM, reason=reason)
+
+
+@pytest.mark.covers("J76", "J77")
+def test_a_terminal_ack_is_the_last_one():
+    state = AckState()
+    for _ in range(3):
+        assert state.begin(AckKind.IN_PROGRESS)
+        state.succeeded(AckKind.IN_PROGRESS)
+    assert not state.acked
+    assert state.begin(AckKind.NAK)
+    state.succeeded(AckKind.NAK)
+    assert state.acked
+    assert not any(state.begin(kind) for kind in AckKind)
+
+
+@pytest.mark.covers("J78")
+def test_a_failed_ack_leaves_the_message_ackable():
+    state = AckState()
+    assert state.begin(AckKind.ACK)
+    state.failed(AckKind.ACK)
+    assert not state.acked
+    assert state.begin(AckKind.TERM)
+
+
+@given(st.lists(st.tuples(st.sampled_from(AckKind), st.booleans(), st.integers(0, 5)), max_size=20))
+@pytest.mark.covers("J76", "J78")
+def test_whatever_overlaps_only_one_terminal_ack_is_under_way_or_sent(steps):
+    state, under_way, sent = AckState(), [], []
+    for kind, succeeds, which in steps:
+        if which < len(under_way):
+            ended = under_way.pop(which)
+            (state.succeeded if succeeds else state.failed)(ended)
+            sent += [ended] * succeeds
+        if state.begin(kind):
+            under_way.append(kind)
+        terminal = [one for one in (*under_way, *sent) if one.is_terminal]
+        assert len(terminal) <= 1
+    assert state.acked == any(one.is_terminal for one in sent)

@@ -1,0 +1,117 @@
+"""Flow control: one answer per request, and only to subjects that may be answered."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.protocol.consumers.flow_control import FlowControl, may_answer
+
+
+@pytest.mark.covers("J98")
+@pytest.mark.parametrize(
+    "subject",
+    [
+        b"$JS.FC.ORDERS.worker.4f2a",
+        b"$JS.hub.FC.ORDERS.worker.1",
+        b"$JS.FC.API.API.4f2a",
+        b"_INBOX.whatever",
+        b"a",
+        b"any.thing.at.all",
+        b"API.x",
+        b"$JS",
+        "übung.α".encode(),
+        b"\xff\xfe.x",
+    ],
+)
+def test_the_subject_is_the_servers_own_business(subject):
+    assert may_answer(subject)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        b"",
+        b"$JS.API.STREAM.DELETE.ORDERS",
+        b"$JS.hub.API.STREAM.DELETE.ORDERS",
+        b"$JS.API",
+        b"$SYS.REQ.SERVER.PING",
+        b"$JS.ACK.ORDERS.worker.1.1.1.1.0",
+        b"a b",
+        b"a\r\nPUB x 0\r\n",
+        b"a\tb",
+        b"a\x00",
+        b".a",
+        b"a.",
+        b"a..b",
+        b"a.*",
+        b"a.>",
+        b">",
+        b"x" * 1025,
+    ],
+)
+def test_what_is_no_publish_subject_or_calls_the_api_is_not_answered(subject):
+    assert not may_answer(subject)
+
+
+def test_an_api_under_a_prefix_of_its_own_is_not_called_either():
+    assert may_answer(b"hub.api.STREAM.DELETE.ORDERS")
+    assert not may_answer(b"hub.api.STREAM.DELETE.ORDERS", b"hub.api")
+    assert may_answer(b"hub.apis.x", b"hub.api")
+
+
+@pytest.mark.covers("J101")
+def test_a_subject_that_was_answered_is_not_answered_again():
+    flow = FlowControl()
+    assert flow.requested(b"a")
+    assert flow.reached(b"a")
+    assert not flow.requested(b"a")
+    assert flow.requested(b"b")
+    assert flow.reached(b"b")
+
+
+@pytest.mark.covers("J100", "J101")
+def test_a_stalled_heartbeat_does_not_repeat_a_request_whose_place_is_not_reached():
+    flow = FlowControl()
+    assert flow.requested(b"a")
+    assert not flow.requested(b"a")
+    assert flow.reached(b"a")
+    assert not flow.requested(b"a")
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), max_size=30))
+@pytest.mark.covers("J101")
+def test_as_the_server_asks_one_request_after_the_other_each_is_answered_once(rounds):
+    """A request, repeated by stalled heartbeats before and after its place is reached."""
+    flow, answers = FlowControl(), []
+    for number, (before, after) in enumerate(rounds):
+        subject = b"fc.%d" % number
+        places = sum(flow.requested(subject) for _ in range(before))
+        answers += [subject for _ in range(places) if flow.reached(subject)]
+        assert not any(flow.requested(subject) for _ in range(after))
+    assert answers == [b"fc.%d" % number for number in range(len(rounds))]
+
+
+@pytest.mark.covers("J100")
+def test_an_answer_that_heartbeats_an_interval_apart_still_miss_was_lost():
+    flow = FlowControl()
+    assert flow.requested(b"a")
+    assert flow.reached(b"a")
+    assert not flow.stalled(b"a", 10.0, 1.0)  # it may have been under way when the answer went out
+    assert not flow.stalled(b"a", 10.1, 1.0)  # and this one was held up
+    assert flow.stalled(b"a", 11.0, 1.0)
+    assert not flow.stalled(b"a", 12.0, 1.0)  # its place is not reached yet
+    assert flow.reached(b"a")
+    assert not flow.stalled(b"a", 13.0, 1.0)
+    assert flow.stalled(b"b", 13.0, 1.0)
+
+
+@pytest.mark.covers("J100")
+def test_an_answer_that_did_not_go_out_is_asked_for_again():
+    flow = FlowControl()
+    assert flow.requested(b"a")
+    assert flow.reached(b"a")
+    flow.not_sent(b"a")
+    assert flow.stalled(b"a", 10.0, 1.0)
+    assert flow.reached(b"a")

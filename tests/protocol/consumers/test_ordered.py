@@ -1,0 +1,219 @@
+"""The ordered tracker and its configuration."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import ConfigError, NotJetStreamMessageError
+from jsclient.protocol.consumers.heartbeat import HeartbeatMonitor
+from jsclient.protocol.consumers.ordered import OrderedTracker, check_ordered, ordered_config, restart_config
+from jsclient.protocol.consumers.push import Answer
+from jsclient.protocol.consumers.subscribe_request import SubscribeRequest, check_request
+from jsclient.protocol.events import HeartbeatMissed, SlowConsumer, StreamReset
+from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from tests.support.strategies import FC, data, flow_control, heartbeat
+
+
+def reader(delivered: int = 0, **fields) -> OrderedTracker:
+    limits = {"max_pending": 100, "max_pending_bytes": 100_000, "heartbeat": HeartbeatMonitor(5.0)}
+    tracker = OrderedTracker("ORDERS", "c1", **(limits | fields))
+    tracker.recreated("c1", delivered, 0.0)
+    return tracker
+
+
+def taken(tracker: OrderedTracker) -> list[int]:
+    """Stream sequences."""
+    out = []
+    while tracker.waits:
+        frame, _ = tracker.take()
+        out += [int(frame[1].split(b".")[5])] if frame else []
+    return out
+
+
+# --- what it may be ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(104)
+@pytest.mark.covers("J93", "J94")
+def test_the_configuration_is_that_of_adr_17():
+    assert ordered_config(ConsumerConfig()) == ConsumerConfig(
+        ack_policy=AckPolicy.NONE,
+        max_deliver=1,
+        flow_control=True,
+        idle_heartbeat=5.0,
+        mem_storage=True,
+        num_replicas=1,
+        inactive_threshold=30.0,
+    )
+
+
+def test_what_the_user_may_choose_is_kept():
+    given = ConsumerConfig(
+        idle_heartbeat=1.0,
+        deliver_policy="new",
+        headers_only=True,
+        mem_storage=False,
+        num_replicas=3,
+        inactive_threshold=7.0,
+        description="mine",
+    )
+    before = given.replace()
+    made = ordered_config(given)
+    assert given == before
+    for field in ("idle_heartbeat", "deliver_policy", "headers_only", "mem_storage", "num_replicas"):
+        assert getattr(made, field) == getattr(given, field)
+    assert made.inactive_threshold == 7.0
+
+
+@pytest.mark.row(93)
+@pytest.mark.covers("J93")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"name": "n"},
+        {"durable_name": "d"},
+        {"deliver_subject": "my.inbox"},
+        {"deliver_group": "g"},
+        {"ack_policy": "explicit"},
+        {"ack_policy": "all"},
+        {"max_deliver": 2},
+        {"max_deliver": -1},
+        {"flow_control": False},
+    ],
+)
+def test_what_an_ordered_consumer_cannot_have_is_refused(fields):
+    with pytest.raises(ConfigError):
+        check_ordered(ConsumerConfig(**fields), None)
+    with pytest.raises(ConfigError):
+        check_request(SubscribeRequest(subject="a", ordered=True, config=ConsumerConfig(**fields)))
+
+
+@pytest.mark.covers("J93")
+@pytest.mark.parametrize("fields", [{"queue": "q"}, {"durable": "d"}, {"consumer": "c"}])
+def test_it_is_no_queue_not_durable_and_not_bound(fields):
+    with pytest.raises(ConfigError):
+        check_request(SubscribeRequest(subject="a", ordered=True, **fields))
+
+
+@pytest.mark.covers("J93")
+def test_it_starts_again_behind_the_last_message_and_otherwise_as_before():
+    config = ordered_config(ConsumerConfig(filter_subject="a", opt_start_time="2026-01-01T00:00:00Z"))
+    again = restart_config(config, 18)
+    assert again == config.replace(
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=18, opt_start_time=None
+    )
+    assert restart_config(config, 0) is config
+
+
+# --- reading -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("J93")
+def test_a_gap_in_the_consumer_sequence_asks_for_a_new_consumer_from_behind_the_last_good_message():
+    tracker = reader()
+    tracker.receive([data(3, 1), data(4, 2), data(9, 4), data(10, 5)], 0.0)
+    assert tracker.wants is not None
+    assert tracker.resume_stream_seq == 5
+    assert tracker.receive([data(11, 6)], 0.0) == []
+    tracker.recreated("c2", 4, 1.0)
+    assert tracker.wants is None
+    tracker.receive([data(8, 1), data(9, 2)], 1.0)
+    assert taken(tracker) == [3, 4, 8, 9]
+
+
+@pytest.mark.covers("J93")
+def test_a_heartbeat_that_knows_of_more_deliveries_asks_for_a_new_consumer():
+    tracker = reader()
+    tracker.receive([data(1, 1), heartbeat(1, 1)], 0.0)
+    assert tracker.wants is None
+    tracker.receive([heartbeat(3, 3)], 0.0)
+    assert tracker.wants is not None
+    assert tracker.resume_stream_seq == 2
+
+
+@pytest.mark.covers("J94")
+def test_silence_asks_for_a_new_consumer_and_is_told():
+    tracker = reader()
+    assert tracker.tick(tracker.deadline) == []
+    assert tracker.wants is None
+    (command,) = tracker.tick(tracker.deadline)
+    assert isinstance(command.event, HeartbeatMissed)
+    assert tracker.wants is not None
+
+
+def test_an_overflow_is_read_again_and_not_lost():
+    tracker = reader(max_pending=2)
+    (command,) = tracker.receive([data(1, 1), data(2, 2), data(3, 3), data(4, 4)], 0.0)
+    assert isinstance(command.event, SlowConsumer)
+    assert tracker.wants is not None
+    assert not tracker.may_recreate, "the queue is emptied by half first"
+    tracker.take()
+    assert tracker.may_recreate
+    assert tracker.resume_stream_seq == 3
+    tracker.recreated("c2", 2, 0.0)
+    (again,) = tracker.receive([data(3, 1), data(4, 2)], 0.0)
+    assert isinstance(again.event, SlowConsumer), "another episode"
+    assert again.event.first_stream_seq == 4
+    assert taken(tracker) == [2, 3]
+
+
+def test_messages_of_a_lagging_replica_are_skipped():
+    tracker = reader()
+    tracker.receive([data(number, number) for number in range(1, 6)], 0.0)
+    tracker.lost("test")
+    assert not tracker.recreated("c2", 3, 0.0), "it starts earlier than asked"
+    tracker.receive([data(4, 1), data(5, 2), data(6, 3)], 0.0)
+    assert tracker.wants is None
+    assert taken(tracker) == [1, 2, 3, 4, 5, 6]
+
+
+def test_only_what_is_new_comes_though_there_was_a_reset_before_the_first_message():
+    tracker = reader(delivered=100)
+    tracker.lost("the connection was made anew")
+    assert tracker.resume_stream_seq == 101
+    assert tracker.recreated("c2", 100, 0.0)
+    tracker.lost("again")
+    assert not tracker.recreated("c3", 90, 0.0), "a replica that lags"
+    tracker.receive([data(91, 1), data(100, 2), data(101, 3)], 0.0)
+    assert taken(tracker) == [101]
+
+
+def test_last_per_subject_keeps_its_policy_until_the_first_message():
+    tracker = reader(delivered=40, keeps_policy=True)
+    tracker.lost("test")
+    assert tracker.resume_stream_seq == 0
+    tracker.recreated("c2", 41, 0.0)
+    tracker.receive([data(7, 1), data(30, 2)], 0.0)
+    assert tracker.resume_stream_seq == 31
+    assert taken(tracker) == [7, 30]
+
+
+def test_a_stream_that_began_again_is_read_from_its_start():
+    tracker = reader()
+    tracker.receive([data(1, 1), data(2, 2)], 0.0)
+    assert taken(tracker) == [1, 2]
+    event = tracker.stream_began_again(1)
+    assert event == StreamReset(stream="ORDERS", consumer="c1", last_stream_seq=2, stream_seq=1)
+    assert tracker.wants is not None
+    assert tracker.resume_stream_seq == 1
+    tracker.recreated("c2", 0, 0.0)
+    tracker.receive([data(1, 1)], 0.0)
+    assert taken(tracker) == [1]
+
+
+def test_flow_control_of_a_new_consumer_is_answered_though_the_subject_was_seen():
+    tracker = reader()
+    tracker.receive([flow_control(1)], 0.0)
+    assert tracker.take() == (None, [Answer(FC % 1)])
+    tracker.lost("test")
+    tracker.recreated("c2", 0, 0.0)
+    tracker.receive([flow_control(1)], 0.0)
+    assert tracker.take() == (None, [Answer(FC % 1)])
+
+
+def test_a_broken_jsack_is_told_at_its_place():
+    tracker = reader()
+    tracker.receive([data(1, 1), (b"a", b"$JS.ACK.broken", b"", b"")], 0.0)
+    tracker.take()
+    with pytest.raises(NotJetStreamMessageError):
+        tracker.take()

@@ -1,0 +1,330 @@
+"""The tracker of a push subscription: what comes out, what is answered, what is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import (
+    ConsumerDeletedError,
+    JetStreamError,
+    NoRespondersError,
+    NotJetStreamMessageError,
+    StatusError,
+)
+from jsclient.protocol.consumers.gap import GapTracker
+from jsclient.protocol.consumers.heartbeat import HeartbeatMonitor
+from jsclient.protocol.consumers.push import Answer, Emit, PushTracker
+from jsclient.protocol.events import (
+    ConsumerReset,
+    ErrorRaised,
+    Event,
+    FlowControlRefused,
+    FlowControlStalled,
+    ForeignMessage,
+    GapDetected,
+    HeartbeatMissed,
+    SlowConsumer,
+)
+from tests.support.strategies import FC, data, flow_control, foreign, heartbeat, status
+
+
+def tracker(**fields) -> PushTracker:
+    limits = {"max_pending": 100, "max_pending_bytes": 10_000}
+    return PushTracker("ORDERS", "worker", **(limits | fields))
+
+
+def watching(**fields) -> PushTracker:
+    return tracker(gaps=GapTracker("ORDERS", "worker", 0), heartbeat=HeartbeatMonitor(1.0), **fields)
+
+
+def told(commands) -> list[Event]:
+    assert all(isinstance(command, Emit) for command in commands), commands
+    return [command.event for command in commands]
+
+
+def drained(push: PushTracker) -> list[object]:
+    """All that is taken: payloads, errors and the subjects answered, in order."""
+    out: list[object] = []
+    while push.waits:
+        try:
+            frame, commands = push.take()
+        except JetStreamError as error:
+            out.append(type(error))
+            continue
+        out += [command.subject for command in commands]
+        out += [frame[3]] if frame else []
+    return out
+
+
+def messages(*numbers: int):
+    return [data(number, payload=b"%d" % number) for number in numbers]
+
+
+# --- control is never data, data is never control ----------------------------------------------------------
+
+
+@pytest.mark.covers("J81")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        heartbeat(1, 1),
+        flow_control(),
+        status(404, "No Messages"),
+        status(408, "Request Timeout"),
+        status(409, "Consumer Deleted"),
+        status(503),
+        status(777, "New"),
+        foreign(),
+    ],
+)
+def test_no_status_and_nothing_foreign_ever_comes_out(frame):
+    push = watching()
+    push.receive([*messages(1), frame, *messages(2)], 0.0)
+    assert [item for item in drained(push) if item in (b"1", b"2")] == [b"1", b"2"]
+    assert push.received == 2
+
+
+@pytest.mark.covers("J81")
+@pytest.mark.parametrize(
+    "header", [heartbeat(9, 9)[2], flow_control()[2], status(409, "Consumer Deleted")[2]]
+)
+@pytest.mark.parametrize("payload", [b"", b"x"])
+def test_a_message_is_not_taken_for_a_status_whatever_its_headers(header, payload):
+    push = watching()
+    frame = data(1, payload=payload, header=header)
+    assert push.receive([frame], 0.0) == []
+    assert push.take() == (frame, [])
+
+
+@pytest.mark.covers("J66")
+def test_a_message_with_a_broken_jsack_is_told_at_its_place_and_the_next_one_comes():
+    push = tracker()
+    push.receive([*messages(1), (b"orders.new", b"$JS.ACK.x", b"", b"odd"), *messages(2)], 0.0)
+    assert drained(push) == [b"1", NotJetStreamMessageError, b"2"]
+
+
+def test_foreign_messages_are_counted_and_told_at_each_doubling():
+    push = tracker()
+    events = told(push.receive([foreign()] * 100, 0.0))
+    assert [event.count for event in events] == [1, 2, 4, 8, 16, 32, 64]
+    assert all(isinstance(event, ForeignMessage) for event in events)
+    assert push.foreign == 100
+    assert not push.waits
+
+
+# --- heartbeats ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("J82", "J83", "J84")
+@pytest.mark.parametrize("frame", [data(1), heartbeat(), flow_control(), status(409, "x")])
+def test_any_message_or_status_puts_off_the_alarm(frame):
+    push = watching()
+    push.receive([frame], 10.0)
+    assert push.deadline == 13.0
+    assert push.tick(12.9) == []
+    assert push.tick(13.0) == []  # a second look
+    (event,) = told(push.tick(13.1))
+    assert event == HeartbeatMissed(stream="ORDERS", consumer="worker", silent_for=pytest.approx(3.1))
+
+
+@pytest.mark.covers("J82")
+def test_without_an_idle_heartbeat_there_is_no_watch():
+    push = tracker()
+    assert push.deadline is None
+    assert push.tick(1e9) == []
+
+
+@pytest.mark.covers("J87")
+def test_after_an_alarm_messages_come_as_before():
+    push = watching()
+    push.tick(push.deadline)
+    assert push.tick(push.deadline)
+    push.receive(messages(1), 9.0)
+    assert drained(push) == [b"1"]
+    assert push.deadline == 12.0
+
+
+# --- gaps ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("J88", "J90")
+def test_a_hole_between_messages_is_told():
+    push = watching()
+    (event,) = told(push.receive(messages(1, 2, 5), 0.0))
+    assert (event.last_consumer_seq, event.consumer_seq, event.missed) == (2, 5, 2)
+    assert event.resume_stream_seq == 3
+    assert drained(push) == [b"1", b"2", b"5"]
+
+
+@pytest.mark.covers("J89")
+def test_a_hole_before_a_heartbeat_is_told():
+    push = watching()
+    (event,) = told(push.receive([*messages(1), heartbeat(4, 40)], 0.0))
+    assert isinstance(event, GapDetected)
+    assert (event.consumer_seq, event.stream_seq) == (4, 40)
+
+
+@pytest.mark.covers("J89")
+@pytest.mark.parametrize("odd", ["", "x", "-1", "+4", "4_0", "٤", "9" * 400])
+def test_a_heartbeat_whose_numbers_are_none_says_nothing_of_deliveries(odd):
+    push = watching()
+    frame = status(100, "Idle Heartbeat", Nats_Last_Consumer=odd, Nats_Last_Stream=odd)
+    assert push.receive([*messages(1), frame, *messages(2)], 0.0) == []
+
+
+@pytest.mark.covers("J91", "J92")
+def test_without_a_gap_tracker_nothing_is_told():
+    push = tracker()
+    assert push.receive([*messages(1, 5), heartbeat(9, 9), *messages(2)], 0.0) == []
+
+
+def test_a_consumer_that_begins_again_is_told():
+    (event,) = told(watching().receive(messages(1, 2, 3, 1), 0.0))
+    assert isinstance(event, ConsumerReset)
+
+
+# --- flow control --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("J95", "J96")
+def test_flow_control_is_answered_when_its_place_is_reached_and_not_before():
+    push = tracker()
+    assert push.receive([*messages(1, 2), flow_control(7), *messages(3)], 0.0) == []
+    assert push.take()[1] == []
+    assert push.take() == (messages(2)[0], [])
+    assert push.take() == (messages(3)[0], [Answer(FC % 7)])
+
+
+@pytest.mark.covers("J95")
+def test_flow_control_behind_the_last_message_is_answered_by_asking():
+    push = tracker()
+    push.receive([*messages(1), flow_control(7)], 0.0)
+    push.take()
+    assert push.waits
+    assert push.take() == (None, [Answer(FC % 7)])
+    assert push.take() == (None, [])
+
+
+@pytest.mark.covers("J100", "J101")
+def test_a_stalled_heartbeat_is_answered_where_the_request_was_lost():
+    push = tracker()
+    (event,) = told(push.receive([*messages(1), heartbeat(1, 1, stalled=FC % 7)], 0.0))
+    assert event == FlowControlStalled(stream="ORDERS", consumer="worker", subject=(FC % 7).decode())
+    assert drained(push) == [b"1", FC % 7]
+    assert push.receive([heartbeat(1, 1, stalled=FC % 7)], 0.0) == []
+    assert drained(push) == []
+
+
+@pytest.mark.covers("J101")
+def test_a_stalled_heartbeat_is_not_answered_twice_while_its_request_waits_in_the_queue():
+    push = tracker()
+    push.receive([*messages(1), flow_control(7)], 0.0)
+    assert push.receive([heartbeat(1, 1, stalled=FC % 7)] * 3, 0.0) == []
+    assert drained(push) == [b"1", FC % 7]
+
+
+@pytest.mark.covers("J98")
+def test_any_subject_that_can_be_published_to_is_answered():
+    push = tracker()
+    for subject in (b"anything", b"$JS.FC.a.b", "ü.α".encode()):
+        push.receive([flow_control(subject=subject)], 0.0)
+        assert drained(push) == [subject]
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [b"", b"$JS.API.STREAM.DELETE.ORDERS", b"$SYS.REQ.X", b"a b", b"a.*", b"own.api.STREAM.DELETE.S"],
+)
+def test_an_illegal_flow_control_subject_is_refused_and_told(subject):
+    push = tracker(api_prefix=b"own.api")
+    (event,) = told(
+        push.receive([(b"_INBOX.x", subject, b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"")], 0.0)
+    )
+    assert event == FlowControlRefused(stream="ORDERS", consumer="worker", subject=subject.decode())
+    assert drained(push) == []
+
+
+def test_a_flood_of_flow_control_requests_is_bounded():
+    push = tracker()
+    for number in range(5000):
+        push.receive([flow_control(number)], 0.0)
+    assert len(drained(push)) <= 1024
+
+
+# --- errors --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("J105", "J106", "J107")
+def test_errors_are_raised_at_their_place_and_reading_goes_on():
+    push = tracker()
+    frames = [*messages(1), status(409, "Consumer Deleted"), *messages(2), status(503), status(777, "New")]
+    assert push.receive(frames, 0.0) == []
+    assert drained(push) == [b"1", ConsumerDeletedError, b"2", NoRespondersError, StatusError]
+
+
+@pytest.mark.covers("J105", "J106", "J107")
+def test_with_a_callback_errors_are_events():
+    push = tracker(raises=False)
+    events = told(push.receive([status(409, "Consumer Deleted"), status(503), status(777, "New")], 0.0))
+    assert all(isinstance(event, ErrorRaised) for event in events)
+    assert [event.error.code for event in events] == [409, 503, 777]
+    assert not push.waits
+
+
+def test_what_is_answered_before_an_error_is_not_lost_with_it():
+    push = tracker()
+    push.receive([flow_control(7), status(409, "x")], 0.0)
+    assert push.take() == (None, [Answer(FC % 7)])
+    with pytest.raises(StatusError):
+        push.take()
+    assert not push.waits
+
+
+def test_an_error_that_was_put_back_is_raised_again():
+    push = tracker()
+    push.receive([status(503), *messages(1)], 0.0)
+    with pytest.raises(NoRespondersError) as caught:
+        push.take()
+    push.put_back(caught.value)
+    assert drained(push) == [NoRespondersError, b"1"]
+
+
+def test_a_flood_of_errors_does_not_fill_the_memory():
+    push = tracker(max_pending=10)
+    events = told(push.receive([status(503)] * 1000, 0.0))
+    assert len(drained(push)) <= 11
+    assert len(events) >= 989
+
+
+# --- no room -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [{"max_pending": 3}, {"max_pending_bytes": 3 * 60}])
+def test_an_overflow_is_counted_and_told_once_an_episode(limits):
+    push = tracker(**limits)
+    events = told(push.receive(messages(1, 2, 3, 4, 5, 6), 0.0))
+    wanted = SlowConsumer(
+        stream="ORDERS", consumer="worker", dropped=1, first_stream_seq=4, last_stream_seq=4
+    )
+    assert events == [wanted]
+    assert push.dropped == 3
+    assert push.take()[0] == messages(1)[0]
+    assert push.receive(messages(7), 0.0) == []  # room again: the episode is over
+    (again,) = told(push.receive(messages(8, 9), 0.0))
+    assert (again.first_stream_seq, push.dropped) == (8, 5)
+    assert drained(push) == [b"2", b"3", b"7"]
+    assert (push.pending, push.pending_bytes) == (0, 0)
+
+
+def test_clearing_gives_the_messages_and_nothing_else():
+    push = tracker()
+    push.receive([*messages(1), flow_control(1), status(503), *messages(2)], 0.0)
+    assert push.clear() == messages(1, 2)
+    assert (push.pending, push.pending_bytes, push.waits) == (0, 0, False)
+
+
+def test_the_end_is_raised_behind_what_waits():
+    push = tracker(raises=False)
+    push.receive(messages(1, 2), 0.0)
+    push.fail(ConsumerDeletedError(409))
+    assert drained(push) == [b"1", b"2", ConsumerDeletedError]

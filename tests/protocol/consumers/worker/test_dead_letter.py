@@ -1,0 +1,131 @@
+"""What a dead letter carries, and that nothing a message or an error holds can keep it from being written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.protocol.consumers.ack import AckKind, ack_payload
+from jsclient.protocol.consumers.worker.dead_letter import (
+    Origin,
+    dead_letter_headers,
+    dead_letter_id,
+    dead_letter_subject,
+    error_text,
+    exhausted_subject,
+    read_exhausted,
+    term_reason,
+)
+from jsclient.protocol.consumers.worker.work import Reject
+from jsclient.protocol.wire.headers import Headers, encode_headers, parse_headers
+from jsclient.protocol.wire.names import check_publish_subject
+
+ORIGIN = Origin("ORDERS", "worker", "orders.new", 7, 1_700_000_000_123_456_789, 3)
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_it_says_where_the_message_was_and_why():
+    assert dead_letter_headers(Headers(), ORIGIN, ValueError("no such customer")) == {
+        "Dead-Letter-Stream": "ORDERS",
+        "Dead-Letter-Consumer": "worker",
+        "Dead-Letter-Subject": "orders.new",
+        "Dead-Letter-Sequence": "7",
+        "Dead-Letter-Timestamp": "1700000000123456789",
+        "Dead-Letter-Deliveries": "3",
+        "Dead-Letter-Error": "ValueError",
+        "Dead-Letter-Reason": "no such customer",
+    }
+
+
+def test_headers_are_kept_and_those_for_the_server_do_not_act_again():
+    given_ = Headers(
+        [("trace", "1"), ("trace", "2"), ("Nats-Msg-Id", "o-7"), ("nats-expected-last-sequence", "9")]
+    )
+    headers = dead_letter_headers(given_, ORIGIN, ValueError())
+    assert headers["trace"] == ["1", "2"]
+    assert headers["Dead-Letter-Nats-Msg-Id"] == ["o-7"]
+    assert headers["Dead-Letter-nats-expected-last-sequence"] == ["9"]
+    assert not [name for name in headers if name.lower().startswith("nats-")]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (ValueError("one\r\ntwo\0three"), "ValueError", "one two three"),
+        (Reject("no such customer"), "Reject", "no such customer"),
+        (
+            json.JSONDecodeError("bad", "x", 0),
+            "json.decoder.JSONDecodeError",
+            "bad: line 1 column 1 (char 0)",
+        ),
+        (ValueError("x" * 5000), "ValueError", "x" * 1000),
+        (ValueError("\udc80"), "ValueError", "?"),
+        (ValueError(), "ValueError", ""),
+        (Silent(), "tests.protocol.consumers.worker.test_dead_letter.Silent", "(its text cannot be had)"),
+    ],
+)
+def test_an_error_is_a_class_and_a_line(error, kind, text):
+    found = error_text(error)
+    assert (found[0].rpartition(".")[2], found[1]) == (kind.rpartition(".")[2], text)
+    reason = term_reason(error)
+    assert reason == (f"{found[0]}: {text}" if text else found[0])
+    assert ack_payload(AckKind.TERM, reason=reason)
+
+
+@given(st.binary(max_size=200), st.text(max_size=50), st.text(max_size=50))
+def test_whatever_a_message_holds_the_headers_can_be_written(block, subject, text):
+    """A subject and headers as the wire may bring them, and any error."""
+    headers = parse_headers(b"NATS/1.0\r\n" + block + b"\r\n\r\n")[1]
+    raw = subject.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    origin = Origin("S", "c", raw, 1, 1, 1)
+    written = encode_headers(dead_letter_headers(headers, origin, ValueError(text)))
+    assert parse_headers(written)[1]["Dead-Letter-Sequence"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "where"),
+    [
+        ("dead", "orders.new", "dead"),
+        ("dead.orders", "orders.new", "dead.orders"),
+        ("dead.>", "orders.new", "dead.orders.new"),
+        ("dead.>", "orders.\udcff", "dead.orders.?"),
+    ],
+)
+def test_the_subject_may_end_in_that_of_the_message(pattern, subject, where):
+    assert check_publish_subject(dead_letter_subject(pattern, subject)) == where
+
+
+def test_the_id_names_one_message_of_one_stream_for_one_consumer():
+    ids = {
+        dead_letter_id(Origin(stream, consumer, "s", seq, time, deliveries))
+        for stream in ("A", "B")
+        for consumer in ("c", "d")
+        for seq in (1, 2)
+        for time in (1, 2)
+        for deliveries in (1, 2)  # not this
+    }
+    assert len(ids) == 16
+
+
+def test_the_advisory_of_the_last_delivery_is_read():
+    assert exhausted_subject("S", "c") == "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.c"
+    # as nats-server 2.10 and 2.15 sent it
+    told = (
+        b'{"type":"io.nats.jetstream.advisory.v1.max_deliver","id":"ofGsOPAEqvOsavcFPU5sMj",'
+        b'"timestamp":"2026-11-20T21:38:55.656801218Z","stream":"W","consumer":"c","stream_seq":2,"deliveries":2}'
+    )
+    assert read_exhausted(told) == (2, 2)
+
+
+@given(
+    st.binary(max_size=100) | st.just(b"[]") | st.just(b'{"stream_seq":"2"}') | st.just(b'{"stream_seq":0}')
+)
+def test_anything_else_is_no_advisory(payload):
+    assert read_exhausted(payload) is None

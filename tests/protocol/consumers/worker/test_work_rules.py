@@ -1,0 +1,142 @@
+"""What a worker was told, applied to a consumer: limits, delays, signs of life."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.protocol.consumers.worker.work_rules import WorkOptions, WorkRules, default_delay
+from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig
+
+
+def rules(config: ConsumerConfig | None = None, **options) -> WorkRules:
+    return WorkRules.of(WorkOptions(**options), config or ConsumerConfig())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0},
+        {"concurrency": True},
+        {"concurrency": 1.5},
+        {"prefetch": 0},
+        {"max_deliver": 0},
+        {"max_deliver": -1},
+        {"handler_timeout": 0},
+        {"handler_timeout": -1.0},
+        {"handler_timeout": float("nan")},
+        {"retry_delay": -1},
+        {"retry_delay": "1"},
+        {"grace": -1},
+        {"grace": None},
+        {"dead_letter": ""},
+        {"dead_letter": "dead letters"},
+        {"dead_letter": "dead.*"},
+        {"dead_letter": "*.>"},
+        {"dead_letter": ">"},
+        {"dead_letter": "dead.>.x"},
+        {"ordered": True, "keep_alive": False},
+    ],
+)
+def test_what_cannot_work_is_refused(options):
+    with pytest.raises(ConfigError):
+        WorkOptions(**options).check()
+
+
+@pytest.mark.parametrize("dead_letter", ["dead", "dead.orders", "dead.>", None])
+def test_what_can_work_is_taken(dead_letter):
+    WorkOptions(dead_letter=dead_letter, handler_timeout=None, grace=0, retry_delay=lambda _: 1.0).check()
+
+
+@pytest.mark.parametrize("policy", [AckPolicy.NONE, AckPolicy.ALL, AckPolicy.FLOW_CONTROL])
+def test_messages_that_are_not_acked_one_by_one_cannot_be_worked_on(policy):
+    with pytest.raises(ConfigError, match="explicit"):
+        rules(ConsumerConfig(ack_policy=policy))
+
+
+@pytest.mark.parametrize(
+    ("config", "waits"),
+    [
+        (ConsumerConfig(), [30.0, 30.0, 30.0]),
+        (ConsumerConfig(ack_wait=6.0), [6.0, 6.0, 6.0]),
+        (ConsumerConfig(ack_wait=3.0, backoff=[3.0, 9.0]), [3.0, 9.0, 9.0]),
+    ],
+)
+def test_backoff_replaces_ack_wait_delivery_by_delivery(config, waits):
+    found = rules(config)
+    assert [found.ack_wait(delivery) for delivery in (1, 2, 3)] == waits
+    assert [found.interval(delivery) for delivery in (1, 2, 3)] == [wait / 3 for wait in waits]
+    assert found.hold == min(waits) / 3
+
+
+@pytest.mark.parametrize(
+    ("given", "consumer", "limit", "last"),
+    [
+        (None, None, None, None),
+        (None, -1, None, None),
+        (None, 5, 5, 5),
+        (3, -1, 3, None),
+        (3, 5, 3, 5),
+        (7, 5, 5, 5),
+    ],
+)
+def test_the_lower_limit_counts_and_the_server_knows_only_its_own(given, consumer, limit, last):
+    found = rules(ConsumerConfig(max_deliver=consumer), max_deliver=given)
+    for deliveries in range(1, 10):
+        assert found.is_final(deliveries) is (limit is not None and deliveries >= limit)
+        assert found.is_exhausted(deliveries) is (limit is not None and deliveries > limit)
+        assert found.is_last(deliveries) is (last is not None and deliveries >= last)
+
+
+def test_without_word_from_anybody_the_pause_doubles_up_to_a_minute():
+    assert [default_delay(attempt) for attempt in (1, 2, 3, 7, 8, 10**6)] == [0.5, 1.0, 2.0, 32.0, 60.0, 60.0]
+    assert rules().retry_delay(2) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [(None, [1.0, 5.0, 5.0]), (2, [2.0, 2.0, 2.0]), (lambda n: n * 10, [10, 20, 30])]
+)
+def test_a_delay_that_was_given_counts_more_than_backoff(given, expected):
+    found = rules(ConsumerConfig(backoff=[1.0, 5.0]), retry_delay=given)
+    assert [found.retry_delay(attempt)[0] for attempt in (1, 2, 3)] == expected
+
+
+@pytest.mark.parametrize("answer", [-1, float("nan"), "1", None])
+def test_a_delay_that_is_none_is_told_and_replaced(answer):
+    delay, trouble = rules(retry_delay=lambda _: answer).retry_delay(1)
+    assert delay == 0.5
+    assert isinstance(trouble, ConfigError)
+
+
+def test_a_delay_function_that_raises_is_told_and_replaced():
+    delay, trouble = rules(retry_delay=lambda n: n / 0).retry_delay(2)
+    assert delay == 1.0
+    assert isinstance(trouble, ZeroDivisionError)
+
+
+def test_a_nak_allows_for_what_the_server_adds_to_it():
+    """Delivery n of a consumer with backoff waits ``backoff[n - 1] - backoff[0]`` longer than the nak says."""
+    found = rules(ConsumerConfig(backoff=[1.0, 4.0]), retry_delay=5.0)
+    assert [found.wire_delay(deliveries, 5.0) for deliveries in (1, 2, 3)] == [5.0, 2.0, 2.0]
+    assert found.wire_delay(2, 1.0) == 0.001  # it cannot be sooner
+    assert rules(ConsumerConfig(backoff=[1.0, 4.0])).wire_delay(2, 4.0) is None  # left to the server
+    assert rules(ConsumerConfig(ack_wait=9.0)).wire_delay(2, 4.0) == 4.0
+
+
+@pytest.mark.parametrize(
+    ("options", "capacity", "pull"),
+    [
+        ({}, 2, 1),
+        ({"concurrency": 10}, 20, 10),
+        ({"concurrency": 10, "prefetch": 1}, 10, 1),
+        ({"concurrency": 1, "prefetch": 7}, 4, 4),
+        ({"concurrency": 4, "ordered": True}, 36, 32),
+    ],
+)
+def test_few_messages_wait_and_fewer_are_asked_for(options, capacity, pull):
+    found = rules(**options)
+    assert (found.capacity, found.pull) == (capacity, pull)
+
+
+def test_no_more_is_asked_for_than_the_consumer_allows():
+    assert rules(ConsumerConfig(max_batch=3), concurrency=10).pull == 3

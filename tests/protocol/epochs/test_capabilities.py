@@ -1,0 +1,124 @@
+"""Capabilities: what may be sent, how they are passed on, and that what is completed stays so."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import ConfigError, EpochCompletedError
+from jsclient.protocol.epochs.capabilities import Capabilities
+from jsclient.protocol.epochs.frontier import Int
+from tests.protocol.epochs.orders import PAIR, some_order
+
+
+def test_at_first_there_is_one_for_the_least_time_and_everything_may_be_sent():
+    held = Capabilities(Int())
+    assert held.frontier.elements == (0,)
+    assert held.allows(0)
+    assert held.allows(10**9)
+
+
+def test_minted_downgraded_split_and_dropped():
+    held = Capabilities(Int())
+    assert held.mint(5) == [], "5 is not seen while there is 0"
+    assert held.downgrade(0, 3) == [(0, -1), (3, 1)]
+    assert held.split(3, 4, 7) == [(3, -1), (4, 1)]
+    assert held.drop(4) == [(4, -1), (5, 1)]
+    assert held.drop(5) == [(5, -1), (7, 1)]
+    assert not held.allows(6)
+    assert held.drop(7) == [(7, -1)]
+    assert not held.frontier
+
+
+def test_where_there_are_several_of_one_time_the_last_counts():
+    held = Capabilities(Int())
+    held.mint(0)
+    assert held.drop(0) == []
+    assert held.count(0) == 1
+    assert held.drop(0) == [(0, -1)]
+
+
+def test_advance_completes_all_that_is_before():
+    held = Capabilities(Int())
+    held.mint(2)
+    held.mint(9)
+    assert held.advance(5) == [(0, -1), (5, 1)]
+    assert held.count(9) == 1
+    assert held.advance(5) == []
+    with pytest.raises(EpochCompletedError) as caught:
+        held.advance(4)
+    assert (caught.value.time, caught.value.frontier) == (4, (5,))
+
+
+def test_advance_leaves_what_has_no_order_with_it():
+    held = Capabilities(PAIR)
+    held.split((0, 0), (0, 2), (1, 0))
+    assert held.advance((2, 1)) == [((1, 0), -1), ((2, 1), 1)]
+    assert set(held.frontier) == {(0, 2), (2, 1)}
+    with pytest.raises(EpochCompletedError):
+        held.advance((1, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda held: held.check(2), EpochCompletedError),
+        (lambda held: held.mint(2), EpochCompletedError),
+        (lambda held: held.downgrade(3, 2), EpochCompletedError),
+        (lambda held: held.split(5, 6, 4), EpochCompletedError),
+        (lambda held: held.advance(2), EpochCompletedError),
+        (lambda held: held.update([(9, 1), (1, 1)]), EpochCompletedError),
+        (lambda held: held.drop(4), ConfigError),
+        (lambda held: held.downgrade(4, 6), ConfigError),
+        (lambda held: held.update([(3, -1), (3, -1)]), ConfigError),
+        (lambda held: held.check("3"), ConfigError),
+        (lambda held: held.mint(3.5), ConfigError),
+        (lambda held: held.split(3, "4"), ConfigError),
+        (lambda held: held.advance(None), ConfigError),
+    ],
+)
+def test_what_cannot_be_is_refused_and_changes_nothing(change, error):
+    held = Capabilities(Int(), [3, 5])
+    with pytest.raises(error):
+        change(held)
+    assert held.frontier.elements == (3,)
+    assert (held.count(3), held.count(5), held.count(9)) == (1, 1, 0)
+
+
+def test_closed_nothing_may_be_sent_any_more():
+    held = Capabilities(Int(), [3, 3, 5])
+    assert held.close() == [(3, -1)]
+    assert held.close() == []
+    with pytest.raises(EpochCompletedError, match="closed"):
+        held.check(9)
+
+
+@pytest.mark.covers("S11")
+@given(st.integers(0, 2**32))
+def test_what_was_completed_never_may_be_sent_again(seed):
+    chance = random.Random(seed)
+    order, times = some_order(chance)
+    held = Capabilities(order)
+    over: set = set()
+    for _ in range(20):
+        what = chance.randrange(4)
+        one, into = chance.choice(times), chance.choices(times, k=chance.randint(1, 2))
+        try:
+            if what == 0:
+                held.mint(one)
+            elif what == 1:
+                held.split(one, *into)
+            elif what == 2:
+                held.drop(one)
+            else:
+                held.advance(one)
+        except (ConfigError, EpochCompletedError):
+            pass
+        assert not any(held.allows(time) for time in over)
+        over |= {time for time in times if not held.allows(time)}
+        for time in times:
+            if any(time != element and order.less_equal(time, element) for element in held.frontier):
+                assert time in over, "strictly smaller than an element of the frontier"

@@ -1,0 +1,152 @@
+"""How a topic of epochs lies in a stream, and what is said about it over plain NATS."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import ConfigError, ProtocolError
+from jsclient.protocol.epochs.frontier import Antichain, Int
+from jsclient.protocol.epochs.live import Asked, LiveMessage, read_asked, read_live, write_live
+from jsclient.protocol.epochs.messages import (
+    DataMessage,
+    FrontierRecord,
+    InitialFrontierSnapshot,
+    LowerFrontierUpdate,
+)
+from jsclient.protocol.epochs.records import EpochReading, FrontierEntry, data_headers
+from jsclient.protocol.topics.record import Kind, Record
+from jsclient.protocol.wire.headers import Headers
+from tests.protocol.epochs.orders import PAIR
+
+INT = Int()
+
+
+def stored(subject, seq, data=b"", kind=Kind.VALUE, **headers):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Record(seq=seq, subject=subject, data=data, headers=Headers(named), kind=kind)
+
+
+def frontier(seq, producer, lower, *, updates=(), before="", up_to=0):
+    entry = FrontierEntry(FrontierRecord(updates, lower, ()), 0, producer, up_to, before)
+    data = entry.record.to_json(INT)
+    return Record(
+        seq=seq,
+        subject="t.0.frontier",
+        data=data,
+        headers=Headers({**entry.headers, "Jsc-Kind": "frontier"}),
+        kind=Kind.FRONTIER,
+    )
+
+
+@pytest.mark.covers("S31", "S33")
+def test_the_time_of_data_is_a_header():
+    headers = data_headers(PAIR, (3, 1), "me")
+    assert headers == {"Jsc-Epoch": "[3,1]", "Jsc-Producer": "me"}
+    with pytest.raises(ConfigError):
+        data_headers(PAIR, 3, "me")
+
+
+@pytest.mark.covers("S48")
+def test_only_what_the_owner_of_a_partition_sent_counts():
+    reading = EpochReading(INT, "t", [0])
+    lower = lambda _: Antichain(INT, (1,))  # noqa: E731
+    assert reading.message(stored("t.0.data", 1, Jsc_Epoch="1"), lower) is None, "nobody is there"
+    first = reading.message(frontier(2, "a", (1,)), lower)
+    assert first == (0, LowerFrontierUpdate(())), "of a first record the difference counts"
+    mine = stored("t.0.data", 3, b"x", Jsc_Epoch="1", Jsc_Producer="a")
+    assert reading.message(mine, lower) == (0, DataMessage(1, b"x"))
+    taken = reading.message(frontier(4, "b", (3,), before="a", up_to=2), lower)
+    assert taken == (0, LowerFrontierUpdate(((1, -1), (3, 1))))
+    assert reading.message(mine, lower) is None
+    assert reading.refused == 2
+    updates = ((3, -1), (4, 1))
+    assert reading.message(frontier(5, "b", (4,), updates=updates), lower) == (
+        0,
+        LowerFrontierUpdate(updates),
+    )
+    assert reading.message(stored("t.1.data", 6), lower) is None, "another partition"
+    assert reading.owners == {0: "b"}
+
+
+def test_a_first_record_is_a_snapshot_as_of_where_its_producer_had_looked():
+    entry = FrontierEntry.read(frontier(9, "b", (1,), before="a", up_to=4), INT)
+    assert (entry.seq, entry.up_to, entry.before) == (9, 4, "a")
+    assert [entry.owner_at(seq) for seq in (4, 8, 9, 10)] == ["a", "a", "b", "b"]
+    plain = FrontierEntry.read(frontier(9, "b", (1,)), INT)
+    assert (plain.up_to, plain.owner_at(9)) == (9, "b")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        stored("t.0.frontier", 1, b"{}", Jsc_Producer="a"),
+        stored("t.0.frontier", 1, b"{}", Kind.FRONTIER),
+        stored("t.0.frontier", 1, b"{}", Kind.FRONTIER, Jsc_Producer="a"),
+        stored("t.0.frontier", 1, b"", Kind.FRONTIER, Jsc_Producer="a", Jsc_After_Producer="b"),
+    ],
+)
+def test_what_is_no_frontier_record_is_told(record):
+    with pytest.raises(ProtocolError):
+        FrontierEntry.read(record, INT)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", '"1"', "[1]", "1 "])
+def test_data_without_a_time_is_told(text):
+    reading = EpochReading(INT, "t", [0])
+    reading.owners = {0: "a"}
+    record = stored("t.0.data", 1, Jsc_Epoch=text, Jsc_Producer="a")
+    if text == "1 ":
+        assert reading.time_of(record) == 1
+        return
+    with pytest.raises(ProtocolError, match="has no time"):
+        reading.time_of(record)
+
+
+times = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple)
+messages = st.one_of(
+    st.builds(InitialFrontierSnapshot, times, times),
+    st.builds(LowerFrontierUpdate, times.map(lambda some: tuple((time, 1) for time in some))),
+    st.builds(DataMessage, st.tuples(st.integers(0, 9), st.integers(0, 9)), st.binary(max_size=20)),
+)
+
+
+@pytest.mark.covers("S29", "S30", "S31")
+@given(st.integers(0, 2**40), messages)
+def test_the_three_messages_on_their_way_and_back(number, message):
+    live = LiveMessage("message", number, message)
+    assert read_live(*write_live(live, PAIR), PAIR) == live
+
+
+@pytest.mark.parametrize("what", ["there", "unknown"])
+def test_answers_on_their_way_and_back(what):
+    assert read_live(*write_live(LiveMessage(what, 7), INT), INT) == LiveMessage(what, 7)
+    told = LiveMessage("mismatch", 0, None, "order int")
+    assert read_live(*write_live(told, INT), INT) == told
+
+
+@pytest.mark.parametrize(
+    ("headers", "payload"),
+    [
+        ("", b""),
+        ("Jsc-Live: data", b""),
+        ("Jsc-Live: data\r\nJsc-Number: x", b""),
+        ("Jsc-Live: data\r\nJsc-Number: 1", b""),
+        ("Jsc-Live: snapshot\r\nJsc-Number: 1", b""),
+        ("Jsc-Live: update\r\nJsc-Number: 1", b"[]"),
+        ("Jsc-Live: other\r\nJsc-Number: 1", b""),
+    ],
+)
+def test_what_no_publisher_would_say_is_told(headers, payload):
+    block = f"NATS/1.0\r\n{headers}\r\n\r\n".encode() if headers else b""
+    with pytest.raises(ProtocolError):
+        read_live(block, payload, INT)
+
+
+def test_what_a_subscriber_wants():
+    asked = Asked(1, "connect", "int", "json")
+    assert read_asked(asked.to_json()) == asked
+    for data in (b"", b"{}", b'{"v":2,"verb":"connect","order":"","codec":""}', b'{"v":1,"verb":"stay"}'):
+        with pytest.raises(ProtocolError):
+            read_asked(data)

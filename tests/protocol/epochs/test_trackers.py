@@ -1,0 +1,529 @@
+"""Epochs, step by step: states, snapshots, filters, frontiers, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import (
+    ConfigError,
+    EpochCompletedError,
+    EpochsLostError,
+    PositionInvalidError,
+    ProtocolError,
+)
+from jsclient.protocol.epochs.broadcast import EpochBroadcast
+from jsclient.protocol.epochs.buffer import Epoch, EpochBuffer
+from jsclient.protocol.epochs.frontier import Int
+from jsclient.protocol.epochs.messages import (
+    DataMessage,
+    EpochPlace,
+    FrontierRecord,
+    InitialFrontierSnapshot,
+    LowerFrontierUpdate,
+)
+from jsclient.protocol.epochs.trackers import (
+    Data,
+    EpochPublisher,
+    EpochState,
+    EpochSubscriber,
+    FrontierUpdate,
+)
+from jsclient.protocol.topics.links import Gap, LinkTracker
+from tests.protocol.epochs.orders import PAIR
+
+INT = Int()
+LATENT, ACTIVE, COMPLETED = EpochState.LATENT, EpochState.ACTIVE, EpochState.COMPLETED
+
+
+def snapshot(lower: Any, upper: Any) -> InitialFrontierSnapshot[Any]:
+    return InitialFrontierSnapshot(tuple(lower), tuple(upper))
+
+
+def update(*changes: tuple[Any, int]) -> LowerFrontierUpdate[Any]:
+    return LowerFrontierUpdate(tuple(changes))
+
+
+def subscriber(*partitions: Any, order: Any = INT, **options: Any) -> EpochSubscriber[Any]:
+    return EpochSubscriber(order, frozenset(partitions or (0,)), **options)
+
+
+def given_by(made: EpochSubscriber[Any], *times: int, partition: Any = 0) -> list[int]:
+    """The times of which data passes."""
+    events = [event for time in times for event in made.receive(partition, DataMessage(time, b"x"))]
+    return [event.time for event in events]
+
+
+# --- the publisher --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S6", "S7", "S8", "S9", "S10", "S12", "S20", "S21", "S35")
+def test_an_epoch_is_latent_then_active_then_completed_or_completed_at_once():
+    made = EpochPublisher(INT)
+    assert made.first_record() == FrontierRecord(((0, 1),), (0,), ())
+    assert [made.state(time) for time in (0, 1, 2)] == [LATENT] * 3
+    made.send(1)
+    assert [made.state(time) for time in (0, 1, 2)] == [LATENT, ACTIVE, LATENT], "a first tuple says it"
+    assert made.advance(1) == FrontierRecord(((0, -1), (1, 1)), (1,), (1,))
+    assert [made.state(time) for time in (0, 1, 2)] == [COMPLETED, ACTIVE, LATENT], "0 was skipped"
+    assert made.advance(2) == FrontierRecord(((1, -1), (2, 1)), (2,), (1,))
+    assert [made.state(time) for time in (0, 1, 2)] == [COMPLETED, COMPLETED, LATENT]
+    assert made.close() == FrontierRecord(((2, -1),), (), (1,))
+    assert made.state(9) is COMPLETED
+
+
+@pytest.mark.covers("S9")
+def test_of_what_is_completed_nothing_may_be_sent():
+    made = EpochPublisher(INT)
+    made.advance(3)
+    with pytest.raises(EpochCompletedError):
+        made.send(2)
+    with pytest.raises(ConfigError):
+        made.send("3")
+    assert made.upper.elements == ()
+
+
+@pytest.mark.covers("S36")
+def test_a_change_that_is_not_seen_outside_writes_nothing():
+    made = EpochPublisher(INT)
+    assert made.update([(4, 1)]) is None
+    assert made.update([(4, -1)]) is None
+    assert made.advance(0) is None
+
+
+@pytest.mark.covers("S17", "S21", "S37")
+def test_the_upper_frontier_has_the_greatest_times_ever_sent():
+    made = EpochPublisher(PAIR)
+    for time in [(1, 3), (2, 1), (1, 1), (0, 3)]:
+        made.send(time)
+    assert set(made.upper) == {(1, 3), (2, 1)}
+    made.advance((5, 5))
+    made.send((5, 6))
+    assert set(made.upper) == {(5, 6)}
+
+
+def test_after_a_restart_it_goes_on_where_it_was():
+    made = EpochPublisher(INT)
+    made.update([(2, 1), (0, -1)])
+    made.send(2)
+    record = made.update([(4, 1), (2, -1)])
+    made.send(6)
+    again = EpochPublisher.restored(INT, record, [6])
+    assert again.snapshot == made.snapshot == snapshot([4], [6])
+    assert [again.state(time) for time in (3, 4, 6, 7)] == [COMPLETED, ACTIVE, ACTIVE, LATENT]
+    with pytest.raises(EpochCompletedError):
+        again.send(3)
+    again.send(6)
+
+
+# --- what is stored -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S29", "S30")
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5), st.sampled_from([1, -1]))
+def test_a_frontier_record_as_json_and_back(times, change):
+    record = FrontierRecord(tuple((time, change) for time in times), tuple(times), tuple(times))
+    again = FrontierRecord.from_json(record.to_json(PAIR), PAIR)
+    assert again == record
+    assert again.update == LowerFrontierUpdate(record.updates)
+    assert again.snapshot == InitialFrontierSnapshot(record.lower, record.upper)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b'{"v":2,"updates":[],"lower":[],"upper":[]}',
+        b'{"v":1,"updates":[[1,2]],"lower":[],"upper":[]}',
+        b'{"v":1,"updates":[[1,true]],"lower":[],"upper":[]}',
+        b'{"v":1,"updates":[[1]],"lower":[],"upper":[]}',
+        b'{"v":1,"updates":[],"lower":[-1],"upper":[]}',
+        b'{"v":1,"updates":[],"lower":[],"upper":["a"]}',
+        b'{"v":1,"updates":[],"lower":[]}',
+        b'{"v":1,"updates":[],"lower":[],"upper":[],"more":1}',
+    ],
+)
+def test_what_is_no_frontier_record_is_told(data):
+    with pytest.raises(ProtocolError, match="no frontier record"):
+        FrontierRecord.from_json(data, INT)
+
+
+@given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5))
+def test_a_place_as_json_and_back(since, times):
+    place = EpochPlace(since, tuple(times), (tuple(times), ()))
+    assert EpochPlace.from_json(place.to_json(PAIR), PAIR) == place
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "[]",
+        b"\xff",
+        '{"v":2,"since":1,"missed":[],"frontiers":[]}',
+        '{"v":1,"since":-1,"missed":[],"frontiers":[]}',
+        '{"v":1,"since":true,"missed":[],"frontiers":[]}',
+        '{"v":1,"since":1,"missed":["a"],"frontiers":[]}',
+        '{"v":1,"since":1,"missed":[],"frontiers":[1]}',
+        '{"v":1,"since":1,"missed":[],"frontiers":[[-1]]}',
+        '{"v":1,"since":1,"missed":[]}',
+        '{"v":1,"since":1,"missed":[],"frontiers":[],"more":1}',
+    ],
+)
+def test_what_is_no_place_is_refused(token):
+    with pytest.raises(PositionInvalidError, match="no place"):
+        EpochPlace.from_json(token, INT)
+
+
+# --- the subscriber's filter ----------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S3", "S13", "S14", "S15", "S18", "S22")
+def test_the_example_of_the_text():
+    """Completed 0, 1, 2, active 3 and 5: it sees 6, 7, 8 and neither 3 nor 5, nor 4."""
+    publisher = EpochPublisher(INT)
+    for time in (0, 1, 2, 3, 5):
+        publisher.send(time)
+    publisher.advance(3)
+    made = subscriber()
+    made.receive(0, publisher.snapshot)
+    assert made.frontier.elements == (3,)
+    assert [made.is_completed(time) for time in (2, 3, 4)] == [True, False, False]
+    assert made.filter.elements == (5,)
+    assert given_by(made, 3, 6, 4, 5, 7, 8) == [6, 7, 8]
+
+
+@pytest.mark.covers("S33", "S41", "S49")
+def test_what_is_dropped_is_not_looked_at_and_the_rest_is_given():
+    made = subscriber()
+    made.receive(0, snapshot([3], [5]))
+    not_decoded = object()
+    assert made.receive(0, DataMessage(5, not_decoded)) == []
+    [event] = made.receive(0, DataMessage(6, not_decoded))
+    assert event == Data(6, not_decoded, 0, 0, True)
+
+
+@pytest.mark.covers("S41")
+def test_in_a_partial_order_dropped_is_what_is_at_or_before_some_element():
+    made = subscriber(order=PAIR)
+    made.receive(0, snapshot([(0, 0)], [(1, 3), (2, 1)]))
+    passing = [time for time in ((1, 1), (2, 1), (0, 3), (2, 2), (0, 4), (3, 0)) if made.passes(time)]
+    assert passing == [(2, 2), (0, 4), (3, 0)]
+
+
+@pytest.mark.covers("S19", "S28", "S42", "S43", "S44", "S49")
+def test_the_frontier_is_followed_and_the_filter_falls_when_it_is_passed():
+    made = subscriber()
+    [first] = made.receive(0, snapshot([3], [5]))
+    assert first == FrontierUpdate(((3, 1),), (3,))
+    assert made.receive(0, update((3, -1), (5, 1))) == [FrontierUpdate(((3, -1), (5, 1)), (5,))]
+    assert made.filter.elements == (5,), "5 itself may still come"
+    made.receive(0, update((5, -1), (6, 1)))
+    assert not made.filter
+    assert given_by(made, 6) == [6]
+
+
+@pytest.mark.covers("S19", "S52")
+def test_an_empty_frontier_is_the_end():
+    made = subscriber()
+    made.receive(0, snapshot([3], [5]))
+    assert not made.is_over
+    made.receive(0, update((3, -1)))
+    assert made.is_over
+    assert not made.filter
+    assert made.is_completed(99)
+
+
+def test_what_is_completed_when_it_joins_does_not_enter_the_filter():
+    made = subscriber()
+    made.receive(0, snapshot([7], [5]))
+    assert not made.filter
+
+
+@pytest.mark.covers("S26")
+def test_a_coarser_filter():
+    made = subscriber(coarser=(8,))
+    made.receive(0, snapshot([3], [5]))
+    assert given_by(made, 6, 8, 9) == [9]
+    [event] = made.receive(0, DataMessage(10, b""))
+    assert event.whole
+    made.receive(0, update((3, -1), (9, 1)))
+    assert not made.filter
+
+
+@pytest.mark.covers("S27")
+def test_no_filter_gives_everything_and_says_what_is_not_whole():
+    made = subscriber(atomic=False)
+    made.receive(0, snapshot([3], [5]))
+    events = [made.receive(0, DataMessage(time, b""))[0] for time in (4, 5, 6)]
+    assert [(event.time, event.whole) for event in events] == [(4, False), (5, False), (6, True)]
+
+
+# --- several partitions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S40", "S45", "S46", "S47")
+def test_it_waits_for_all_snapshots_and_merges_them():
+    made = subscriber("a", "b")
+    assert made.receive("a", snapshot([3], [4])) == []
+    assert made.receive("a", DataMessage(5, "early")) == []
+    assert made.receive("a", DataMessage(8, "early")) == []
+    assert not made.is_ready
+    assert not made.is_completed(0)
+    events = made.receive("b", snapshot([2], [6]))
+    assert made.is_ready
+    assert made.filter.elements == (6,)
+    assert events == [FrontierUpdate(((2, 1),), (2,)), Data(8, "early", "a", 0, True)]
+    assert made.receive("b", update((2, -1), (3, 1)))[0].frontier == (3,)
+    assert made.receive("b", update((3, -1), (7, 1))) == [], "the other one is not so far"
+    assert made.filter.elements == (6,)
+    made.receive("a", update((3, -1), (7, 1)))
+    assert not made.filter
+
+
+def test_what_lies_before_a_partitions_snapshot_is_passed_over():
+    """In one stream reading begins behind the earliest of the snapshots."""
+    made = subscriber("a", "b")
+    made.receive("a", snapshot([3], [4]), 10)
+    made.receive("b", snapshot([3], [4]), 20)
+    assert made.receive("b", DataMessage(9, ""), 15) == []
+    assert made.receive("b", DataMessage(1, ""), 15) == []
+    assert made.receive("b", update((0, -1)), 20) == []
+    assert made.receive("a", DataMessage(9, ""), 15) == [Data(9, "", "a", 15, True)]
+
+
+def test_too_much_before_the_last_snapshot_is_not_kept():
+    made = subscriber("a", "b", max_held=2)
+    made.receive("a", snapshot([3], [4]))
+    made.receive("a", DataMessage(5, ""))
+    made.receive("a", DataMessage(6, ""))
+    with pytest.raises(EpochsLostError):
+        made.receive("a", DataMessage(7, ""))
+    assert made.receive("a", snapshot([3], [7])) == []
+    assert made.receive("b", snapshot([3], [7])) != []
+
+
+# --- what is refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S32", "S54")
+def test_first_a_snapshot_and_then_none():
+    for message in (DataMessage(1, ""), update((0, -1))):
+        with pytest.raises(ProtocolError, match="no snapshot"):
+            subscriber().receive(0, message)
+    made = subscriber()
+    made.receive(0, snapshot([0], []))
+    with pytest.raises(ProtocolError, match="came before"):
+        made.receive(0, snapshot([0], []))
+    with pytest.raises(ProtocolError, match="none of ours"):
+        made.receive("x", snapshot([0], []))
+
+
+@pytest.mark.parametrize(
+    "message", [DataMessage(2, ""), update((2, 1)), update((3, -1), (2, 1)), update((4, -1)), update((3, -2))]
+)
+def test_what_is_completed_does_not_come_again(message):
+    made = subscriber(0, 1)
+    made.receive(0, snapshot([3], []))
+    made.receive(1, snapshot([0], []))
+    with pytest.raises(ProtocolError):
+        made.receive(0, message)
+    assert made.frontier.elements == (0,)
+    made.receive(1, update((0, -1)))
+    assert made.frontier.elements == (3,)
+
+
+def test_when_messages_are_lost_it_says_of_what_it_had_a_part_and_begins_anew():
+    made = subscriber()
+    made.receive(0, snapshot([0], []))
+    assert given_by(made, 4, 2, 1) == [4, 2, 1]
+    made.receive(0, update((0, -1), (2, 1)))
+    error = made.lost("the history was cut")
+    assert isinstance(error, EpochsLostError)
+    assert error.epochs == (2, 4), "1 is completed"
+    assert not made.is_ready
+    with pytest.raises(ProtocolError):
+        made.receive(0, DataMessage(5, ""))
+    made.receive(0, snapshot([3], [5]))
+    assert given_by(made, 4, 5, 6) == [6]
+
+
+def test_what_is_held_counts_as_not_had_until_it_is_released():
+    made = subscriber(hold=True)
+    made.receive(0, snapshot([0], []), 10)
+    for seq, time in enumerate((3, 1, 2), 11):
+        made.receive(0, DataMessage(time, ""), seq)
+    made.receive(0, update((0, -1), (9, 1)), 14)
+    assert made.place == EpochPlace(10, (), ((1,),), ((0, 10),))
+    made.release(1)
+    assert made.place == EpochPlace(10, (), ((2,),), ((0, 10),)), "3 begins there"
+    made.release(2)
+    made.release(3)
+    assert made.place == EpochPlace(14, (), ((9,),), ((0, 14),))
+
+
+def test_a_snapshot_as_of_an_earlier_place():
+    made = subscriber()
+    made.receive(0, snapshot([3], [4]), 20, as_of=10)
+    assert made.lower_of(0).elements == (3,)
+    assert made.receive(0, DataMessage(9, ""), 10) == []
+    assert made.receive(0, DataMessage(9, ""), 11) == [Data(9, "", 0, 11, True)]
+    assert made.place.records == ((0, 20),)
+
+
+# --- whole epochs ---------------------------------------------------------------------------------------------
+
+
+def data(time: Any, items: Any, seq: int = 0, *, whole: bool = True) -> Data[Any]:
+    return Data(time, items, 0, seq, whole)
+
+
+def chain(*times: Any, order: Any = INT) -> Any:
+    made = subscriber(order=order)
+    made.receive(0, snapshot(times, []))
+    return made.frontier
+
+
+def test_whole_epochs_are_given_when_they_are_completed_in_an_order_that_respects_time():
+    made = EpochBuffer(PAIR)
+    for seq, time in enumerate([(2, 1), (0, 1), (1, 0), (2, 1), (9, 9)], 1):
+        made.add(data(time, f"i{seq}", seq), 10)
+    assert made.kept_bytes == 50
+    assert made.completed(chain((1, 0), (0, 1), order=PAIR)) == []
+    epochs = made.completed(chain((3, 3), order=PAIR))
+    assert [epoch.time for epoch in epochs] == [(0, 1), (1, 0), (2, 1)]
+    assert epochs[2] == Epoch((2, 1), ("i1", "i4"), 1, 4)
+    assert (len(made), made.kept_bytes) == (1, 10)
+    assert [epoch.time for epoch in made.completed(chain(order=PAIR))] == [(9, 9)]
+
+
+@pytest.mark.covers("S10")
+def test_a_skipped_epoch_is_completed_and_nothing_is_given():
+    made, buffer = subscriber(), EpochBuffer(INT)
+    made.receive(0, snapshot([0], []))
+    made.receive(0, update((0, -1), (5, 1)))
+    assert made.is_completed(4)
+    assert buffer.completed(made.frontier) == []
+
+
+def test_parts_of_epochs_are_never_given():
+    made = EpochBuffer(INT)
+    made.add(data(3, "part", whole=False), 10)
+    made.add(data(4, "all"), 10)
+    made.clear()
+    made.add(data(5, "all"), 10)
+    assert [epoch.time for epoch in made.completed(chain())] == [5]
+    assert made.kept_bytes == 0
+
+
+def test_what_is_too_large_is_let_go_and_its_place_is_told():
+    made = EpochBuffer(INT, max_bytes=100)
+    made.add(data(1, "a", 7), 60)
+    made.add(data(2, "b", 8), 30)
+    made.add(data(1, "c", 9), 20)
+    assert made.kept_bytes == 30
+    made.add(data(1, "d", 12), 90)
+    assert made.kept_bytes == 30, "what was let go stays so"
+    assert made.completed(chain()) == [Epoch(1, None, 7, 12), Epoch(2, ("b",), 8, 8)]
+
+
+# --- without a stream -----------------------------------------------------------------------------------------
+
+
+def messages(broadcast: EpochBroadcast[Any], who: Any) -> list[Any]:
+    return [message for _, message in broadcast.take(who, 100)]
+
+
+@pytest.mark.covers("S1", "S23", "S24", "S25", "S29", "S31", "S32", "S34", "S37", "S38")
+def test_each_subscriber_has_a_queue_that_begins_with_the_snapshot():
+    made = EpochBroadcast(EpochPublisher(INT))
+    made.send(1, "nobody hears it")
+    assert made.take("a") == []
+    made.connect("a")
+    made.send(2, "two")
+    made.advance(2)
+    made.connect("b")
+    made.update([(7, 1)])
+    made.send(2, "again")
+    assert messages(made, "a") == [
+        snapshot([0], [1]),
+        DataMessage(2, "two"),
+        update((0, -1), (2, 1)),
+        DataMessage(2, "again"),
+    ]
+    assert messages(made, "b") == [snapshot([2], [2]), DataMessage(2, "again")]
+    assert messages(made, "a") == []
+
+
+@pytest.mark.covers("S39")
+def test_who_left_gets_nothing_and_may_come_again():
+    made = EpochBroadcast(EpochPublisher(INT))
+    made.connect("a")
+    made.disconnect("a")
+    made.disconnect("a")
+    made.send(3, "x")
+    assert made.subscribers == []
+    assert made.take("a") == []
+    made.connect("a")
+    made.send(4, "y")
+    made.connect("a")
+    assert messages(made, "a") == [snapshot([0], [4])]
+
+
+@pytest.mark.covers("S52")
+def test_it_is_over_when_all_is_completed_and_was_taken():
+    made = EpochBroadcast(EpochPublisher(INT))
+    made.connect("a")
+    made.send(3, "x")
+    made.close()
+    assert not made.is_over
+    assert len(messages(made, "a")) == 3
+    assert made.is_over
+
+
+@pytest.mark.covers("S53")
+def test_one_that_takes_nothing_is_put_out_and_hinders_nobody():
+    made = EpochBroadcast(EpochPublisher(INT), max_pending=3)
+    for who in "abc":
+        made.connect(who)
+    for number in range(10):
+        made.send(number, number)
+        assert messages(made, "b")[-1] == DataMessage(number, number)
+    assert made.subscribers == ["b"]
+    assert made.put_out == 2
+
+
+def test_a_lost_message_is_noticed_by_its_number():
+    made, links = EpochBroadcast(EpochPublisher(INT)), LinkTracker()
+    made.connect("a")
+    for number in range(5):
+        made.send(number, number)
+    numbers = [number for number, _ in made.take("a", 10)]
+    offers = [links.offer(number, number - 1) for number in numbers if number != 4]
+    assert [offer for offer in offers if isinstance(offer, Gap)] == [Gap(3, 5), Gap(3, 6)]
+
+
+@pytest.mark.covers("S2", "S4")
+def test_publisher_and_subscriber_speak_the_same():
+    publishers = {name: EpochBroadcast(EpochPublisher(INT)) for name in "ab"}
+    publishers["a"].send(1, "missed")
+    made = subscriber("a", "b")
+    for publisher in publishers.values():
+        publisher.connect("me")
+    got: list[Any] = []
+    for number in range(1, 4):
+        for name, publisher in publishers.items():
+            publisher.send(number, f"{name}{number}")
+            publisher.advance(number + 1)
+    for name, publisher in publishers.items():
+        publisher.close()
+        for message in messages(publisher, "me"):
+            got += made.receive(name, message)
+    assert sorted(event.items for event in got if isinstance(event, Data)) == ["a2", "a3", "b2", "b3"]
+    assert made.is_over

@@ -1,0 +1,155 @@
+"""The record of a relationship: stored and read, found, listed."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import ProtocolError
+from jsclient.protocol.peers.channel import Policy
+from jsclient.protocol.peers.outbox import Raise, Send
+from jsclient.protocol.peers.relationship import (
+    Dead,
+    Relationship,
+    State,
+    filtered,
+    read_value,
+    selected,
+    targets,
+    write_value,
+)
+
+
+def made(which: str, state: State = State.ESTABLISHED, **fields) -> Relationship:
+    defaults = {"rx": f"a.{which}", "tx": f"b.{which}"}
+    return Relationship(id=which, state=state, **(defaults | fields))
+
+
+RECORDS = [
+    made("one", rx_role="node", tx_role="hub"),
+    made("two", rx_role="node", tx_role="leaf"),
+    made("three", rx_role="owner"),
+    made("four", State.INBOUND, rx_role="node"),
+    made("five", State.OUTBOUND, tx=None),
+    made("six", State.REMOVED, tx=None),
+]
+
+
+def ids(records):
+    return [one.id for one in records]
+
+
+def test_a_record_comes_back_from_the_store():
+    record = made(
+        "one",
+        State.REMOVED,
+        policy=Policy(events=("door:*",)),
+        attrs={"note": [1, {"a": None}]},
+        dead=(Dead("b.x", 12.5),),
+        outbox=(
+            Send(eci="b.wk", domain="wrangler", type="t", attrs={"x": 1}, id="m", host="nats://h", key="k"),
+            Raise(domain="wrangler", type="t", attrs={}, id="m2", error="why", key="k"),
+        ),
+    )
+    assert read_value("relationship.one", write_value(record)) == record
+
+
+def test_the_words_in_the_store_are_those_of_the_picos():
+    text = write_value(made("one", tx_role="hub", tx_host="nats://h", well_known_tx="b.wk")).decode()
+    for word in (
+        '"Id":"one"',
+        '"Tx":"b.one"',
+        '"Rx":"a.one"',
+        '"Tx_role":"hub"',
+        '"Tx_host":',
+        '"wellKnown_Tx":',
+    ):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b'{"Id":"one","state":"odd"}',
+        b'{"Id":"two","state":"inbound"}',
+        b"[" * 10**5,
+    ],
+)
+def test_what_is_no_record_is_told_as_such(data):
+    with pytest.raises(ProtocolError, match="relationship"):
+        read_value("relationship.one", data)
+
+
+def test_what_is_no_channel_is_told_as_such():
+    with pytest.raises(ProtocolError, match="channel"):
+        read_value("channel.x", b'{"eci":"a.b","policy":{"events":["odd"]}}')
+
+
+@pytest.mark.parametrize(
+    ("attrs", "found"),
+    [
+        ({"Id": "one"}, "one"),
+        ({"Id": "one", "Rx": "a.two", "Tx": "b.two"}, "one"),
+        ({"Rx": "a.two"}, "two"),
+        ({"Rx": "a.two", "Tx": "b.three"}, "two"),
+        ({"Tx": "b.three"}, "three"),
+        ({}, "four"),
+        ({"Id": None, "Rx": None, "Tx": None}, "four"),
+        ({"Id": "nobody"}, None),
+        ({"Rx": "a.nobody"}, None),
+        ({"Id": ["one"]}, None),
+        ({"Rx": "a.six"}, "six"),
+        ({"Tx": "b.six"}, None),
+    ],
+)
+@pytest.mark.covers("P62")
+def test_found_by_id_else_rx_else_tx_else_the_channel_it_came_on(attrs, found):
+    record = selected(RECORDS, attrs, "a.four")
+    assert (record and record.id) == found
+
+
+def test_without_a_channel_nothing_names_nothing():
+    assert selected(RECORDS, {}, None) is None
+    assert selected(RECORDS, {}, "a.six") is None
+
+
+@pytest.mark.covers("P29", "P30", "P31", "P32")
+def test_sent_to_the_union_each_once():
+    """D28."""
+    assert ids(targets(RECORDS, id="one")) == ["one"]
+    assert ids(targets(RECORDS, tx_role="hub")) == ["one"]
+    assert ids(targets(RECORDS, rx_role="node")) == ["one", "two"]
+    assert ids(targets(RECORDS, id="one", tx_role="leaf", rx_role="owner")) == ["one", "two", "three"]
+    assert ids(targets(RECORDS, id="one", tx_role="hub", rx_role="node")) == ["one", "two"]
+    assert targets(RECORDS) == []
+    assert targets(RECORDS, id="four") == [], "pending"
+
+
+@pytest.mark.covers("P61")
+def test_lists_by_state_and_by_key_and_value():
+    assert [one["Id"] for one in filtered(RECORDS, State.ESTABLISHED)] == ["one", "two", "three"]
+    assert [one["Id"] for one in filtered(RECORDS, State.ESTABLISHED, "Rx_role", "node")] == ["one", "two"]
+    assert [one["Id"] for one in filtered(RECORDS, State.ESTABLISHED, "Tx_role", None)] == ["three"]
+    assert filtered(RECORDS, State.ESTABLISHED, "odd", None) == []
+    assert [one["Id"] for one in filtered(RECORDS, State.INBOUND)] == ["four"]
+    assert [one["Id"] for one in filtered(RECORDS, State.OUTBOUND, "Rx", "a.five")] == ["five"]
+
+
+@pytest.mark.covers("P26", "P39")
+def test_a_list_has_all_that_is_needed_and_what_is_unknown_is_none():
+    (one,) = filtered([made("one", rx_role="node")], State.ESTABLISHED)
+    assert one == {
+        "Id": "one",
+        "Tx": "b.one",
+        "Rx": "a.one",
+        "Tx_role": None,
+        "Rx_role": "node",
+        "Tx_host": None,
+        "Tx_verify_key": None,
+        "Tx_public_key": None,
+        "name": None,
+        "channel_type": None,
+    }

@@ -1,0 +1,159 @@
+"""An atomic batch: numbers without a hole, one commit at the end, and what each answer means."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import (
+    ApiError,
+    BatchIncompleteError,
+    BatchNotAtomicError,
+    ClosedError,
+    ConfigError,
+    ProtocolError,
+)
+from jsclient.protocol.publishing.batch import BatchState, BatchTracker, Outgoing, check_batch_headers
+from jsclient.protocol.wire.headers import encode_headers, parse_headers
+
+ERROR = b'{"error":{"code":400,"err_code":10176,"description":"atomic publish batch is incomplete"}}'
+
+
+def ack(batch: str = "id", count: int = 1) -> bytes:
+    return b'{"stream":"S","seq":7,"batch":"%b","count":%d}' % (batch.encode(), count)
+
+
+def fields(message: Outgoing) -> dict[str, str]:
+    return dict(parse_headers(message.header)[1])
+
+
+@given(st.integers(1, 40), st.none() | st.integers(1, 9))
+def test_messages_are_numbered_and_the_last_one_commits(count, ack_every):
+    tracker = BatchTracker("id", ack_every)
+    out = [tracker.add(f"s.{number}", b"", b"%d" % number) for number in range(1, count + 1)]
+    sent = [message for message in [*out, tracker.commit()] if message is not None]
+    assert [message.payload for message in sent] == [b"%d" % number for number in range(1, count + 1)]
+    assert [message.subject for message in sent] == [f"s.{number}" for number in range(1, count + 1)]
+    assert [fields(message)["Nats-Batch-Sequence"] for message in sent] == [
+        str(number) for number in range(1, count + 1)
+    ]
+    assert {fields(message)["Nats-Batch-Id"] for message in sent} == {"id"}
+    assert ["Nats-Batch-Commit" in fields(message) for message in sent] == [False] * (count - 1) + [True]
+    asked = {1, count} | ({n for n in range(1, count + 1) if n % ack_every == 0} if ack_every else set())
+    assert {number for number, message in enumerate(sent, start=1) if message.acked} == asked
+    assert (tracker.count, tracker.sent, tracker.state) == (count, count, BatchState.COMMITTING)
+
+
+@given(st.dictionaries(st.sampled_from(["A", "B", "C"]), st.text("abc ", max_size=5), max_size=3))
+def test_the_users_headers_stay_in_front_and_the_bound_holds(headers):
+    tracker = BatchTracker("x" * 64)
+    block = encode_headers(headers) if headers else b""
+    tracker.add("s", block, b"")
+    message = tracker.commit()
+    found = fields(message)
+    assert {name: found[name] for name in headers} == {name: value.strip() for name, value in headers.items()}
+    assert len(message.header) <= len(block) + tracker.overhead
+    assert list(found)[len(headers) :] == ["Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"]
+
+
+def test_an_empty_batch_cannot_be_committed_and_stays_open():
+    tracker = BatchTracker("id")
+    with pytest.raises(ConfigError, match="empty"):
+        tracker.commit()
+    assert tracker.state is BatchState.OPEN
+
+
+def test_what_has_ended_takes_nothing():
+    tracker = BatchTracker("id")
+    tracker.add("s", b"", b"")
+    tracker.commit()
+    with pytest.raises(ClosedError, match="committing"):
+        tracker.add("s", b"", b"")
+    with pytest.raises(ClosedError):
+        tracker.commit()
+    assert tracker.abandon() is None
+    assert tracker.state is BatchState.COMMITTING
+
+
+def test_a_batch_that_the_server_holds_is_dropped_by_a_number_out_of_turn():
+    tracker = BatchTracker("id")
+    assert tracker.add("s.first", b"", b"1") is None
+    first = tracker.add("s.second", b"", b"2")
+    assert first is not None
+    tracker.read_answer(b"")
+    tracker.add("s.third", b"", b"3")
+    farewell = tracker.abandon()
+    assert farewell is not None
+    assert (farewell.subject, farewell.payload, farewell.acked) == ("s.first", b"", False)
+    # The server waits for 3; an unknown batch begins with 1 only.
+    assert fields(farewell) == {"Nats-Batch-Id": "id", "Nats-Batch-Sequence": "4"}
+    assert tracker.state is BatchState.ABANDONED
+    assert tracker.abandon() is None
+
+
+@pytest.mark.parametrize("published", [0, 1, 2])
+def test_a_batch_that_the_server_may_not_know_is_dropped_without_a_word(published):
+    """A server that knows no batches would store it."""
+    tracker = BatchTracker("id")
+    for _ in range(published):
+        tracker.add("s", b"", b"")
+    assert tracker.abandon() is None
+    assert tracker.state is BatchState.ABANDONED
+
+
+def test_an_answer_before_the_commit_is_nothing_or_an_error():
+    tracker = BatchTracker("id")
+    tracker.read_answer(b"")
+    assert tracker.accepted
+    with pytest.raises(BatchIncompleteError):
+        tracker.read_answer(ERROR)
+    with pytest.raises(BatchNotAtomicError) as caught:
+        tracker.read_answer(b'{"stream":"S","seq":3}')
+    assert (caught.value.batch, caught.value.stream, caught.value.seq) == ("id", "S", 3)
+    with pytest.raises(ProtocolError):
+        tracker.read_answer(b"nonsense")
+
+
+def committed() -> BatchTracker:
+    tracker = BatchTracker("id")
+    tracker.add("s", b"", b"")
+    tracker.add("s", b"", b"")
+    tracker.commit()
+    return tracker
+
+
+def test_the_ack_of_the_commit_must_be_that_of_this_batch():
+    tracker = committed()
+    found = tracker.read_commit(ack(count=2))
+    assert (found.stream, found.seq, found.count) == ("S", 7, 2)
+    assert tracker.state is BatchState.COMMITTED
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "state"),
+    [
+        (ERROR, ApiError, BatchState.ABANDONED),
+        (b'{"stream":"S","seq":3}', BatchNotAtomicError, BatchState.UNKNOWN),
+        (ack("other", 2), ProtocolError, BatchState.UNKNOWN),
+        (ack("id", 1), ProtocolError, BatchState.UNKNOWN),
+        (b"", ProtocolError, BatchState.UNKNOWN),
+        (b"[]", ProtocolError, BatchState.UNKNOWN),
+        (b"{}", ProtocolError, BatchState.UNKNOWN),
+    ],
+)
+def test_other_answers_to_the_commit(answer, error, state):
+    tracker = committed()
+    with pytest.raises(error):
+        tracker.read_commit(answer)
+    assert tracker.state is state
+
+
+def test_headers_that_would_spoil_the_batch_are_refused():
+    for name in ("Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit", "Nats-Expected-Last-Msg-Id"):
+        with pytest.raises(ConfigError, match=name):
+            check_batch_headers({name: "1"}, first=True)
+    check_batch_headers({"Nats-Expected-Last-Sequence": "1"}, first=True)
+    with pytest.raises(ConfigError, match="first"):
+        check_batch_headers({"Nats-Expected-Last-Sequence": "1"}, first=False)
+    check_batch_headers({"Nats-Msg-Id": "1", "Mine": "2"}, first=False)

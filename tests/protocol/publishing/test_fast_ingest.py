@@ -1,0 +1,315 @@
+"""A fast ingest: how much may be sent, and what each answer of the server means."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import (
+    ApiError,
+    BatchNotEnabledError,
+    JetStreamError,
+    NoRespondersError,
+    ProtocolError,
+    TooManyBatchesError,
+    WrongLastSequenceError,
+)
+from jsclient.protocol.events import IngestGap, IngestRefused
+from jsclient.protocol.publishing.fast_ingest import IngestTracker
+from jsclient.protocol.wire.frames import Frame
+
+
+def tracker(**options: Any) -> IngestTracker:
+    return IngestTracker("_INBOX.id", **{"ack_every": 10, **options})
+
+
+def frame(answer: Any, number: int = 1, op: int = 1) -> Frame:
+    payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    return f"_INBOX.id.10.fail.{number}.{op}.$FI".encode(), b"", b"", payload
+
+
+def ack(seq: int, msgs: int = 10) -> Frame:
+    return frame({"type": "ack", "seq": seq, "msgs": msgs})
+
+
+def gap(first: int, after: int) -> Frame:
+    return frame({"type": "gap", "last_seq": first, "seq": after})
+
+
+def error(err_code: int, number: int, *, typed: bool = False) -> Frame:
+    problem = {"code": 400, "err_code": err_code, "description": "no"}
+    if typed:
+        return frame({"type": "err", "seq": number, "error": problem}, number)
+    return frame({"error": problem, "stream": "S", "seq": 0}, number)
+
+
+def final(count: int, seq: int = 100) -> Frame:
+    return frame({"stream": "S", "seq": seq, "batch": "id", "count": count})
+
+
+NOBODY: Frame = (b"_INBOX.id.10.fail.3.1.$FI", b"", b"NATS/1.0 503\r\n\r\n", b"")
+
+
+def begun(sent: int = 1, **options: Any) -> IngestTracker:
+    """One that the server accepted, with so many messages sent."""
+    ingest = tracker(**options)
+    ingest.next_reply()
+    assert ingest.receive(ack(0)) is None
+    for _ in range(sent - 1):
+        ingest.next_reply()
+    return ingest
+
+
+# --- what goes out -----------------------------------------------------------------------------------------
+
+
+def test_the_reply_says_all():
+    ingest = tracker(gap_ok=True)
+    assert ingest.id == "id"
+    assert ingest.next_reply() == b"_INBOX.id.10.ok.1.0.$FI"
+    assert ingest.next_reply() == b"_INBOX.id.10.ok.2.1.$FI"
+    assert ingest.ping_reply() == b"_INBOX.id.10.ok.2.4.$FI"
+    assert ingest.end_reply() == b"_INBOX.id.10.ok.3.3.$FI"
+    assert ingest.commit_reply() == b"_INBOX.id.10.ok.3.2.$FI"
+    assert ingest.sent == 3
+    assert tracker().commit_reply() == b"_INBOX.id.10.fail.1.2.$FI"
+
+
+def test_one_message_may_go_before_the_server_has_answered():
+    ingest = tracker()
+    assert (ingest.limit, ingest.accepted) == (1, False)
+    ingest.next_reply()
+    assert ingest.sent == ingest.limit
+    ingest.receive(ack(0, 4))
+    assert (ingest.limit, ingest.accepted) == (8, True)
+
+
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 70_000)), max_size=20), st.integers(1, 5))
+def test_the_window_follows_the_newest_ack_and_never_shrinks_behind_it(acks, max_acks):
+    ingest = begun(100, ack_every=50, max_acks=max_acks)
+    highest = 0
+    for seq, msgs in acks:
+        ingest.receive(ack(seq, msgs))
+        highest = max(highest, min(seq, 100))
+        assert ingest.acked == highest
+        assert ingest.flow == min(max(1, msgs), 50)  # what was asked for is the upper bound
+        assert ingest.limit == highest + ingest.flow * max_acks
+
+
+def test_an_ack_stands_for_those_before_it():
+    ingest = begun(30)
+    ingest.receive(ack(30))
+    ingest.receive(ack(10))  # late
+    assert ingest.acked == 30
+
+
+# --- what is missing or refused ------------------------------------------------------------------------------
+
+
+def test_without_gaps_the_first_that_is_missing_ends_it():
+    ingest = begun(10)
+    assert ingest.receive(gap(4, 6)) is None
+    assert isinstance(ingest.failure, JetStreamError)
+    assert (ingest.limit, ingest.ended, ingest.lost) == (0, False, 2)
+    ingest.receive(ack(3))
+    assert ingest.limit == 0
+    ingest.receive(final(3))
+    assert (ingest.ended, ingest.acked, ingest.complete) == (True, 3, True)
+    assert "4 to 5" in str(ingest.failure)
+
+
+def test_with_gaps_what_is_missing_is_told():
+    ingest = begun(10, gap_ok=True)
+    told = ingest.receive(gap(4, 6))
+    assert told == IngestGap(ingest="id", first=4, last=5)
+    assert (ingest.failure, ingest.lost) == (None, 2)
+    ingest.close()
+    ingest.receive(final(10))
+    assert (ingest.failure, ingest.acked, ingest.ended) == (None, 10, True)
+
+
+def test_a_refused_message():
+    strict, lax = begun(10), begun(10, gap_ok=True)
+    assert strict.receive(error(10071, 5, typed=True)) is None
+    assert isinstance(strict.failure, WrongLastSequenceError)
+    told = lax.receive(error(10071, 5, typed=True))
+    assert isinstance(told, IngestRefused)
+    assert (told.ingest, told.number, type(told.error)) == ("id", 5, WrongLastSequenceError)
+    assert (lax.failure, lax.refused, lax.lost) == (None, 1, 0)
+
+
+@pytest.mark.parametrize("refusal", [error(10054, 3), NOBODY])
+def test_what_was_refused_without_being_counted_is_missed_later_and_told_once(refusal):
+    lax = begun(4, gap_ok=True)
+    assert isinstance(lax.receive(refusal), IngestRefused)
+    assert lax.receive(gap(3, 4)) is None
+    assert (lax.refused, lax.lost) == (1, 0)
+    assert isinstance(lax.receive(gap(3, 4)), IngestGap)  # known once
+    strict = begun(4)
+    assert strict.receive(refusal) is None
+    failure = strict.failure
+    assert isinstance(failure, ApiError | NoRespondersError)
+    strict.receive(gap(3, 4))
+    strict.receive(final(2))
+    assert (strict.failure, strict.acked, strict.complete) == (failure, 2, True)
+
+
+def test_some_of_a_gap_may_be_known():
+    lax = begun(9, gap_ok=True)
+    lax.receive(error(10054, 3))
+    lax.receive(error(10054, 8))
+    told = lax.receive(gap(2, 6))
+    assert told == IngestGap(ingest="id", first=2, last=5)
+    assert (lax.lost, lax.refused) == (3, 2)
+    assert lax.receive(gap(8, 9)) is None
+
+
+# --- how it ends -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"), [(10205, BatchNotEnabledError), (10211, TooManyBatchesError), (10054, ApiError)]
+)
+def test_an_ingest_that_is_not_accepted_has_stored_nothing(code, kind):
+    ingest = tracker()
+    ingest.next_reply()
+    ingest.receive(error(code, 1))
+    assert type(ingest.failure) is kind
+    assert (ingest.ended, ingest.complete, ingest.accepted, ingest.acked) == (True, True, False, 0)
+
+
+def test_a_first_message_that_is_refused_after_all_has_stored_nothing():
+    ingest = begun()
+    ingest.receive(error(10071, 1))
+    assert (ingest.ended, ingest.complete, ingest.acked) == (True, True, 0)
+    lax = begun(2, gap_ok=True)
+    lax.receive(error(10071, 1, typed=True))
+    assert (lax.ended, lax.failure) == (False, None)
+
+
+@pytest.mark.parametrize("op", [3, 4])
+@pytest.mark.parametrize("gap_ok", [False, True])
+@pytest.mark.parametrize("sent", [1, 3])
+def test_nobody_to_answer_a_ping_or_the_end_refuses_no_message(op, gap_ok, sent):
+    """An election: who leads next goes on with the ingest, and is asked again."""
+    ingest = begun(sent, gap_ok=gap_ok)
+    subject = b"_INBOX.id.10.fail.%d.%d.$FI" % (sent, op)
+    unavailable = json.dumps({"error": {"code": 503, "err_code": 10023, "description": "no"}}).encode()
+    for answer in ((subject, b"", b"NATS/1.0 503\r\n\r\n", b""), (subject, b"", b"", unavailable)):
+        assert ingest.receive(answer) is None
+    assert (ingest.refused, ingest.failure, ingest.ended) == (0, None, False)
+    assert ingest.receive(gap(1, sent + 1)) is not None or not gap_ok, "a gap is a gap"
+
+
+def test_before_it_is_accepted_too():
+    ingest = tracker()
+    ingest.next_reply()
+    assert ingest.receive((b"_INBOX.id.10.fail.1.4.$FI", b"", b"NATS/1.0 503\r\n\r\n", b"")) is None
+    assert (ingest.failure, ingest.ended) == (None, False)
+
+
+def test_a_ping_that_begins_a_forgotten_ingest_anew_does_not_say_that_nothing_is_stored():
+    ingest = begun(1)
+    ingest.receive(gap(1, 2))
+    ingest.receive(frame({"stream": "S", "seq": 0, "batch": "id", "count": 0}, op=4))
+    assert ingest.ended
+    assert not ingest.complete
+
+
+def test_a_server_that_has_forgotten_it_leaves_the_rest_unknown():
+    ingest = begun(20)
+    ingest.receive(ack(10))
+    ingest.receive(error(10208, 20))
+    assert isinstance(ingest.failure, ApiError)
+    assert (ingest.ended, ingest.limit) == (False, 0)
+    ingest.close()
+    ingest.receive(frame(json.loads(error(10208, 21)[3]), 21, 3))  # the answer to the end
+    assert (ingest.ended, ingest.complete, ingest.acked) == (True, False, 10)
+    assert ingest.receive(final(20)) is None  # too late to matter
+    assert ingest.final is None
+
+
+@pytest.mark.parametrize("gap_ok", [False, True])
+def test_a_message_for_another_stream_ends_it_and_its_own_says_how_much_is_stored(gap_ok):
+    ingest = begun(3, gap_ok=gap_ok)
+    ingest.receive(error(10208, 3))
+    assert (ingest.ended, type(ingest.failure)) == (False, ApiError)
+    ingest.close()
+    ingest.receive(gap(3, 4))
+    ingest.receive(final(2))
+    assert (ingest.ended, type(ingest.failure), ingest.complete) == (True, ApiError, not gap_ok)
+    assert ingest.acked == (3 if gap_ok else 2)
+
+
+def test_all_is_well_when_all_was_counted():
+    ingest = begun(12)
+    ingest.close()
+    ingest.receive(final(12))
+    assert ingest.final is not None
+    assert (ingest.failure, ingest.acked, ingest.complete, ingest.final.count) == (None, 12, True, 12)
+
+
+def test_fewer_than_were_sent_is_no_success():
+    ingest = begun(12)
+    ingest.close()
+    ingest.receive(final(11))
+    assert ingest.failure is not None
+    assert (ingest.acked, ingest.complete) == (11, True)
+
+
+@pytest.mark.parametrize("gap_ok", [False, True])
+def test_an_end_that_nobody_asked_for_is_a_failure(gap_ok):
+    ingest = begun(12, gap_ok=gap_ok)
+    ingest.receive(final(12))
+    assert ingest.failure is not None
+    assert ingest.acked == 12
+
+
+def test_a_server_that_stores_the_message_on_its_own_is_no_server_for_this():
+    ingest = tracker()
+    ingest.next_reply()
+    ingest.receive(frame({"stream": "S", "seq": 3}))
+    assert isinstance(ingest.failure, ProtocolError)
+    assert (ingest.acked, ingest.ended, ingest.complete) == (1, True, False)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"nonsense",
+        b"[]",
+        b"{}",
+        b'{"type":"ack"}',
+        b'{"type":"ack","seq":true,"msgs":1}',
+        b'{"type":"gap","seq":1}',
+        b'{"type":"err","error":{}}',
+        b'{"error":3}',
+    ],
+)
+def test_nonsense_changes_nothing(payload):
+    ingest = begun(5)
+    before = repr(ingest)
+    with pytest.raises(ProtocolError):
+        ingest.receive(frame(payload))
+    assert repr(ingest) == before
+
+
+@pytest.mark.parametrize("subject", [b"x", b"a.b.c.d", b"a.1.x.$FI.z", b"", b"a." + b"1" * 30 + b".1.$FI"])
+def test_an_error_on_an_odd_subject_is_nonsense(subject):
+    ingest = begun(5)
+    with pytest.raises(ProtocolError):
+        ingest.receive((subject, b"", b"", error(10054, 1)[3]))
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60), st.binary(max_size=60))
+def test_no_input_breaks_it(subject, header, payload):
+    ingest = begun(5)
+    try:
+        ingest.receive((subject, b"", header, payload))
+    except ProtocolError:
+        pass

@@ -1,0 +1,109 @@
+"""Links between records: what follows is taken, what was had is known, and a gap is never overlooked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.protocol.topics.links import Gap, Link, LinkTracker
+
+
+@pytest.mark.covers("T7", "T30", "T31")
+def test_only_the_direct_follower_is_taken():
+    tracker = LinkTracker(10)
+    assert tracker.offer(12, 10) is Link.ACCEPT
+    assert tracker.offer(12, 10) is Link.DUPLICATE
+    assert tracker.offer(15, 14) == Gap(after=12, before=15)
+    assert tracker.floor == 12, "and what shows a gap is not taken"
+    assert tracker.offer(14, 12) is Link.ACCEPT
+    assert tracker.offer(15, 14) is Link.ACCEPT
+    assert tracker.offer(9, 8) is Link.DUPLICATE
+
+
+def test_the_first_record_follows_a_beginning_before_everything():
+    assert LinkTracker(0).offer(3, 0) is Link.ACCEPT
+    assert LinkTracker(7).offer(9, 4) is Link.ACCEPT, "its predecessor lies before where we begin"
+
+
+def test_without_a_link_only_the_next_sequence_follows():
+    tracker = LinkTracker(4)
+    assert tracker.offer(6, None) == Gap(4, 6)
+    assert tracker.offer(5, None) is Link.ACCEPT
+
+
+def test_a_predecessor_that_was_deleted_after_we_had_it_is_no_gap():
+    """The server then names the one before."""
+    tracker = LinkTracker(0)
+    tracker.offer(3, 0)
+    tracker.offer(5, 3)
+    assert tracker.offer(8, 3) is Link.ACCEPT
+
+
+def test_a_history_that_was_read_moves_the_floor_and_never_back():
+    tracker = LinkTracker(4)
+    tracker.caught_up(9)
+    tracker.caught_up(6)
+    assert tracker.floor == 9
+    assert tracker.had(9)
+    assert not tracker.had(10)
+    assert tracker.offer(12, 7) is Link.ACCEPT
+
+
+def test_links_by_subject_are_followed_subject_by_subject():
+    tracker = LinkTracker(0, by_subject=True)
+    assert tracker.offer(1, 0, "a") is Link.ACCEPT
+    assert tracker.offer(4, 1, "a") is Link.ACCEPT, "2 and 3 may be of others"
+    assert tracker.offer(7, 5, "b") == Gap(1, 7)
+    assert tracker.offer(4, 1, "a") is Link.DUPLICATE
+    assert tracker.offer(3, 0, "b") is Link.ACCEPT
+    assert tracker.had(3, "b")
+    assert not tracker.had(3, "c")
+
+
+def test_links_by_subject_do_not_move_the_floor_past_what_may_be_missing():
+    """b's only record (2) is lost: nothing that a tells shows it, so a token must not say 3."""
+    tracker = LinkTracker(0, by_subject=True)
+    tracker.offer(1, 0, "a")
+    assert tracker.offer(3, 1, "a") is Link.ACCEPT
+    assert tracker.floor == 1
+    assert tracker.offer(5, 2, "b") == Gap(1, 5)
+
+
+def test_what_was_had_beyond_the_floor_is_forgotten_when_the_floor_has_passed_it():
+    tracker = LinkTracker(0, by_subject=True)
+    for number in range(2, 50):
+        tracker.offer(number, 0, f"s{number}")
+    assert tracker.beyond == 48
+    tracker.caught_up(40)
+    assert tracker.beyond == 9
+    assert tracker.had(45, "s45")
+    assert tracker.offer(52, 30, "s30") is Link.ACCEPT
+
+
+arrivals = st.lists(st.integers(0, 19), max_size=120)
+
+
+@given(st.integers(1, 20), arrivals)
+def test_whatever_arrives_in_whatever_order_what_is_taken_is_the_start_of_the_history(size, order):
+    """Sequences 3, 6, 9 …: others lie between."""
+    records = [(3 * n + 3, 3 * n) for n in range(size)]
+    tracker = LinkTracker(0)
+    taken = [records[i] for i in order if i < size and tracker.offer(*records[i]) is Link.ACCEPT]
+    assert taken == records[: len(taken)]
+    assert tracker.floor == (taken[-1][0] if taken else 0)
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=1, max_size=20), arrivals)
+def test_of_each_subject_too_and_the_floor_is_never_over_what_was_not_had(subjects, order):
+    last, records = dict.fromkeys("abc", 0), []
+    for seq, subject in enumerate(subjects, 1):
+        records.append((seq, last[subject], subject))
+        last[subject] = seq
+    tracker = LinkTracker(0, by_subject=True)
+    taken = [records[i] for i in order if i < len(records) and tracker.offer(*records[i]) is Link.ACCEPT]
+    for which in "abc":
+        mine = [record for record in taken if record[2] == which]
+        assert mine == [record for record in records if record[2] == which][: len(mine)]
+    assert {record[0] for record in taken} >= set(range(1, tracker.floor + 1))
+    assert len(set(taken)) == len(taken)

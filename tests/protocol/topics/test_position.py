@@ -1,0 +1,209 @@
+"""Positions: tokens, order, and what may be done with one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import jsclient
+from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
+from jsclient.protocol.topics.position import Extent, Position
+
+MADE = "2026-01-31T12:00:00.123456+00:00"
+AT = Position("ORDERS", MADE, 5, 1_700_000_000_123_456_789)
+NS = 1_000_000_000
+
+
+def extent(first: int, last: int, **fields: object) -> Extent:
+    return Extent("ORDERS", MADE, first, last, **fields)
+
+
+# --- as text ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T40")
+@given(st.text(min_size=1), st.text(), st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1))
+def test_a_token_is_all_that_must_be_kept(stream, incarnation, seq, time_ns):
+    try:
+        position = Position(stream, incarnation, seq, time_ns)
+        token = position.to_json()
+    except UnicodeEncodeError:
+        return  # half a surrogate pair is no name
+    assert isinstance(token, str)
+    again = Position.from_json(token)
+    assert again == position
+    assert again.time_ns == time_ns
+    assert again.to_json() == token
+    assert Position.from_json(token.encode()) == position
+
+
+GOOD = json.loads(AT.to_json())
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "5",
+        "null",
+        "[]",
+        "{}",
+        "{",
+        b"\xff",
+        json.dumps(GOOD | {"v": 2}),
+        json.dumps(GOOD | {"v": "1"}),
+        json.dumps(GOOD | {"more": 1}),
+        json.dumps(GOOD | {"seq": -1}),
+        json.dumps(GOOD | {"seq": 2**64}),
+        json.dumps(GOOD | {"seq": 5.0}),
+        json.dumps(GOOD | {"seq": "5"}),
+        json.dumps(GOOD | {"seq": True}),
+        json.dumps(GOOD | {"seq": None}),
+        json.dumps(GOOD | {"time_ns": -1}),
+        json.dumps(GOOD | {"time_ns": 2**63}),
+        json.dumps(GOOD | {"stream": ""}),
+        json.dumps(GOOD | {"stream": None}),
+        json.dumps(GOOD | {"incarnation": 7}),
+        *[json.dumps({k: v for k, v in GOOD.items() if k != name}) for name in GOOD],
+    ],
+)
+def test_what_is_no_token_of_ours_is_refused(token):
+    with pytest.raises(PositionInvalidError, match="no position"):
+        Position.from_json(token)
+
+
+@given(st.text())
+def test_no_text_does_anything_else(text):
+    with pytest.raises(PositionInvalidError):
+        Position.from_json(text)
+
+
+@pytest.mark.parametrize(
+    "fields", [("", MADE, 1), ("S", None, 1), ("S", MADE, -1), ("S", MADE, True), ("S", MADE, 1.0)]
+)
+def test_a_position_that_cannot_be_is_not_made(fields):
+    with pytest.raises(ConfigError):
+        Position(*fields)
+
+
+def test_it_is_at_the_top_level_and_can_be_pickled():
+    assert jsclient.Position is Position
+    assert pickle.loads(pickle.dumps(AT)) == AT
+
+
+# --- order -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T8")
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
+def test_the_sequence_decides_and_the_time_does_not(one, other, one_ns, other_ns):
+    a, b = AT.at(one, one_ns), AT.at(other, other_ns)
+    assert (a == b, a < b, a <= b, a > b, a >= b) == (
+        one == other,
+        one < other,
+        one <= other,
+        one > other,
+        one >= other,
+    )
+    assert (hash(a) == hash(b)) or a != b
+
+
+@pytest.mark.parametrize("other", [Position("OTHER", MADE, 5), Position("ORDERS", "made anew", 5)])
+def test_positions_of_two_streams_have_no_order(other):
+    assert other != AT
+    for compare in (AT.__lt__, AT.__le__, AT.__gt__, AT.__ge__):
+        with pytest.raises(PositionInvalidError):
+            compare(other)
+    with pytest.raises(TypeError):
+        assert AT < 5
+
+
+# --- against a stream --------------------------------------------------------------------------------------------
+
+
+def test_a_position_within_the_stream_fits_and_so_does_its_end():
+    for seq in (0, 4, 5, 9):
+        extent(5, 9).check(AT.at(seq))
+
+
+@pytest.mark.parametrize(
+    ("position", "why"),
+    [
+        (AT.at(10), "behind the end"),
+        (Position("ORDERS", "another time", 5), "made anew"),
+        (Position("OTHER", MADE, 5), "none of stream"),
+    ],
+)
+def test_a_position_that_would_starve_its_reader_is_refused(position, why):
+    with pytest.raises(PositionInvalidError, match=why):
+        extent(1, 9).check(position)
+
+
+@pytest.mark.covers("T2", "T10")
+def test_what_was_cut_off_after_the_position_is_told():
+    assert extent(6, 9).truncated(AT) is None
+    error = extent(7, 9).truncated(AT)
+    assert isinstance(error, HistoryTruncatedError)
+    assert (error.first_available, error.wanted, error.stream) == (7, 6, "ORDERS")
+    assert isinstance(extent(10, 9).truncated(AT), HistoryTruncatedError), "all of it was cut off"
+
+
+def test_start_and_end_of_a_stream():
+    assert extent(5, 9, last_time_ns=7).start.seq == 4
+    assert (extent(5, 9, last_time_ns=7).end.seq, extent(5, 9, last_time_ns=7).end.time_ns) == (9, 7)
+    assert extent(0, 0).start.seq == extent(0, 0).end.seq == 0
+    for holds in (extent(5, 9), extent(0, 0), extent(10, 9)):
+        assert holds.truncated(holds.start) is None
+        holds.check(holds.end)
+
+
+# --- a time is the entry -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T12")
+def test_what_has_the_very_stamp_is_not_after_it():
+    found = [(3, 10), (4, 10), (5, 11), (6, 12)]
+    assert extent(1, 6).after_time(10, found) == AT.at(4)
+    assert extent(1, 6).after_time(9, found) == AT.at(2)
+
+
+@pytest.mark.covers("T12")
+def test_the_sequence_decides_where_stamps_step_back():
+    found = [(3, 10), (4, 11), (5, 9), (6, 12)]
+    assert extent(1, 6).after_time(10, found) == AT.at(3), "5 comes too, though its stamp is earlier"
+
+
+def test_where_nothing_is_later_the_reader_stands_at_the_end():
+    assert extent(1, 6).after_time(12, []) == AT.at(6)
+    assert extent(1, 6).after_time(12, [(6, 12)]) is None, "perhaps a page full of that stamp: ask on"
+
+
+@pytest.mark.covers("T10")
+def test_a_time_before_the_window_is_told_unless_it_is_allowed():
+    holds = extent(4, 6, first_time_ns=10, last_time_ns=12)
+    with pytest.raises(HistoryTruncatedError) as caught:
+        holds.after_time(9, [(4, 10)])
+    assert caught.value.first_available == 4
+    assert holds.after_time(9, [(4, 10)], allow_truncated=True) == AT.at(3)
+    assert holds.after_time(10, [(4, 10), (5, 11)]) == AT.at(4)
+    with pytest.raises(HistoryTruncatedError):
+        extent(7, 6, last_time_ns=12).after_time(11, [])
+    assert extent(7, 6, last_time_ns=12).after_time(12, []) == AT.at(6)
+
+
+@given(st.lists(st.integers(0, 6), max_size=12).map(sorted), st.integers(-1, 7))
+@pytest.mark.covers("T12")
+def test_strictly_after_any_time_while_stamps_go_up(stamps, time_ns):
+    """The server's answer to "since" is inclusive."""
+    records = list(enumerate(stamps, 1))
+    inclusive = [(seq, stamp) for seq, stamp in records if stamp >= time_ns]
+    holds = extent(1, len(records), first_time_ns=stamps[0] if stamps else 0)
+    position = holds.after_time(max(time_ns, 0), inclusive)
+    if position is None:
+        position = holds.end
+    wanted = [seq for seq, stamp in records if stamp > max(time_ns, 0)]
+    assert [seq for seq, _ in records if seq > position.seq] == wanted

@@ -1,0 +1,482 @@
+"""The push-pull reader, step by step: what is taken, what is asked for, which subscription counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
+from jsclient.protocol.topics.history_round import AskHistory
+from jsclient.protocol.topics.idle_timer import QuietTimer
+from jsclient.protocol.topics.missing import MissingRule, Skipped
+from jsclient.protocol.topics.position import Extent, Position
+from jsclient.protocol.topics.reader import Reader
+from jsclient.protocol.topics.record import Kind, Record
+from jsclient.protocol.topics.subscription_ids import Cancel, Subscribe
+
+START = Position("S", "1", 10, 1000)
+
+
+def record(seq: int, previous: int | None = None, **fields: Any) -> Record:
+    """Linked to the sequence before it, if nothing else is said."""
+    return Record(seq=seq, time_ns=100 * seq, previous=seq - 1 if previous is None else previous, **fields)
+
+
+def unlinked(seq: int, **fields: Any) -> Record:
+    return Record(seq=seq, **fields)
+
+
+def extent(first: int, last: int, incarnation: str = "1") -> Extent:
+    return Extent("S", incarnation, first, last)
+
+
+def reader(**options: Any) -> Reader:
+    """One that has begun at 10 and has its subscription, ``r-1``."""
+    made = Reader(START, "r", QuietTimer(options.pop("quiet", 10.0), options.pop("longest", 0.0)), **options)
+    made.begin(0.0)
+    if made.push:
+        made.subscribed("r-1", 0.0)
+    return made
+
+
+def ask(since: int, limit: int = 10_000, max_bytes: int = 64 * 1024 * 1024) -> AskHistory:
+    return AskHistory(since, limit, max_bytes)
+
+
+def seqs(made: Reader, limit: int = 100) -> list[int]:
+    return [taken.seq for taken in made.take(limit)[0]]
+
+
+# --- pushes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T14", "T16", "T17")
+def test_it_subscribes_with_where_it_stands_and_an_id():
+    made = Reader(START, "r")
+    assert made.begin(0.0) == [Subscribe("r-1", 10)]
+    assert made.subscribed("r-1", 0.0) == [], "what lies between comes by itself"
+
+
+@pytest.mark.covers("T18", "T19")
+def test_where_a_subscription_does_not_begin_with_what_is_stored_that_is_asked_for_once_it_is_there():
+    """Not before: what is stored between the answer and the subscription would be missed."""
+    made = Reader(START, "r", replays=False)
+    assert made.begin(0.0) == [Subscribe("r-1", 10)]
+    assert made.offer("r-1", [record(12)], 0.0) == [ask(10)]
+    assert made.subscribed("r-1", 0.0) == []
+    assert made.page(ask(10), [record(11)], 0.0) == [], "another question"
+
+
+@pytest.mark.covers("T4", "T18", "T19")
+def test_what_was_stored_before_the_subscription_comes_first():
+    made = Reader(START, "r", replays=False)
+    made.begin(0.0)
+    [asked] = made.subscribed("r-1", 0.0)
+    made.offer("r-1", [record(13)], 0.0)
+    made.page(asked, [record(11), record(12)], 0.0)
+    assert seqs(made) == [11, 12, 13]
+
+
+@pytest.mark.covers("T28", "T29", "T30", "T31")
+def test_a_push_is_taken_if_it_directly_follows_and_else_discarded():
+    made = reader(catch_up="timer")
+    assert made.offer("r-1", [record(11), record(11), record(14), record(12), record(9)], 0.0) == []
+    assert seqs(made) == [11, 12]
+    assert (made.repeated, made.discarded) == (2, 1)
+    assert made.position == START.at(12)
+    assert made.position.time_ns == 1200
+
+
+@pytest.mark.covers("T25", "T27")
+def test_what_comes_under_another_id_is_refused():
+    made = reader()
+    made.offer("r-0", [record(11)], 0.0)
+    made.offer("x", [record(11), record(12)], 0.0)
+    assert made.rejected == 3
+    assert made.pending == 0
+    assert made.subscribed("r-0", 0.0) == [Cancel("r-0")], "one that nobody wants any more"
+    assert made.lost("r-0", 0.0) == []
+
+
+def test_on_a_gap_the_history_is_asked_once_and_what_waits_aside_is_fitted_in():
+    made = reader()
+    assert made.offer("r-1", [record(13)], 1.0) == [ask(10)]
+    assert made.offer("r-1", [record(15), record(14)], 1.0) == [], "one question at a time"
+    assert made.page(ask(10), [], 1.0) == [], "it looks like ours, and is not"
+    asked = made._round.asked
+    assert made.page(asked, [record(11), record(12)], 2.0) == []
+    assert seqs(made) == [11, 12, 13, 14, 15]
+    assert made.subscriptions.count == 1, "it pushes, so it has not failed"
+
+
+def test_what_is_still_missing_then_is_asked_for_again_if_there_was_something():
+    made = reader()
+    [asked] = made.offer("r-1", [record(15)], 1.0)
+    again = made.page(asked, [record(11)], 2.0)
+    assert again == [ask(11, 9_999)]
+    made.page(again[0], [record(number) for number in range(12, 16)], 12.0)
+    assert seqs(made) == [11, 12, 13, 14, 15]
+
+
+def test_a_replica_that_lags_is_not_asked_again_and_again():
+    made = reader()
+    [asked] = made.offer("r-1", [record(15)], 1.0)
+    assert made.page(asked, [record(9), record(10)], 2.0) == [], "nothing new: the timer asks again"
+    assert made.deadline == 12.0
+    assert made.tick(12.0) == [ask(10)]
+
+
+# --- the timer ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T32")
+def test_the_timer_counts_from_the_last_record_that_was_added():
+    made = reader()
+    assert made.deadline == 10.0
+    made.offer("r-1", [record(11)], 4.0)
+    assert made.deadline == 14.0
+    made.offer("r-1", [record(11)], 5.0)
+    made.offer("x", [record(12)], 5.0)
+    assert made.deadline == 14.0, "what was had before is no sign of life"
+    assert made.tick(13.9) == []
+
+
+@pytest.mark.covers("T33", "T34")
+def test_when_it_ends_the_history_is_asked_and_nothing_found_means_nothing():
+    made = reader()
+    made.offer("r-1", [record(11)], 0.0)
+    [asked] = made.tick(10.0)
+    assert asked == ask(11, 9_999)
+    assert made.deadline == math.inf, "an answer is awaited"
+    assert made.page(asked, [], 10.5, extent=extent(1, 11)) == []
+    assert made.deadline == 20.5
+    assert made.subscriptions.present == "r-1"
+
+
+@pytest.mark.covers("T2", "T24", "T25", "T26", "T27", "T35", "T36", "T37")
+def test_something_found_goes_into_the_queue_and_the_subscription_has_failed():
+    made = reader(catch_up="timer")
+    made.offer("r-1", [record(11)], 0.0)
+    made.offer("r-1", [record(13)], 0.0)
+    [asked] = made.tick(10.0)
+    assert made.page(asked, [record(12), record(13)], 10.0) == [Cancel("r-1"), Subscribe("r-2", 13)]
+    assert seqs(made) == [11, 12, 13]
+    made.offer("r-1", [record(14)], 11.0)
+    assert (made.pending, made.rejected) == (0, 1)
+    made.offer("r-2", [record(14)], 11.0)
+    assert seqs(made) == [14]
+
+
+def test_the_new_subscription_is_made_when_all_pages_were_read():
+    made = reader()
+    [asked] = made.tick(10.0)
+    [asked] = made.page(asked, [record(11)], 10.0, more=True)
+    assert asked == ask(11, 9_999)
+    assert made.page(asked, [record(12)], 10.0) == [Cancel("r-1"), Subscribe("r-2", 12)]
+
+
+@pytest.mark.covers("T32")
+def test_an_adaptive_timer_asks_less_often_while_nothing_is_found_and_more_often_when_pushes_are_lost():
+    made = reader(quiet=1.0, longest=5.0)
+    now, periods = 0.0, []
+    for _ in range(4):
+        now = made.deadline
+        made.page(made.tick(now)[0], [], now)
+        periods.append(made.quiet.period)
+    assert periods == [2.0, 4.0, 5.0, 5.0]
+    now = made.deadline
+    made.page(made.tick(now)[0], [record(11)], now)
+    assert made.quiet.period == 2.5
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (2.0, 1.0), (1.0, 2.0, 0.5), (1.0, 2.0, 2.0, 3.0)])
+def test_a_timer_that_cannot_be_is_not_made(bounds):
+    with pytest.raises(ConfigError):
+        QuietTimer(*bounds)
+
+
+def test_a_history_that_cannot_be_read_is_asked_for_again_later():
+    made = reader()
+    [asked] = made.tick(10.0)
+    made.unread(asked, 12.0)
+    made.unread(asked, 13.0)
+    assert made.deadline == 22.0
+    assert made.tick(22.0) == [ask(10)]
+
+
+# --- away and back --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T1", "T2", "T22", "T23", "T24", "T25", "T26")
+def test_coming_back_it_reads_what_it_missed_and_then_subscribes_anew():
+    made = reader()
+    made.offer("r-1", [record(11)], 0.0)
+    assert made.lost("r-1", 50.0) == [Cancel("r-1"), ask(11, 9_999)]
+    asked = made._round.asked
+    made.offer("r-1", [record(12)], 50.0)
+    assert made.rejected == 1
+    assert made.page(asked, [record(12), record(13)], 51.0) == [Subscribe("r-2", 13)]
+    assert seqs(made) == [11, 12, 13]
+
+
+def test_a_subscription_that_does_not_come_about_is_tried_again_when_the_timer_ends():
+    made = Reader(START, "r", QuietTimer(10.0))
+    made.begin(0.0)
+    assert made.lost("r-1", 1.0) == [Cancel("r-1")]
+    assert made.deadline == 11.0
+    [asked] = made.tick(11.0)
+    assert made.page(asked, [], 11.0) == [Subscribe("r-2", 10)]
+
+
+@pytest.mark.covers("T40")
+def test_the_position_is_that_of_what_was_taken_and_another_reader_goes_on_there():
+    made = reader()
+    made.offer("r-1", [record(11), record(12), record(13)], 0.0)
+    assert made.position.seq == 10
+    made.take(2)
+    again = Reader(Position.from_json(made.position.to_json()), "q")
+    assert again.begin(0.0) == [Subscribe("q-1", 12)]
+
+
+# --- push and poll --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T39", "T42")
+def test_without_pushes_it_asks_at_once_and_then_by_the_timer():
+    made = Reader(START, "r", QuietTimer(10.0), push=False)
+    [asked] = made.begin(0.0)
+    assert made.page(asked, [record(11)], 1.0) == []
+    [asked] = made.tick(11.0)
+    assert made.page(asked, [record(12)], 11.0) == []
+    assert seqs(made) == [11, 12]
+    assert made.subscriptions.count == 0
+
+
+@pytest.mark.covers("T41")
+def test_it_changes_between_push_and_poll_where_it_stands():
+    made = reader()
+    made.offer("r-1", [record(11)], 0.0)
+    assert made.set_push(1.0, push=True) == []
+    assert made.set_push(1.0, push=False) == [Cancel("r-1")]
+    made.offer("r-1", [record(12)], 1.0)
+    [asked] = made.tick(11.0)
+    assert made.page(asked, [record(12), record(13)], 11.0) == []
+    assert made.set_push(12.0, push=True) == [Subscribe("r-2", 13)]
+    made.offer("r-2", [record(14)], 12.0)
+    assert seqs(made) == [11, 12, 13, 14]
+
+
+# --- a slow reader --------------------------------------------------------------------------------------------
+
+
+def test_when_the_queue_is_full_pushes_are_left_out_and_read_when_half_of_it_is_free():
+    made = reader(max_pending=4)
+    assert made.offer("r-1", [record(number) for number in range(11, 21)], 0.0) == []
+    assert (made.pending, made.discarded) == (4, 6)
+    assert made.deadline == math.inf, "it is we who are late"
+    assert made.take(1)[1] == []
+    taken, commands = made.take(1)
+    assert (taken[0].seq, commands) == (12, [ask(14, 2)])
+    assert made.page(commands[0], [record(15), record(16)], 1.0, more=True) == []
+    taken, commands = made.take(4)
+    assert [it.seq for it in taken] == [13, 14, 15, 16]
+    assert commands == [ask(16, 4)]
+    assert made.subscriptions.count == 1
+
+
+def test_bytes_are_bounded_too_and_a_record_of_any_size_gets_through():
+    made = reader(max_pending_bytes=100)
+    made.offer("r-1", [record(11, data=b"x" * 90), record(12, data=b"x" * 20)], 0.0)
+    assert made.pending == 1
+    _, [asked] = made.take(1)
+    assert asked == ask(11, max_bytes=100)
+    big = record(13, data=b"x" * 1000)
+    assert made.page(asked, [record(12), big], 0.0) == [], "no room: not again before something is taken"
+    taken, [asked] = made.take(1)
+    assert taken[0].seq == 12
+    made.page(asked, [big], 0.0)
+    assert seqs(made) == [13]
+
+
+def test_an_answer_larger_than_asked_for_loses_nothing():
+    made = reader(max_pending=4)
+    [asked] = made.offer("r-1", [record(20)], 0.0)
+    made.page(asked, [record(number) for number in range(11, 21)], 0.0)
+    assert made.pending == 4
+    taken, commands = made.take(4)
+    assert commands == [ask(14, 4)]
+    assert taken[-1].seq == 14
+
+
+# --- the end --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Kind.FINISH, Kind.FAIL])
+def test_it_ends_with_the_last_record_of_the_topic(kind):
+    made = reader()
+    assert made.offer("r-1", [record(11), record(12, kind=kind), record(13)], 0.0) == [Cancel("r-1")]
+    assert made.ended
+    assert made.deadline == math.inf
+    assert seqs(made) == [11, 12]
+    made = reader()
+    [asked] = made.tick(10.0)
+    assert made.page(asked, [record(11, kind=kind)], 10.0) == [Cancel("r-1")]
+    assert made.ended
+
+
+def test_a_last_record_that_came_too_early_ends_it_in_its_place():
+    made = reader()
+    [asked] = made.offer("r-1", [record(12, kind=Kind.FINISH)], 0.0)
+    assert not made.ended
+    assert made.page(asked, [record(11)], 0.0) == [Cancel("r-1")]
+    assert seqs(made) == [11, 12]
+
+
+def test_closed_it_does_nothing_any_more():
+    made = reader()
+    [asked] = made.offer("r-1", [record(12)], 0.0)
+    assert made.close() == [Cancel("r-1")]
+    assert made.page(asked, [record(11)], 0.0) == []
+    assert made.offer("r-1", [record(11)], 0.0) == []
+    assert made.set_push(0.0, push=False) == []
+    assert made.pending == 0
+
+
+# --- a history that is gone -----------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("T2", "T10")
+def test_what_was_removed_before_it_was_read_is_an_error_after_all_that_came_before():
+    made = reader()
+    made.offer("r-1", [record(11)], 0.0)
+    [asked] = made.offer("r-1", [record(20)], 0.0)
+    assert made.needs_extent([record(15)])
+    assert made.page(asked, [record(15), record(16)], 0.0, extent=extent(15, 20)) == [Cancel("r-1")]
+    assert isinstance(made.error, HistoryTruncatedError)
+    assert (made.error.first_available, made.error.wanted) == (15, 12)
+    assert seqs(made) == [11]
+
+
+def test_without_links_a_hole_at_the_head_is_possibly_a_loss():
+    made = reader()
+    [asked] = made.tick(10.0)
+    made.page(asked, [unlinked(15)], 10.0, extent=extent(13, 20))
+    assert isinstance(made.error, HistoryTruncatedError)
+
+
+def test_without_links_a_hole_behind_the_head_is_of_other_subjects():
+    made = reader()
+    [asked] = made.tick(10.0)
+    made.page(asked, [unlinked(15), unlinked(19)], 10.0, extent=extent(11, 20))
+    assert made.error is None
+    assert seqs(made) == [15, 19]
+
+
+def test_without_knowing_what_the_stream_holds_a_hole_is_taken_for_a_loss():
+    made = reader()
+    [asked] = made.tick(10.0)
+    made.page(asked, [unlinked(15)], 10.0)
+    assert isinstance(made.error, HistoryTruncatedError)
+
+
+def test_it_is_read_over_if_that_is_allowed_and_told():
+    made = reader(missing=MissingRule(allow_truncated=True))
+    [asked] = made.tick(10.0)
+    commands = made.page(asked, [record(15)], 10.0, extent=extent(15, 20))
+    assert commands[0] == Skipped(10, 15)
+    assert seqs(made) == [15]
+
+
+def test_a_predecessor_that_was_deleted_is_passed_over_and_told_where_only_deletes_remove():
+    """What the stream lost at its head is no delete."""
+    rule = MissingRule(holes_are_deletions=True)
+    made = reader(missing=rule)
+    [asked] = made.offer("r-1", [record(15, 13)], 0.0)
+    assert made.page(asked, [record(15, 13)], 0.0, extent=extent(1, 15)) == [Skipped(10, 15)]
+    assert seqs(made) == [15]
+    made = reader(missing=rule)
+    [asked] = made.offer("r-1", [record(15, 13)], 0.0)
+    made.page(asked, [record(15, 13)], 0.0, extent=extent(14, 15))
+    assert isinstance(made.error, HistoryTruncatedError)
+
+
+def test_where_limits_remove_from_the_middle_a_missing_predecessor_is_a_loss():
+    made = reader()
+    [asked] = made.offer("r-1", [record(15, 13)], 0.0)
+    made.page(asked, [record(15, 13)], 0.0, extent=extent(1, 15))
+    assert isinstance(made.error, HistoryTruncatedError)
+
+
+@pytest.mark.parametrize("now_there", [extent(1, 30, "2"), extent(1, 5), extent(0, 0)])
+def test_another_stream_under_the_same_name_is_noticed_instead_of_starving(now_there):
+    made = reader()
+    [asked] = made.tick(10.0)
+    assert made.needs_extent([]), "when nothing comes, that may be why"
+    assert made.page(asked, [], 10.0, extent=now_there) == [Cancel("r-1")]
+    assert isinstance(made.error, PositionInvalidError)
+
+
+def test_a_record_that_follows_none_is_no_proof_where_something_was_had():
+    """All that was there had gone when it was stored: 11 to 19 were, perhaps, and nobody has seen them."""
+    made = reader()
+    [asked] = made.offer("r-1", [record(20, 0)], 0.0)
+    assert asked == ask(10)
+    assert made.needs_extent([record(20, 0)])
+    made.page(asked, [record(20, 0)], 0.0, extent=extent(20, 20))
+    assert isinstance(made.error, HistoryTruncatedError)
+
+    made = reader()
+    [asked] = made.offer("r-1", [record(20, 0)], 0.0)
+    made.page(asked, [record(20, 0)], 0.0, extent=extent(5, 20))
+    assert (made.error, seqs(made)) == (None, [20]), "the head says that nothing went"
+
+    made = Reader(Position("S", "1", 0), "r")
+    made.begin(0.0)
+    assert made.offer("r-1", [record(3, 0)], 0.0) == []
+    assert seqs(made) == [3], "from the very beginning it is the first"
+
+
+def test_pushes_may_be_ahead_of_what_the_stream_said_of_itself():
+    """It said so before they were stored; they were taken in before the answer was looked at."""
+    made = reader()
+    [asked] = made.tick(10.0)
+    made.offer("r-1", [record(11), record(12)], 10.0)
+    assert made.page(asked, [], 10.0, extent=extent(1, 10)) == []
+    assert made.error is None
+    assert seqs(made) == [11, 12]
+
+
+def test_what_was_read_without_finding_anything_moves_the_position():
+    """So a quiet subject in a busy stream does not look truncated later."""
+    made = reader()
+    [asked] = made.tick(10.0)
+    made.page(asked, [], 10.0, extent=extent(1, 50), up_to=40)
+    assert made.position.seq == 40
+    [asked] = made.tick(20.0)
+    assert asked == ask(40)
+    made.page(asked, [], 20.0, extent=extent(60, 70), up_to=70)
+    assert isinstance(made.error, HistoryTruncatedError)
+
+
+# --- links by subject -----------------------------------------------------------------------------------------
+
+
+def test_links_by_subject_let_pushes_pass_and_the_history_moves_the_position():
+    made = reader(missing=MissingRule(by_subject=True))
+    made.offer("r-1", [record(13, 0, subject="a"), record(15, 0, subject="b")], 3.0)
+    assert seqs(made) == [13, 15]
+    assert made.position.seq == 10, "something of c may be missing"
+    assert made.deadline == 10.0, "the timer counts from what is sure"
+    [asked] = made.tick(10.0)
+    records = [record(13, 0, subject="a"), record(14, 0, subject="c"), record(15, 0, subject="b")]
+    assert made.page(asked, records, 10.0, extent=extent(1, 15)) == [Cancel("r-1"), Subscribe("r-2", 15)]
+    assert seqs(made) == [14]
+    assert made.position.seq == 15
+
+
+def test_by_subject_the_end_of_one_is_not_the_end_of_all():
+    made = reader(missing=MissingRule(by_subject=True))
+    made.offer("r-1", [record(13, 0, subject="a", kind=Kind.FINISH), record(15, 0, subject="b")], 3.0)
+    assert seqs(made) == [13, 15]

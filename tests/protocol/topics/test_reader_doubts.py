@@ -1,0 +1,113 @@
+"""The push-pull reader where a push, or its silence, says less than it seems: each was a hole, or a standstill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jsclient.errors import HistoryTruncatedError, PositionInvalidError
+from jsclient.protocol.topics.history_round import AskHistory
+from jsclient.protocol.topics.idle_timer import QuietTimer
+from jsclient.protocol.topics.missing import MissingRule
+from jsclient.protocol.topics.position import Extent, Position
+from jsclient.protocol.topics.reader import Reader
+from jsclient.protocol.topics.record import Kind, Record
+from jsclient.protocol.topics.subscription_ids import Cancel, Subscribe
+
+START = Position("S", "1", 10, 1000)
+
+
+def record(seq: int, previous: int | None, *, time_ns: int | None = None, **fields: Any) -> Record:
+    return Record(seq=seq, time_ns=100 * seq if time_ns is None else time_ns, previous=previous, **fields)
+
+
+def reader(**options: Any) -> tuple[Reader, AskHistory]:
+    """One that has begun at 10 and has its subscription; and what it asks."""
+    made = Reader(START, "r", QuietTimer(10.0), replays=False, **options)
+    made.begin(0.0)
+    (asked,) = made.subscribed("r-1", 0.0)
+    assert isinstance(asked, AskHistory)
+    return made, asked
+
+
+def quiet_reader(**options: Any) -> Reader:
+    """One that has read its history, too."""
+    made, asked = reader(**options)
+    assert made.page(asked, [], 0.0, extent=Extent("S", "1", 1, 10), up_to=10) == []
+    return made
+
+
+def seqs(made: Reader) -> list[int]:
+    return [taken.seq for taken in made.take(100)[0]]
+
+
+def test_what_is_pushed_while_the_history_is_read_may_be_newer_than_the_answer():
+    made, asked = reader()
+    assert made.offer("r-1", [record(13, None)], 1.0) == [], "there is a question under way"
+    (again,) = made.page(asked, [], 1.0, extent=Extent("S", "1", 1, 10))
+    assert isinstance(again, AskHistory), "its answer is of before: nobody waits for the timer"
+    assert made.page(again, [record(13, None)], 1.0, extent=Extent("S", "1", 1, 13)) == []
+    assert seqs(made) == [13]
+
+
+def test_while_something_is_missing_a_push_that_names_what_was_before_it_is_not_taken():
+    made = quiet_reader(missing=MissingRule())
+    (asked,) = made.offer("r-1", [record(12, 11)], 1.0)
+    assert made.offer("r-1", [record(13, 9), record(14, 13)], 2.0) == [], "12 has expired since"
+    assert seqs(made) == []
+    made.page(asked, [record(13, None), record(14, None)], 2.0, extent=Extent("S", "1", 13, 14))
+    assert isinstance(made.error, HistoryTruncatedError)
+
+
+def test_what_found_no_room_is_missing_too():
+    made = quiet_reader(max_pending=2)
+    made.offer("r-1", [record(seq, seq - 1) for seq in (11, 12, 13)], 1.0)
+    assert [taken.seq for taken in made.take(1)[0]] == [11], "there is room for one"
+    made.offer("r-1", [record(20, 9)], 2.0)
+    assert seqs(made) == [12]
+
+
+def test_a_number_that_was_had_on_a_record_that_is_newer_than_all_is_of_another_stream():
+    made = quiet_reader()
+    made.offer("r-1", [record(11, 10), record(12, 11)], 1.0)
+    assert made.offer("r-1", [record(11, 10)], 1.0) == [], "it comes twice"
+    cancel, asked = made.offer("r-1", [record(1, 0, time_ns=5000)], 2.0)
+    assert cancel == Cancel("r-1")
+    assert isinstance(asked, AskHistory)
+    made.offer("r-1", [record(13, 12)], 2.0)
+    assert seqs(made) == [11, 12], "nothing is taken in the meantime"
+    page = [record(13, None)]
+    assert made.needs_extent(page)
+    made.page(asked, page, 2.0, extent=Extent("S", "2", 1, 13))
+    assert isinstance(made.error, PositionInvalidError)
+
+
+def test_that_suspicion_may_be_wrong():
+    made = quiet_reader()
+    made.offer("r-1", [record(11, 10)], 1.0)
+    _, asked = made.offer("r-1", [record(9, 8, time_ns=5000)], 2.0)
+    commands = made.page(asked, [record(12, None)], 2.0, extent=Extent("S", "1", 1, 12))
+    assert commands == [Subscribe("r-2", 12)]
+    assert seqs(made) == [11, 12]
+    assert not made.needs_extent([record(13, None)])
+
+
+@pytest.mark.parametrize("why", ["timer", "lost"])
+def test_after_a_silence_the_stream_may_be_another_one(why: str):
+    made = quiet_reader()
+    asked = made.tick(20.0)[0] if why == "timer" else made.lost("r-1", 20.0)[1]
+    assert isinstance(asked, AskHistory)
+    page = [record(11, 10)]
+    assert made.needs_extent(page), "though they follow"
+    made.page(asked, page, 20.0, extent=Extent("S", "2", 1, 11))
+    assert isinstance(made.error, PositionInvalidError)
+    assert seqs(made) == []
+
+
+def test_where_there_are_several_subjects_the_end_of_one_is_a_record_like_others():
+    made = quiet_reader(ends=False)
+    made.offer("r-1", [record(11, 10, kind=Kind.FINISH)], 1.0)
+    made.offer("r-1", [record(12, 11, kind=Kind.FAIL), record(13, 12)], 1.0)
+    assert not made.ended
+    assert seqs(made) == [11, 12, 13]

@@ -1,0 +1,223 @@
+"""Records from frames: many at a time gives the same as each by itself, the long way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import NotJetStreamMessageError, ProtocolError
+from jsclient.protocol.consumers.ack import read_jsack, stored_at
+from jsclient.protocol.consumers.status import Ending
+from jsclient.protocol.streams.direct_get import DirectBatchTracker
+from jsclient.protocol.topics.record import NO_HEADERS, Kind, Record, RecordHeaders, total_size
+from jsclient.protocol.topics.record_batches import DeliveredRecords, RepublishedRecords, StoredRecords
+from jsclient.protocol.topics.record_codec import delivered_record, republished_record, stored_record
+from jsclient.protocol.wire.headers import Headers, parse_headers
+
+OWN = [
+    b"",
+    b"A: b\r\n",
+    b"A: b\r\nA: c\r\nEmpty:\r\n",
+    b"Jsc-Kind: finish\r\n",
+    b"Jsc-Kind: frontier\r\nJsc-Kind: fail\r\n",
+    b"Nats-Expected-Last-Subject-Sequence: 7\r\n",
+    b"Nats-Expected-Last-Subject-Sequence: 7\r\nNats-Expected-Last-Subject-Sequence-Subject: a.*\r\n",
+    b"Nats-Stream: FORGED\r\nNats-Sequence: 99\r\nNats-Last-Sequence: 98\r\n",
+    b"Nats-Stream: S\r\nNats-Subject: f\r\nNats-Sequence: 1\r\nNats-Time-Stamp: 2001-01-01T00:00:00Z\r\n"
+    b"Nats-Num-Pending: 5\r\nNats-Last-Sequence: 0\r\n",
+    b"odd line\r\n: no name\r\n",
+    b"A: \xff\xfe\r\n",
+]
+SECONDS = ["2026-01-31T12:00:00", "2026-01-31T12:00:01", "1999-12-31T23:59:59"]
+FRACTIONS = ["", ".5", ".123456789", ".000000001"]
+END = b"NATS/1.0 204 EOB\r\nNats-Num-Pending: 3\r\nNats-Last-Sequence: %d\r\n\r\n"
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> list[tuple[bytes, str, int, str]]:
+    """What lies in a stream: own headers, subject, sequence, time."""
+    count = draw(st.integers(1, 8))
+    seqs = sorted(draw(st.lists(st.integers(1, 50), min_size=count, max_size=count, unique=True)))
+    pick = st.sampled_from
+    return [
+        (
+            draw(pick(OWN)),
+            draw(pick(["a.b", "a.c", "ü"])),
+            seq,
+            draw(pick(SECONDS)) + draw(pick(FRACTIONS)) + "Z",
+        )
+        for seq in seqs
+    ]
+
+
+def direct(own: bytes, subject: str, seq: int, time: str, before: int, pending: int = 9) -> tuple[bytes, ...]:
+    head = f"Nats-Stream: S\r\nNats-Subject: {subject}\r\nNats-Sequence: {seq}\r\nNats-Time-Stamp: {time}\r\n"
+    tail = f"Nats-Num-Pending: {pending}\r\nNats-Last-Sequence: {before}\r\n\r\n"
+    return b"_INBOX.1", b"", b"NATS/1.0\r\n" + own + head.encode() + tail.encode(), b"data %d" % seq
+
+
+def answers(lie: list[tuple[bytes, str, int, str]]) -> list[tuple[bytes, ...]]:
+    before = [0, *(seq for _, _, seq, _ in lie)]
+    return [
+        direct(*one, at, len(lie) - number) for number, (one, at) in enumerate(zip(lie, before, strict=False))
+    ]
+
+
+@given(stored(), st.booleans(), st.integers(1, 9))
+def test_stored_records_are_those_of_single_messages(lie, linked, at_once):
+    frames = answers(lie)
+    slow, fast = DirectBatchTracker(), DirectBatchTracker()
+    expected = [stored_record(slow.take(frame), linked=linked) for frame in frames]
+    reading = StoredRecords(fast, linked=linked)
+    got = []
+    for start in range(0, len(frames), at_once):
+        got += reading.read(frames[start : start + at_once])
+        assert fast.last_seq == got[-1].seq
+    assert got == expected
+    assert (fast.count, fast.last_seq, fast.num_pending) == (slow.count, slow.last_seq, slow.num_pending)
+    assert reading.read([(b"_INBOX.1", b"", END % fast.last_seq, b"")]) == []
+    assert (fast.ending, fast.num_pending, fast.error) == (Ending.MAX_BYTES, 3, None)
+
+
+@given(stored(), st.integers(0, 7))
+def test_where_one_was_lost_on_the_way_what_came_before_counts_and_the_rest_does_not(lie, lost):
+    frames = answers(lie)
+    lost %= len(frames)
+    tracker = DirectBatchTracker()
+    got = StoredRecords(tracker, linked=True).read(
+        [*frames[:lost], *frames[lost + 1 :], (b"", b"", END % 50, b"")]
+    )
+    assert [record.seq for record in got] == [seq for _, _, seq, _ in lie[:lost]]
+    assert isinstance(tracker.error, ProtocolError)
+    assert tracker.count == lost
+
+
+def test_an_answer_of_another_form_is_read_the_long_way():
+    """As a server might send its headers in another order, or more of them."""
+    lines = b"Nats-Sequence: 2\r\nNats-Subject: a\r\nNats-Time-Stamp: 2026-01-31T12:00:00Z\r\nNats-Last-Sequence: 1\r\n"
+    odd = (b"", b"", b"NATS/1.0\r\nNats-New: 1\r\n" + lines + b"Nats-Num-Pending: 4\r\n\r\n", b"odd")
+    tracker = DirectBatchTracker()
+    frames = [
+        direct(b"", "a", 1, "2026-01-31T12:00:00Z", 0),
+        odd,
+        direct(b"", "a", 3, "2026-01-31T12:00:00Z", 2),
+    ]
+    got = StoredRecords(tracker, linked=False).read(frames)
+    assert [(record.seq, record.data) for record in got] == [(1, b"data 1"), (2, b"odd"), (3, b"data 3")]
+    assert (tracker.count, tracker.num_pending, tracker.error) == (3, 9, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        (b"Nats-Time-Stamp: 2026", b"Nats-Time-Stamp: year"),
+        (b"Nats-Sequence: 1", b"Nats-Sequence: x"),
+        (b"Nats-Subject: a", b"Nats-Subjekt: a"),
+        (b"Nats-Num-Pending: 9", b"Nats-Num-Pending: many"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_an_error(line, other):
+    frame = direct(b"", "a", 1, "2026-01-31T12:00:00Z", 0)
+    frame = (*frame[:2], frame[2].replace(line, other), frame[3])
+    tracker = DirectBatchTracker()
+    try:
+        assert StoredRecords(tracker, linked=False).read([frame]) == []
+    except ProtocolError as error:
+        tracker.error = error
+    assert isinstance(tracker.error, ProtocolError)
+
+
+# --- what is pushed ----------------------------------------------------------------------------------------------
+
+
+def republished(own: bytes, subject: str, seq: int, time: str, before: int = 4) -> tuple[bytes, ...]:
+    head = f"Nats-Stream: S\r\nNats-Subject: {subject}\r\nNats-Sequence: {seq}\r\nNats-Time-Stamp: {time}\r\n"
+    return (
+        b"p.a",
+        b"",
+        b"NATS/1.0\r\n" + own + head.encode() + b"Nats-Last-Sequence: %d\r\n\r\n" % before,
+        b"x",
+    )
+
+
+@given(stored())
+def test_republished_records_are_those_of_single_messages(lie):
+    frames = [republished(*one) for one in lie]
+    foreign = []
+    assert RepublishedRecords("S").read(frames, foreign.append) == [
+        republished_record(f, "S") for f in frames
+    ]
+    assert foreign == []
+
+
+def test_what_the_stream_did_not_republish_is_given_back():
+    good = republished(b"", "a", 5, "2026-01-31T12:00:00Z")
+    others = [(*good[:2], good[2].replace(b"Stream: S", b"Stream: T"), b""), (b"p.a", b"", b"", b"x")]
+    foreign = []
+    got = RepublishedRecords("S").read([others[0], good, others[1]], foreign.append)
+    assert [record.seq for record in got] == [5]
+    assert foreign == others
+
+
+@given(st.sampled_from(OWN), st.sampled_from([None, 0, 6]), st.booleans())
+def test_delivered_records_are_those_of_single_messages(own, previous, linked):
+    reply = b"$JS.ACK.S.c.1.9.8.1750000000123456789.7"
+    reading = DeliveredRecords(linked=linked)
+    for block in (b"NATS/1.0\r\n" + own + b"\r\n", b"", b"NATS/1.0\r\n" + own + b"\r\n"):
+        frame = (b"a.b", reply, block, b"data")
+        seq, consumer_seq, time_ns, pending = stored_at(reply)
+        assert (consumer_seq, pending) == (8, 7)
+        headers = parse_headers(block)[1]
+        expected = delivered_record(
+            "a.b", headers, b"data", read_jsack(reply), linked=linked, previous=previous
+        )
+        assert reading.record(frame, seq, time_ns, previous) == expected
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"$JS.ACK.S.c.1.9.8.1750000000123456789.7",
+        b"$JS.ACK.hub.acc.S.c.1.9.8.1750000000123456789.7",
+        b"$JS.ACK.hub.acc.S.c.1.9.8.1750000000123456789.7.more.tokens",
+        b"$JS.ACK.S.c.1.9.8.17500000001234567890.7",
+    ],
+)
+def test_a_jsack_says_where_a_record_lies(reply):
+    whole = read_jsack(reply)
+    assert stored_at(reply) == (whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending)
+    with pytest.raises(NotJetStreamMessageError):
+        stored_at(reply.replace(b".9.", b".+9."))
+
+
+# --- headers of records ------------------------------------------------------------------------------------------
+
+
+def test_headers_of_a_record_cannot_be_changed_and_a_copy_can():
+    headers = RecordHeaders([("a", "1"), ("a", "2"), ("b", "3")])
+    for change in (
+        lambda: headers.add("c", "4"),
+        lambda: headers.__setitem__("a", "4"),
+        lambda: headers.__delitem__("a"),
+        lambda: headers.update(c="4"),
+        headers.clear,
+        headers.popitem,
+        lambda: headers.pop("a"),
+        lambda: headers.setdefault("c", "4"),
+    ):
+        with pytest.raises(TypeError, match="copy"):
+            change()
+    with pytest.raises(TypeError):
+        headers |= {"c": "4"}
+    assert headers == Headers([("a", "1"), ("a", "2"), ("b", "3")])
+    copy = headers.copy()
+    copy["a"] = "9"
+    assert (copy["a"], headers.get_all("a")) == ("9", ["1", "2"])
+    assert Record(seq=1).headers is NO_HEADERS == {}
+
+
+def test_the_size_of_records_is_that_of_all_they_carry():
+    plain = Record(seq=1, subject="ab", data=b"cde")
+    headed = Record(seq=2, subject="ab", headers=Headers({"x": "yz"}), kind=Kind.FRONTIER)
+    assert (plain.size, headed.size, total_size([plain, headed])) == (5, 5, 10)

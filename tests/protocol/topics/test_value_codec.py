@@ -1,0 +1,83 @@
+"""Values that pass come out as they went in; all others are refused."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jsclient.errors import ConfigError, ProtocolError
+from jsclient.protocol.topics.value_codec import JsonCodec
+
+CODEC = JsonCodec()
+TEXT = st.text(st.characters(codec="utf-8"))
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def shape(value):
+    """With the types: 1, 1.0 and True are three things."""
+    match value:
+        case list():
+            return [shape(part) for part in value]
+        case dict():
+            return {key: shape(part) for key, part in value.items()}
+        case _:
+            return type(value).__name__, repr(value)
+
+
+@given(VALUES)
+def test_what_passes_comes_out_as_it_went_in(value):
+    data = CODEC.encode(value)
+    assert shape(CODEC.decode(data)) == shape(value)
+    assert json.loads(data) == value
+
+
+def test_a_tuple_becomes_a_list():
+    assert CODEC.decode(CODEC.encode({"a": (1, (2,))})) == {"a": [1, [2]]}
+
+
+@pytest.mark.covers("A68")
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (2**64, "64 bits"),
+        (-(2**63) - 1, "64 bits"),
+        ("\ud800", "surrogate"),
+        ({"\ud800": 1}, "the key"),
+        ({1: 2}, "the key 1"),
+        (b"x", "bytes"),
+        ({1, 2}, "set"),
+        (datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), "datetime"),
+        (object(), "object"),
+        ({"a": [0, {"b": object()}]}, r"object at \['a'\]\[1\]\['b'\]"),
+    ],
+)
+def test_what_would_be_changed_is_refused_and_its_place_told(value, what):
+    with pytest.raises(ConfigError, match=what):
+        CODEC.encode(value)
+
+
+def test_what_is_nested_too_deep_or_in_itself_is_refused():
+    endless: list = []
+    endless.append(endless)
+    with pytest.raises(ConfigError, match="nested"):
+        CODEC.encode(endless)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"nan", b"\xff", b"[" * 100_000])
+def test_what_is_no_json_is_told(data):
+    with pytest.raises(ProtocolError):
+        CODEC.decode(data)
