@@ -83,7 +83,7 @@ async def test_what_cannot_work_is_refused(kits: Kits, make_stream: Any, kind: s
 
 
 async def test_a_stream_that_is_deleted_ends_the_waiting(server: Any, connect: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("jsclient._runtime.tries._GRACE", 0.5)
+    monkeypatch.setattr("jsclient._runtime.retry._GRACE", 0.5)
     kits = Kits(await connect(server), await connect(server, timeout=0.5))
     updater, notifier = await kits.notifier_kit("a")
     internals = await notifier.get_sharable_notifier_internals()

@@ -13,7 +13,7 @@ from integration.kit.log_traffic import Producer, check, keep_reading
 from integration.kit.oracle import number_of
 from integration.kit.waiting import eventually
 from jsclient import PermissionDeniedError
-from jsclient._runtime import tries
+from jsclient._runtime import retry as tries
 from jsclient.log import Log
 from jsclient.reader import open_reader
 from jsclient.stream_log import find_log

@@ -23,9 +23,9 @@ from integration.kit.reading import numbers, of, take, told
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually
 from jsclient import ConnectError, Disconnected, Reconnected
-from jsclient._runtime import nats_client
-from jsclient._runtime.foreign import ForeignConnection
-from jsclient._runtime.guarded import GuardedConnection
+from jsclient._runtime.nats import nats_client
+from jsclient._runtime.nats.own_connection import GuardedConnection
+from jsclient._runtime.nats.user_connection import ForeignConnection
 
 Client = nats.aio.client.Client
 

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
 from ._runtime.context import Context
+from ._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
 from .errors import (
     BatchAbandonedError,
     ClosedError,
@@ -24,7 +25,6 @@ from .protocol.models.publish import PubAck
 from .protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
 from .protocol.wire.headers import encode_headers
 from .protocol.wire.version import check_server
-from .publish import check_payload, check_subject, check_time, known_subjects, message_headers
 
 __all__ = ["AtomicBatch"]
 

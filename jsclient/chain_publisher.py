@@ -7,10 +7,10 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ._runtime.connection import Lifecycle
 from ._runtime.context import Context
+from ._runtime.nats.connection import Lifecycle
+from ._runtime.retry import Tries
 from ._runtime.room import Entry
-from ._runtime.tries import Tries
 from .errors import (
     ClosedError,
     JetStreamError,

@@ -8,10 +8,10 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ._runtime.connection import Connection
 from ._runtime.context import Context
-from ._runtime.events import OnEvent
-from ._runtime.foreign import ForeignConnection
+from ._runtime.event_hub import OnEvent
+from ._runtime.nats.connection import Connection
+from ._runtime.nats.user_connection import ForeignConnection
 from .errors import ConfigError
 from .ordered_consumer import OrderedConsumerOpening, ordered_consumer
 from .protocol.consumers.subscribe_request import SubscribeRequest

@@ -7,10 +7,10 @@ from collections.abc import Generator, Sequence
 from types import TracebackType
 from typing import Any
 
-from ._runtime.events import OnEvent
-from ._runtime.foreign import open_plain
-from ._runtime.guarded import GuardedConnection
-from ._runtime.nats_client import seam_gaps
+from ._runtime.event_hub import OnEvent
+from ._runtime.nats.nats_client import seam_gaps
+from ._runtime.nats.own_connection import GuardedConnection
+from ._runtime.nats.user_connection import open_plain
 from .client import JetStream
 from .errors import ConfigError
 from .protocol.wire.names import check_publish_subject

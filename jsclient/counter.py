@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from ._runtime.context import Context
+from ._runtime.publish import publish
 from ._runtime.stream_calls import subject_pages
 from .direct_get import DirectBatch
 from .errors import ConfigError, MessageNotFoundError, PublishError
@@ -16,7 +17,6 @@ from .protocol.streams.direct_get import last_request
 from .protocol.wire.codec import from_wire
 from .protocol.wire.headers import INCR, merge_headers
 from .protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
-from .publish import publish
 
 __all__ = ["Counter", "open_counter"]
 

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from ._runtime.connection import Connection, Inbox, Lifecycle
 from ._runtime.context import Context
-from ._runtime.signal import Signal
+from ._runtime.nats.connection import Connection, Inbox, Lifecycle
+from ._runtime.wakeup import Signal
 from .errors import (
     ClosedError,
     DisconnectedError,

@@ -11,6 +11,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from ._runtime.context import Context
 from ._runtime.ingest_channel import CHUNK, IngestChannel
+from ._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
 from .errors import (
     ClosedError,
     ConfigError,
@@ -23,7 +24,6 @@ from .protocol.models.publish import PubAck
 from .protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
 from .protocol.wire.headers import encode_headers
 from .protocol.wire.version import check_server
-from .publish import check_payload, check_subject, check_time, known_subjects, message_headers
 
 __all__ = ["ACK_EVERY", "FastIngest"]
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ._runtime.tries import Tries
+from ._runtime.retry import Tries
 from .errors import JetStreamError
 from .log import Feed, Log, Receive
 

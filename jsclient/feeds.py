@@ -11,9 +11,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from ._runtime.connection import Inbox, Lifecycle
 from ._runtime.consumer_calls import delete_consumer
 from ._runtime.context import Context
+from ._runtime.nats.connection import Inbox, Lifecycle
 from ._runtime.timer import Timer
 from .errors import JetStreamError, NotJetStreamMessageError
 from .log import Feed, Receive

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from ._runtime.context import Closable
-from ._runtime.events import EventHub, OnEvent
+from ._runtime.event_hub import EventHub, OnEvent
 from ._runtime.tasks import Tasks
 from .errors import ClosedError, ConfigError, JetStreamError, WrongLastSequenceError
 from .protocol.events import ErrorRaised, Event

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ._runtime.connection import Connection
+from ._runtime.nats.connection import Connection
 from ._runtime.requests import Requests
 from .protocol.consumers.ack import (
     ACKED,

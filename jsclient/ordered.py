@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-from ._runtime.connection import Inbox, Lifecycle
 from ._runtime.context import Context
-from ._runtime.intake import Intake
+from ._runtime.holding_sink import Intake
+from ._runtime.nats.connection import Inbox, Lifecycle
 from ._runtime.remaking import Reader, Remaker
 from .errors import JetStreamError
 from .protocol.consumers.ordered import OrderedTracker

@@ -9,14 +9,14 @@ import asyncio
 import secrets
 from enum import Enum
 
-from ._runtime.connection import Lifecycle
 from ._runtime.consumer_calls import consumer_info, delete_consumer
 from ._runtime.context import Context
-from ._runtime.events import EventLog
+from ._runtime.event_hub import EventLog
+from ._runtime.nats.connection import Lifecycle
 from ._runtime.reader_inbox import ReaderInbox
 from ._runtime.remaking import Reader, Remaker
-from ._runtime.signal import Signal
 from ._runtime.timer import Timer
+from ._runtime.wakeup import Signal
 from .errors import (
     ConsumerExistsError,
     DisconnectedError,

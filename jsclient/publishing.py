@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Literal
 
 from ._runtime.context import Context
+from ._runtime.publish import publish
 from .batch import AtomicBatch
 from .counter import Counter, open_counter
 from .fast_ingest import ACK_EVERY, FastIngest
 from .protocol.models.publish import PubAck
-from .publish import publish
 from .publisher import MAX_BYTES, MAX_IN_FLIGHT, Publisher
 from .schedule import Scheduling
 

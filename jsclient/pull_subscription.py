@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from ._runtime.consumer_calls import consumer_info, delete_consumer
 from ._runtime.context import Context
-from ._runtime.events import EventLog
+from ._runtime.event_hub import EventLog
 from ._worker.sources import PullSource, Source
 from .errors import JetStreamError
 from .message import Message

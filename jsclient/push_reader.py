@@ -9,9 +9,9 @@ from typing import Self
 
 from ._runtime.consumer_calls import consumer_info, is_gone
 from ._runtime.context import Context
-from ._runtime.events import EventLog
-from ._runtime.signal import Signal
+from ._runtime.event_hub import EventLog
 from ._runtime.timer import Timer
+from ._runtime.wakeup import Signal
 from .errors import (
     ClosedError,
     ConfigError,

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ._runtime.tries import passes
+from ._runtime.retry import passes
 from .errors import (
     AnswerLostError,
     ClosedError,

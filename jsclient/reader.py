@@ -14,9 +14,9 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Any, Literal, Self, TypeAlias
 
-from ._runtime.signal import Signal
+from ._runtime.retry import Tries, passes
 from ._runtime.timer import Timer
-from ._runtime.tries import Tries, passes
+from ._runtime.wakeup import Signal
 from .errors import (
     ClosedError,
     ConfigError,

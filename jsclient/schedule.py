@@ -8,6 +8,7 @@ from typing import Literal
 
 from ._runtime.binding import find_streams
 from ._runtime.context import Context
+from ._runtime.publish import publish
 from .errors import MessageNotFoundError, NoMatchingStreamError
 from .protocol.models.message import read_stored_message
 from .protocol.models.publish import PubAck
@@ -15,7 +16,6 @@ from .protocol.publishing.schedule import ending_headers, schedule_headers
 from .protocol.wire.headers import SCHEDULE, merge_headers
 from .protocol.wire.names import check_publish_subject
 from .protocol.wire.version import check_server
-from .publish import publish
 
 __all__ = ["Scheduling"]
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ._runtime.binding import find_streams
 from ._runtime.context import Context
+from ._runtime.publish import publish
 from .errors import (
     AnswerLostError,
     ConfigError,
@@ -42,7 +43,6 @@ from .protocol.wire.codec import from_wire
 from .protocol.wire.names import check_filter_subject, subject_matches, subjects_overlap
 from .protocol.wire.units import format_time_ns, parse_time_ns
 from .protocol.wire.version import is_at_least
-from .publish import publish
 from .stream import Stream
 
 __all__ = ["StreamLog", "find_log"]

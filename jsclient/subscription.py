@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from ._runtime.connection import Inbox, Lifecycle
 from ._runtime.consumer_calls import delete_consumer, nak_all
 from ._runtime.context import Context
-from ._runtime.intake import Intake
+from ._runtime.holding_sink import Intake
+from ._runtime.nats.connection import Inbox, Lifecycle
 from ._worker.sources import PushSource, Source
 from .errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from .message import AckChannel, Message

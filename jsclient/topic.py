@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from ._runtime.opening import Opening
+from ._runtime.awaitable import Opening
+from ._runtime.publish import check_time
 from .errors import ConfigError
 from .patterns.descriptors import NotifierDescriptor
 from .patterns.epochs import EpochTopic, StreamHome, check_topic
@@ -31,7 +32,6 @@ from .protocol.wire.names import (
     check_publish_subject,
     check_stream_name,
 )
-from .publish import check_time
 from .pull_subscription import PullSubscription
 from .reader import Push, Start, open_reader
 from .stream_log import StreamLog, find_log

@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Coroutine, Generator, Hashable
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from ._runtime.connection import Lifecycle
 from ._runtime.context import Context
-from ._runtime.signal import Signal
+from ._runtime.nats.connection import Lifecycle
+from ._runtime.wakeup import Signal
 from ._worker.crew import Crew
 from ._worker.dead_letters import DeadLetters
 from ._worker.handling import Handler

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from jsclient._runtime.publish import publish
 from jsclient.chain_publisher import ChainPublisher
 from jsclient.errors import ApiError, ClosedError, JetStreamError, ProtocolError, RequestTimeoutError
 from jsclient.protocol.wire.headers import parse_headers
-from jsclient.publish import publish
 from tests.support.fake import SILENCE, Refusal, Sent, connected
 from tests.support.virtual import settle, virtual
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from jsclient import ConfigError, PublishesFailedError, PublishFailed
 from jsclient._runtime.gate import Gate
-from jsclient._runtime.outbox import Outbox
+from jsclient._runtime.nats.write_buffer import Outbox
+from jsclient._runtime.publish import header_of_ids
 from jsclient._runtime.window import Window
 from jsclient.errors import (
     ApiError,
@@ -28,7 +29,6 @@ from jsclient.errors import (
     TooManyInFlightError,
 )
 from jsclient.protocol.wire.headers import encode_headers, publish_headers
-from jsclient.publish import header_of_ids
 from tests.support.fake import FakeConnection, Sent, connected
 from tests.support.virtual import settle, virtual
 

@@ -26,10 +26,10 @@ from ..protocol.consumers.subscribe import (
 from ..protocol.consumers.subscribe_request import SubscribeRequest
 from ..protocol.models.consumer import ConsumerInfo
 from ..protocol.wire.codec import from_wire, to_wire
-from .connection import Inbox
 from .consumer_calls import check_known
 from .context import Context
-from .intake import Intake
+from .holding_sink import Intake
+from .nats.connection import Inbox
 
 __all__ = ["Binder"]
 

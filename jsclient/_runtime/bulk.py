@@ -11,7 +11,7 @@ from ..protocol.publishing.in_flight import ATTEMPT, UnderWay
 from ..protocol.publishing.publish_window import NEVER, Failures
 from ..protocol.wire.frames import Frame
 from .context import Context
-from .outbox import CHUNK
+from .nats.write_buffer import CHUNK
 from .window import Window
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.version import check_server
-from .connection import Connection
 from .context import Context
+from .nats.connection import Connection
 
 __all__ = ["check_known", "consumer_info", "delete_consumer", "is_gone", "nak_all"]
 

@@ -12,7 +12,7 @@ from ..protocol.events import ErrorRaised, Event
 from ..protocol.wire import codec
 from ..protocol.wire.api import read_response
 from ..protocol.wire.subjects import Api
-from .connection import Connection
+from .nats.connection import Connection
 from .requests import Requests
 from .tasks import Tasks
 

@@ -15,10 +15,10 @@ from ..errors import (
 )
 from ..protocol.publishing.fast_ingest import IngestTracker
 from ..protocol.wire.frames import Frame
-from .connection import Inbox, Lifecycle
 from .context import Context
-from .signal import Signal
+from .nats.connection import Inbox, Lifecycle
 from .timer import Timer
+from .wakeup import Signal
 
 __all__ = ["IngestChannel"]
 

@@ -20,10 +20,10 @@ from ..protocol.events import Event, ForeignMessage
 from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.wire.frames import Frame, frame_size, is_control, is_data
 from ..protocol.wire.headers import parse_headers
-from .connection import Inbox, Lifecycle
 from .consumer_calls import nak_all
 from .context import Closable, Context
-from .signal import Signal
+from .nats.connection import Inbox, Lifecycle
+from .wakeup import Signal
 
 __all__ = ["PullInboxes", "Slot"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..protocol.wire.frames import Sink
-from .connection import Connection, Inbox
+from .nats.connection import Connection, Inbox
 
 __all__ = ["ReaderInbox"]
 

@@ -23,7 +23,7 @@ from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.stream import StreamInfo
 from ..protocol.wire.codec import from_wire
 from .context import Context
-from .signal import Signal
+from .wakeup import Signal
 
 __all__ = ["Ordered", "Reader", "Remaker"]
 

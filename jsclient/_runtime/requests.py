@@ -16,7 +16,7 @@ from ..errors import (
 )
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import inline_status
-from .connection import Connection, Inbox, Lifecycle
+from .nats.connection import Connection, Inbox, Lifecycle
 from .timer import Timer
 
 __all__ = ["Requests"]

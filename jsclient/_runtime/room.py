@@ -13,8 +13,8 @@ from ..protocol.publishing.in_flight import UnderWay
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 from .context import Context
 from .gate import Gate, Waiter
-from .signal import Signal
 from .timer import Timer
+from .wakeup import Signal
 
 __all__ = ["Entry", "Room"]
 

@@ -10,8 +10,8 @@ from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import unknown
 from ..protocol.publishing.publish_window import NEVER, Failures, Sends
 from ..protocol.wire.frames import Frame
-from .connection import Inbox, Lifecycle
 from .context import Context
+from .nats.connection import Inbox, Lifecycle
 from .room import Entry, Room
 from .unseen import UnseenFailures
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Callable
 
 from .._runtime.context import Context
-from .._runtime.signal import Signal
 from .._runtime.timer import Timer
+from .._runtime.wakeup import Signal
 from ..errors import JetStreamError
 from ..message import Message
 from ..protocol.consumers.worker.work import Phase, Work

@@ -6,9 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from .._runtime.connection import Inbox
 from .._runtime.context import Context
-from .._runtime.signal import Signal
+from .._runtime.nats.connection import Inbox
+from .._runtime.publish import publish
+from .._runtime.wakeup import Signal
 from ..errors import ConfigError, JetStreamError, MessageNotFoundError, NoMatchingStreamError
 from ..protocol.consumers.worker.dead_letter import (
     Origin,
@@ -26,7 +27,6 @@ from ..protocol.models.message import read_stored_message
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import Headers
 from ..protocol.wire.names import subjects_overlap
-from ..publish import publish
 
 __all__ = ["DeadLetters"]
 

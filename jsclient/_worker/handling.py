@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
-from .._runtime.signal import Signal
+from .._runtime.wakeup import Signal
 from ..message import Message
 from ..protocol.consumers.worker.work import Work
 

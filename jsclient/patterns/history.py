@@ -13,7 +13,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from .._runtime.opening import opening
+from .._runtime.awaitable import opening
 from ..errors import ConfigError
 from ..log import Log
 from ..protocol.topics.idle_timer import QuietTimer

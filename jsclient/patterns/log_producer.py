@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
-from .._runtime.tries import Tries
+from .._runtime.retry import Tries
 from ..errors import (
     ClosedError,
     ConfigError,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from .._runtime.tries import Tries
+from .._runtime.retry import Tries
 from ..errors import ClosedError, JetStreamError
 from ..log import Log
 from ..protocol.topics.idle_timer import QuietTimer

@@ -13,11 +13,11 @@ import secrets
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from .._runtime.connection import Inbox
 from .._runtime.consumer_calls import delete_consumer
 from .._runtime.context import Context
+from .._runtime.nats.connection import Inbox
+from .._runtime.retry import Tries
 from .._runtime.timer import Timer
-from .._runtime.tries import Tries
 from ..consumer import Consumer
 from ..errors import (
     ConsumerDeletedError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final, NamedTuple
 
-from .._runtime.connection import Lifecycle
-from .._runtime.signal import Signal
-from .._runtime.tries import Tries
+from .._runtime.nats.connection import Lifecycle
+from .._runtime.retry import Tries
+from .._runtime.wakeup import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
 from ..protocol.topics.record import Record
 from ..protocol.topics.value_codec import Codec

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from .._runtime.events import OnEvent
+from .._runtime.event_hub import OnEvent
 from ..client import JetStream
 from ..connecting import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from .._runtime.events import OnEvent
+from .._runtime.event_hub import OnEvent
 from ..client import JetStream
 from ..connecting import connect
 from ..errors import ClosedError

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from .._runtime.events import EventHub, OnEvent
+from .._runtime.event_hub import EventHub, OnEvent
 from .._runtime.tasks import Tasks
 from ..errors import JetStreamError, NoRespondersError, ProtocolError, PublishError, RequestTimeoutError
 from ..protocol.events import ErrorRaised, Event

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from .._runtime.connection import Inbox
+from .._runtime.nats.connection import Inbox
+from .._runtime.publish import publish_patiently
 from .._runtime.tasks import Tasks
 from ..client import JetStream
 from ..consumer import Consumer
@@ -24,7 +25,6 @@ from ..protocol.peers.channel import event_subject, inbox_subject, queries_subje
 from ..protocol.peers.outbox import Send
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.names import check_publish_subject
-from ..publish import publish_patiently
 from ..worker import Worker
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
 from .hosts import Hosts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from .._runtime.signal import Signal
+from .._runtime.wakeup import Signal
 
 __all__ = ["Stopping", "backoff"]
 

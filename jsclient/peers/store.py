@@ -9,10 +9,10 @@ import abc
 import secrets
 from typing import NamedTuple
 
+from .._runtime.publish import publish_patiently
 from ..client import JetStream
 from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
 from ..protocol.consumers.status import Ending
-from ..publish import publish_patiently
 from ..stream import Stream
 
 __all__ = ["ConflictError", "Entry", "MemoryStore", "Store", "StreamStore"]

@@ -14,7 +14,7 @@ from jsclient import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from jsclient._runtime.connection import Lifecycle
+from jsclient._runtime.nats.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
 from jsclient.patterns.newest import Push
 from jsclient.patterns.stream_notifier import StreamNotifier

@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable, Mapping
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
-from ..._runtime.connection import Inbox, Lifecycle
 from ..._runtime.context import Context
-from ..._runtime.signal import Signal
+from ..._runtime.nats.connection import Inbox, Lifecycle
+from ..._runtime.wakeup import Signal
 from ...errors import ClosedError, JetStreamError, ProtocolError
 from ...protocol.epochs.broadcast import EpochBroadcast
 from ...protocol.epochs.frontier import Antichain, Changes, Order

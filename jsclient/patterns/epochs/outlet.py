@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..._runtime.context import Context
+from ..._runtime.publish import publish_patiently
 from ...batch import AtomicBatch
 from ...errors import JetStreamError, PublishesFailedError
 from ...log import Log
@@ -20,7 +21,6 @@ from ...protocol.publishing.batch import BATCH_SERVER
 from ...protocol.topics.record import Kind
 from ...protocol.topics.record_codec import kind_headers
 from ...protocol.wire.version import is_at_least
-from ...publish import publish_patiently
 from ...publisher import Publisher
 from ...stream import Stream
 

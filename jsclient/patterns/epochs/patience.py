@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ..._runtime.tries import Tries
+from ..._runtime.retry import Tries
 from ...errors import JetStreamError
 from ...log import Log, Page
 

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from ..._runtime.opening import opening
-from ..._runtime.tries import passes
+from ..._runtime.awaitable import opening
+from ..._runtime.publish import check_time
+from ..._runtime.retry import passes
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...log import MemoryLog
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.topics.value_codec import Codec, JsonCodec
-from ...publish import check_time
 from ...publisher import MAX_IN_FLIGHT
 from ...reader import Push
 from .home import Home, MemoryHome

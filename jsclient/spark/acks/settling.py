@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from ..._runtime.connection import Lifecycle
 from ..._runtime.consumer_calls import consumer_info, is_gone
 from ..._runtime.context import Context
+from ..._runtime.nats.connection import Lifecycle
 from ...client import JetStream
 from ...errors import (
     ConfigError,

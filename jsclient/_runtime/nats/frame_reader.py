@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ..errors import ProtocolError
-from ..protocol.wire.frames import Frame, Sink
+from ...errors import ProtocolError
+from ...protocol.wire.frames import Frame, Sink
 
 __all__ = ["FrameReader", "Host"]
 

@@ -13,7 +13,7 @@ import nats.aio.client
 import nats.aio.msg
 import nats.errors
 
-from ..errors import (
+from ...errors import (
     ClosedError,
     ConnectError,
     DisconnectedError,
@@ -22,14 +22,14 @@ from ..errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from ..protocol.events import Disconnected, ErrorRaised, Reconnected
-from ..protocol.wire.frames import Frame, Sink
-from ..protocol.wire.headers import Headers, parse_headers
-from ..protocol.wire.server_error import is_authentication
-from .addresses import connect_error, reason
+from ...protocol.events import Disconnected, ErrorRaised, Reconnected
+from ...protocol.wire.frames import Frame, Sink
+from ...protocol.wire.headers import Headers, parse_headers
+from ...protocol.wire.server_error import is_authentication
+from ..event_hub import OnEvent
+from ..tasks import Tasks
 from .connection import Connection, Inbox, Lifecycle
-from .events import OnEvent
-from .tasks import Tasks
+from .urls import connect_error, reason
 
 __all__ = ["ForeignConnection", "open_plain"]
 

@@ -8,8 +8,8 @@ from urllib.parse import urlparse
 
 import nats.errors
 
-from ..errors import AuthenticationError, ConnectError
-from ..protocol.wire.server_error import is_authentication
+from ...errors import AuthenticationError, ConnectError
+from ...protocol.wire.server_error import is_authentication
 
 __all__ = ["connect_error", "reason", "shown"]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jsclient._runtime.wire import MAX_ANSWER, MAX_CONTROL_LINE, FrameReader
+from jsclient._runtime.nats.frame_reader import MAX_ANSWER, MAX_CONTROL_LINE, FrameReader
 from jsclient.errors import ProtocolError
 
 

@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal
 
-from ._runtime.context import Context
-from ._runtime.tries import Tries
-from .errors import (
+from ..errors import (
     ApiError,
     ConfigError,
     DisconnectedError,
@@ -18,17 +16,19 @@ from .errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
-from .protocol.models.publish import PubAck, read_pub_ack
-from .protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
-from .protocol.wire.headers import (
+from ..protocol.models.publish import PubAck, read_pub_ack
+from ..protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
+from ..protocol.wire.headers import (
     EXPECTED_LAST_MSG_ID,
     MSG_ID,
     encode_headers,
     merge_headers,
     publish_headers,
 )
-from .protocol.wire.names import check_publish_subject
-from .protocol.wire.version import check_server
+from ..protocol.wire.names import check_publish_subject
+from ..protocol.wire.version import check_server
+from .context import Context
+from .retry import Tries
 
 __all__ = [
     "check_payload",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jsclient._runtime.tries import Tries
+from jsclient._runtime.retry import Tries
 from jsclient.errors import (
     AnswerLostError,
     JetStreamError,

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Protocol
 
-from ..errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError
-from ..protocol.wire.frames import Frame, Sink
-from .events import EventHub, OnEvent
-from .outbox import Outbox
-from .signal import Signal
+from ...errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError
+from ...protocol.wire.frames import Frame, Sink
+from ..event_hub import EventHub, OnEvent
+from ..wakeup import Signal
+from .write_buffer import Outbox
 
 __all__ = ["Connection", "Inbox", "Lifecycle", "Listener"]
 

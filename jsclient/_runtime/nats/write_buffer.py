@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from ..protocol.wire.frames import Frame
+from ...protocol.wire.frames import Frame
 
 __all__ = ["Outbox"]
 

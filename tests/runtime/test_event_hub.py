@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from jsclient._runtime.events import EventHub, EventLog
+from jsclient._runtime.event_hub import EventHub, EventLog
 from jsclient.protocol.events import HeartbeatMissed, Reconnected, SlowConsumer
 from tests.support.virtual import settle, virtual
 

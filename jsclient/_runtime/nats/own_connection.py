@@ -14,7 +14,7 @@ from typing import Any
 import nats.aio.client
 import nats.errors
 
-from ..errors import (
+from ...errors import (
     AuthenticationError,
     ClosedError,
     ConnectError,
@@ -24,16 +24,16 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
-from ..protocol.wire.frames import Frame, Sink
-from ..protocol.wire.server_error import is_authentication, read_server_error
-from .addresses import connect_error, reason, shown
+from ...protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
+from ...protocol.wire.frames import Frame, Sink
+from ...protocol.wire.server_error import is_authentication, read_server_error
+from ..event_hub import OnEvent
+from .ack_replay import LIMIT, UnconfirmedAcks
 from .connection import Connection, Lifecycle
-from .events import OnEvent
 from .nats_client import NatsClient, WireSubscription
-from .outbox import Outbox
 from .subscriptions import Subscriptions
-from .unconfirmed import LIMIT, UnconfirmedAcks
+from .urls import connect_error, reason, shown
+from .write_buffer import Outbox
 
 __all__ = ["GuardedConnection"]
 

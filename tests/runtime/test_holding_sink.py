@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jsclient._runtime.intake import Intake
+from jsclient._runtime.holding_sink import Intake
 from tests.support.strategies import data
 
 ONE, TWO, THREE = data(1), data(2), data(3)

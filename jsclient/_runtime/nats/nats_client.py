@@ -18,10 +18,10 @@ import nats.aio.client
 import nats.aio.transport
 import nats.errors
 
-from ..errors import PermissionDeniedError, ProtocolError
-from ..protocol.wire.frames import Frame
-from .tap import Tap
-from .wire import FrameReader, Host
+from ...errors import PermissionDeniedError, ProtocolError
+from ...protocol.wire.frames import Frame
+from .frame_reader import FrameReader, Host
+from .read_tap import Tap
 
 __all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
 

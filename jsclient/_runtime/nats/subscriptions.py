@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..errors import PermissionDeniedError
-from ..protocol.wire.frames import Sink
+from ...errors import PermissionDeniedError
+from ...protocol.wire.frames import Sink
 from .nats_client import NatsClient, WireSubscription
-from .outbox import Outbox
+from .write_buffer import Outbox
 
 __all__ = ["Subscriptions"]
 

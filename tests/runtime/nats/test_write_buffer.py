@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from jsclient._runtime.outbox import HIGH_WATER, Outbox
+from jsclient._runtime.nats.write_buffer import HIGH_WATER, Outbox
 from tests.support.virtual import virtual
 
 

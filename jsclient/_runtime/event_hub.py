@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeAlias
 
 from ..protocol.events import Event, Pinned, Reconnected
-from .signal import Signal
 from .tasks import Tasks
+from .wakeup import Signal
 
 __all__ = ["EventHub", "EventLog", "OnEvent"]
 

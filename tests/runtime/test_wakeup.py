@@ -8,7 +8,7 @@ from collections import deque
 
 import pytest
 
-from jsclient._runtime.signal import Signal
+from jsclient._runtime.wakeup import Signal
 from tests.support.virtual import EverybodyWaitsError, run, settle, virtual
 
 

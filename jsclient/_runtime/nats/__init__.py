@@ -1,0 +1,1 @@
+"""The NATS connection; the only modules that import nats-py."""
