@@ -18,7 +18,7 @@ from integration.kit.proxy import Proxy
 from integration.kit.reading import of
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, within
-from jsclient._runtime import ingest_channel
+from jsclient.publishing import ingest_channel
 
 pytestmark = pytest.mark.server(">=2.14")
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from . import errors, server
 from ._version import __version__
-from .batch import AtomicBatch
 from .client import JetStream
 from .connecting import connect
 from .consumer import Consumer
 from .counter import Counter
 from .direct_get import DirectBatch
 from .errors import *  # noqa: F403
-from .fast_ingest import FastIngest
 from .log import MemoryLog
 from .message import Message, ack_all
 from .messages import Messages
@@ -49,7 +47,9 @@ from .protocol.streams.counter import CounterEntry
 from .protocol.topics.position import Position
 from .protocol.topics.record import Record
 from .protocol.wire.headers import Headers
-from .publisher import Publisher
+from .publishing.batch import AtomicBatch
+from .publishing.fast_ingest import FastIngest
+from .publishing.publisher import Publisher
 from .pull import Batch
 from .pull_subscription import PullSubscription
 from .stream import Stream

@@ -10,7 +10,6 @@ from typing import Final
 from ._runtime.context import Context
 from ._runtime.nats.connection import Lifecycle
 from ._runtime.retry import Tries
-from ._runtime.room import Entry
 from .errors import (
     ClosedError,
     JetStreamError,
@@ -24,7 +23,8 @@ from .protocol.publishing.chain_window import ChainWindow
 from .protocol.publishing.in_flight import PAUSE
 from .protocol.wire.frames import Frame
 from .protocol.wire.header_names import MSG_ID
-from .publisher import MAX_BYTES, Publisher
+from .publishing.publisher import MAX_BYTES, Publisher
+from .publishing.room import Entry
 from .stream import Stream
 
 __all__ = ["ChainPublisher"]

@@ -17,7 +17,7 @@ from .ordered_consumer import OrderedConsumerOpening, ordered_consumer
 from .protocol.consumers.subscribe_request import SubscribeRequest
 from .protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
 from .protocol.wire.subjects import DEFAULT_PREFIX, Api
-from .publishing import Publishing
+from .publishing.api import Publishing
 from .pull_subscription import PullSubscription
 from .subscribing import open_pull_subscription, open_subscription
 from .subscription import Callback, Subscription

@@ -22,7 +22,7 @@ from .protocol.models.publish import PubAck
 from .protocol.topics.position import Position
 from .protocol.topics.record import Kind, Record
 from .protocol.wire.header_names import MSG_ID
-from .publisher import MAX_BYTES, Publisher
+from .publishing.publisher import MAX_BYTES, Publisher
 from .stream_log import StreamLog
 
 __all__ = ["TopicPublisher"]

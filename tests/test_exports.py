@@ -24,20 +24,20 @@ def modules() -> list[str]:
 
 
 DOORS = {
-    "batch": {"AtomicBatch"},
+    "publishing.batch": {"AtomicBatch"},
     "client": {"JetStream"},
     "connecting": {"connect"},
     "consumer": {"Consumer"},
     "counter": {"Counter"},
     "direct_get": {"DirectBatch"},
-    "fast_ingest": {"FastIngest"},
+    "publishing.fast_ingest": {"FastIngest"},
     "log": {"MemoryLog"},
     "message": {"Message", "ack_all"},
     "messages": {"Messages"},
     "ordered": {"OrderedSubscription"},
     "ordered_consumer": {"OrderedConsumer"},
     "ordered_messages": {"OrderedMessages"},
-    "publisher": {"Publisher"},
+    "publishing.publisher": {"Publisher"},
     "patterns": {
         "CurrentEvent",
         "EventHistory",

@@ -16,7 +16,7 @@ from ...errors import (
 from ...log import Log, MemoryLog
 from ...protocol.epochs.records import data_subject, frontier_subject
 from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
-from ...publisher import MAX_BYTES, Publisher
+from ...publishing.publisher import MAX_BYTES, Publisher
 from ...stream import Stream
 from ...stream_log import StreamLog
 from ...streams import StreamManager

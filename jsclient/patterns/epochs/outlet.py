@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 
 from ..._runtime.context import Context
 from ..._runtime.publish import publish_patiently
-from ...batch import AtomicBatch
 from ...errors import JetStreamError, PublishesFailedError
 from ...log import Log
 from ...protocol.models.publish import PubAck
@@ -21,7 +20,8 @@ from ...protocol.publishing.batch import BATCH_SERVER
 from ...protocol.topics.record import Kind
 from ...protocol.topics.record_codec import kind_headers
 from ...protocol.wire.version import is_at_least
-from ...publisher import Publisher
+from ...publishing.batch import AtomicBatch
+from ...publishing.publisher import Publisher
 from ...stream import Stream
 
 __all__ = ["LogOutlet", "Outgoing", "Outlet", "StreamOutlet"]

@@ -14,7 +14,7 @@ from ...log import MemoryLog
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.topics.value_codec import Codec, JsonCodec
-from ...publisher import MAX_IN_FLIGHT
+from ...publishing.publisher import MAX_IN_FLIGHT
 from ...reader import Push
 from .home import Home, MemoryHome
 from .joining import Start

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from ..._runtime.bulk import BulkPublisher, Failed
 from ...client import JetStream
 from ...errors import (
     ClosedError,
@@ -18,6 +17,7 @@ from ...errors import (
     MaxPayloadError,
     RequestTimeoutError,
 )
+from ...publishing.bulk import BulkPublisher, Failed
 from ..options.sink import SinkOptions
 from ..task import Task
 from .ledger import Ledger, LedgerPlace, stored_ids

@@ -7,14 +7,14 @@ import asyncio
 import secrets
 from typing import TypeAlias
 
+from .._runtime.context import Context
+from .._runtime.timer import Timer
+from .._runtime.wakeup import Signal
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import UnderWay
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
-from .context import Context
 from .gate import Gate, Waiter
-from .timer import Timer
-from .wakeup import Signal
 
 __all__ = ["Entry", "Room"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import asyncio
 
+from .._runtime.context import Context
+from .._runtime.nats.connection import Inbox, Lifecycle
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import unknown
 from ..protocol.publishing.publish_window import NEVER, Failures, Sends
 from ..protocol.wire.frames import Frame
-from .context import Context
-from .nats.connection import Inbox, Lifecycle
 from .room import Entry, Room
-from .unseen import UnseenFailures
+from .unretrieved import UnseenFailures
 
 __all__ = ["Window"]
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Literal
 
-from ._runtime.binding import find_streams
-from ._runtime.context import Context
-from ._runtime.publish import publish
-from .errors import MessageNotFoundError, NoMatchingStreamError
-from .protocol.models.message import read_stored_message
-from .protocol.models.publish import PubAck
-from .protocol.publishing.schedule import ending_headers, schedule_headers
-from .protocol.wire.headers import SCHEDULE, merge_headers
-from .protocol.wire.names import check_publish_subject
-from .protocol.wire.version import check_server
+from .._runtime.binding import find_streams
+from .._runtime.context import Context
+from .._runtime.publish import publish
+from ..errors import MessageNotFoundError, NoMatchingStreamError
+from ..protocol.models.message import read_stored_message
+from ..protocol.models.publish import PubAck
+from ..protocol.publishing.schedule import ending_headers, schedule_headers
+from ..protocol.wire.headers import SCHEDULE, merge_headers
+from ..protocol.wire.names import check_publish_subject
+from ..protocol.wire.version import check_server
 
 __all__ = ["Scheduling"]
 

@@ -9,10 +9,9 @@ from itertools import islice
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from ._runtime.context import Context
-from ._runtime.ingest_channel import CHUNK, IngestChannel
-from ._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
-from .errors import (
+from .._runtime.context import Context
+from .._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
+from ..errors import (
     ClosedError,
     ConfigError,
     DisconnectedError,
@@ -20,10 +19,11 @@ from .errors import (
     JetStreamError,
     RequestTimeoutError,
 )
-from .protocol.models.publish import PubAck
-from .protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
-from .protocol.wire.headers import encode_headers
-from .protocol.wire.version import check_server
+from ..protocol.models.publish import PubAck
+from ..protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
+from ..protocol.wire.headers import encode_headers
+from ..protocol.wire.version import check_server
+from .ingest_channel import CHUNK, IngestChannel
 
 __all__ = ["ACK_EVERY", "FastIngest"]
 

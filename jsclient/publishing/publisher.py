@@ -8,9 +8,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Literal, Self
 
-from ._runtime.context import Context
-from ._runtime.nats.write_buffer import CHUNK
-from ._runtime.publish import (
+from .._runtime.context import Context
+from .._runtime.nats.write_buffer import CHUNK
+from .._runtime.publish import (
     check_payload,
     check_subject,
     check_time,
@@ -18,12 +18,12 @@ from ._runtime.publish import (
     known_subjects,
     message_headers,
 )
-from ._runtime.window import Window
-from .errors import ConfigError, PublishesFailedError
-from .protocol.models.publish import PubAck
-from .protocol.publishing.in_flight import ATTEMPT, UnderWay
-from .protocol.publishing.publish_window import NEVER
-from .protocol.wire.headers import MSG_ID, encode_headers
+from ..errors import ConfigError, PublishesFailedError
+from ..protocol.models.publish import PubAck
+from ..protocol.publishing.in_flight import ATTEMPT, UnderWay
+from ..protocol.publishing.publish_window import NEVER
+from ..protocol.wire.headers import MSG_ID, encode_headers
+from .ack_window import Window
 
 __all__ = ["MAX_BYTES", "MAX_IN_FLIGHT", "Publisher"]
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from .._runtime.context import Context
+from .._runtime.nats.connection import Inbox, Lifecycle
+from .._runtime.timer import Timer
+from .._runtime.wakeup import Signal
 from ..errors import (
     ClosedError,
     DisconnectedError,
@@ -15,10 +19,6 @@ from ..errors import (
 )
 from ..protocol.publishing.fast_ingest import IngestTracker
 from ..protocol.wire.frames import Frame
-from .context import Context
-from .nats.connection import Inbox, Lifecycle
-from .timer import Timer
-from .wakeup import Signal
 
 __all__ = ["IngestChannel"]
 

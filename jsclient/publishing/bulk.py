@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from .._runtime.context import Context
+from .._runtime.nats.write_buffer import CHUNK
 from ..errors import ConfigError, JetStreamError
 from ..protocol.publishing.in_flight import ATTEMPT, UnderWay
 from ..protocol.publishing.publish_window import NEVER, Failures
 from ..protocol.wire.frames import Frame
-from .context import Context
-from .nats.write_buffer import CHUNK
-from .window import Window
+from .ack_window import Window
 
 if TYPE_CHECKING:
     from ..protocol.models.publish import PubAck

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from ._runtime.context import Context
-from ._runtime.publish import publish
+from .._runtime.context import Context
+from .._runtime.publish import publish
+from ..counter import Counter, open_counter
+from ..protocol.models.publish import PubAck
 from .batch import AtomicBatch
-from .counter import Counter, open_counter
 from .fast_ingest import ACK_EVERY, FastIngest
-from .protocol.models.publish import PubAck
 from .publisher import MAX_BYTES, MAX_IN_FLIGHT, Publisher
 from .schedule import Scheduling
 

@@ -14,10 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jsclient import ConfigError, PublishesFailedError, PublishFailed
-from jsclient._runtime.gate import Gate
 from jsclient._runtime.nats.write_buffer import Outbox
 from jsclient._runtime.publish import header_of_ids
-from jsclient._runtime.window import Window
 from jsclient.errors import (
     ApiError,
     ClosedError,
@@ -29,6 +27,8 @@ from jsclient.errors import (
     TooManyInFlightError,
 )
 from jsclient.protocol.wire.headers import encode_headers, publish_headers
+from jsclient.publishing.ack_window import Window
+from jsclient.publishing.gate import Gate
 from tests.support.fake import FakeConnection, Sent, connected
 from tests.support.virtual import settle, virtual
 

@@ -9,9 +9,9 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, NoReturn, Self
 
-from ._runtime.context import Context
-from ._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
-from .errors import (
+from .._runtime.context import Context
+from .._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
+from ..errors import (
     BatchAbandonedError,
     ClosedError,
     ConfigError,
@@ -21,10 +21,10 @@ from .errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from .protocol.models.publish import PubAck
-from .protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
-from .protocol.wire.headers import encode_headers
-from .protocol.wire.version import check_server
+from ..protocol.models.publish import PubAck
+from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
+from ..protocol.wire.headers import encode_headers
+from ..protocol.wire.version import check_server
 
 __all__ = ["AtomicBatch"]
 

@@ -1,0 +1,1 @@
+"""A message on its way into a stream, until its outcome is known."""
