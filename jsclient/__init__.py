@@ -7,8 +7,6 @@ from ._version import __version__
 from .client import JetStream
 from .connecting import connect
 from .consumer import Consumer
-from .counter import Counter
-from .direct_get import DirectBatch
 from .errors import *  # noqa: F403
 from .log import MemoryLog
 from .message import Message, ack_all
@@ -52,7 +50,9 @@ from .publishing.fast_ingest import FastIngest
 from .publishing.publisher import Publisher
 from .pull import Batch
 from .pull_subscription import PullSubscription
-from .stream import Stream
+from .streams.counter import Counter
+from .streams.direct_get import DirectBatch
+from .streams.stream import Stream
 from .subscription import Subscription
 from .topic import Topic
 from .topic_publisher import TopicPublisher

@@ -25,7 +25,7 @@ from .protocol.wire.frames import Frame
 from .protocol.wire.header_names import MSG_ID
 from .publishing.publisher import MAX_BYTES, Publisher
 from .publishing.room import Entry
-from .stream import Stream
+from .streams.stream import Stream
 
 __all__ = ["ChainPublisher"]
 

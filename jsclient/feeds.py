@@ -27,7 +27,7 @@ from .protocol.topics.record_batches import DeliveredRecords, RepublishedRecords
 from .protocol.wire.frames import Frame, is_data
 from .protocol.wire.header_names import LAST_CONSUMER
 from .protocol.wire.headers import inline_status, parse_headers
-from .stream import Stream
+from .streams.stream import Stream
 
 __all__ = ["ConsumerFeed", "Doubted", "RepublishFeed"]
 

@@ -36,7 +36,7 @@ from .protocol.stream_range import RangeTracker, pending_behind
 from .protocol.streams.direct_get import direct_sequence
 from .protocol.wire.codec import from_wire
 from .protocol.wire.frames import Frame
-from .stream import Stream
+from .streams.stream import Stream
 
 __all__ = ["ConsumerRange", "DirectRange", "RangeReader"]
 

@@ -43,7 +43,7 @@ from .protocol.wire.codec import from_wire
 from .protocol.wire.names import check_filter_subject, subject_matches, subjects_overlap
 from .protocol.wire.units import format_time_ns, parse_time_ns
 from .protocol.wire.version import is_at_least
-from .stream import Stream
+from .streams.stream import Stream
 
 __all__ = ["StreamLog", "find_log"]
 

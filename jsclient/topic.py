@@ -35,7 +35,7 @@ from .protocol.wire.names import (
 from .pull_subscription import PullSubscription
 from .reader import Push, Start, open_reader
 from .stream_log import StreamLog, find_log
-from .streams import StreamManager
+from .streams.api import StreamManager
 from .subscribing import open_pull_subscription
 from .topic_publisher import TopicPublisher
 from .topic_readers import LatestReader, TopicReader

@@ -25,7 +25,7 @@ from .protocol.topics.value_codec import Codec
 from .protocol.wire.names import check_filter_subject, check_stream_name
 from .reader import Push
 from .stream_log import StreamLog, find_log
-from .streams import StreamManager
+from .streams.api import StreamManager
 from .topic import Topic
 
 __all__ = ["Topics"]

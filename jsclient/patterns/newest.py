@@ -38,7 +38,7 @@ from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import delivered_record, republished_record, stored_record
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.frames import Frame
-from ..stream import Stream
+from ..streams.stream import Stream
 from .descriptors import NotifierDescriptor
 
 __all__ = ["Arrived", "NewestLog", "PulledPush", "Push", "RepublishedPush", "find_stream", "newest_log"]

@@ -25,9 +25,9 @@ from ..protocol.topics.record_codec import stored_record
 from ..protocol.topics.value_codec import Codec, JsonCodec
 from ..protocol.wire.names import check_publish_subject, subject_matches
 from ..reader import Push
-from ..stream import Stream
 from ..stream_log import StreamLog
-from ..streams import StreamManager
+from ..streams.api import StreamManager
+from ..streams.stream import Stream
 from .descriptors import NotifierDescriptor, SubscriptionDescriptor, codec_for, codec_name, read_descriptor
 from .iteration import (
     NO_STATE,

@@ -13,7 +13,7 @@ from .._runtime.publish import publish_patiently
 from ..client import JetStream
 from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
 from ..protocol.consumers.status import Ending
-from ..stream import Stream
+from ..streams.stream import Stream
 
 __all__ = ["ConflictError", "Entry", "MemoryStore", "Store", "StreamStore"]
 

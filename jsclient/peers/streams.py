@@ -6,7 +6,7 @@ from ..client import JetStream
 from ..errors import ConfigError
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.wire.names import subject_matches
-from ..stream import Stream
+from ..streams.stream import Stream
 from .options import EngineOptions
 
 __all__ = ["ensure_streams", "events_config", "state_config"]

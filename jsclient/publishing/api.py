@@ -8,8 +8,8 @@ from typing import Literal
 
 from .._runtime.context import Context
 from .._runtime.publish import publish
-from ..counter import Counter, open_counter
 from ..protocol.models.publish import PubAck
+from ..streams.counter import Counter, open_counter
 from .batch import AtomicBatch
 from .fast_ingest import ACK_EVERY, FastIngest
 from .publisher import MAX_BYTES, MAX_IN_FLIGHT, Publisher

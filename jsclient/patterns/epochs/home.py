@@ -17,9 +17,9 @@ from ...log import Log, MemoryLog
 from ...protocol.epochs.records import data_subject, frontier_subject
 from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ...publishing.publisher import MAX_BYTES, Publisher
-from ...stream import Stream
 from ...stream_log import StreamLog
-from ...streams import StreamManager
+from ...streams.api import StreamManager
+from ...streams.stream import Stream
 from .outlet import LogOutlet, Outlet, StreamOutlet
 from .schema import Schema, read_schema, schema_key
 

@@ -22,7 +22,7 @@ from ...protocol.topics.record_codec import kind_headers
 from ...protocol.wire.version import is_at_least
 from ...publishing.batch import AtomicBatch
 from ...publishing.publisher import Publisher
-from ...stream import Stream
+from ...streams.stream import Stream
 
 __all__ = ["LogOutlet", "Outgoing", "Outlet", "StreamOutlet"]
 

@@ -12,8 +12,8 @@ from ...patterns.epochs.schema import Schema
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
-from ...stream import Stream
 from ...stream_log import StreamLog
+from ...streams.stream import Stream
 from ..log.data_loss import StreamFacts
 from ..log.lookup import Lookup
 from ..options.epochs import EpochSourceOptions

@@ -24,8 +24,8 @@ from ...protocol.epochs.records import EpochReading, FrontierEntry, data_subject
 from ...protocol.epochs.trackers import EpochPublisher
 from ...protocol.topics.record import Kind, Record
 from ...protocol.wire.header_names import MSG_ID
-from ...stream import Stream
 from ...stream_log import StreamLog
+from ...streams.stream import Stream
 from ..sink.message_ids import query_hash
 
 __all__ = ["Attempt", "Owned", "SinkTopic"]

@@ -27,7 +27,7 @@ from ...errors import (
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
 from ...protocol.wire.version import is_at_least
-from ...stream import Stream
+from ...streams.stream import Stream
 from ..engine import Session, session
 from ..options.source import SourceOptions
 from .data_loss import StreamFacts

@@ -12,7 +12,7 @@ from ...consumer import Consumer
 from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFoundError, JetStreamError
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.wire.version import is_at_least
-from ...stream import Stream
+from ...streams.stream import Stream
 from .data_loss import StreamFacts
 from .lookup import Lookup
 

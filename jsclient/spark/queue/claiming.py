@@ -10,7 +10,6 @@ import time
 
 from ...client import JetStream
 from ...consumer import Consumer
-from ...direct_get import get_directly
 from ...errors import (
     ConfigError,
     ConsumerNotFoundError,
@@ -24,7 +23,8 @@ from ...protocol.consumers.status import Ending
 from ...protocol.models.consumer import ConsumerInfo
 from ...protocol.wire.header_names import MSG_SIZE
 from ...pull import Batch
-from ...stream import Stream
+from ...streams.direct_get import get_directly
+from ...streams.stream import Stream
 from ..acks.settling import context_of
 from ..options.source import SourceOptions
 from .checks import check_queue, not_permitted

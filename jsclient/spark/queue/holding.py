@@ -19,7 +19,7 @@ from ...errors import (
 )
 from ...protocol.consumers.ack import AckKind, sequences
 from ...protocol.events import ClaimsLapsed
-from ...stream import Stream
+from ...streams.stream import Stream
 from ..acks.settling import confirm, context_of, settle
 from ..options.source import SourceOptions
 from .checks import effective_ack_wait, not_permitted

@@ -30,7 +30,7 @@ from ...protocol.wire.codec import encode
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
 from ...protocol.wire.version import is_at_least
-from ...stream import Stream
+from ...streams.stream import Stream
 from ..acks.settling import context_of, settle
 from ..columns import arrow_schema, direct_columns, record_batch
 from ..engine import session

@@ -12,7 +12,7 @@ from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
 from ...protocol.wire.headers import MSG_ID
 from ...protocol.wire.names import check_stream_name
 from ...range_reader import ConsumerRange
-from ...stream import Stream
+from ...streams.stream import Stream
 from ..task import Task
 from .ledger_rules import Begin, Beginning, PartitionRecord, QueryRecord, decide
 from .message_ids import query_hash

@@ -17,7 +17,7 @@ from ...errors import (
 )
 from ...protocol.models.stream_config import RetentionPolicy
 from ...protocol.wire.names import subject_matches
-from ...stream import Stream
+from ...streams.stream import Stream
 from ..options.sink import SinkOptions
 from .ledger import ensure_bucket
 from .row_columns import RowShape

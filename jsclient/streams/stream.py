@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from ._runtime.context import Context
-from ._runtime.stream_calls import subject_pages
+from .._runtime.context import Context
+from .._runtime.stream_calls import subject_pages
+from ..errors import ConfigError
+from ..protocol.models.message import StoredMessage, read_stored_message
+from ..protocol.models.stream import StreamInfo
+from ..protocol.models.stream_config import StreamConfig
+from ..protocol.streams.direct_get import batch_request, last_request
+from ..protocol.wire.codec import from_wire
+from ..protocol.wire.names import check_filter_subject
 from .consumers import ConsumerManager
 from .direct_get import DirectBatch, get_directly
-from .errors import ConfigError
-from .protocol.models.message import StoredMessage, read_stored_message
-from .protocol.models.stream import StreamInfo
-from .protocol.models.stream_config import StreamConfig
-from .protocol.streams.direct_get import batch_request, last_request
-from .protocol.wire.codec import from_wire
-from .protocol.wire.names import check_filter_subject
 
 __all__ = ["Stream"]
 

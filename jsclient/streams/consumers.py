@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from ._runtime.consumer_calls import check_known
-from ._runtime.context import Context
-from .consumer import Consumer
-from .errors import (
+from .._runtime.consumer_calls import check_known
+from .._runtime.context import Context
+from ..consumer import Consumer
+from ..errors import (
     ApiError,
     ConfigError,
     ConfigMismatchError,
     ConsumerExistsError,
     ConsumerNotFoundError,
 )
-from .protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from .protocol.models.drift import OnDrift, changed_consumer, check_on_drift, consumer_drift
-from .protocol.wire.api import next_offset, page_items, page_request
-from .protocol.wire.codec import from_wire, to_wire
+from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.models.drift import OnDrift, changed_consumer, check_on_drift, consumer_drift
+from ..protocol.wire.api import next_offset, page_items, page_request
+from ..protocol.wire.codec import from_wire, to_wire
 
 __all__ = ["ConsumerManager"]
 

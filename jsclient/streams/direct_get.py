@@ -6,24 +6,24 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from ._runtime.context import Context
-from ._runtime.nats.connection import Connection, Inbox, Lifecycle
-from ._runtime.wakeup import Signal
-from .errors import (
+from .._runtime.context import Context
+from .._runtime.nats.connection import Connection, Inbox, Lifecycle
+from .._runtime.wakeup import Signal
+from ..errors import (
     ClosedError,
     DisconnectedError,
     JetStreamError,
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from .protocol.consumers.status import Ending
-from .protocol.models.message import StoredMessage
-from .protocol.streams.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
-from .protocol.topics.record import Record
-from .protocol.topics.record_batches import StoredRecords
-from .protocol.wire.codec import encode
-from .protocol.wire.frames import Frame
-from .protocol.wire.version import check_server
+from ..protocol.consumers.status import Ending
+from ..protocol.models.message import StoredMessage
+from ..protocol.streams.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
+from ..protocol.topics.record import Record
+from ..protocol.topics.record_batches import StoredRecords
+from ..protocol.wire.codec import encode
+from ..protocol.wire.frames import Frame
+from ..protocol.wire.version import check_server
 
 __all__ = ["DirectBatch", "get_directly"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, overload
 
-from ._runtime.binding import find_streams
-from ._runtime.context import Context
-from .errors import ConfigError, ConfigMismatchError, StreamExistsError, StreamNotFoundError
-from .protocol.models.account import AccountInfo
-from .protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches
-from .protocol.models.stream import StreamInfo
-from .protocol.models.stream_config import StreamConfig
-from .protocol.wire.api import next_offset, page_items, page_request
-from .protocol.wire.codec import from_wire, to_wire
-from .protocol.wire.names import check_filter_subject
+from .._runtime.binding import find_streams
+from .._runtime.context import Context
+from ..errors import ConfigError, ConfigMismatchError, StreamExistsError, StreamNotFoundError
+from ..protocol.models.account import AccountInfo
+from ..protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches
+from ..protocol.models.stream import StreamInfo
+from ..protocol.models.stream_config import StreamConfig
+from ..protocol.wire.api import next_offset, page_items, page_request
+from ..protocol.wire.codec import from_wire, to_wire
+from ..protocol.wire.names import check_filter_subject
 from .stream import Stream
 
 __all__ = ["StreamManager"]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
-from ._runtime.context import Context
-from ._runtime.publish import publish
-from ._runtime.stream_calls import subject_pages
+from .._runtime.context import Context
+from .._runtime.publish import publish
+from .._runtime.stream_calls import subject_pages
+from ..errors import ConfigError, MessageNotFoundError, PublishError
+from ..protocol.models.message import StoredMessage, read_stored_message
+from ..protocol.models.publish import PubAck
+from ..protocol.models.stream import StreamInfo
+from ..protocol.streams.counter import CounterEntry, increment_text, next_chunk, read_counter, read_number
+from ..protocol.streams.direct_get import last_request
+from ..protocol.wire.codec import from_wire
+from ..protocol.wire.headers import INCR, merge_headers
+from ..protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
 from .direct_get import DirectBatch
-from .errors import ConfigError, MessageNotFoundError, PublishError
-from .protocol.models.message import StoredMessage, read_stored_message
-from .protocol.models.publish import PubAck
-from .protocol.models.stream import StreamInfo
-from .protocol.streams.counter import CounterEntry, increment_text, next_chunk, read_counter, read_number
-from .protocol.streams.direct_get import last_request
-from .protocol.wire.codec import from_wire
-from .protocol.wire.headers import INCR, merge_headers
-from .protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
 
 __all__ = ["Counter", "open_counter"]
 

@@ -1,0 +1,1 @@
+"""Handles and management of what is stored."""
