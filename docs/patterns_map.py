@@ -41,7 +41,7 @@ ROWS = [
     ("A9", "Notifiers are lossy: a consumer asks only for the current value"),
     ("A10", "Subscriptions are lossless"),
     ("A11", "Values are communicated at the rate they are consumed; what is never asked for is never sent"),
-    ("A12", "`notifier` and `subscription` are async iterables"),
+    ("A12", "`notifier` and `consumers.subscription` are async iterables"),
     ("A13", "`updater` and `publication` are iteration observers (`update_state`, `finish`, `fail`)"),
     ("A14", "The observer facet only produces"),
     ("A15", "The iterable facet only consumes; neither can be reached from the other"),

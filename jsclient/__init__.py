@@ -6,14 +6,18 @@ from . import errors, server
 from ._version import __version__
 from .client import JetStream
 from .connecting import connect
-from .consumer import Consumer
+from .consumers.consumer import Consumer
+from .consumers.message import Message, ack_all
+from .consumers.ordered.consumer import OrderedConsumer
+from .consumers.ordered.messages import OrderedMessages
+from .consumers.ordered.subscription import OrderedSubscription
+from .consumers.pull.fetch import Batch
+from .consumers.pull.messages import Messages
+from .consumers.pull_subscription import PullSubscription
+from .consumers.subscription import Subscription
+from .consumers.worker.worker import Worker
 from .errors import *  # noqa: F403
 from .log import MemoryLog
-from .message import Message, ack_all
-from .messages import Messages
-from .ordered import OrderedSubscription
-from .ordered_consumer import OrderedConsumer
-from .ordered_messages import OrderedMessages
 from .patterns import (
     CurrentEvent,
     EventHistory,
@@ -48,16 +52,12 @@ from .protocol.wire.headers import Headers
 from .publishing.batch import AtomicBatch
 from .publishing.fast_ingest import FastIngest
 from .publishing.publisher import Publisher
-from .pull import Batch
-from .pull_subscription import PullSubscription
 from .streams.counter import Counter
 from .streams.direct_get import DirectBatch
 from .streams.stream import Stream
-from .subscription import Subscription
 from .topic import Topic
 from .topic_publisher import TopicPublisher
 from .topic_readers import LatestReader, TopicReader
-from .worker import Worker
 
 __all__ = [
     "AtomicBatch",

@@ -12,15 +12,15 @@ from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.nats.connection import Connection
 from ._runtime.nats.user_connection import ForeignConnection
+from .consumers.opening import open_pull_subscription, open_subscription
+from .consumers.ordered.consumer import OrderedConsumerOpening, ordered_consumer
+from .consumers.pull_subscription import PullSubscription
+from .consumers.subscription import Callback, Subscription
 from .errors import ConfigError
-from .ordered_consumer import OrderedConsumerOpening, ordered_consumer
 from .protocol.consumers.subscribe_request import SubscribeRequest
 from .protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
 from .protocol.wire.subjects import DEFAULT_PREFIX, Api
 from .publishing.api import Publishing
-from .pull_subscription import PullSubscription
-from .subscribing import open_pull_subscription, open_subscription
-from .subscription import Callback, Subscription
 from .topics import Topics
 
 if TYPE_CHECKING:

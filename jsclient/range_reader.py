@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from ._runtime.retry import passes
+from .consumers.ordered.puller import OrderedPuller
 from .errors import (
     AnswerLostError,
     ClosedError,
@@ -23,7 +24,6 @@ from .errors import (
     PositionInvalidError,
     RequestTimeoutError,
 )
-from .ordered_puller import OrderedPuller
 from .protocol.consumers.ack import sequences
 from .protocol.consumers.delivery_queue import total_size
 from .protocol.consumers.fetch import Pull

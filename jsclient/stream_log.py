@@ -9,9 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from ._runtime.binding import find_streams
 from ._runtime.context import Context
 from ._runtime.publish import publish
+from .consumers.message import frames_of
+from .consumers.push.binder import find_streams
 from .errors import (
     AnswerLostError,
     ConfigError,
@@ -26,7 +27,6 @@ from .errors import (
 )
 from .feeds import ConsumerFeed, Doubted, RepublishFeed
 from .log import Feed, FeedKind, Log, Page
-from .message import frames_of
 from .protocol.consumers.status import Ending
 from .protocol.events import Event
 from .protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy

@@ -13,6 +13,8 @@ from typing import Any
 
 from ._runtime.awaitable import Opening
 from ._runtime.publish import check_time
+from .consumers.opening import open_pull_subscription
+from .consumers.pull_subscription import PullSubscription
 from .errors import ConfigError
 from .patterns.descriptors import NotifierDescriptor
 from .patterns.epochs import EpochTopic, StreamHome, check_topic
@@ -32,11 +34,9 @@ from .protocol.wire.names import (
     check_publish_subject,
     check_stream_name,
 )
-from .pull_subscription import PullSubscription
 from .reader import Push, Start, open_reader
 from .stream_log import StreamLog, find_log
 from .streams.api import StreamManager
-from .subscribing import open_pull_subscription
 from .topic_publisher import TopicPublisher
 from .topic_readers import LatestReader, TopicReader
 

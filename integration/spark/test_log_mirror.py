@@ -189,7 +189,7 @@ async def test_a_mirror_that_cannot_be_moved_is_told_and_ends_nothing(server, st
     await stream.publish(10)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest")
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "jsclient.spark"):
-        patch.setattr("jsclient.consumer.Consumer.reset", refuse)
+        patch.setattr("jsclient.consumers.consumer.Consumer.reset", refuse)
         query.drain()
     assert query.sequences == list(range(1, 11))
     assert "does not show the progress" in caplog.text

@@ -18,7 +18,8 @@ from .._runtime.context import Context
 from .._runtime.nats.connection import Inbox
 from .._runtime.retry import Tries
 from .._runtime.timer import Timer
-from ..consumer import Consumer
+from ..consumers.consumer import Consumer
+from ..consumers.message import Message
 from ..errors import (
     ConsumerDeletedError,
     HeartbeatError,
@@ -29,7 +30,6 @@ from ..errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ..message import Message
 from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..protocol.models.message import read_stored_message
 from ..protocol.models.stream import StreamInfo

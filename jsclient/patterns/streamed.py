@@ -8,8 +8,8 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from .._runtime.binding import find_streams
 from .._runtime.context import Context
+from ..consumers.push.binder import find_streams
 from ..errors import (
     ConfigError,
     MessageNotFoundError,

@@ -9,7 +9,9 @@ from .._runtime.nats.connection import Inbox
 from .._runtime.publish import publish_patiently
 from .._runtime.tasks import Tasks
 from ..client import JetStream
-from ..consumer import Consumer
+from ..consumers.consumer import Consumer
+from ..consumers.message import Message
+from ..consumers.worker.worker import Worker
 from ..errors import (
     ClosedError,
     ConsumerNotFoundError,
@@ -19,13 +21,11 @@ from ..errors import (
     MaxPayloadError,
     StreamNotFoundError,
 )
-from ..message import Message
 from ..protocol.events import Event
 from ..protocol.peers.channel import event_subject, inbox_subject, queries_subject
 from ..protocol.peers.outbox import Send
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.names import check_publish_subject
-from ..worker import Worker
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
 from .hosts import Hosts
 from .options import EngineOptions

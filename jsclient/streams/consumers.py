@@ -7,7 +7,7 @@ from typing import Any
 
 from .._runtime.consumer_calls import check_known
 from .._runtime.context import Context
-from ..consumer import Consumer
+from ..consumers.consumer import Consumer
 from ..errors import (
     ApiError,
     ConfigError,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from ...consumer import Consumer
+from ...consumers.consumer import Consumer
 from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFoundError, JetStreamError
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.wire.version import is_at_least

@@ -9,7 +9,9 @@ from __future__ import annotations
 import time
 
 from ...client import JetStream
-from ...consumer import Consumer
+from ...consumers.consumer import Consumer
+from ...consumers.message import Message
+from ...consumers.pull.fetch import Batch
 from ...errors import (
     ConfigError,
     ConsumerNotFoundError,
@@ -18,11 +20,9 @@ from ...errors import (
     PermissionDeniedError,
     StreamNotFoundError,
 )
-from ...message import Message
 from ...protocol.consumers.status import Ending
 from ...protocol.models.consumer import ConsumerInfo
 from ...protocol.wire.header_names import MSG_SIZE
-from ...pull import Batch
 from ...streams.direct_get import get_directly
 from ...streams.stream import Stream
 from ..acks.settling import context_of

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from ...client import JetStream
-from ...consumer import Consumer
+from ...consumers.consumer import Consumer
 from ...errors import (
     ClosedError,
     JetStreamError,

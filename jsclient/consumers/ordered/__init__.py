@@ -1,0 +1,1 @@
+"""Ordered reading, by push and by pull (ADR-17)."""

@@ -1,0 +1,277 @@
+"""Making the consumer of an ordered reader anew, for as long as it takes. Source: ADR-17, ADR-15 §Ordered Consumers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..._runtime.context import Context
+from ..._runtime.wakeup import Signal
+from ...errors import (
+    ApiError,
+    ClosedError,
+    ConsumerNotFoundError,
+    DisconnectedError,
+    JetStreamError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
+from ...protocol.consumers.cursor import OrderedCursor
+from ...protocol.consumers.ordered import restart_config
+from ...protocol.events import ConsumerReset, ErrorRaised, Event
+from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ...protocol.models.stream import StreamInfo
+from ...protocol.wire.codec import from_wire
+
+__all__ = ["Ordered", "Reader", "Remaker"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between attempts to make a new consumer
+_GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before it is believed
+_SHORT_LIVED = 1.0  # seconds: a consumer that was lost sooner, without a message, is not followed at once
+
+
+class Ordered(Protocol):
+    """The tracker of an ordered reader."""
+
+    stream: str
+    consumer: str
+    cursor: OrderedCursor
+
+    @property
+    def may_recreate(self) -> bool:
+        """Whether there is room to read on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What a reader does for its `Remaker`: the part that is different for push and pull.
+
+    Attributes:
+        is_open: Whether it still wants to read.
+        let_go: Listen to the old consumer no more.
+        create: Make a consumer and listen to it; what arrives waits for ``use``. After an error nobody listens.
+        discard: Nobody will read from what ``create`` made: listen no more. The consumer is deleted elsewhere.
+        use: Read from what ``create`` made.
+        give_up: It cannot be read any more: what waits is still to be taken, then the error.
+        emit: Tell the user.
+    """
+
+    is_open: Callable[[], bool]
+    let_go: Callable[[], Awaitable[None]]
+    create: Callable[[ConsumerConfig], Awaitable[ConsumerInfo]]
+    discard: Callable[[], Awaitable[None]]
+    use: Callable[[ConsumerInfo], None]
+    give_up: Callable[[JetStreamError], Awaitable[None]]
+    emit: Callable[[Event], None]
+
+
+class Remaker:
+    """Makes a new consumer whenever the cursor of an ordered reader wants one.
+
+    It looks whether the stream is still the same one, deletes the old consumer in the background, waits between
+    attempts that fail, and gives up when the stream stays away.
+
+    Attributes:
+        room: To be set when there is room again.
+        trouble: Why the last attempt failed; None: it did not.
+        left: Consumers of ours that may still be there; they are deleted with the next reset.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        tracker: Ordered,
+        config: ConsumerConfig,
+        reader: Reader,
+        *,
+        max_attempts: int | None = None,
+    ) -> None:
+        self._context = context
+        self._tracker = tracker
+        self._config = config  # of the first consumer
+        self._reader = reader
+        self._max_attempts = max_attempts
+        self.room = Signal()
+        self.trouble: JetStreamError | None = None
+        self.left: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._making = False
+        self._over = False
+        self._told = False  # this trouble
+        self._deleted = ""  # the last consumer whose deletion was asked for
+        self._stream_created: Any = None
+        self._made_at, self._made_behind = float("-inf"), 0  # monotonic seconds, stream sequence
+        self._rest = 0.0  # seconds
+
+    def look(self) -> None:
+        """Make a new consumer, in the background, if the cursor wants one."""
+        if (
+            self._tracker.cursor.wants is not None
+            and self._task is None
+            and self._reader.is_open()
+            and not self._over
+        ):
+            self._task = self._context.tasks.start(
+                self._run(), f"reset of the ordered reader of {self._tracker.stream}"
+            )
+
+    def remember_stream(self) -> None:
+        """Find out, in the background, which stream it is: another one under its name can be told from it then."""
+        self._context.tasks.start(self._remember_stream(), "when was the stream created")
+
+    def stop(self) -> None:
+        """No new consumer any more. One that is being made is deleted again."""
+        self._over = True
+        self.room.set()
+        if self._task is not None and not self._making and self._task is not asyncio.current_task():
+            self._task.cancel()
+
+    async def stopped(self) -> None:
+        """Wait until nothing runs any more, after `stop`."""
+        if self._task is not None and self._task is not asyncio.current_task():
+            await asyncio.wait({self._task})
+
+    # --- making ----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        try:
+            await self._try_until_made()
+        finally:
+            self._task = None
+        self.look()
+
+    async def _try_until_made(self) -> None:
+        pause, failures = _FIRST_PAUSE, 0
+        missing_since: float | None = None
+        cursor, now = self._tracker.cursor, self._context.connection.now
+        while cursor.wants is not None and await self._may_make():
+            self._making = True
+            try:
+                await self._make_new(cursor.wants.reason)
+            except ClosedError:
+                self._over = True
+            except DisconnectedError:
+                missing_since = None
+            except JetStreamError as error:
+                failures += 1
+                missing = isinstance(error, StreamNotFoundError)
+                missing_since = (missing_since or now()) if missing else None
+                gone = missing_since is not None and now() - missing_since >= _GONE_AFTER
+                self._failed(error)
+                if gone or (self._max_attempts is not None and failures >= self._max_attempts):
+                    await self._reader.give_up(error)
+                    return
+                self._making = False
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                pause, failures, missing_since = _FIRST_PAUSE, 0, None
+                self.trouble, self._told = None, False
+            finally:
+                self._making = False
+
+    async def _may_make(self) -> bool:
+        """Wait until a consumer can be made. False: it is not to be."""
+        while not self._tracker.may_recreate and self._wanted:
+            await self.room.wait()
+        if self._wanted:
+            await self._rest_between()
+            try:
+                await self._context.connection.wait_connected(None)
+            except ClosedError:
+                self._over = True
+        return self._wanted
+
+    @property
+    def _wanted(self) -> bool:
+        return self._reader.is_open() and not self._over
+
+    async def _rest_between(self) -> None:
+        """Consumers that are lost as soon as they are made, without a message, would follow without end."""
+        behind = self._tracker.cursor.last_stream_seq
+        if behind != self._made_behind or self._context.connection.now() - self._made_at > _SHORT_LIVED:
+            self._rest = 0.0
+            return
+        await asyncio.sleep(self._rest)
+        self._rest = min(max(self._rest * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
+
+    def _failed(self, error: JetStreamError) -> None:
+        self.trouble = error
+        if not self._told:
+            self._told = True
+            tracker = self._tracker
+            self._reader.emit(ErrorRaised(stream=tracker.stream, consumer=tracker.consumer, error=error))
+
+    async def _make_new(self, reason: str) -> None:
+        context, tracker, cursor = self._context, self._tracker, self._tracker.cursor
+        await self._reader.let_go()
+        if tracker.consumer != self._deleted:
+            self._deleted = tracker.consumer
+            self.left.add(tracker.consumer)
+        if self.left:
+            context.tasks.start(self._delete(*self.left), "delete the old ordered consumer")
+            self.left.clear()
+        doubtful = cursor.wants is not None and cursor.wants.doubtful
+        resume = cursor.resume_stream_seq
+        info = await self._reader.create(restart_config(self._config, resume))
+        try:
+            began_again = await self._began_again(info, doubtful=doubtful)
+        except BaseException:
+            await self._reader.discard()
+            raise
+        if began_again or not self._wanted:
+            await self._reader.discard()
+            await self._delete(info.name)
+            return
+        # Told before the messages that follow from it.
+        self._reader.emit(
+            ConsumerReset(stream=tracker.stream, consumer=info.name, reason=reason, resume_stream_seq=resume)
+        )
+        self._made_at, self._made_behind = context.connection.now(), cursor.last_stream_seq
+        self._reader.use(info)
+
+    async def _began_again(self, info: ConsumerInfo, *, doubtful: bool) -> bool:
+        """Whether the stream is another one under the same name; then it is to be read from its start.
+
+        Asked for after the consumer was made: before that, the answer could be of the stream that was there before.
+        In doubt after silence and reconnects, and when the new consumer starts before where we stand: that may also be
+        a replica that lags, of which the cursor skips what we have had.
+        """
+        tracker, cursor = self._tracker, self._tracker.cursor
+        if not doubtful and cursor.is_in_place(info.delivered.stream_seq):
+            return False
+        stream = await self._stream_info()
+        if stream is None:
+            return False
+        another = self._stream_created is not None and stream.created != self._stream_created
+        if not another and stream.state.last_seq >= cursor.last_stream_seq:
+            return False
+        self._stream_created = stream.created
+        self._reader.emit(cursor.stream_began_again(tracker.stream, tracker.consumer, stream.state.last_seq))
+        return True
+
+    async def _stream_info(self) -> StreamInfo | None:
+        api = self._context.api
+        try:
+            return from_wire(StreamInfo, await self._context.call(api.stream_info(self._tracker.stream)))
+        except JetStreamError:
+            return None  # not allowed, or not now: the check is an extra
+
+    async def _remember_stream(self) -> None:
+        info = await self._stream_info()
+        if info is not None and self._stream_created is None:
+            self._stream_created = info.created
+
+    async def _delete(self, *consumers: str) -> None:
+        stream = self._tracker.stream
+        for consumer in consumers:
+            try:
+                await self._context.call(self._context.api.consumer_delete(stream, consumer))
+            except (ConsumerNotFoundError, StreamNotFoundError):
+                pass
+            except (DisconnectedError, RequestTimeoutError, ClosedError):
+                self.left.add(consumer)
+            except ApiError as error:
+                self._reader.emit(ErrorRaised(stream=stream, consumer=consumer, error=error))

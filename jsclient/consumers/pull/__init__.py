@@ -1,0 +1,1 @@
+"""Pull subscriptions: fetch and continuous reading (ADR-13, ADR-37)."""

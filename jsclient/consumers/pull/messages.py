@@ -1,0 +1,299 @@
+"""The continuous pull reader behind ``messages()``: it keeps a bounded buffer filled. Source: ADR-37 §Consume."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from ..._runtime.consumer_calls import is_gone, nak_all
+from ..._runtime.nats.connection import Lifecycle
+from ..._runtime.timer import Timer
+from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
+from ...protocol.consumers.consume import Ask, Command, ConsumeTracker, Tell, reader_window
+from ...protocol.consumers.fetch import default_expires, encode_pull
+from ...protocol.consumers.priority import GroupRequest
+from ...protocol.wire.frames import Frame
+from ..message import Message
+from .fetch import Puller
+from .reader_inbox import ReaderInbox
+
+__all__ = ["Messages"]
+
+_FLUSH = 1.0  # seconds that a stop waits for what is under way
+
+
+class Messages:
+    """An endless iteration over a consumer's messages; ``async for``, `next`, `stop`, `drain`.
+
+    Nothing is asked for before the first message is. It survives reconnects (it asks again at once), leader changes
+    and lost requests; it ends with an error when the consumer is deleted or refuses what is asked. What could be of
+    interest but needs no action is told as events.
+    """
+
+    def __init__(
+        self,
+        puller: Puller,
+        *,
+        max_messages: int | None,
+        max_bytes: int | None,
+        threshold_messages: int | None,
+        expires: float | None,
+        idle_heartbeat: float | None,
+        group: GroupRequest | None = None,
+    ) -> None:
+        pin = puller.pin_of(group)
+        if expires is None:
+            expires = default_expires(None if pin is None else puller.config)
+        pull, threshold = reader_window(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            threshold_messages=threshold_messages,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            group=group,
+        )
+        self._puller = puller
+        self._context = puller.context
+        self._channel = puller.channel
+        self._tracker = ConsumeTracker(puller.stream, puller.consumer, pull, threshold, pin)
+        self._front = self._tracker.front
+        self._inbox = ReaderInbox(puller.context.connection, self._receive)
+        self._timer: Timer | None = None
+        self._state = "new"  # new, open, draining, closed
+        self._flush: asyncio.Task[None] | None = (
+            None  # at the end: until it is done, what is under way arrives
+        )
+        self._starting = asyncio.Lock()
+
+    @property
+    def pending(self) -> int:
+        """Messages that have arrived and wait to be taken."""
+        return len(self._front)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self._state == "closed"
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def next(self, timeout: float | None = None) -> Message:
+        """Wait for the next message.
+
+        Args:
+            timeout: Seconds; None waits as long as it takes. The reader goes on after a timeout.
+
+        Raises:
+            RequestTimeoutError: No message came in ``timeout`` seconds.
+            ConsumerDeletedError, StatusError: It cannot go on; what had arrived was delivered before.
+            ClosedError: It was stopped, or drained and is empty.
+
+        Cancelled: no message is lost; the next call gets it.
+        """
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        if self._state == "new":
+            await self._open()
+        while True:
+            message = self._take()
+            if message is not None:
+                return message
+            if self._tracker.error is not None:
+                error = self._tracker.error
+                await self.stop()
+                raise error
+            if self._state == "closed" or (self._state == "draining" and not self._flushing):
+                await self.stop()
+                raise ClosedError("the reader is closed")
+            if not await self._puller.changed.wait_until(deadline):
+                message = self._take()
+                if message is not None:
+                    return message
+                raise RequestTimeoutError("no message", timeout)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """As `next`, for ``async for``. Not a generator: one that was cancelled would end and lose the rest."""
+        front = self._front
+        if len(front) > self._tracker.low and front:
+            return Message(front.popleft(), self._channel)
+        try:
+            return await self.next()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    def _take(self) -> Message | None:
+        if self._puller.leftover and self._state == "open":
+            return Message(self._puller.leftover.popleft(), self._channel)
+        if not self._front:
+            return None
+        frame, commands = self._tracker.take()
+        if commands and self._state == "open":
+            self._carry_out(commands)
+            self._arm()
+        return Message(frame, self._channel)
+
+    # --- running ---------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        async with self._starting:
+            if self._state != "new":
+                return
+            if self._puller.is_closed:
+                raise ClosedError("the subscription is closed")
+            connection = self._context.connection
+            await self._inbox.open()
+            if self._state != "new":  # stopped meanwhile
+                await self._inbox.close()
+                return
+            self._state = "open"
+            self._timer = Timer(self._tick)
+            connection.add_listener(self._lifecycle)
+            connection.denied.append(self._denied)
+            self._context.open.add(self)
+            self._puller.readers.add(self)
+            if connection.is_connected:
+                self._connected()
+
+    def _connected(self) -> None:
+        self._carry_out(self._tracker.connected(self._context.connection.now()))
+        self._arm()
+
+    def _denied(self, error: PermissionDeniedError) -> None:
+        if self._puller.is_denied(error, self._inbox.inbox):
+            self._tracker.fail(error)
+            self._puller.changed.set()
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CONNECTED:
+            if self._inbox.inbox is not None:
+                self._connected()
+        elif what is Lifecycle.DISCONNECTED:
+            self._tracker.disconnected()
+            self._context.tasks.start(self._change_inbox(), "change the inbox of a reader")
+        else:
+            self._state = "closed"
+        self._arm()
+        self._puller.changed.set()
+
+    async def _change_inbox(self) -> None:
+        """The server keeps pulls as long as somebody listens: those from before would come on top of the new ones."""
+        async with self._starting:
+            if self._state != "open":
+                return
+            await self._inbox.close()
+            await self._inbox.open()
+            if self._state != "open":  # ended meanwhile
+                await self._inbox.close()
+            elif self._context.connection.is_connected:
+                self._connected()
+
+    def _receive(self, frames: list[Frame]) -> None:
+        if self._state == "closed" and not self._flushing:
+            return
+        commands = self._tracker.receive(frames, self._context.connection.now())
+        if self._state == "open":
+            commands += self._tracker.ask()
+        self._carry_out(commands)
+        self._arm()
+        self._puller.changed.set()
+
+    def _tick(self) -> None:
+        commands = self._tracker.tick(self._context.connection.now())
+        if self._state == "open":
+            commands += self._tracker.ask()
+        self._carry_out(commands)
+        self._arm()
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        puller = self._puller
+        for command in commands:
+            if isinstance(command, Ask):
+                subject = self._context.api.consumer_next(puller.stream, puller.consumer)
+                try:
+                    self._context.connection.send(
+                        subject, encode_pull(command.pull), reply=self._inbox.reply(command.number)
+                    )
+                except JetStreamError:
+                    self._tracker.disconnected()  # it will be asked for at the reconnect
+            elif isinstance(command, Tell):
+                puller.emit(command.event)
+            else:
+                self._context.tasks.start(self._look_for_consumer(), "is the consumer there")
+
+    async def _look_for_consumer(self) -> None:
+        """Nobody answers pulls: that the consumer does not exist is an end, anything else is not."""
+        puller = self._puller
+        if await is_gone(self._context, puller.stream, puller.consumer):
+            puller.emit(self._tracker.consumer_is_gone())
+            puller.changed.set()
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.set(self._tracker.deadline if self._state == "open" else None)
+
+    # --- ending ----------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """End now. What was not taken, or is still under way, goes back to the server at once (nak).
+
+        With a server that does not answer it takes a second. Calling it again does nothing.
+        """
+        if self._state == "closed" and (self._flush is not None or self._inbox.inbox is None):
+            return
+        self._state = "closed"
+        if self._timer is not None:
+            self._timer.cancel()
+        connection = self._context.connection
+        connection.remove_listener(self._lifecycle)
+        if self._denied in connection.denied:
+            connection.denied.remove(self._denied)
+        self._context.open.discard(self)
+        self._puller.readers.discard(self)
+        self._puller.changed.set()
+        flush = self._listen_no_more(_FLUSH)  # from now on, so that nothing comes unseen in between
+        # A task of its own: whoever waits may be cancelled, what is under way still goes back.
+        await asyncio.shield(self._context.tasks.start(self._give_back(flush), "give messages back"))
+
+    async def _give_back(self, flush: asyncio.Task[None]) -> None:
+        await asyncio.wait({flush}, timeout=_FLUSH)
+        frames = [*self._front]
+        self._front.clear()
+        if self._puller.silent:
+            # Without acks the server would not deliver them again: the next reader of this handle gets them.
+            self._puller.leftover.extend(frames)
+            return
+        await nak_all(self._context.connection, frames)
+
+    async def drain(self) -> None:
+        """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""
+        if self._state == "open":
+            self._state = "draining"
+            if self._timer is not None:
+                self._timer.cancel()
+            await asyncio.shield(self._listen_no_more(self._context.timeout))
+        elif self._state == "new":
+            self._state = "closed"
+
+    def _listen_no_more(self, timeout: float) -> asyncio.Task[None]:
+        """Once all that is under way has arrived. Whoever is first says how long it may take, in seconds."""
+        if self._flush is None:
+            self._flush = self._context.tasks.start(self._inbox.drain(timeout), "take what is under way")
+            self._flush.add_done_callback(lambda _: self._puller.changed.set())
+        return self._flush
+
+    @property
+    def _flushing(self) -> bool:
+        return self._flush is not None and not self._flush.done()
+
+    abandon = stop  # when the connection is closed
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

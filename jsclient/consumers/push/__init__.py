@@ -1,0 +1,1 @@
+"""Push subscriptions (ADR-15)."""

@@ -1,0 +1,1 @@
+"""Workers: handlers, settlement, dead letters."""

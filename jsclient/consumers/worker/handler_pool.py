@@ -1,0 +1,173 @@
+"""The tasks that handle messages, and the one timer that keeps messages alive and handlers in their time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from ..._runtime.context import Context
+from ..._runtime.timer import Timer
+from ..._runtime.wakeup import Signal
+from ...errors import JetStreamError
+from ...protocol.consumers.worker.work import Phase, Work
+from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Workload
+from ..message import Message
+from .handler import Caller, Handler, Slot, Why
+from .settling import Settling
+
+__all__ = ["Crew"]
+
+_left: set[asyncio.Task[None]] = (
+    set()
+)  # handlers that did not let themselves be cancelled: referenced until they end
+
+
+class Crew:
+    """``concurrency`` tasks. Each takes the next message that may be handled, and answers for it."""
+
+    def __init__(
+        self,
+        context: Context,
+        load: Workload[Message],
+        settling: Settling,
+        handler: Handler,
+        *,
+        on_stop: Callable[[BaseException | None], None],
+        name: str,
+    ) -> None:
+        self.changed = Signal()  # a message was settled
+        self._context = context
+        self._load = load
+        self._settling = settling
+        self._on_stop = on_stop
+        self._caller = Caller(handler, load.rules.concurrency)
+        self._timer = Timer(self.tick)
+        self._idle: deque[Slot] = deque()
+        self._closing = False  # handlers that end now are the last ones
+        self._slots = [Slot() for _ in range(load.rules.concurrency)]
+        for slot in self._slots:
+            slot.task = asyncio.get_running_loop().create_task(self._work(slot), name=name)
+
+    def has(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether a task is one of these."""
+        return task is not None and any(slot.task is task for slot in self._slots)
+
+    def wake(self) -> None:
+        """There may be something to do."""
+        if self._load.ready and self._idle:
+            self._idle.popleft().wake.set()
+        deadline = self._load.deadline
+        if (
+            deadline is not None
+        ):  # else the timer fires for nothing, which costs less than to cancel it each time
+            self._timer.set(deadline)
+
+    # --- handling --------------------------------------------------------------------------------------------
+
+    async def _work(self, slot: Slot) -> None:
+        load, connection = self._load, self._context.connection
+        while not self._closing:
+            work = load.start(connection.now())
+            if work is None:
+                self._idle.append(slot)
+                await slot.wake.wait()
+                continue
+            slot.work = work
+            self.wake()  # others, if there is more
+            try:
+                await self._handle(slot, work)
+            finally:
+                slot.work = None
+                load.released(work)
+                self.wake()
+                self.changed.set()
+
+    async def _handle(self, slot: Slot, work: Work[Message]) -> None:
+        settling = self._settling
+        if work.doomed is not None:
+            await settling.bury(work, work.doomed)
+            return
+        error: BaseException | None = work.broken
+        if error is None:
+            error = await self._caller.call(slot, work.message)
+        self._load.ended(work)
+        if work.abandoned:
+            return  # it was given up meanwhile
+        if error is None or isinstance(error, Exception):
+            await settling.ended(work, error)
+            return
+        if isinstance(error, asyncio.CancelledError) and not slot.is_cancelled:
+            if slot.why is None:
+                await settling.ended(work, error)  # by the handler itself, or by what it waited for
+                return
+            if slot.why is Why.OVERDUE:
+                await settling.ended(work, self._overdue())
+                return
+        if slot.why is not Why.STOPPED:
+            self._closing = True
+            self._on_stop(None if isinstance(error, asyncio.CancelledError) else error)
+        await settling.interrupted(work)
+
+    def _overdue(self) -> TimeoutError:
+        return TimeoutError(f"the handler ran longer than {self._load.rules.handler_timeout} s")
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Do what is due."""
+        due = self._load.tick(self._context.connection.now())
+        tasks = self._context.tasks
+        if due.keep_alive:
+            tasks.start(self._say_alive(due.keep_alive), "keep messages alive")
+        for slot in self._slots if due.overdue else ():
+            if slot.work in due.overdue:
+                slot.cancel(Why.OVERDUE)
+        for work in due.stuck:
+            tasks.start(self._give_up(work), "give a handler up")
+        self.wake()
+
+    async def _give_up(self, work: Work[Message]) -> None:
+        """Its handler goes on, whatever it is told, but it does not keep the message."""
+        await self._settling.ended(work, self._overdue(), stuck=True)
+        self.changed.set()
+
+    @staticmethod
+    async def _say_alive(works: list[Work[Message]]) -> None:
+        for work in works:
+            if work.phase is not Phase.SETTLED:
+                try:
+                    await work.latest.in_progress()
+                except JetStreamError:
+                    return  # disconnected: at the reconnect all are told
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    async def interrupt(self) -> None:
+        """Cancel the handlers that run, and settle all that is in hand. Takes `CANCEL_TIMEOUT` and what that takes."""
+        self._closing = True
+        for slot in self._slots:
+            slot.cancel(Why.STOPPED)
+        until = self._context.connection.now() + CANCEL_TIMEOUT
+        while any(slot.work is not None for slot in self._slots):
+            if not await self.changed.wait_until(until):
+                break
+        for slot in self._slots:
+            if slot.work is not None and slot.task is not None:
+                slot.work.abandoned = True
+                slot.task.cancel()  # in the midst of an answer that does not get through, or for the second time
+        await asyncio.sleep(0)
+        for work in self._load.held:
+            await self._settling.interrupted(work)
+
+    async def close(self) -> None:
+        """End the tasks; those whose handler does not end are left to themselves."""
+        self._closing = True
+        self._timer.cancel()
+        for slot in self._idle:
+            slot.wake.set()
+        self._caller.close()
+        _, late = await asyncio.wait({slot.task for slot in self._slots if slot.task}, timeout=CANCEL_TIMEOUT)
+        for task in late:
+            _left.add(task)
+            task.add_done_callback(_left.discard)

@@ -1,0 +1,228 @@
+"""What a worker answers to the server about each message, and what it tells the user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from ..._runtime.context import Context
+from ...errors import ClosedError, ConfigError, DisconnectedError, JetStreamError, RequestTimeoutError
+from ...protocol.consumers.worker.dead_letter import Origin, term_reason
+from ...protocol.consumers.worker.work import Fate, Work
+from ...protocol.consumers.worker.work_rules import default_delay
+from ...protocol.consumers.worker.worker import Workload
+from ...protocol.events import DeadLettered, DeadLetterFailed, ErrorRaised, Event, HandlerFailed
+from ..message import Message
+from .dead_letters import DeadLetters
+
+__all__ = ["Settling"]
+
+_BURIALS = 5  # tries to store a dead letter before the message is given back, where it can be
+_SYNC_TRIES = 3
+
+
+class Settling:
+    """Settles works: acks, naks, dead letters.
+
+    An answer that cannot be sent because the connection is down waits for it, until ``deadline`` (monotonic seconds),
+    which is None as long as the worker goes on.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        load: Workload[Message],
+        emit: Callable[[Event], None],
+        *,
+        letters: DeadLetters | None,
+        ack_sync: bool,
+    ) -> None:
+        self._context = context
+        self._load = load
+        self._emit = emit
+        self._letters = letters
+        self._ack_sync = ack_sync
+        self.deadline: float | None = None
+
+    async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
+        """Its handler returned (``error`` None), or failed. ``stuck``: it was given up, though it still runs."""
+        load = self._load
+        if work.message.acked:
+            self._settled_by_handler(work, error)
+            return
+        verdict = load.judge(work, error, stuck=stuck)
+        if verdict.trouble is not None:
+            trouble = ConfigError(f"retry_delay({work.attempt}) cannot be used: {verdict.trouble!r:.200}")
+            self._emit(ErrorRaised(stream=self._stream(work), consumer=self._consumer(work), error=trouble))
+        if error is not None:
+            self._tell_failure(work, error, None if verdict.fate is Fate.DEAD else verdict.delay)
+        match verdict.fate:
+            case Fate.ACK:
+                if await self._ack(work.latest):
+                    load.counts.handled += 1
+                else:
+                    load.counts.unsettled += 1
+                load.settled(work)
+            case Fate.RETRY:
+                await self._again(work, verdict.wire_delay)
+                load.settled(work)
+            case Fate.REPEAT:
+                load.repeat(work, verdict.delay, self._context.connection.now())
+            case Fate.DEAD:
+                assert error is not None
+                await self.bury(work, error)
+
+    def _settled_by_handler(self, work: Work[Message], error: BaseException | None) -> None:
+        if error is None:
+            self._load.counts.handled += 1
+        else:
+            self._load.counts.failed += 1
+            self._tell_failure(work, error, None)
+        self._load.settled(work)
+
+    async def give_back(self, works: Iterable[Work[Message]]) -> None:
+        """The server is to deliver them elsewhere at once. Without a connection, ``ack_wait`` does it later."""
+        for work in works:
+            try:
+                await work.latest.nak()
+                self._load.counts.returned += 1
+            except (ClosedError, DisconnectedError):
+                self._load.counts.unsettled += 1
+
+    async def interrupted(self, work: Work[Message]) -> None:
+        """The worker stopped before its handler came to an end."""
+        if self._load.rules.is_last(work.deliveries):
+            await self.bury(
+                work, asyncio.CancelledError("the worker stopped; it was the last delivery of the message")
+            )
+            return
+        self._load.settled(work)
+        await self.give_back([work])
+
+    async def bury(self, work: Work[Message], error: BaseException) -> None:
+        """Never again: store its dead letter, then terminate it. What cannot be stored is not terminated."""
+        message, letters, where = work.message, self._letters, ""
+        meta = message.metadata
+        if letters is not None:
+            origin = Origin(
+                meta.stream,
+                meta.consumer,
+                message.subject,
+                meta.stream_seq,
+                meta.timestamp_ns,
+                work.deliveries,
+            )
+            try:
+                where = await letters.store(
+                    origin, message.data, message.headers, error, timeout=self._patience()
+                )
+            except JetStreamError as failure:
+                await self._not_buried(work, error, failure)
+                return
+        if not await self._send(lambda: work.latest.term(term_reason(error))):
+            self._load.counts.unsettled += 1  # it comes again; its dead letter is stored once all the same
+        elif letters is not None:
+            self._load.counts.dead_lettered += 1
+        else:
+            self._load.counts.terminated += 1
+        self._load.settled(work)
+        self._emit(
+            DeadLettered(
+                stream=meta.stream,
+                consumer=meta.consumer,
+                error=error,
+                subject=message.subject,
+                stream_seq=meta.stream_seq,
+                attempt=work.attempt,
+                dead_letter=where,
+            )
+        )
+
+    async def _not_buried(self, work: Work[Message], error: BaseException, failure: JetStreamError) -> None:
+        load, letters = self._load, self._letters
+        assert letters is not None
+        self._emit(
+            DeadLetterFailed(
+                stream=self._stream(work),
+                consumer=self._consumer(work),
+                error=failure,
+                subject=work.message.subject,
+                stream_seq=work.ident[0],
+                dead_letter=letters.pattern,
+            )
+        )
+        work.burials += 1
+        work.doomed = error
+        delay = default_delay(work.burials)
+        must_stay = work.lane is not None or load.rules.is_last(work.deliveries)
+        if not load.stopping and (must_stay or work.burials <= _BURIALS):
+            load.repeat(work, delay, self._context.connection.now())
+            return
+        load.settled(work)
+        if load.stopping:
+            await self.give_back([work])
+        else:
+            await self._again(work, load.rules.wire_delay(work.deliveries, delay))
+
+    # --- what is sent ----------------------------------------------------------------------------------------
+
+    async def _ack(self, message: Message) -> bool:
+        if not self._ack_sync:
+            return await self._send(message.ack)
+        for _ in range(_SYNC_TRIES):
+            try:
+                return await self._send(lambda: message.ack_sync(self._patience()))
+            except RequestTimeoutError as error:
+                self._emit(ErrorRaised(error=error))
+        return False
+
+    async def _again(self, work: Work[Message], wire_delay: float | None) -> None:
+        latest = work.latest
+        send = latest.in_progress if wire_delay is None else lambda: latest.nak(wire_delay)
+        if not await self._send(send):
+            self._load.counts.unsettled += 1
+
+    async def _send(self, send: Callable[[], Awaitable[None]]) -> bool:
+        """Whether it was sent; if not, the server delivers the message again after ``ack_wait``."""
+        connection = self._context.connection
+        while True:
+            try:
+                await send()
+                return True
+            except DisconnectedError:
+                pass
+            except ClosedError:
+                return False
+            try:
+                await connection.wait_connected(self.deadline)
+            except (ClosedError, DisconnectedError):
+                return False
+
+    def _patience(self) -> float:
+        """Seconds that a request may take."""
+        if self.deadline is None:
+            return self._context.timeout
+        return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))
+
+    # --- what is told ----------------------------------------------------------------------------------------
+
+    def _tell_failure(self, work: Work[Message], error: BaseException, retry_in: float | None) -> None:
+        self._emit(
+            HandlerFailed(
+                stream=self._stream(work),
+                consumer=self._consumer(work),
+                error=error,
+                subject=work.message.subject,
+                stream_seq=work.ident[0],
+                attempt=work.attempt,
+                retry_in=retry_in,
+            )
+        )
+
+    @staticmethod
+    def _stream(work: Work[Message]) -> str:
+        return work.message.metadata.stream
+
+    @staticmethod
+    def _consumer(work: Work[Message]) -> str:
+        return work.message.metadata.consumer

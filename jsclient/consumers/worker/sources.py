@@ -1,0 +1,240 @@
+"""Where a worker's messages come from: a pull reader that is made and ended as needed, or a push subscription."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol
+
+from ..._runtime.consumer_calls import consumer_info, is_gone
+from ..._runtime.context import Context
+from ...errors import (
+    ClosedError,
+    ConsumerDeletedError,
+    JetStreamError,
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+)
+from ...protocol.consumers.worker.work_rules import WorkRules
+from ...protocol.events import ConsumerDeleted, ErrorRaised, Event
+from ...protocol.models.consumer import ConsumerConfig
+from ..message import Message
+from ..pull.messages import Messages
+
+__all__ = ["PullSource", "PushSource", "Source"]
+
+_EXPIRES = 30.0  # seconds that the server may hold a pull request, where nobody says otherwise
+
+
+class Source(Protocol):
+    """Where a worker's messages come from."""
+
+    stream: str
+    consumer: str
+    owner: object  # the subscription
+
+    @property
+    def drained(self) -> bool:
+        """It has ended, and what was taken from it is still to be handled; else it was closed."""
+
+    async def config(self) -> ConsumerConfig:
+        """The consumer's configuration, asked of the server."""
+
+    def open(self, rules: WorkRules) -> None:
+        """The worker begins."""
+
+    async def next(self) -> Message:
+        """The next message. Raises `ClosedError` at the end, another error where it cannot go on. Cancelled: nothing
+        is lost."""
+
+    async def hold(self, most: int) -> list[Message]:
+        """The worker is full: what waits here, where it is not kept alive, and nothing more comes if that can be."""
+
+    async def end(self, timeout: float) -> list[Message]:
+        """Ask for no more; what had arrived."""
+
+    async def deleted(self) -> JetStreamError:
+        """Returns when the consumer is found to be gone, unless `next` tells that itself."""
+
+    async def over(self) -> None:
+        """The worker has ended."""
+
+    def emit(self, event: Event) -> None:
+        """Tell the user."""
+
+
+async def _config(
+    context: Context, stream: str, consumer: str, known: ConsumerConfig | None
+) -> ConsumerConfig:
+    try:
+        return (await consumer_info(context, stream, consumer)).config
+    except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
+        if known is None:
+            raise
+        return known  # the right to read may be all that this user has
+
+
+class PullSource:
+    """Pulls, few at a time."""
+
+    drained = False
+
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        consumer: str,
+        *,
+        owner: object,
+        messages: Callable[..., Messages],
+        emit: Callable[[Event], None],
+        known: ConsumerConfig | None,
+    ) -> None:
+        self.stream, self.consumer = stream, consumer
+        self.owner = owner
+        self.emit = emit
+        self._context = context
+        self._messages = messages
+        self._known = known
+        self._limits: dict[str, Any] = {}
+        self._reader: Messages | None = None
+        self._error: JetStreamError | None = None
+
+    async def config(self) -> ConsumerConfig:
+        config = await _config(self._context, self.stream, self.consumer, self._known)
+        if config.max_expires and config.max_expires < _EXPIRES:
+            self._limits["expires"] = config.max_expires
+        if config.max_bytes and config.max_bytes > 0:
+            self._limits["max_bytes"] = config.max_bytes
+        return config
+
+    def open(self, rules: WorkRules) -> None:
+        self._limits["max_messages"] = rules.pull
+
+    async def next(self) -> Message:
+        if self._error is not None:
+            raise self._error
+        if self._reader is None:
+            self._reader = self._messages(**self._limits)
+        return await self._reader.next()
+
+    async def hold(self, most: int) -> list[Message]:
+        """All: the reader ends, so that nothing comes that could not be kept alive; the next `next` makes another."""
+        reader, self._reader = self._reader, None
+        held: list[Message] = []
+        if reader is None:
+            return held
+        await reader.drain()
+        try:
+            while True:
+                held.append(await reader.next())
+        except ClosedError:
+            pass
+        except JetStreamError as error:
+            self._error = error
+        return held
+
+    async def end(self, timeout: float) -> list[Message]:
+        return await self.hold(0)
+
+    async def deleted(self) -> JetStreamError:
+        await asyncio.Event().wait()  # `next` raises it
+        raise AssertionError
+
+    async def over(self) -> None:
+        pass
+
+
+class Pushed(Protocol):
+    """A push subscription, as far as a worker uses it."""
+
+    @property
+    def stream(self) -> str: ...
+    @property
+    def consumer(self) -> str: ...
+    @property
+    def pending(self) -> int: ...
+    @property
+    def is_closed(self) -> bool: ...
+    async def next(self, timeout: float | None = None) -> Message: ...
+    async def drain(self, timeout: float = ...) -> None: ...
+    def events(self) -> AsyncIterator[Event]: ...
+
+
+class PushSource:
+    """Takes from a push subscription. The server sends on as long as it lasts, so it ends with the worker."""
+
+    def __init__(
+        self,
+        context: Context,
+        subscription: Pushed,
+        *,
+        emit: Callable[[Event], None],
+        known: ConsumerConfig | None,
+    ) -> None:
+        self.stream, self.consumer = subscription.stream, subscription.consumer
+        self.owner: object = subscription
+        self.emit = emit
+        self._context = context
+        self._subscription = subscription
+        self._known = known
+        self._draining: asyncio.Task[None] | None = None
+
+    @property
+    def drained(self) -> bool:
+        return not self._subscription.is_closed
+
+    async def config(self) -> ConsumerConfig:
+        return await _config(self._context, self.stream, self.consumer, self._known)
+
+    def open(self, rules: WorkRules) -> None:
+        pass
+
+    async def next(self) -> Message:
+        while True:
+            try:
+                return await self._subscription.next()
+            except (ClosedError, ConsumerDeletedError):
+                raise
+            except JetStreamError as error:  # a status; the subscription goes on
+                self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+
+    async def hold(self, most: int) -> list[Message]:
+        """What waits in the subscription. More may come: as much as ``max_ack_pending`` lets."""
+        held: list[Message] = []
+        try:
+            while len(held) < min(most, self._subscription.pending + len(held)):
+                held.append(await self._subscription.next(timeout=0))
+        except JetStreamError as error:
+            if not isinstance(error, ClosedError | RequestTimeoutError):
+                self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+        return held
+
+    async def end(self, timeout: float) -> list[Message]:
+        held: list[Message] = []
+        if self._subscription.is_closed:
+            return held
+        # It waits for the worker, which has more to do: in the background.
+        self._draining = self._context.tasks.start(
+            self._subscription.drain(timeout + 30.0), "drain a worker's subscription"
+        )
+        await asyncio.sleep(0)  # it begins
+        try:
+            while True:
+                held.append(await self.next())
+        except JetStreamError:
+            return held
+
+    async def deleted(self) -> JetStreamError:
+        async for event in self._subscription.events():
+            if isinstance(event, ConsumerDeleted) and await is_gone(
+                self._context, self.stream, self.consumer
+            ):
+                return ConsumerDeletedError(409, "Consumer Deleted")
+        await asyncio.Event().wait()  # the subscription has ended: `next` tells
+        raise AssertionError
+
+    async def over(self) -> None:
+        if self._draining is not None:
+            await asyncio.wait({self._draining})

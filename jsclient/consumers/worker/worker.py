@@ -1,0 +1,338 @@
+"""The worker: takes messages, has them handled, so many at once, and answers for every one of them. Source: ADR-15.
+
+`Workload` (protocol) decides what is handled next, what is kept alive and what becomes of a message; this module takes
+messages, calls handlers, and ends well. One task takes, ``concurrency`` tasks handle, one timer serves all messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Generator, Hashable
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+from ..._runtime.context import Context
+from ..._runtime.nats.connection import Lifecycle
+from ..._runtime.wakeup import Signal
+from ...errors import ClosedError, JetStreamError
+from ...protocol.consumers.worker.work import WorkCounts
+from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
+from ...protocol.consumers.worker.worker import Workload
+from ...protocol.events import ErrorRaised
+from ..message import Message
+from .dead_letters import DeadLetters
+from .handler import Handler
+from .handler_pool import Crew
+from .settling import Settling
+from .sources import Source
+from .stop_signals import Stops
+
+__all__ = ["Key", "Worker"]
+
+Key: TypeAlias = Callable[[Message], Hashable | None]
+
+_MOST_KEPT = 10_000  # messages of a push subscription that are kept alive beyond those that fit
+_LAST_WORDS = 2.0  # seconds beyond the grace, for messages whose last delivery was interrupted
+
+
+class Worker:
+    """A worker that runs. Made by ``run`` of a subscription or consumer.
+
+    ``await worker`` waits for its end and gives its `WorkCounts`; ``async with`` runs it as long as the block. It has
+    begun when ``run`` returns.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        source: Source,
+        handler: Handler,
+        options: WorkOptions,
+        *,
+        key: Key | None = None,
+        ack_sync: bool = False,
+        stop: asyncio.Event | None = None,
+        stop_signals: Collection[int] = (),
+    ) -> None:
+        self._context = context
+        self._source = source
+        self._handler = handler
+        self._options = options
+        self._key = key
+        self._ack_sync = ack_sync
+        self._stops = Stops(stop, stop_signals, self.stop)
+        self._counts = WorkCounts()
+        self._load: Workload[Message] | None = None
+        self._settling: Settling | None = None
+        self._letters: DeadLetters | None = None
+        self._crew: Crew | None = None
+        self._feeder: asyncio.Task[None] | None = None
+        self._helpers: list[asyncio.Task[None]] = []
+        self._over = Signal()
+        self._holding = False  # the feeder is not to be cancelled: what it has in its hands would be lost
+        self._stop_at: float | None = None  # monotonic seconds: handlers may run until then
+        self._is_over = False
+        self._drained = False
+        self._awaited = False
+        self._error: BaseException | None = None
+        loop = asyncio.get_running_loop()
+        name = f"jsclient:worker of {source.stream}/{source.consumer}"
+        self.task = loop.create_task(self._run(), name=name)
+        self.task.add_done_callback(self._tell)
+        context.open.add(self)
+
+    @property
+    def counts(self) -> WorkCounts:
+        """What it has done so far; it goes on counting."""
+        return self._counts
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not come to its end."""
+        return not self.task.done()
+
+    def __repr__(self) -> str:
+        return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
+
+    def reads(self, source_of: object) -> bool:
+        """Whether it works for this subscription. For the library's own use."""
+        return self._source.owner is source_of
+
+    def has(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether a task is one of those that handle messages. For the library's own use."""
+        return self._crew is not None and self._crew.has(task)
+
+    # --- ending it -------------------------------------------------------------------------------------------
+
+    def stop(self, grace: float | None = None) -> None:
+        """Take no more, give back what waits, let running handlers finish. It returns at once; ``await worker`` waits.
+
+        Args:
+            grace: Seconds until running handlers are cancelled and their messages given back; by default that of
+                ``run``. Calling it again can shorten it.
+        """
+        at = self._context.connection.now() + (self._options.grace if grace is None else grace)
+        self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
+        if self._settling is not None:
+            self._settling.deadline = self._stop_at + _LAST_WORDS
+        if self._crew is None and not self._is_over:
+            self.task.cancel()  # it has not begun
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        self._is_over = True
+        self._over.set()
+        if self._crew is not None:
+            self._crew.changed.set()
+
+    async def wait(self) -> WorkCounts:
+        """Wait for the end; as ``await worker``.
+
+        Raises:
+            ConsumerDeletedError: The consumer was deleted.
+            StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: It could not begin, or not go on.
+            NoMatchingStreamError: No stream holds the dead-letter subject.
+            ConfigError: The consumer does not ack messages one by one, or would get its own dead letters.
+            BaseException: A handler raised one that is no ``Exception`` (``SystemExit``).
+
+        All messages in hand were settled or given back before it raises.
+        Cancelled: as `stop`, and it returns only at the end; cancelled again, running handlers are cancelled too.
+        """
+        self._awaited = True
+        cancelled = False
+        while not self.task.done():
+            try:
+                await asyncio.wait({self.task})
+            except asyncio.CancelledError:
+                self.stop(0.0 if cancelled else None)
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
+        await self._source.over()
+        if self._error is not None:
+            raise self._error
+        return self._counts
+
+    def __await__(self) -> Generator[Any, None, WorkCounts]:
+        return self.wait().__await__()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+        await self.wait()
+
+    async def abandon(self) -> None:
+        """The connection is being closed: stop."""
+        self.stop()
+        if not self.has(self._context.closer) and not self.has(asyncio.current_task()):
+            await asyncio.wait({self.task})
+
+    def _tell(self, task: asyncio.Task[None]) -> None:
+        """An error that nobody waits for."""
+        if not task.cancelled() and (bug := task.exception()) is not None:
+            self._error = bug
+        if self._error is not None and not self._awaited:
+            self._context.report(self._error)
+
+    # --- the course of it ------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """From the beginning to the end. A cancellation ends it faster, and is not passed on: who awaits is told."""
+        try:
+            await self._begin()
+            while not self._is_over:
+                await self._over.wait()
+        except asyncio.CancelledError:
+            self.stop(0.0)
+        except Exception as error:  # noqa: BLE001  raised to whoever waits
+            self._error = error
+        ending = asyncio.get_running_loop().create_task(self._end(), name="jsclient:end of a worker")
+        while not ending.done():
+            try:
+                await asyncio.wait({ending})
+            except asyncio.CancelledError:
+                self.stop(0.0)
+        self._context.open.discard(self)
+        ending.result()
+
+    async def _begin(self) -> None:
+        context, source = self._context, self._source
+        config = await source.config()
+        rules = WorkRules.of(self._options, config)
+        load = Workload[Message](rules, self._counts)
+        if self._options.dead_letter is not None:
+            pattern = self._options.dead_letter
+            self._letters = DeadLetters(
+                context, source.stream, source.consumer, pattern, emit=source.emit, in_hand=load.holds
+            )
+            await self._letters.check(config)
+            if rules.server_limit is not None:
+                await self._letters.listen()
+        self._settling = Settling(context, load, source.emit, letters=self._letters, ack_sync=self._ack_sync)
+        source.open(rules)
+        self._load = load
+        self._crew = Crew(
+            context, load, self._settling, self._handler, on_stop=self._stop_now, name=self.task.get_name()
+        )
+        self._feeder = self._help(self._feed(load, self._crew), "take messages for a worker")
+        self._help(self._watch(), "is the consumer there")
+        self._stops.open()
+        context.connection.add_listener(self._lifecycle)
+
+    def _help(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")
+        self._helpers.append(task)
+        return task
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CONNECTED and self._load is not None and self._crew is not None:
+            self._load.reconnected(self._context.connection.now())
+            self._crew.tick()
+
+    def _stop_now(self, error: BaseException | None) -> None:
+        """A handler raised what is no failure of its message, or its task was cancelled."""
+        self._error = self._error or error
+        self.stop(0.0)
+
+    async def _watch(self) -> None:
+        self._error = await self._source.deleted()
+        self._end_soon()
+
+    # --- taking ----------------------------------------------------------------------------------------------
+
+    async def _feed(self, load: Workload[Message], crew: Crew) -> None:
+        try:
+            while not self._is_over:
+                if load.room > 0:
+                    self._accept(await self._source.next(), load, crew)
+                else:
+                    await self._make_room(load, crew)
+        except ClosedError:
+            self._drained = self._source.drained
+        except Exception as error:  # noqa: BLE001  raised to whoever waits
+            self._error = error
+        self._end_soon()
+
+    async def _make_room(self, load: Workload[Message], crew: Crew) -> None:
+        """Wait for room. What waits where it is not kept alive must not run out of its ``ack_wait`` meanwhile."""
+        now = self._context.connection.now
+        patience = now() + load.rules.hold
+        while load.room <= 0 and not self._is_over:
+            if not await crew.changed.wait_until(patience):
+                self._holding = True
+                for message in await self._source.hold(_MOST_KEPT + load.room):
+                    self._accept(message, load, crew)
+                self._holding = False
+                patience = now() + load.rules.hold
+
+    def _accept(self, message: Message, load: Workload[Message], crew: Crew) -> None:
+        try:
+            meta = message.metadata
+        except JetStreamError as error:
+            self._source.emit(
+                ErrorRaised(stream=self._source.stream, consumer=self._source.consumer, error=error)
+            )
+            return
+        key: Hashable | None = None
+        broken: Exception | None = None
+        if self._key is not None:
+            try:
+                key = self._key(message)
+                hash(key)
+            except Exception as error:  # noqa: BLE001  a user's function may raise anything
+                key, broken = None, error
+        now = self._context.connection.now()
+        work = load.add(message, (meta.stream_seq, meta.timestamp_ns), meta.num_delivered, key, now)
+        if work is not None:
+            work.broken = broken
+        crew.wake()
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    async def _end(self) -> None:
+        await self._end_feeder()
+        load, settling, crew = self._load, self._settling, self._crew
+        if load is not None and settling is not None and crew is not None:
+            if self._drained:
+                while not load.idle and self._stop_at is None:
+                    await crew.changed.wait()
+            if not (self._drained and load.idle):
+                if self._stop_at is None:
+                    self.stop()
+                await self._give_back(load, settling, crew)
+                while not load.idle and await crew.changed.wait_until(self._stop_at):
+                    pass
+                if not load.idle:
+                    await crew.interrupt()
+            await crew.close()
+        if self._letters is not None:
+            await self._letters.close()
+        self._context.connection.remove_listener(self._lifecycle)
+        await self._stops.close()
+        for task in self._helpers:
+            task.cancel()
+        if self._helpers:
+            await asyncio.wait(self._helpers)
+
+    async def _end_feeder(self) -> None:
+        if self._feeder is not None:
+            if not self._holding:
+                self._feeder.cancel()
+            await asyncio.wait({self._feeder})
+
+    async def _give_back(self, load: Workload[Message], settling: Settling, crew: Crew) -> None:
+        """What waits goes elsewhere. First nothing more is asked for: else it would come back."""
+        back = load.stop()
+        assert self._stop_at is not None
+        left = max(1.0, self._stop_at - self._context.connection.now())
+        try:
+            async with asyncio.timeout(left):
+                for message in await self._source.end(left):
+                    self._accept(message, load, crew)
+        except (TimeoutError, JetStreamError):
+            pass  # the server delivers them again after ack_wait
+        await settling.give_back([*back, *load.stop()])

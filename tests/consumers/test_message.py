@@ -1,0 +1,235 @@
+"""A message and its acks, on a connection that can fail."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from jsclient import ack_all
+from jsclient._runtime.requests import Requests
+from jsclient.consumers.message import AckChannel, Message
+from jsclient.errors import (
+    ClosedError,
+    ConfigError,
+    ConnectError,
+    DisconnectedError,
+    NotJetStreamMessageError,
+    RequestTimeoutError,
+)
+from tests.support.fake import FakeConnection
+from tests.support.strategies import data, jsack
+from tests.support.virtual import settle, virtual
+
+
+def message(connection: FakeConnection, frame=None, *, silent: bool = False) -> Message:
+    return Message(frame or data(1), AckChannel(connection, Requests(connection), 5.0, silent))
+
+
+def verbs(msg: Message):
+    return [msg.ack, msg.nak, msg.term, msg.in_progress, msg.ack_sync]
+
+
+# --- what it is ----------------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.covers("J63", "J64", "J67", "J70")
+async def test_it_says_where_it_stands():
+    connection = FakeConnection()
+    msg = message(connection, data(22, 20, b"hello", domain="hub"))
+    assert (msg.subject, msg.data, msg.reply) == (
+        "orders.new",
+        b"hello",
+        jsack(22, 20, domain="hub").decode(),
+    )
+    assert (msg.metadata.stream_seq, msg.metadata.consumer_seq, msg.metadata.domain) == (22, 20, "hub")
+    assert msg.metadata is msg.metadata
+    assert msg.size == len(b"orders.new") + len(msg.reply) + 5
+    assert "orders.new" in repr(msg)
+
+
+@virtual
+async def test_headers_are_read_and_a_subject_that_is_no_utf8_is_kept():
+    header = b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n"
+    msg = message(FakeConnection(), (b"a.\xff", jsack(1), header, b""))
+    assert msg.headers.get_all("A") == ["1", "2"]
+    assert msg.subject.encode("utf-8", "surrogateescape") == b"a.\xff"
+    assert message(FakeConnection()).headers == {}
+
+
+# --- acks ----------------------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.covers("J62", "J71", "J72", "J73", "J74", "J75")
+@pytest.mark.parametrize(
+    ("call", "payload"),
+    [
+        (lambda msg: msg.ack(), b"+ACK"),
+        (lambda msg: msg.nak(), b"-NAK"),
+        (lambda msg: msg.nak(delay=2), b'-NAK {"delay": 2000000000}'),
+        (lambda msg: msg.term(), b"+TERM"),
+        (lambda msg: msg.term(reason="bad"), b"+TERM bad"),
+        (lambda msg: msg.in_progress(), b"+WPI"),
+    ],
+)
+@pytest.mark.parametrize("domain", [None, "hub", "_"])
+async def test_an_ack_is_a_publish_to_the_jsack_as_it_came(call, payload, domain):
+    connection = FakeConnection()
+    msg = message(connection, data(7, domain=domain))
+    await call(msg)
+    (sent,) = connection.sent
+    assert (sent.subject.encode(), sent.payload) == (jsack(7, domain=domain), payload)
+    assert msg.acked == (payload != b"+WPI")
+
+
+@virtual
+@pytest.mark.covers("J76")
+@pytest.mark.parametrize("first", range(3))
+async def test_after_a_terminal_ack_every_other_is_ignored(first):
+    connection = FakeConnection()
+    msg = message(connection)
+    await verbs(msg)[first]()
+    for verb in verbs(msg):
+        await verb()
+    assert len(connection.sent) == 1
+    assert msg.acked
+
+
+@virtual
+@pytest.mark.covers("J77")
+async def test_progress_may_be_told_again_and_again_and_then_acked():
+    connection = FakeConnection()
+    msg = message(connection)
+    for _ in range(3):
+        await msg.in_progress()
+        assert not msg.acked
+    await msg.ack()
+    await msg.in_progress()
+    assert connection.acks() == [b"+WPI", b"+WPI", b"+WPI", b"+ACK"]
+
+
+@virtual
+@pytest.mark.covers("J78", "J80")
+@pytest.mark.parametrize("which", range(5))
+@pytest.mark.parametrize("error", [ConnectError("x"), DisconnectedError("x"), ClosedError("x")])
+async def test_an_ack_that_could_not_be_published_raises_and_the_message_stays_ackable(which, error):
+    connection = FakeConnection()
+    msg = message(connection)
+    with connection.broken(error), pytest.raises(type(error)):
+        await verbs(msg)[which]()
+    assert not msg.acked
+    await msg.term()
+    assert connection.acks() == [b"+TERM"]
+
+
+@virtual
+@pytest.mark.covers("J79", "J80")
+async def test_with_ack_policy_none_every_ack_is_ignored():
+    connection = FakeConnection()
+    msg = message(connection, silent=True)
+    connection.disconnect()
+    for verb in verbs(msg):
+        await verb()
+    assert connection.sent == []
+    assert not msg.acked
+
+
+@virtual
+@pytest.mark.covers("J61", "J66")
+@pytest.mark.parametrize(
+    "reply", [b"", b"_INBOX.x", b"$JS.ACK.broken", jsack(1) + b".x", b"$JS.ACK.S.C.1.1.1.1.x", jsack(1)[:-1]]
+)
+async def test_what_is_no_jetstream_message_has_neither_metadata_nor_acks(reply):
+    connection = FakeConnection()
+    msg = message(connection, (b"a", reply, b"", b""))
+    with pytest.raises(NotJetStreamMessageError):
+        _ = msg.metadata
+    for verb in verbs(msg):
+        with pytest.raises(NotJetStreamMessageError):
+            await verb()
+    assert connection.sent == []
+
+
+@virtual
+async def test_an_argument_that_cannot_be_sent_is_refused_and_the_message_stays_ackable():
+    connection = FakeConnection()
+    msg = message(connection)
+    with pytest.raises(ConfigError):
+        await msg.nak(delay=-1)
+    with pytest.raises(ConfigError):
+        await msg.term(reason="a\r\nb")
+    await msg.ack()
+    assert connection.acks() == [b"+ACK"]
+
+
+@virtual
+@pytest.mark.covers("J76", "J78")
+async def test_only_one_terminal_ack_goes_out_whatever_overlaps_fails_or_is_cancelled():
+    for seed in range(150):
+        chance, connection = random.Random(seed), FakeConnection()
+        connection.publishing = chance.randrange(4)
+        msg = message(connection)
+        tasks = []
+        for _ in range(8):
+            tasks.append(asyncio.ensure_future(chance.choice(verbs(msg)[:4])()))
+            await settle(chance.randrange(3))
+            connection.failing = DisconnectedError("x") if chance.random() < 0.3 else None
+            if chance.random() < 0.3:
+                chance.choice(tasks).cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        terminal = [payload for payload in connection.acks() if payload != b"+WPI"]
+        assert len(terminal) <= 1, (seed, terminal)
+        assert msg.acked == bool(terminal), seed
+        connection.failing = None
+        await msg.ack()
+        assert msg.acked
+
+
+# --- ack_sync, ack_all ---------------------------------------------------------------------------------------
+
+
+@virtual
+@pytest.mark.covers("J71")
+async def test_a_synchronous_ack_waits_for_the_servers_word():
+    connection = FakeConnection()
+    msg = message(connection)
+    task = asyncio.ensure_future(msg.ack_sync())
+    await settle()
+    (sent,) = connection.to("$JS.ACK.")
+    assert sent.payload == b"+ACK"
+    assert not msg.acked
+    connection.deliver(sent.reply, [(sent.reply.encode(), b"", b"", b"")])
+    await task
+    assert msg.acked
+
+
+@virtual
+async def test_a_synchronous_ack_without_an_answer_is_unknown_and_may_be_repeated():
+    connection = FakeConnection()
+    msg = message(connection)
+    with pytest.raises(RequestTimeoutError, match="ack of message 1"):
+        await msg.ack_sync(timeout=3600)
+    assert not msg.acked
+    await msg.ack()
+    assert connection.acks() == [b"+ACK", b"+ACK"]
+
+
+@virtual
+async def test_many_are_acked_at_once_and_the_failures_are_told_together():
+    connection = FakeConnection()
+    messages = [message(connection, data(number)) for number in range(1, 2500)]
+    await ack_all(messages)
+    assert len(connection.acks()) == 2499
+    odd = [
+        message(connection, data(1)),
+        message(connection, (b"a", b"", b"", b"")),
+        message(connection, data(2)),
+    ]
+    with pytest.raises(ExceptionGroup) as caught:
+        await ack_all(odd)
+    assert [type(error) for error in caught.value.exceptions] == [NotJetStreamMessageError]
+    assert odd[0].acked
+    assert odd[2].acked
