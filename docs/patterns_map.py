@@ -27,7 +27,7 @@ ROWS = [
     (
         "#",
         "Notifiers and subscriptions (seed 000)",
-        "`patterns.iteration`, `patterns.memory`, `patterns.observing`, `patterns.sharing`; on a server `patterns.streamed` and its neighbours",
+        "`topics.notifiers.iteration`, `topics.notifiers.memory`, `topics.notifiers.observing`, `topics.notifiers.sharing`; on a server `topics.notifiers.kits` and its neighbours",
     ),
     "Iteration",
     ("A1", "Clients are told of state changes without the originator keeping a list of them"),
@@ -322,7 +322,7 @@ ROWS = [
     (
         "#",
         "Push and pull: events with a history (seed 003)",
-        "`protocol.topics.reader` and its parts; `reader`, `patterns.history`",
+        "`protocol.topics.reader` and its parts; `topics.log_reader`, `topics.event_history`",
     ),
     "Problem",
     ("T1", "Events sent while a subscriber is away are not lost to it"),

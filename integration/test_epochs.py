@@ -22,7 +22,7 @@ from jsclient.errors import (
     TopicMismatchError,
     TopicNotFoundError,
 )
-from tests.patterns.test_epochs import EpochSuite, Picky, all_of, events, frontier_is, items, records
+from tests.topics.epochs.test_topic import EpochSuite, Picky, all_of, events, frontier_is, items, records
 
 
 class Topics:

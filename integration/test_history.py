@@ -1,4 +1,4 @@
-"""Events with a history on a stream: the suite of tests/patterns/test_history.py, and what only a server shows."""
+"""Events with a history on a stream: the suite of tests/topics/test_event_history.py, and what only a server shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from integration.kit.leaks import no_leaks
 from integration.kit.waiting import eventually, within
 from jsclient import EventSource
 from jsclient.protocol.wire.units import parse_time_ns
-from tests.patterns.test_history import EventSuite, data, publish, read
+from tests.topics.test_event_history import EventSuite, data, publish, read
 
 REPUBLISH = {"src": ">", "dest": "pushed.>"}
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from integration.kit.kits import Kits
-from tests.patterns.test_iteration import BothSuite, NotifierSuite, SubscriptionSuite
+from tests.topics.notifiers.test_iteration import BothSuite, NotifierSuite, SubscriptionSuite
 
 
 @pytest.fixture(params=["own stream", "elsewhere", "user's stream"])

@@ -22,7 +22,7 @@ from jsclient import (
     RequestTimeoutError,
     observe_iteration,
 )
-from tests.patterns.test_iteration import Bob
+from tests.topics.notifiers.test_iteration import Bob
 
 pytestmark = pytest.mark.usefixtures("oracle")
 

@@ -12,7 +12,7 @@ import pytest
 from integration.kit.kits import Kits
 from integration.kit.waiting import eventually
 from jsclient import IterationFailed
-from tests.patterns.test_seat import Seat
+from tests.topics.notifiers.test_seat import Seat
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from jsclient import (
     make_subscription_kit,
     observe_iteration,
 )
-from tests.patterns.test_iteration import Bob, alice
+from tests.topics.notifiers.test_iteration import Bob, alice
 
 ROOT = Path(__file__).resolve().parent.parent
 

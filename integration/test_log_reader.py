@@ -1,7 +1,7 @@
 """The one reader has no hole: whatever becomes of the pushes, on any log, by any feed.
 
 Pushes are thrown away, repeated, reordered and late, while producers append and the reader is slow, cancelled, or
-changes between being pushed and asking. In virtual time and without a server: tests/test_reader.py.
+changes between being pushed and asking. In virtual time and without a server: tests/topics/test_log_reader.py.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from integration.kit.leaks import no_leaks
 from integration.kit.lossy import LossyLog
 from integration.kit.waiting import within
 from jsclient import HistoryTruncatedError, Position
-from jsclient.log import MemoryLog
 from jsclient.protocol.topics.idle_timer import QuietTimer
-from jsclient.reader import LogReader, open_reader
-from jsclient.stream_log import find_log
+from jsclient.topics.log import MemoryLog
+from jsclient.topics.log_reader import LogReader, open_reader
+from jsclient.topics.stream_log import find_log
 
 REPUBLISH = {"src": ">", "dest": "pushed.>"}
 FEEDS = ["consumer", "republish", None]

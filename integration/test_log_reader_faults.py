@@ -14,9 +14,9 @@ from integration.kit.oracle import number_of
 from integration.kit.waiting import eventually
 from jsclient import PermissionDeniedError
 from jsclient._runtime import retry as tries
-from jsclient.log import Log
-from jsclient.reader import open_reader
-from jsclient.stream_log import find_log
+from jsclient.topics.log import Log
+from jsclient.topics.log_reader import open_reader
+from jsclient.topics.stream_log import find_log
 
 REPUBLISH = {"src": ">", "dest": "pushed.>"}
 FEEDS = ["consumer", "republish", None]

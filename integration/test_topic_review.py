@@ -13,8 +13,8 @@ import jsclient
 from integration.kit.leaks import no_leaks
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually, within
-from jsclient.reader import open_reader
-from jsclient.stream_log import find_log
+from jsclient.topics.log_reader import open_reader
+from jsclient.topics.stream_log import find_log
 
 REPUBLISH = {"src": ">", "dest": "pushed.>"}
 FEEDS = pytest.mark.parametrize("push", ["consumer", "republish", None])

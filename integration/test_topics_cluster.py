@@ -14,8 +14,8 @@ from integration.kit.log_traffic import Producer, check, keep_reading
 from integration.kit.oracle import Oracle
 from integration.kit.waiting import eventually, within
 from jsclient.peers import Engine
-from jsclient.reader import open_reader
-from jsclient.stream_log import find_log
+from jsclient.topics.log_reader import open_reader
+from jsclient.topics.stream_log import find_log
 
 FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval": 0.5, "timeout": 10.0}
 

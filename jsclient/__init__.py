@@ -17,28 +17,6 @@ from .consumers.pull_subscription import PullSubscription
 from .consumers.subscription import Subscription
 from .consumers.worker.worker import Worker
 from .errors import *  # noqa: F403
-from .log import MemoryLog
-from .patterns import (
-    CurrentEvent,
-    EventHistory,
-    EventSource,
-    EventSubscription,
-    IterationObserver,
-    IterationSubscription,
-    Notifier,
-    NotifierIterator,
-    NotifierKit,
-    Producer,
-    SubscriptionIterator,
-    SubscriptionKit,
-    UpdateRecord,
-    make_notifier,
-    make_notifier_kit,
-    make_subscription,
-    make_subscription_kit,
-    observe_iteration,
-    observe_iterator,
-)
 from .protocol import events
 from .protocol.consumers.ack import Metadata
 from .protocol.consumers.status import Ending
@@ -55,9 +33,26 @@ from .publishing.publisher import Publisher
 from .streams.counter import Counter
 from .streams.direct_get import DirectBatch
 from .streams.stream import Stream
-from .topic import Topic
-from .topic_publisher import TopicPublisher
-from .topic_readers import LatestReader, TopicReader
+from .topics.event_history import CurrentEvent, EventHistory, EventSource
+from .topics.event_subscription import EventSubscription
+from .topics.log import MemoryLog
+from .topics.notifiers.iteration import (
+    IterationObserver,
+    IterationSubscription,
+    Notifier,
+    NotifierIterator,
+    NotifierKit,
+    Producer,
+    SubscriptionIterator,
+    SubscriptionKit,
+    UpdateRecord,
+)
+from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
+from .topics.notifiers.observing import observe_iteration, observe_iterator
+from .topics.notifiers.sharing import make_notifier, make_subscription
+from .topics.publisher import TopicPublisher
+from .topics.readers import LatestReader, TopicReader
+from .topics.topic import Topic
 
 __all__ = [
     "AtomicBatch",

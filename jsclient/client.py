@@ -21,7 +21,7 @@ from .protocol.consumers.subscribe_request import SubscribeRequest
 from .protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
 from .protocol.wire.subjects import DEFAULT_PREFIX, Api
 from .publishing.api import Publishing
-from .topics import Topics
+from .topics.api import Topics
 
 if TYPE_CHECKING:
     import nats.aio.client

@@ -10,18 +10,14 @@ Whole numbers are `Int`, tuples `Product`. Any object is an order that has ``bot
 
 from __future__ import annotations
 
-from .patterns.epochs import (
-    CompletedEpoch,
-    CompletedEpochs,
-    EpochSubscription,
-    EpochTopic,
-    LivePublisher,
-    LiveSubscription,
-    PartitionPublisher,
-    memory_epochs,
-)
 from .protocol.epochs.frontier import Antichain, Int, MutableAntichain, Order, Product
 from .protocol.epochs.trackers import Data, EpochState, FrontierUpdate
+from .topics.epochs.completed import CompletedEpoch, CompletedEpochs
+from .topics.epochs.live_publisher import LivePublisher
+from .topics.epochs.live_subscription import LiveSubscription
+from .topics.epochs.publisher import PartitionPublisher
+from .topics.epochs.subscription import EpochSubscription
+from .topics.epochs.topic import EpochTopic, memory_epochs
 
 __all__ = [
     "Antichain",

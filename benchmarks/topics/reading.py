@@ -13,7 +13,7 @@ import jsclient
 from benchmarks.clients.on_jsclient import from_here
 from benchmarks.job import Job, Meter, Part
 from benchmarks.pacer import flooded
-from jsclient.reader import open_reader
+from jsclient.topics.log_reader import open_reader
 
 __all__ = ["catching_up", "live"]
 

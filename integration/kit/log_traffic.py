@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from jsclient import JetStreamError
-from jsclient.log import Log
-from jsclient.reader import LogReader
+from jsclient.topics.log import Log
+from jsclient.topics.log_reader import LogReader
 
 from .waiting import eventually
 

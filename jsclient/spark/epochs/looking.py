@@ -7,13 +7,13 @@ from typing import Any
 
 from ...client import JetStream
 from ...errors import ConfigError, ProtocolError, TopicNotFoundError
-from ...patterns.epochs import StreamHome
-from ...patterns.epochs.schema import Schema
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
-from ...stream_log import StreamLog
 from ...streams.stream import Stream
+from ...topics.epochs.home import StreamHome
+from ...topics.epochs.schema import Schema
+from ...topics.stream_log import StreamLog
 from ..log.data_loss import StreamFacts
 from ..log.lookup import Lookup
 from ..options.epochs import EpochSourceOptions

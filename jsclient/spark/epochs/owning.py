@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 from ...client import JetStream
 from ...errors import EpochsLostError, ProducerFencedError, WrongLastSequenceError
-from ...patterns.epochs.opening import take_partition
-from ...patterns.epochs.outlet import LogOutlet
-from ...patterns.epochs.patience import page_up_to
 from ...protocol.epochs.frontier import Int
 from ...protocol.epochs.records import EpochReading, FrontierEntry, data_subject, frontier_subject
 from ...protocol.epochs.trackers import EpochPublisher
 from ...protocol.topics.record import Kind, Record
 from ...protocol.wire.header_names import MSG_ID
-from ...stream_log import StreamLog
 from ...streams.stream import Stream
+from ...topics.epochs.outlet import LogOutlet
+from ...topics.epochs.paging import page_up_to
+from ...topics.epochs.takeover import take_partition
+from ...topics.stream_log import StreamLog
 from ..sink.message_ids import query_hash
 
 __all__ = ["Attempt", "Owned", "SinkTopic"]

@@ -20,10 +20,10 @@ from ...errors import (
     RequestTimeoutError,
     TopicMismatchError,
 )
-from ...patterns.epochs import StreamHome
-from ...patterns.epochs.schema import make_schema, order_name
 from ...protocol.epochs.frontier import Int
 from ...protocol.topics.value_codec import JsonCodec
+from ...topics.epochs.home import StreamHome
+from ...topics.epochs.schema import make_schema, order_name
 from ..engine import session
 from ..options.epochs import EpochSinkOptions
 from ..sink.row_columns import rows_shape

@@ -1,0 +1,1 @@
+"""An ordered log and its readers."""

@@ -1,0 +1,1 @@
+"""Topics of epochs: a subscriber sees all or nothing of an epoch."""

@@ -1,0 +1,56 @@
+"""Data whose message id was stored before: does that one count?
+
+It does if its producer owned the partition where it lies. Who did, the next frontier record says; behind our own first
+one it is us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final, TypeVar
+
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.records import PRODUCER, FrontierEntry, data_subject, frontier_subject
+from ..log import Log
+from .paging import page_up_to
+
+__all__ = ["counting"]
+
+T = TypeVar("T", bound=Hashable)
+
+_UNKNOWN: Final = ""
+
+
+async def counting(
+    log: Log, order: Order[T], topic: str, partition: int, *, first: int, last: int, ours: tuple[str, int]
+) -> set[int]:
+    """The sequences of a partition's data between two, both included, that counts.
+
+    Args:
+        ours: Our token, and where our first record lies.
+
+    Raises: those of any request.
+    """
+    data, frontier = data_subject(topic, partition), frontier_subject(topic, partition)
+    found: set[int] = set()
+    earlier: list[tuple[int, str]] = []  # it is not known yet who owned the partition there
+    producer, taken_at = ours
+    owner, since, end = producer if first > taken_at else _UNKNOWN, first - 1, max(last, taken_at)
+    while since < end and not (since >= last and owner):
+        page = await page_up_to(log, since, end)
+        if not page.records:
+            break
+        for record in page.records:
+            since = record.seq
+            if record.subject == frontier:
+                entry = FrontierEntry.read(record, order)
+                found.update(seq for seq, by in earlier if by == (entry.before or entry.producer))
+                earlier.clear()
+                owner = entry.producer
+            elif record.subject == data and since <= last:
+                by = record.headers.get(PRODUCER, _UNKNOWN)
+                if not owner:
+                    earlier.append((since, by))
+                elif by == owner:
+                    found.add(since)
+    return found

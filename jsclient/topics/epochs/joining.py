@@ -1,0 +1,140 @@
+"""How a subscriber begins: with the last frontier record of each partition, or with those where another one stood."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from functools import partial
+from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from ...errors import ConfigError, EpochsLostError, PositionInvalidError, TopicNotFoundError
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.records import FrontierEntry, frontier_subject
+from ...protocol.topics.position import Extent, Position
+from ..log import Log
+from .paging import page_up_to, patiently
+
+__all__ = ["Join", "Joining", "Start"]
+
+T = TypeVar("T", bound=Hashable)
+
+Start: TypeAlias = Literal["now", "first"]
+"""Whether a subscriber begins with what is latent now, or with the oldest epochs that are there."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
+_PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
+
+
+class Join(NamedTuple, Generic[T]):
+    """Where to begin: the snapshots, and after which position to read."""
+
+    entries: dict[int, FrontierEntry[T]]
+    start: Position
+
+
+class Joining(Generic[T]):
+    """Finds where to begin.
+
+    The snapshots are each taken from the stream's leader, and need not be of one instant: what a partition sent before
+    its own snapshot is passed over. Reading begins behind the oldest of them.
+    """
+
+    def __init__(self, log: Log, order: Order[T], topic: str, partitions: tuple[int, ...]) -> None:
+        self._log, self._order, self._topic, self._partitions = log, order, topic, partitions
+
+    async def snapshots(self, start: Start, *, wait: bool) -> Join[T]:
+        """With the last frontier record of each partition, or with the first one that is there.
+
+        Args:
+            start: "now" or "first".
+            wait: Until all partitions are there.
+
+        Raises:
+            TopicNotFoundError: Some are not there. ProtocolError: What is there is no frontier record. And those of any
+                request; with ``wait`` not those that pass.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            look = partial(self._look, self._last_records if start == "now" else self._first_records)
+            entries, extent = await (patiently(self._log, look) if wait else look())
+            # Of a snapshot as of an earlier place, what follows that place must be there, too.
+            missing = [
+                partition
+                for partition in self._partitions
+                if partition not in entries or entries[partition].up_to + 1 < extent.first_seq
+            ]
+            if not missing:
+                return Join(entries, _start(entries, extent))
+            if not wait:
+                raise TopicNotFoundError(self._topic, missing)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _look(
+        self, records: Callable[[], Awaitable[dict[int, FrontierEntry[T]]]]
+    ) -> tuple[dict[int, FrontierEntry[T]], Extent]:
+        return await records(), await self._log.extent()
+
+    async def _first_records(self) -> dict[int, FrontierEntry[T]]:
+        """The first of each partition behind which all is there."""
+        first = (await self._log.extent()).first_seq
+        wanted = {frontier_subject(self._topic, partition): partition for partition in self._partitions}
+        entries: dict[int, FrontierEntry[T]] = {}
+        since, more = first - 1, True
+        while more and len(entries) < len(self._partitions):
+            page = await self._log.history(since, _PAGE, _PAGE_BYTES)
+            for record in page.records:
+                since, partition = record.seq, wanted.get(record.subject)
+                if partition is not None and partition not in entries:
+                    entry = FrontierEntry.read(record, self._order)
+                    if entry.up_to + 1 >= first:
+                        entries[partition] = entry
+            more = page.more
+        return entries
+
+    async def _last_records(self) -> dict[int, FrontierEntry[T]]:
+        found = await asyncio.gather(
+            *(self._log.last(frontier_subject(self._topic, partition)) for partition in self._partitions)
+        )
+        return {
+            partition: FrontierEntry.read(record, self._order)
+            for partition, record in zip(self._partitions, found, strict=True)
+            if record is not None
+        }
+
+    async def at(self, place: EpochPlace[T]) -> Join[T]:
+        """With the records where another subscriber stood.
+
+        Raises:
+            PositionInvalidError: It stood in another stream, or in another one that had its name.
+            EpochsLostError: What it needs was removed. ConfigError: It read other partitions. And those of any request.
+        """
+        extent = await patiently(self._log, self._log.extent)
+        self.check(place, self._partitions)
+        where = Position(place.stream, place.incarnation, place.since)
+        extent.check(where)
+        entries = {}
+        for partition, seq in place.records:
+            page = await page_up_to(self._log, max(seq, 1) - 1, seq, limit=1)
+            if not page.records or page.records[0].seq != seq:
+                raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
+            entries[partition] = FrontierEntry.read(page.records[0], self._order)
+        # Nothing of it is needed that lies before both, and what follows the first record of a partition is.
+        first = min((entry.up_to for entry in entries.values()), default=0)
+        return Join(entries, where.at(place.since) if place.since >= first else where.at(first))
+
+    @staticmethod
+    def check(place: EpochPlace[T], partitions: tuple[int, ...]) -> None:
+        """Raises `ConfigError` if that is the place of a subscriber of other partitions."""
+        if {partition for partition, _ in place.records} != {*partitions}:
+            raise ConfigError(
+                f"the place is of a subscriber of partitions {[p for p, _ in place.records]}, not {[*partitions]}"
+            )
+
+
+def _start(entries: Mapping[int, FrontierEntry[T]], extent: Extent) -> Position:
+    since = min(entry.up_to for entry in entries.values())
+    if since > extent.last_seq:
+        raise PositionInvalidError(f"frontier record {since} lies behind the end of stream {extent.stream!r}")
+    return extent.end.at(since)

@@ -1,0 +1,241 @@
+"""A subscriber of a live topic: it connects to the publisher of each partition, and notices when something was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Hashable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from ..._runtime.context import Context
+from ..._runtime.nats.connection import Inbox, Lifecycle
+from ..._runtime.wakeup import Signal
+from ...errors import (
+    ClosedError,
+    EpochsLostError,
+    JetStreamError,
+    ProtocolError,
+    RequestTimeoutError,
+    TopicMismatchError,
+    TopicNotFoundError,
+)
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.live import Asked, LiveMessage, Verb, live_subject, read_live
+from ...protocol.epochs.messages import Message
+from ...protocol.topics.value_codec import Codec
+from ...protocol.wire.frames import Frame
+from ...protocol.wire.headers import inline_status
+from .events import EpochEvents, Filter
+from .schema import codec_name, order_name
+
+__all__ = ["LiveSubscription"]
+
+T = TypeVar("T", bound=Hashable)
+
+_MAX_PENDING: Final = 100_000  # messages
+_PAUSE: Final = 0.1  # seconds between two tries to connect
+_PATIENCE: Final = 3  # beats without an answer
+
+
+@dataclass(slots=True)
+class _Channel:
+    """The connection to one publisher."""
+
+    token: str = (
+        ""  # of the inbox; each try has its own, so that an answer to an earlier one is known as such
+    )
+    number: int = 0  # of the last message; 0: it is not connected
+    heard: float = 0.0  # monotonic seconds
+    asked: float = 0.0
+
+
+class LiveSubscription(EpochEvents[T]):
+    """Reads a live topic, for ``async for``: events `Data` and `FrontierUpdate`. Made by `EpochTopic.live_subscribe`.
+
+    It gives data of epochs that were latent in all its partitions when it connected, all of each. It ends when the
+    frontier is empty. Where a message was lost, or a publisher was replaced, the next read raises `EpochsLostError`
+    once: parts of epochs that were given are void. Reading on waits for new snapshots of all partitions.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        topic: str,
+        order: Order[T],
+        partitions: tuple[int, ...],
+        codec: Codec,
+        *,
+        filter: Filter,
+        beat: float,
+    ) -> None:
+        super().__init__(topic, order, partitions, codec, filter)
+        self._context, self._connection, self._beat = context, context.connection, beat
+        self._prefix = f"{self._connection.new_inbox()}."
+        self._channels = {partition: _Channel() for partition in partitions}
+        self._by_token: dict[str, int] = {}
+        self._tries = 0
+        self._queue: deque[tuple[int, Message[T]]] = deque()
+        self._missing: set[int] = set()  # nobody is there
+        self._arrived = Signal()
+        self._inbox: Inbox | None = None
+        self._tending: asyncio.Task[None] | None = None
+
+    async def begin(self, *, wait: bool) -> None:
+        """Connect, and have the snapshots of all partitions.
+
+        Raises:
+            TopicNotFoundError: Nobody publishes some of them, and ``wait`` is not set. TopicMismatchError: Somebody
+                publishes something else. And those of a subscription.
+        """
+        self._connection.add_listener(self._lifecycle)
+        self._context.open.add(self)
+        try:
+            self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive)
+            self._tending = self._context.tasks.start(self._tend(), "live subscription")
+            while not self._core.is_ready:
+                if self._error is not None:
+                    raise self._error
+                if self._missing and not wait:
+                    raise TopicNotFoundError(self._topic, sorted(self._missing))
+                await self._more(None, 0.0)
+        except BaseException:
+            await self.close()
+            raise
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def _more(self, deadline: float | None, timeout: float) -> None:
+        if self._queue:
+            partition, message = self._queue.popleft()
+            try:
+                self._events.extend(self._core.receive(partition, message))
+            except EpochsLostError as error:
+                self._lost(error.reason)
+            except ProtocolError as error:
+                self._error = error
+        elif not await self._arrived.wait_until(deadline) and not self._queue:
+            raise RequestTimeoutError("the next event of a topic", timeout)
+
+    async def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
+        raise EpochsLostError((time,), "it was too large to be kept here, and a live topic keeps nothing")
+        yield
+
+    def _lost(self, reason: str) -> None:
+        """Something is missing: connect to all anew."""
+        if self._error is not None or self._closed:
+            return
+        was_ready, error = self._core.is_ready, self._core.lost(reason)
+        self._queue.clear()
+        self._events.clear()
+        if was_ready:
+            self._error = error
+        for partition in self._channels:
+            self._leave(partition)
+        self._arrived.set()
+
+    # --- what comes ------------------------------------------------------------------------------------------
+
+    def _receive(self, frames: list[Frame]) -> None:
+        for subject, _, block, payload in frames:
+            partition = self._by_token.get(subject.decode(errors="replace")[len(self._prefix) :])
+            if partition is None:
+                continue  # of an earlier try
+            if inline_status(block):
+                self._missing.add(partition)
+                if self._channels[partition].number:
+                    self._lost("its publisher is gone")
+                continue
+            try:
+                self._take(partition, read_live(block, payload, self._order))
+            except ProtocolError as error:
+                self._error = self._error or error
+        self._arrived.set()
+
+    def _take(self, partition: int, live: LiveMessage[T]) -> None:
+        channel = self._channels[partition]
+        channel.heard = asyncio.get_running_loop().time()
+        self._missing.discard(partition)
+        if live.what == "mismatch":
+            mine = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
+            self._error = TopicMismatchError(self._topic, [("types", mine, live.text)])
+        elif live.what == "unknown":
+            self._lost("its publisher does not know this subscriber any more")
+        elif live.what == "there":
+            if live.number != channel.number:
+                self._lost(f"message {channel.number + 1} of partition {partition} did not come")
+        elif live.number != channel.number + 1:
+            self._lost(f"message {live.number} of partition {partition} came after {channel.number}")
+        elif len(self._queue) >= _MAX_PENDING:
+            self._lost(f"{_MAX_PENDING} messages were not read")
+        else:
+            channel.number = live.number
+            assert live.message is not None
+            self._queue.append((partition, live.message))
+
+    # --- staying connected -----------------------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        """Connect where there is no connection, and say from time to time that this is still there."""
+        while not self._closed:
+            now = asyncio.get_running_loop().time()
+            for partition, channel in self._channels.items():
+                if not channel.number:
+                    if now >= channel.asked + (_PAUSE if partition in self._missing else self._beat):
+                        self._connect(partition, now)
+                elif now >= channel.heard + _PATIENCE * self._beat:
+                    self._lost(f"the publisher of partition {partition} is silent")
+                elif now >= channel.asked + self._beat:
+                    channel.asked = now
+                    self._ask(partition, "alive")
+            await asyncio.sleep(min(_PAUSE, self._beat))
+
+    def _connect(self, partition: int, now: float) -> None:
+        self._leave(partition)
+        self._tries += 1
+        token = f"{self._tries}"
+        self._channels[partition] = _Channel(token, 0, now, now)
+        self._by_token[token] = partition
+        self._ask(partition, "connect")
+
+    def _leave(self, partition: int) -> None:
+        channel = self._channels[partition]
+        if channel.token:
+            self._ask(partition, "leave")
+            self._by_token.pop(channel.token, None)
+            self._channels[partition] = _Channel()
+
+    def _ask(self, partition: int, verb: Verb) -> None:
+        asked = Asked(1, verb, order_name(self._order), codec_name(self._codec))
+        reply = f"{self._prefix}{self._channels[partition].token}"
+        try:
+            self._connection.send(live_subject(self._topic, partition), asked.to_json(), reply=reply)
+        except JetStreamError:
+            pass  # there is no connection; when there is one, it asks again
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CLOSED:
+            self._error = self._error or ClosedError("the connection was closed")
+            self._arrived.set()
+        elif what is Lifecycle.DISCONNECTED:
+            self._lost("the connection was lost")
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        for partition in self._channels:
+            self._leave(partition)
+        self._closed = True
+        self._context.open.discard(self)
+        self._connection.remove_listener(self._lifecycle)
+        self._arrived.set()
+        if self._tending is not None:
+            self._tending.cancel()
+        if self._inbox is not None:
+            await self._connection.unsubscribe(self._inbox)
+
+    async def abandon(self) -> None:
+        """As `close`; for the end of the connection."""
+        await self.close()

@@ -1,0 +1,350 @@
+"""The producer of one partition: sends data of epochs, and says which are completed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from ...errors import (
+    ClosedError,
+    ConfigError,
+    HistoryTruncatedError,
+    JetStreamError,
+    ProducerFencedError,
+    PublishesFailedError,
+    WrongLastSequenceError,
+)
+from ...protocol.epochs.frontier import Antichain, Changes
+from ...protocol.epochs.messages import FrontierRecord
+from ...protocol.epochs.records import (
+    EPOCH,
+    FrontierEntry,
+    data_headers,
+    frontier_subject,
+)
+from ...protocol.epochs.trackers import EpochState
+from ...protocol.topics.value_codec import Codec
+from ..log import Log
+from .duplicates import counting
+from .outlet import Outgoing, Outlet
+from .takeover import Taken
+
+__all__ = ["PartitionPublisher"]
+
+T = TypeVar("T", bound=Hashable)
+
+
+class PartitionPublisher(Generic[T]):
+    """Sends the data of one partition, and its frontier. Made by `EpochTopic.publisher`.
+
+    A partition has one publisher: opening another one fences this. Whatever it has sent by then counts, whatever it
+    sends after that is passed over by every subscriber, and its next frontier record is refused: `ProducerFencedError`.
+
+    Data is not waited for: it goes through a window. Before each frontier record all of it is waited for, so that it is
+    stored in that order. If some of it was refused, or nobody knows, or the partition was taken, that error is raised
+    from then on by every call: open another publisher, look at its `frontier`, and send again what is not completed.
+
+    Leaving ``async with`` waits for what was sent and lets go; the epochs that are open stay so. `close` ends the
+    partition.
+    """
+
+    def __init__(
+        self, log: Log, outlet: Outlet, taken: Taken[T], *, topic: str, partition: int, codec: Codec
+    ) -> None:
+        self._log = log
+        self._out = outlet
+        self._core, self._producer, self._taken_at = taken
+        self._seq = self._taken_at  # of the last frontier record
+        self._topic = topic
+        self._partition = partition
+        self._codec = codec
+        self._lock = asyncio.Lock()  # data and frontier records are stored in the order of the calls
+        self._count = 0
+        self._last: tuple[T, dict[str, str]] | None = None  # the last time sent, and its headers
+        self._error: JetStreamError | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._released = False
+
+    # --- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def partition(self) -> int:
+        """Which one it is."""
+        return self._partition
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """The lower frontier: what may be sent is at or after one of these. Empty: the partition has ended."""
+        return self._core.lower
+
+    @property
+    def upper(self) -> Antichain[T]:
+        """The upper frontier: the greatest times that were ever sent."""
+        return self._core.upper
+
+    def state(self, time: T) -> EpochState:
+        """Whether an epoch is latent, active or completed, in this partition."""
+        return self._core.state(time)
+
+    def __repr__(self) -> str:
+        return f"<PartitionPublisher {self._topic}.{self._partition} at {list(self.frontier)}>"
+
+    # --- sending ---------------------------------------------------------------------------------------------
+
+    async def send(self, time: T, items: Any, *, msg_id: str | None = None) -> None:
+        """Send a batch of items of one time, without waiting until it is stored.
+
+        Args:
+            time: Its epoch, which becomes active.
+            items: What the topic's codec can encode.
+            msg_id: Stored once in this partition and epoch, however often it is sent inside the stream's duplicate
+                window, also by the next publisher: so a half-sent epoch can be sent again.
+
+        Raises:
+            EpochCompletedError: The epoch is completed, or no capability allows it.
+            ConfigError, MaxPayloadError: It cannot be sent. RequestTimeoutError: There is no connection, or no room.
+            ProducerFencedError, PublishesFailedError: See the class.
+
+        After the first three, and when it is cancelled, it was not sent (over a nats-py connection of your own,
+        cancelled: it may have been).
+        """
+        async with self._lock:
+            self._check()
+            self._core.capabilities.check(time)
+            message = self._message(time, items, msg_id)
+            self._core.send(time)
+            try:
+                await self._out.send(message)
+            except PublishesFailedError as error:  # of others
+                self._error = error
+                raise
+
+    def _message(self, time: T, items: Any, msg_id: str | None = None) -> Outgoing:
+        if self._last is None or self._last[0] != time:
+            self._last = time, data_headers(self._core.order, time, self._producer)
+        headers = self._last[1]
+        where = f"{self._topic}.{self._partition}/"
+        if msg_id is not None:
+            if not msg_id:
+                raise ConfigError("the message id is empty")
+            return Outgoing(
+                self._codec.encode(items), headers, f"{where}{headers[EPOCH]}/{msg_id}", named=True
+            )
+        self._count += 1
+        return Outgoing(self._codec.encode(items), headers, f"{where}{self._producer}/{self._count}")
+
+    async def flush(self) -> None:
+        """Wait until all that was sent is stored. Raises as `send`. Cancelled: as `advance`."""
+        await self._in_background(self._flush_in_turn())
+
+    async def _flush_in_turn(self) -> None:
+        async with self._lock:
+            self._check()
+            await self._flush()
+
+    async def advance(self, to: T) -> None:
+        """Complete all epochs before a time, where all times have an order; of others, those that are before it.
+
+        Waits until what was sent is stored, and then until this is. Nothing to tell: it does nothing.
+
+        Raises:
+            EpochCompletedError: It is before the frontier. And as `send`.
+
+        Cancelled: it goes on in the background; the next call waits for it.
+        """
+        await self._told(lambda: self._core.advance(to))
+
+    async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
+        """Give up capabilities (-1) and gain others that those held allow (+1), all at once. As `advance`.
+
+        A capability is for its time and all that follow it; a publisher begins with one for the least time. What none
+        allows any more is completed.
+        """
+        pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
+        await self._told(lambda: self._core.update(pairs))
+
+    async def close(self) -> None:
+        """Complete everything: the frontier is empty, and nothing more can be sent to the partition, by anyone.
+
+        Subscribers end when all their partitions have. As `advance`.
+        """
+        await self._told(self._core.close)
+        await self.release()
+
+    async def commit_epoch(self, time: T, *batches: Any, to: T | None = None) -> None:
+        """Send all of an epoch and complete it, all or nothing.
+
+        In an atomic batch (server 2.12, stream with ``allow_atomic``) nothing of it is stored unless all is, so that a
+        crash leaves nothing behind. Elsewhere it is `send` and `advance`: a crash leaves the epoch open, with a part of
+        it. Sent again inside the stream's duplicate window, that part is not stored twice. Subscribers see all of it
+        or nothing in both cases.
+
+        Args:
+            time: The epoch.
+            batches: Its items, each batch a message; a server takes 999 of them.
+            to: Where to advance; by default the next time, where the order has one.
+
+        Raises: as `send` and `AtomicBatch.commit`.
+
+        Cancelled: as `advance`.
+        """
+        if to is None:
+            successor = getattr(self._core.order, "successor", None)
+            if successor is None:
+                raise ConfigError("this order has no next time: say where to advance with to=")
+            self._core.order.encode(time)
+            to = successor(time)
+        after: Any = to
+        self._core.order.encode(time)
+        self._core.order.encode(after)
+        if time == after or not self._core.order.less_equal(time, after):
+            raise ConfigError(f"{time!r} is not completed by going to {after!r}")
+        if not self._out.is_atomic:
+            for number, batch in enumerate(batches):
+                await self.send(time, batch, msg_id=f"of all {number}")
+            await self.advance(after)
+            return
+        await self._in_background(self._commit(time, batches, after))
+
+    # --- frontier records ------------------------------------------------------------------------------------
+
+    async def _commit(self, time: T, batches: tuple[Any, ...], to: T) -> None:
+        async with self._lock:
+            self._check()
+            core = self._core
+            core.capabilities.check(time)
+            core.capabilities.check(to)
+            messages = [self._message(time, batch) for batch in batches]
+            await self._flush()
+            if batches:
+                core.send(time)
+            record = core.advance(to)
+            assert record is not None, "what allowed the time is gone"
+            entry = FrontierEntry(record, 0, self._producer, 0)
+            await self._store(
+                lambda: self._out.commit(messages, record.to_json(core.order), entry.headers, self._seq)
+            )
+
+    def keep_record(self, every: float) -> None:
+        """Write the frontier record again every so many seconds, before the stream removes it for its age."""
+        self._keeping = self._log.tasks.start(self._keep_record(every), "frontier record kept")
+
+    async def _keep_record(self, every: float) -> None:
+        while True:
+            seq = self._seq
+            await asyncio.sleep(every)
+            if seq == self._seq:
+                try:
+                    await self._tell(self._core.record)
+                except JetStreamError as error:
+                    self._log.report(error)
+                    return
+
+    async def _told(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
+        await self._in_background(self._tell(change))
+
+    async def _tell(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
+        async with self._lock:
+            self._check()
+            await self._flush()
+            record = change()
+            if record is None:
+                return
+            entry = FrontierEntry(record, 0, self._producer, 0)
+            msg_id = f"{self._topic}.{self._partition}/{self._producer}/f{self._seq}"
+            await self._store(
+                lambda: self._out.record(record.to_json(self._core.order), entry.headers, self._seq, msg_id)
+            )
+
+    async def _store(self, write: Callable[[], Coroutine[Any, Any, int]]) -> None:
+        """Write a frontier record. If that fails, this publisher does not know any more what is stored."""
+        try:
+            self._seq = await write()
+        except WrongLastSequenceError as error:
+            self._error = await self._refused()
+            raise self._error from error
+        except JetStreamError as error:
+            self._error = error
+            raise
+
+    async def _refused(self) -> JetStreamError:
+        """Why a record of ours could not follow the one before: somebody else's came, or that one was removed."""
+        subject = frontier_subject(self._topic, self._partition)
+        try:
+            last = await self._log.last(subject)
+            if last is None:
+                extent = await self._log.extent()
+                return HistoryTruncatedError(extent.first_seq, self._seq, self._log.stream)
+        except JetStreamError:
+            return ProducerFencedError(subject, self._seq)
+        return ProducerFencedError(subject, self._seq, last.seq)
+
+    async def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._log.tasks.start(work, "frontier record", awaited=True)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise ClosedError("closed while a frontier record was written") from None
+            raise
+
+    # --- data that was sent ----------------------------------------------------------------------------------
+
+    async def _flush(self) -> None:
+        try:
+            await self._out.flush()
+            while self._out.repeated:
+                await self._send_anew([*self._out.repeated])
+                await self._out.flush()
+        except PublishesFailedError as error:
+            self._error = error
+            raise
+
+    async def _send_anew(self, repeated: list[tuple[Outgoing, int]]) -> None:
+        """Of these ids something was stored before. What a fenced publisher sent does not count, and is sent anew."""
+        places = [seq for _, seq in repeated]
+        counts = await counting(
+            self._log,
+            self._core.order,
+            self._topic,
+            self._partition,
+            first=min(places),
+            last=max(places),
+            ours=(self._producer, self._taken_at),
+        )
+        for message, seq in repeated:
+            if seq not in counts:
+                # The next publisher, if it sends this again, comes the same way to the same id.
+                await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
+            del self._out.repeated[0]  # only now: what could not be sent is still to be
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._released:
+            raise ClosedError("the publisher was closed")
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    async def release(self) -> None:
+        """Let go of the partition; what is open stays so. What was not flushed may be stored or not."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+        async with self._lock:
+            if not self._released:
+                self._released = True
+                await self._out.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if error is None and self._error is None and not self._released:
+                await self.flush()
+        finally:
+            await self.release()

@@ -1,0 +1,200 @@
+"""A subscriber of some partitions of a topic: of each epoch all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time as clock
+from collections import deque
+from collections.abc import AsyncIterator, Hashable
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...errors import (
+    EpochsLostError,
+    HistoryTruncatedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.records import EpochReading
+from ...protocol.epochs.trackers import FrontierUpdate
+from ...protocol.topics.position import Position
+from ...protocol.topics.record import Record
+from ...protocol.topics.value_codec import Codec
+from ..log import Log
+from ..log_reader import LogReader
+from .events import EpochEvents, Filter
+from .joining import Join, Joining, Start
+from .paging import page_up_to
+
+__all__ = ["EpochSubscription"]
+
+T = TypeVar("T", bound=Hashable)
+
+_AT_ONCE = 500  # records taken from the reader
+
+
+class EpochSubscription(EpochEvents[T]):
+    """Reads a topic of epochs, for ``async for``: events `Data` and `FrontierUpdate`. Made by `EpochTopic.subscribe`.
+
+    It gives data of epochs that were latent in all its partitions when it began, all of each; `frontier` says what may
+    still come. It ends when the frontier is empty. A cancelled read loses nothing.
+
+    Where history was removed before it was read, the next read raises `EpochsLostError` once: parts of epochs that were
+    given are void. Reading on begins with new snapshots.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        topic: str,
+        order: Order[T],
+        partitions: tuple[int, ...],
+        codec: Codec,
+        *,
+        filter: Filter = "atomic",
+        resume: EpochPlace[T] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(topic, order, partitions, codec, filter)
+        self._log = log
+        self._options = options or {}
+        self._resume = resume
+        self._reading: EpochReading[T] = EpochReading(order, topic, partitions)
+        self._reader: LogReader | None = None
+        self._where: Position
+        self._records: deque[Record] = deque()
+        self._lost_at = ""  # its place, until it has new snapshots
+        self._moved_ns = 0
+
+    # --- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def frontier_age(self) -> float:
+        """Seconds since the record was stored that moved the frontier last, by the server's clock and this one's.
+
+        It grows where a publisher is gone, or does not advance.
+        """
+        return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
+
+    @property
+    def place(self) -> str:
+        """Where it stands, as a token: all that must be kept to go on later, in another process too.
+
+        Of epochs that are not completed all is given again to whoever goes on there.
+        """
+        if self._lost_at:
+            return self._lost_at
+        stream, incarnation = self._where.stream, self._where.incarnation
+        place = msgspec.structs.replace(self._core.place, stream=stream, incarnation=incarnation)
+        return place.to_json(self._order)
+
+    @property
+    def refused(self) -> int:
+        """Messages that were passed over because no producer, or one that had been replaced, sent them."""
+        return self._reading.refused
+
+    # --- beginning -------------------------------------------------------------------------------------------
+
+    async def begin(self, start: Start = "now", *, wait: bool) -> None:
+        """Take the snapshots and start reading. Raises as `Joining.snapshots` and `Joining.at`."""
+        joining = Joining(self._log, self._order, self._topic, self._partitions)
+        if self._resume is None:
+            self._start(await joining.snapshots(start, wait=wait))
+            return
+        try:
+            join = await joining.at(self._resume)
+        except EpochsLostError as error:
+            self._error = error
+            self._start(await joining.snapshots("now", wait=wait))
+        else:
+            self._core.resumed = self._resume
+            self._start(join)
+        self._resume = None
+
+    def _start(self, join: Join[T]) -> None:
+        entries, start = join
+        self._where, self._lost_at = start, ""
+        self._reading.owners = {partition: entry.owner_at(start.seq) for partition, entry in entries.items()}
+        for partition, entry in entries.items():
+            self._events.extend(
+                self._core.receive(partition, entry.record.snapshot, entry.seq, as_of=entry.up_to)
+            )
+            self._moved_ns = max(self._moved_ns, entry.time_ns)
+        if not self._core.is_over:
+            self._reader = LogReader(self._log, start, **self._options)
+            self._reader.begin()
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def _more(self, deadline: float | None, timeout: float) -> None:
+        if self._lost_at:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self.begin(wait=True)
+            except TimeoutError:
+                raise RequestTimeoutError("new snapshots of a topic", timeout) from None
+        elif self._records or await self._fill(deadline, timeout):
+            self._take(self._records.popleft())
+
+    async def _fill(self, deadline: float | None, timeout: float) -> bool:
+        """Wait for records; False: something else happened."""
+        reader = self._reader
+        assert reader is not None
+        try:
+            self._records.extend(reader.take(_AT_ONCE))
+            if not self._records:
+                left = None if deadline is None else deadline - asyncio.get_running_loop().time()
+                self._records.append(await reader.next(left))
+        except HistoryTruncatedError as error:
+            lost_at, self._reader = self.place, None
+            self._error = self._core.lost(str(error))
+            self._lost_at = lost_at
+            await reader.close()
+            return False
+        except RequestTimeoutError:
+            raise RequestTimeoutError("the next event of a topic", timeout) from None
+        return True
+
+    def _take(self, record: Record) -> None:
+        """One record becomes at most one event, so that `place` is where the user is."""
+        try:
+            found = self._reading.message(record, self._core.lower_of)
+            if found is None:
+                return
+            events = self._core.receive(*found, record.seq)
+        except ProtocolError as error:
+            self._error = error
+            return
+        self._events.extend(events)
+        if events and isinstance(events[-1], FrontierUpdate):
+            self._moved_ns = record.time_ns
+
+    def _owners(self) -> dict[int, str]:
+        return self._reading.owners
+
+    async def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
+        """The items of an epoch, again, from the stream. ``owners``: whose data counted there."""
+        reading: EpochReading[T] = EpochReading(self._order, self._topic, self._partitions)
+        reading.owners = owners
+        since, more = first - 1, True
+        while more and since < last:
+            page = await page_up_to(self._log, since, last, limit=_AT_ONCE)
+            more = bool(page.records)
+            for record in page.records:
+                since = record.seq
+                if since <= last and reading.entry_of(record) is None and reading.time_of(record) == time:
+                    yield self._codec.decode(record.data)
+        if since < last:
+            raise EpochsLostError((time,), f"its end at {last} was removed before it was read again")
+
+    # --- the end ---------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Read no more. Harmless when called again."""
+        self._closed = True
+        reader = self._reader
+        if reader is not None:
+            await reader.close()

@@ -1,0 +1,133 @@
+"""Taking a partition: the state that its last producer left, and the record that makes it ours."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Hashable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from ...errors import (
+    HistoryTruncatedError,
+    ProducerFencedError,
+    ProtocolError,
+    WrongLastSequenceError,
+)
+from ...protocol.epochs.capabilities import Capabilities
+from ...protocol.epochs.frontier import Order
+from ...protocol.epochs.records import EpochReading, FrontierEntry, frontier_subject
+from ...protocol.epochs.trackers import EpochPublisher
+from ..log import Log
+from .outlet import Outlet
+from .paging import page_up_to
+
+__all__ = ["Taken", "take_partition"]
+
+T = TypeVar("T", bound=Hashable)
+
+_RACES: Final = 10  # producers that may be faster than this one
+_PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
+
+
+class Taken(NamedTuple, Generic[T]):
+    """A partition that is ours.
+
+    Attributes:
+        publisher: What may be sent.
+        producer: The token of all that is written.
+        seq: Where its first record lies.
+    """
+
+    publisher: EpochPublisher[T]
+    producer: str
+    seq: int
+
+
+async def take_partition(
+    log: Log, outlet: Outlet, order: Order[T], topic: str, partition: int, *, start: T | None
+) -> Taken[T]:
+    """Go on where the last producer of a partition stood, or begin it; whoever had it is fenced.
+
+    Args:
+        start: The least time, if nothing of it is there; by default that of the order.
+
+    Raises:
+        ProducerFencedError: Others take it all the time.
+        HistoryTruncatedError: Nothing of it is there, but what was may have been removed: say where to begin.
+        ConfigError: ``start`` is no time. And those of any request.
+    """
+    taking = _Taking(log, outlet, order, topic, partition)
+    for _ in range(_RACES):
+        try:
+            return await taking.take(start)
+        except WrongLastSequenceError:
+            pass  # somebody else took it since we looked
+    raise ProducerFencedError(frontier_subject(topic, partition))
+
+
+class _Taking(Generic[T]):
+    def __init__(self, log: Log, outlet: Outlet, order: Order[T], topic: str, partition: int) -> None:
+        self.log, self.outlet, self.order, self.topic, self.partition = log, outlet, order, topic, partition
+        self.subject = frontier_subject(topic, partition)
+        self.producer = secrets.token_hex(8)
+
+    async def take(self, start: T | None) -> Taken[T]:
+        found = await self.log.last(self.subject)
+        if found is None:
+            return await self._begin(start)
+        last = FrontierEntry.read(found, self.order)
+        reading: EpochReading[T] = EpochReading(self.order, self.topic, [self.partition])
+        reading.owners = {self.partition: last.owner_at(last.up_to)}
+        times: set[T] = set()
+        if last.up_to < last.seq:
+            await self._scan(reading, last.up_to, times, until=last.seq)
+            reading.owners = {self.partition: last.producer}
+        up_to = await self._scan(reading, last.seq, times)
+        publisher = EpochPublisher.restored(self.order, last.record, times)
+        entry = FrontierEntry(publisher.record(), 0, self.producer, up_to, last.producer)
+        seq = await self._write(entry, last.seq)
+        # What came since we looked is its predecessor's, and counts.
+        more: set[T] = set()
+        await self._scan(reading, entry.up_to, more, until=seq)
+        if more:
+            publisher = EpochPublisher.restored(self.order, last.record, times | more)
+        return Taken(publisher, self.producer, seq)
+
+    async def _begin(self, start: T | None) -> Taken[T]:
+        extent = await self.log.extent()
+        if start is None and extent.first_seq > 1:
+            raise HistoryTruncatedError(extent.first_seq, 1, self.log.stream)
+        publisher = EpochPublisher(self.order)
+        if start is not None:
+            self.order.encode(start)
+            publisher.capabilities = Capabilities(self.order, [start])
+        record = publisher.first_record()
+        seq = await self._write(FrontierEntry(record, 0, self.producer, 0), 0)
+        return Taken(publisher, self.producer, seq)
+
+    async def _write(self, entry: FrontierEntry[T], expected: int) -> int:
+        msg_id = f"{self.topic}.{self.partition}/{self.producer}/f{expected}"
+        return await self.outlet.record(entry.record.to_json(self.order), entry.headers, expected, msg_id)
+
+    async def _scan(
+        self, reading: EpochReading[T], since: int, times: set[T], *, until: int | None = None
+    ) -> int:
+        """Collect the times of data behind a sequence; up to where all was seen.
+
+        ``until``: up to this record, which is there; a replica may not have it yet.
+        """
+        while until is None or since < until:
+            if until is None:
+                page = await self.log.history(since, _PAGE, _PAGE_BYTES)
+            else:
+                page = await page_up_to(self.log, since, until)
+                if not page.records:
+                    raise ProtocolError(f"frontier record {until} of {self.subject!r} is gone")
+            for record in page.records:
+                if until is not None and record.seq >= until:
+                    return until
+                since = record.seq
+                if reading.entry_of(record) is None and (time := reading.time_of(record)) is not None:
+                    times.add(time)
+            if until is None and not page.more:
+                return since
+        return since

@@ -1,0 +1,298 @@
+"""A topic of epochs: `JetStream.epochs`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from ..._runtime.awaitable import opening
+from ..._runtime.publish import check_time
+from ..._runtime.retry import passes
+from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
+from ...protocol.epochs.frontier import Int, Order
+from ...protocol.epochs.messages import EpochPlace
+from ...protocol.topics.value_codec import Codec, JsonCodec
+from ...publishing.publisher import MAX_IN_FLIGHT
+from ..log import MemoryLog
+from ..log_reader import Push
+from .events import Filter
+from .home import Home, MemoryHome
+from .joining import Start
+from .live_publisher import LivePublisher
+from .live_subscription import LiveSubscription
+from .publisher import PartitionPublisher
+from .schema import MAX_PARTITIONS, Schema, check_partition, check_topic, make_schema
+from .subscription import EpochSubscription
+from .takeover import take_partition
+
+__all__ = ["EpochTopic", "memory_epochs"]
+
+T = TypeVar("T", bound=Hashable)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for a topic
+_ONE: Final = 1
+
+
+class EpochTopic(Generic[T]):
+    """Data in epochs, from several partitions: subscribers see all of an epoch or nothing. Made by `JetStream.epochs`.
+
+    Each partition has one publisher at a time, and any number of subscribers, which may come when they like.
+
+    Source: Strymon's publish-subscribe protocol.
+    """
+
+    def __init__(
+        self, home: Home, order: Order[T], *, partitions: int | None = None, codec: Codec | None = None
+    ) -> None:
+        if partitions is not None and (
+            isinstance(partitions, bool)
+            or not isinstance(partitions, int)
+            or not 1 <= partitions <= MAX_PARTITIONS
+        ):
+            raise ConfigError(f"partitions is {partitions!r:.40}: 1 to {MAX_PARTITIONS} are possible")
+        self._home, self._order, self._partitions = home, order, partitions
+        self._codec = JsonCodec() if codec is None else codec
+        self._schema: Schema | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._home.topic
+
+    @property
+    def order(self) -> Order[T]:
+        """Which times it has."""
+        return self._order
+
+    def __repr__(self) -> str:
+        return f"<EpochTopic {self.name}>"
+
+    async def create(self, **stream: Any) -> int:
+        """Have the topic: made if it is not there. How many partitions it has.
+
+        Args:
+            stream: Fields of the stream, if it is made: ``num_replicas``, ``storage``, ``max_age``,
+                ``duplicate_window``, ``allow_atomic`` … A stream of that name that is there gets the topic's subjects
+                and schema, and nothing else of it is changed.
+
+        Raises:
+            TopicMismatchError: It is there with another order, codec or number of partitions.
+            ConfigError: The stream's retention is not limits, or it keeps only so many messages of a subject. And those
+                of any request.
+        """
+        wanted = make_schema(self._order, self._codec, _ONE if self._partitions is None else self._partitions)
+        return self._checked(await self._home.make(wanted, stream)).partitions
+
+    def _checked(self, schema: Schema) -> Schema:
+        schema.check(self.name, self._order, self._codec, self._partitions)
+        self._schema = schema
+        return schema
+
+    async def partitions(self) -> int:
+        """How many partitions it has. Raises `TopicNotFoundError`, `TopicMismatchError`, and those of any request."""
+        return self._checked(await self._home.schema()).partitions
+
+    @opening
+    async def publisher(
+        self,
+        partition: int = 0,
+        *,
+        start: T | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        timeout: float | None = None,
+    ) -> PartitionPublisher[T]:
+        """Become the publisher of a partition; the one it had is fenced. The topic is made if it is not there.
+
+        ``await`` it, or use it with ``async with``.
+
+        It goes on where the partition stood: epochs that were completed stay so, those that were begun are open.
+
+        Args:
+            partition: Which one.
+            start: The least time, if nothing of the partition is there; by default that of the order.
+            max_in_flight: Messages under way.
+            timeout: Seconds within which each must be stored, over restarts of servers, too; by default that of this
+                connection.
+
+        Raises:
+            HistoryTruncatedError: Nothing of the partition is there, but what was may have been removed: give
+                ``start``. ProducerFencedError: Others take it all the time. And those of `create`.
+        """
+        count = await self.create() if self._schema is None else self._schema.partitions
+        check_partition(partition, count)
+        if start is not None:
+            self._order.encode(start)
+        outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
+        log = self._home.log(partition)
+        try:
+            taken = await take_partition(log, outlet, self._order, self.name, partition, start=start)
+        except BaseException:
+            await outlet.close()
+            raise
+        publisher = PartitionPublisher(
+            log, outlet, taken, topic=self.name, partition=partition, codec=self._codec
+        )
+        if max_age := self._home.max_age:
+            publisher.keep_record(max_age / 3)
+        return publisher
+
+    @opening
+    async def subscribe(
+        self,
+        partitions: Sequence[int] | None = None,
+        *,
+        filter: Filter = "atomic",
+        start: Start = "now",
+        resume: str | None = None,
+        wait: bool = True,
+        timeout: float | None = None,
+        push: Push = "auto",
+        quiet: float = 30.0,
+    ) -> EpochSubscription[T]:
+        """Subscribe to some partitions, by default all: ``await`` it, or use it with ``async with``.
+
+        Args:
+            partitions: Which ones.
+            filter: "atomic": only epochs of which nothing was sent yet. None: everything, so that of epochs that had
+                begun only a part is given (`Data` says so). Times: besides, nothing at or before one of them.
+            start: "now": with what is latent now. "first": with the oldest epochs of which all is there.
+            resume: The `EpochSubscription.place` of another one of these partitions: goes on there.
+            wait: Until the topic and all its partitions are there; otherwise `TopicNotFoundError`.
+            timeout: Seconds to wait for that; by default for ever.
+            push, quiet: As of `LogReader`.
+
+        Raises:
+            TopicNotFoundError: It is not there. RequestTimeoutError: It did not come in time.
+            TopicMismatchError: It has another order, codec or number of partitions.
+            ConfigError: There are no such partitions, or the place is of others. PositionInvalidError: The place is
+                none, or of another stream. And those of any request.
+
+        Cancelled: nothing is left.
+        """
+        if start not in ("now", "first"):
+            raise ConfigError(f"start is {start!r:.40}: 'now' or 'first' is needed")
+        place = None if resume is None else EpochPlace.from_json(resume, self._order)
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                chosen = self._chosen(partitions, await self._found(wait=wait))
+                subscription = EpochSubscription(
+                    self._home.log(chosen[0] if len(chosen) == 1 else None),
+                    self.name,
+                    self._order,
+                    chosen,
+                    self._codec,
+                    filter=filter,
+                    resume=place,
+                    options={"push": push, "quiet": quiet},
+                )
+                await subscription.begin(start, wait=wait)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._too_late(timeout) from None
+        return subscription
+
+    # --- without a stream ------------------------------------------------------------------------------------
+
+    async def live_publisher(self, partition: int = 0, *, beat: float = 2.0) -> LivePublisher[T]:
+        """Publish a partition to those who are there, over plain NATS: nothing is stored, by anyone.
+
+        Each life of a publisher begins with the least time. There is to be one of a partition at a time.
+
+        Args:
+            partition: Which one.
+            beat: Seconds; a subscriber that says nothing for three of them is forgotten.
+
+        Raises: those of a subscription. ConfigError: There is no such partition, or the topic is in memory.
+        """
+        check_partition(partition, self._partitions or _ONE)
+        publisher = LivePublisher(
+            self._home.context, self.name, partition, self._order, self._codec, beat=check_time("beat", beat)
+        )
+        await publisher.begin()
+        return publisher
+
+    async def live_subscribe(
+        self,
+        partitions: Sequence[int] | None = None,
+        *,
+        filter: Filter = "atomic",
+        wait: bool = True,
+        timeout: float | None = None,
+        beat: float = 2.0,
+    ) -> LiveSubscription[T]:
+        """Subscribe to live publishers: whole epochs from now on, as long as no message is lost.
+
+        Args:
+            partitions, filter, timeout: As of `subscribe`; by default the partitions that this object was made with.
+            wait: Until all partitions have a publisher; otherwise `TopicNotFoundError`.
+            beat: Seconds between two words to the publishers; silence for three of them is a loss.
+
+        Raises:
+            TopicNotFoundError, RequestTimeoutError, TopicMismatchError, ConfigError: As `subscribe`.
+        """
+        chosen = self._chosen(partitions, self._partitions or _ONE)
+        subscription = LiveSubscription(
+            self._home.context,
+            self.name,
+            self._order,
+            chosen,
+            self._codec,
+            filter=filter,
+            beat=check_time("beat", beat),
+        )
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                await subscription.begin(wait=wait)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._too_late(timeout) from None
+        return subscription
+
+    @staticmethod
+    def _chosen(partitions: Sequence[int] | None, count: int) -> tuple[int, ...]:
+        chosen = tuple(range(count)) if partitions is None else tuple(dict.fromkeys(partitions))
+        if not chosen:
+            raise ConfigError("no partitions are given")
+        for partition in chosen:
+            check_partition(partition, count)
+        return chosen
+
+    def _too_late(self, timeout: float | None) -> RequestTimeoutError:
+        return RequestTimeoutError(f"topic {self.name!r}, or some of its partitions", timeout or 0.0)
+
+    async def _found(self, *, wait: bool) -> int:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await self.partitions()
+            except TopicNotFoundError:
+                if not wait:
+                    raise
+            except JetStreamError as error:
+                if not wait or not passes(error):
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+def memory_epochs(
+    name: str,
+    order: Order[T] | None = None,
+    *,
+    partitions: int | None = None,
+    codec: Codec | None = None,
+    log: MemoryLog | None = None,
+) -> EpochTopic[T]:
+    """A topic of epochs in this process, without a server.
+
+    Args:
+        name, order, partitions, codec: As of `JetStream.epochs`.
+        log: Where it lies; it must take ``<name>.>``. By default one of its own.
+    """
+    home = MemoryHome(check_topic(name), MemoryLog(f"{name}.>") if log is None else log)
+    return EpochTopic(home, order if order is not None else Int(), partitions=partitions, codec=codec)  # type: ignore[arg-type]

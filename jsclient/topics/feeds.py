@@ -1,0 +1,254 @@
+"""How the records of a stream are pushed to a reader: by a consumer of its own, or by a subject that all share.
+
+Both are hints only. `ConsumerFeed` costs the server a consumer for each reader, and shows gaps at once. `RepublishFeed`
+costs it nothing: the stream republishes what it stores, and each record names the one of its subject before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Literal, TypeAlias
+
+from .._runtime.consumer_calls import delete_consumer
+from .._runtime.context import Context
+from .._runtime.nats.connection import Inbox, Lifecycle
+from .._runtime.timer import Timer
+from ..errors import JetStreamError, NotJetStreamMessageError
+from ..protocol.consumers.ack import stored_at
+from ..protocol.consumers.heartbeat import HeartbeatMonitor
+from ..protocol.consumers.push import whole_number
+from ..protocol.events import ForeignMessage
+from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ..protocol.topics.record import Record
+from ..protocol.topics.record_batches import DeliveredRecords, RepublishedRecords
+from ..protocol.wire.frames import Frame, is_data
+from ..protocol.wire.header_names import LAST_CONSUMER
+from ..protocol.wire.headers import inline_status, parse_headers
+from ..streams.stream import Stream
+from .log import Feed, Receive
+
+__all__ = ["ConsumerFeed", "Doubted", "RepublishFeed"]
+
+Doubted: TypeAlias = Literal["none", "late", "all"]
+
+_HEARTBEAT: Final = 5.0  # seconds
+_FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its reader
+
+
+class ConsumerFeed(Feed):
+    """An ephemeral push consumer for each subscription, named by its id: each JSAck says under which id it comes.
+
+    ``doubted``: After which jumps of the sequence it is not known whether records were removed before they could be
+    delivered: none, those of deliveries while others wait, or all.
+    """
+
+    def __init__(
+        self, context: Context, stream: Stream, subject: str, *, linked: bool, doubted: Doubted
+    ) -> None:
+        self._context = context
+        self._stream = stream
+        self._subject = subject
+        self._linked = linked
+        self._doubted = doubted
+        self._open: dict[str, _Deliveries] = {}
+        self._in_doubt: set[str] = set()  # consumers that may be there, with an inbox to which nobody listens
+
+    async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
+        connection = self._context.connection
+        if id in self._in_doubt:
+            await delete_consumer(self._context, self._stream.name, id)
+            self._in_doubt.discard(id)
+        deliveries = _Deliveries(
+            self._context, self._stream.name, receive, lost, linked=self._linked, doubted=self._doubted
+        )
+        inbox = connection.new_inbox()
+        deliveries.inbox = await connection.subscribe(inbox, deliveries.arrived)
+        self._open[id] = deliveries
+        try:
+            await self._stream.create_consumer(
+                ConsumerConfig(
+                    name=id,
+                    deliver_subject=inbox,
+                    deliver_policy=DeliverPolicy.NEW,
+                    ack_policy=AckPolicy.NONE,
+                    filter_subject=self._subject,
+                    idle_heartbeat=_HEARTBEAT,
+                    inactive_threshold=_FORGOTTEN,
+                    max_deliver=1,
+                    mem_storage=True,
+                    num_replicas=1,
+                )
+            )
+            if deliveries.inbox.denied is not None:
+                raise deliveries.inbox.denied
+        except BaseException:
+            # Cancelled, or not answered: it may be there, and goes by itself when nobody listens.
+            self._in_doubt.add(id)
+            await self._end(id)
+            raise
+        deliveries.begin()
+
+    async def close(self, id: str) -> None:
+        if await self._end(id) and self._context.connection.is_connected:
+            try:
+                await delete_consumer(self._context, self._stream.name, id)
+            except JetStreamError:
+                pass  # it goes by itself
+
+    async def _end(self, id: str) -> bool:
+        deliveries = self._open.pop(id, None)
+        if deliveries is None:
+            return False
+        await deliveries.end()
+        return True
+
+
+class _Foreign:
+    """Counts what is neither data nor a status; tells of the first, and then at each doubling."""
+
+    def __init__(self, context: Context, stream: str) -> None:
+        self._context = context
+        self._stream = stream
+        self._count = 0
+
+    def dropped(self, frame: Frame) -> None:
+        self._count += 1
+        if self._count & (self._count - 1) == 0:
+            subject = frame[0].decode(errors="replace")
+            self._context.emit(ForeignMessage(stream=self._stream, subject=subject, count=self._count))
+
+
+class _Deliveries:
+    """What one consumer delivers."""
+
+    inbox: Inbox
+
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        receive: Receive,
+        lost: Callable[[], None],
+        *,
+        linked: bool,
+        doubted: Doubted,
+    ) -> None:
+        self._context = context
+        self._stream = stream
+        self._receive = receive
+        self._lost = lost
+        self._reading = DeliveredRecords(linked=linked)
+        self._doubted = doubted
+        self._consumer_seq = 0
+        self._last: int | None = (
+            None  # the delivery before this one; None: it is not known which record that was
+        )
+        self._foreign = _Foreign(context, stream)
+        self._monitor = HeartbeatMonitor(_HEARTBEAT)
+        self._timer = Timer(self._tick)
+        self._ended = False
+
+    def begin(self) -> None:
+        """The consumer is there."""
+        self._context.connection.add_listener(self._lifecycle)
+        self._monitor.heard(self._context.connection.now())
+        self._timer.set(self._monitor.deadline)
+
+    async def end(self) -> None:
+        """Listen no more."""
+        self._ended = True
+        self._timer.cancel()
+        self._context.connection.remove_listener(self._lifecycle)
+        await self._context.connection.unsubscribe(self.inbox)
+
+    def arrived(self, frames: list[Frame]) -> None:
+        if self._ended:
+            return
+        self._monitor.heard(self._context.connection.now())
+        records: list[Record] = []
+        missed = False
+        for frame in frames:
+            if is_data(frame):
+                try:
+                    records.append(self._record(frame))
+                except NotJetStreamMessageError:
+                    self._foreign.dropped(frame)
+            elif frame[2] and not frame[3] and (code := inline_status(frame[2])):
+                missed |= self._status(code, frame)
+            else:
+                self._foreign.dropped(frame)
+        if records:
+            self._receive(records)
+        if missed and not self._ended:
+            self._lost()
+
+    def _record(self, frame: Frame) -> Record:
+        seq, consumer_seq, time_ns, pending = stored_at(frame[1])
+        previous = self._last if consumer_seq == self._consumer_seq + 1 else None
+        if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
+            previous = None  # what was between may have been removed before it could be delivered
+        self._consumer_seq, self._last = consumer_seq, seq
+        return self._reading.record(frame, seq, time_ns, previous)
+
+    def _status(self, code: int, frame: Frame) -> bool:
+        """Whether something was missed, or nothing more comes."""
+        if code != 100:
+            return True
+        last = whole_number(parse_headers(frame[2])[1].get(LAST_CONSUMER))
+        if last is None or last <= self._consumer_seq:
+            return False
+        self._consumer_seq, self._last = last, None
+        return True
+
+    def _tick(self) -> None:
+        if not self._ended:
+            if self._monitor.tick(self._context.connection.now()) is not None:
+                self._lost()
+            if not self._ended:
+                self._timer.set(self._monitor.deadline)
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CONNECTED:
+            self._lost()
+
+
+class RepublishFeed(Feed):
+    """NATS subscriptions to the subject to which a stream republishes. No state on the server, whoever reads."""
+
+    def __init__(self, context: Context, stream: str, subject: str, *, by_subject: bool) -> None:
+        self.by_subject = by_subject
+        self._context = context
+        self._subject = subject
+        self._reading = RepublishedRecords(stream)
+        self._foreign = _Foreign(context, stream)
+        self._open: dict[str, tuple[Inbox, Callable[[Lifecycle], None]]] = {}
+
+    async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
+        connection = self._context.connection
+        inbox = await connection.subscribe(self._subject, partial(self._arrived, receive))
+
+        def listen(what: Lifecycle) -> None:
+            if what is Lifecycle.CONNECTED:
+                lost()
+
+        connection.add_listener(listen)
+        self._open[id] = inbox, listen
+        try:
+            await connection.ping(self._context.timeout)  # now it is there, or refused
+            if inbox.denied is not None:
+                raise inbox.denied
+        except BaseException:
+            await asyncio.shield(self.close(id))
+            raise
+
+    async def close(self, id: str) -> None:
+        if id in self._open:
+            inbox, listen = self._open.pop(id)
+            self._context.connection.remove_listener(listen)
+            await self._context.connection.unsubscribe(inbox)
+
+    def _arrived(self, receive: Receive, frames: list[Frame]) -> None:
+        if records := self._reading.read(frames, self._foreign.dropped):
+            receive(records)

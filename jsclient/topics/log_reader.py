@@ -1,0 +1,347 @@
+"""The reader of a topic: every record after a position, in order, once, whatever becomes of the pushes.
+
+It drives `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`: asks for the history, keeps a feed open,
+and tells the tracker when either fails. All readers of topics are made of it.
+
+Source: P3Sub (seed 003).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any, Literal, Self, TypeAlias
+
+from .._runtime.retry import Tries, passes
+from .._runtime.timer import Timer
+from .._runtime.wakeup import Signal
+from ..errors import (
+    ClosedError,
+    ConfigError,
+    JetStreamError,
+    PermissionDeniedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from ..protocol.events import HistoryTruncated
+from ..protocol.topics.history_round import AskHistory
+from ..protocol.topics.idle_timer import QuietTimer
+from ..protocol.topics.missing import Skipped
+from ..protocol.topics.position import Position
+from ..protocol.topics.reader import Command, Reader
+from ..protocol.topics.record import Record
+from ..protocol.topics.subscription_ids import Cancel, Subscribe
+from .feed_subscription import FeedSubscription
+from .log import FeedKind, Log
+from .start import Start, check_count, deadline_of, start_position
+
+__all__ = ["LogReader", "Push", "Start", "open_reader", "passes", "start_position"]
+
+Push: TypeAlias = Literal["auto"] | FeedKind | None
+"""How a reader wants pushes: as the topic does it best, in one way, or not at all: then it asks when it is quiet."""
+
+_MAX_PENDING, _MAX_PENDING_BYTES = 10_000, 64 * 1024 * 1024
+_EARLY = 0.001  # seconds
+
+
+async def open_reader(log: Log, start: Start = "first", **options: Any) -> LogReader:
+    """A reader that has begun. Arguments as of `LogReader`; raises as `start_position`. Cancelled: nothing is left."""
+    allow = bool(options.get("allow_truncated", False))
+    reader = LogReader(log, await start_position(log, start, allow_truncated=allow), **options)
+    reader.begin()
+    return reader
+
+
+class LogReader:
+    """Reads a log from a position on, for ``async for``: each record after it once, in order.
+
+    Pushes may be lost, repeated or reordered, servers may restart: what is missing is read from the history. A slow
+    reader slows nobody: what finds no room is read again when there is some. A cancelled read loses nothing.
+
+    Args:
+        log: What to read.
+        start: After there.
+        push: "republish" or "consumer"; None: not at all; "auto": as the log does it best, and without pushes where
+            they are refused.
+        quiet: Seconds without a record after which the history is asked, or a timer that adapts.
+        catch_up: Ask for what is missing at once, or leave it to the timer, as P3Sub has it.
+        allow_truncated: Read on where records were removed before they were read; the event `HistoryTruncated`
+            tells of it. Else that is an error.
+        max_pending, max_pending_bytes: What may wait here.
+        name: What the ids of its subscriptions begin with; by default nobody can guess it.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        start: Position,
+        *,
+        push: Push = "auto",
+        quiet: float | QuietTimer = 30.0,
+        catch_up: Literal["at once", "timer"] = "at once",
+        allow_truncated: bool = False,
+        max_pending: int = _MAX_PENDING,
+        max_pending_bytes: int = _MAX_PENDING_BYTES,
+        name: str | None = None,
+    ) -> None:
+        check_count("max_pending", max_pending)
+        check_count("max_pending_bytes", max_pending_bytes)
+        if catch_up not in ("at once", "timer"):
+            raise ConfigError(f"catch_up is {catch_up!r:.40}: 'at once' or 'timer' is needed")
+        self._log = log
+        self._may_poll = push == "auto"
+        self._feed = log.feed(log.best_feed() if push is None or push == "auto" else push)
+        self._tracker = Reader(
+            start,
+            f"jsc-{secrets.token_hex(8)}" if name is None else name,
+            quiet=quiet if isinstance(quiet, QuietTimer) else QuietTimer(quiet),
+            push=push is not None,
+            replays=False,
+            missing=log.missing_rule(self._feed, allow_truncated=allow_truncated),
+            catch_up=catch_up,
+            ends=log.is_one_subject,
+            max_pending=max_pending,
+            max_pending_bytes=max_pending_bytes,
+        )
+        self._feeds: dict[str, FeedSubscription] = {}
+        self._reading: asyncio.Task[Any] | None = None
+        self._is_asking = False
+        self._arrived = Signal()
+        self._timer = Timer(self._tick)
+        self._closed = False
+
+    # --- what it is ------------------------------------------------------------------------------------------
+
+    @property
+    def position(self) -> Position:
+        """After what was handed out: all that must be kept to go on later, in another process too."""
+        return self._tracker.position
+
+    @property
+    def pending(self) -> int:
+        """Records that wait here."""
+        return self._tracker.pending
+
+    @property
+    def id(self) -> str | None:
+        """The id of the subscription that pushes now; None: there is none."""
+        return self._tracker.subscriptions.present
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed; what waits can still be taken."""
+        return self._closed
+
+    @property
+    def tracker(self) -> Reader:
+        """What it counts: ``rejected``, ``repeated`` and ``discarded`` pushes, and its timer."""
+        return self._tracker
+
+    def __repr__(self) -> str:
+        return f"<LogReader of {self._log.stream}: {self._log.subject} at {self.position.seq}>"
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def next(self, timeout: float | None = None) -> Record:
+        """The next record.
+
+        Raises:
+            RequestTimeoutError: None came in ``timeout`` seconds. ClosedError: Nothing follows, it was closed.
+            HistoryTruncatedError: Records were removed before they were read. PositionInvalidError: The stream was
+                made anew. And what the server refuses for good.
+        """
+        deadline = deadline_of(timeout, self._now())
+        while True:
+            if records := self.take(1):
+                return records[0]
+            self._check_end()
+            if not await self._arrived.wait_until(deadline) and not self._tracker.pending:
+                raise RequestTimeoutError("the next record", timeout or 0.0)
+
+    def take(self, limit: int) -> list[Record]:
+        """Up to so many records that wait, in order, without waiting for any."""
+        records, commands = self._tracker.take(limit)
+        if commands:
+            self._carry_out(commands)
+        return records
+
+    async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
+        """Records as they come, up to so many at once, until it is closed or the log ends. Raises as `next`."""
+        check_count("max_records", max_records)
+        while True:
+            if records := self.take(max_records):
+                yield records
+                continue
+            try:
+                self._check_end()
+            except ClosedError:
+                return
+            await self._arrived.wait()
+
+    async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
+        """Records as they come; none: all up to that sequence were handed out, or the log ends. Raises as `next`."""
+        while True:
+            if records := self.take(max_records):
+                return records
+            try:
+                self._check_end()
+            except ClosedError:
+                return []
+            if self.position.seq >= up_to:
+                return []
+            await self._arrived.wait()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Record:
+        try:
+            return await self.next()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    def _check_end(self) -> None:
+        if self._tracker.pending:
+            return
+        if self._tracker.error is not None:
+            raise self._tracker.error
+        if self._tracker.ended:
+            raise ClosedError("the reader is closed, or its log has ended")
+
+    # --- pushes on and off, and the end ----------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start reading. Once."""
+        self._log.open.add(self)
+        self._carry_out(self._tracker.begin(self._now()))
+
+    def set_push(self, push: Push) -> None:
+        """From now on have pushes, or only ask when it is quiet. Nothing is lost or repeated by it.
+
+        Raises:
+            ConfigError: The log has no such feed, or of another kind than this reader can go on with.
+        """
+        if push is None:
+            self._carry_out(self._tracker.set_push(self._now(), push=False))
+            return
+        feed = self._log.feed(self._log.best_feed() if push == "auto" else push)
+        if feed.by_subject != self._tracker.missing.by_subject:
+            raise ConfigError(f"a reader of {self._log.subject!r} cannot change its feed to {push!r}")
+        commands = self._tracker.set_push(self._now(), push=False)
+        self._feed, self._may_poll = feed, push == "auto"
+        self._carry_out(commands + self._tracker.set_push(self._now(), push=True))
+
+    async def close(self) -> None:
+        """Nobody reads any more: what is held on the server is given back. Harmless when called again."""
+        if self._closed:
+            return
+        self._closed = True
+        self._log.open.discard(self)
+        self._tracker.close()
+        self._carry_out([])
+        if (
+            self._reading is not None and not self._is_asking
+        ):  # else it ends by itself, and leaves nothing half made
+            self._reading.cancel()
+        # As tasks: whoever is cancelled here leaves nothing behind.
+        ends = [self._log.tasks.start(one.end(), "end of a feed") for one in self._feeds.values()]
+        self._feeds.clear()
+        if ends:
+            await asyncio.wait(ends)
+
+    async def abandon(self) -> None:
+        """As `close`; for the end of the connection."""
+        await self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # --- what the tracker wants done -------------------------------------------------------------------------
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case AskHistory():
+                    self._reading = self._log.tasks.start(self._read_history(command), "history")
+                case Subscribe():
+                    self._subscribe(command.id)
+                case Cancel():
+                    if (subscription := self._feeds.pop(command.id, None)) is not None:
+                        self._log.tasks.start(subscription.end(), "end of a feed")
+                case Skipped():
+                    self._log.emit(
+                        HistoryTruncated(stream=self._log.stream, after=command.after, before=command.before)
+                    )
+        deadline = self._tracker.deadline
+        self._timer.set(None if deadline == math.inf else deadline)
+        self._arrived.set()
+
+    def _tick(self) -> None:
+        # The event loop's timers may be early by as much as its clock cannot tell apart.
+        self._carry_out(self._tracker.tick(self._now() + _EARLY))
+
+    def _fail(self, error: JetStreamError) -> None:
+        self._carry_out(self._tracker.fail(error))
+
+    def _subscribe(self, id: str) -> None:
+        tracker, now = self._tracker, self._now
+        self._feeds[id] = subscription = FeedSubscription(
+            self._log,
+            self._feed,
+            id,
+            receive=lambda records: self._carry_out(tracker.offer(id, records, now())),
+            opened=lambda: self._carry_out(tracker.subscribed(id, now())),
+            lost=lambda: self._carry_out(tracker.lost(id, now())),
+            refused=lambda error: self._refused(id, error),
+        )
+        subscription.begin()
+
+    def _refused(self, id: str, error: JetStreamError) -> None:
+        """There are no pushes to be had."""
+        tracker = self._tracker
+        if id != tracker.subscriptions.present:
+            return
+        if not self._may_poll or isinstance(error, ClosedError):
+            self._fail(error)
+            return
+        if not isinstance(error, PermissionDeniedError):  # of that the connection has told
+            self._log.report(error)
+        self._carry_out(tracker.set_push(self._now(), push=False))
+        self._carry_out(tracker.tick(math.inf))
+
+    async def _read_history(self, asked: AskHistory) -> None:
+        tracker, log, tries = self._tracker, self._log, Tries()
+        while True:
+            try:
+                await log.wait_ready()
+                self._is_asking = True
+                page = await log.history(asked.since, asked.limit, asked.max_bytes)
+                extent = await log.extent() if tracker.needs_extent(page.records) else None
+            except JetStreamError as error:
+                self._is_asking = False
+                if self._closed:
+                    return
+                if not await tries.again(error):
+                    self._fail(error)
+                    return
+                continue
+            except Exception as error:  # noqa: BLE001  a defect; whoever waits must be told
+                failed = ProtocolError(f"the history could not be read: {type(error).__name__}: {error}")
+                failed.__cause__ = error
+                self._fail(failed)
+                return
+            self._is_asking = False
+            commands = tracker.page(
+                asked, page.records, self._now(), more=page.more, extent=extent, up_to=page.up_to
+            )
+            self._carry_out(commands)
+            return

@@ -1,0 +1,1 @@
+"""Lossy notifiers and lossless subscriptions."""

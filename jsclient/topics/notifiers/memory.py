@@ -1,0 +1,205 @@
+"""Kits in this process: no server, and producers that need no event loop.
+
+An iteration is a chain of cells, filled one after the other; the last one is empty. A consumer stands at a cell and
+waits for it to be filled. There is no list of consumers, and a cell that nobody stands at or before is garbage.
+
+Use a kit from one thread: that of the event loop in which its consumers run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+from typing import Any
+
+from ...errors import ClosedError
+from ...protocol.topics.value_codec import Codec
+from .entries import passable_reason
+from .iteration import (
+    NO_STATE,
+    Entry,
+    IterationSubscription,
+    Kind,
+    Notifier,
+    NotifierKit,
+    NotifierSource,
+    Producer,
+    SubscriptionKit,
+    SubscriptionSource,
+)
+from .sharing import NotifierInternals, SubscriptionInternals
+
+__all__ = ["make_notifier_kit", "make_subscription_kit"]
+
+
+def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) -> NotifierKit:
+    """An updater, and a notifier whose consumers see its newest state.
+
+    Args:
+        initial: The first state. Without it there is none; None is a state.
+        codec: Values that it cannot encode are refused, and consumers get what it decodes, as if they were elsewhere; a
+            failure's exception then becomes a text. Without it the very objects pass.
+
+    Raises:
+        ConfigError: The initial state cannot be passed on.
+    """
+    cells = _Newest(codec)
+    updater = Producer(cells.publish)
+    if initial is not NO_STATE:
+        updater.update_state(initial)
+    return NotifierKit(updater, Notifier(_NewestView(cells)))
+
+
+def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
+    """A publication, and a subscription to all of its values: also for those who come later, while it is there.
+
+    Args:
+        codec: As for `jsclient.make_notifier_kit`.
+    """
+    first = _Cell()
+    return SubscriptionKit(Producer(_Chain(first, codec).publish), IterationSubscription(_ChainView(first)))
+
+
+class _Published:
+    """What a producer may await: it has happened."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def __await__(self) -> Generator[None, None, int]:
+        return self._count
+        yield
+
+
+class _Cell:
+    """The place of a member, and the way to the next one."""
+
+    __slots__ = ("_filled", "entry", "next")
+
+    def __init__(self) -> None:
+        self.entry: Entry | None = None
+        self.next: _Cell | None = None  # none after the end
+        self._filled: asyncio.Event | None = None
+
+    def fill(self, entry: Entry) -> None:
+        self.entry = entry
+        if self._filled is not None:
+            self._filled.set()
+            self._filled = None
+
+    async def wait(self) -> Entry:
+        if self.entry is None:
+            if self._filled is None:
+                self._filled = asyncio.Event()
+            await self._filled.wait()
+            assert self.entry is not None
+        return self.entry
+
+
+class _Log:
+    """What is the same for both kits: members are numbered, checked, and end once."""
+
+    __slots__ = ("_codec", "_count", "_ended")
+
+    def __init__(self, codec: Codec | None) -> None:
+        self._codec = codec
+        self._count = 0
+        self._ended = False
+
+    def publish(self, kind: Kind, value: Any) -> _Published:
+        if self._ended:
+            raise ClosedError("the iteration has ended: nothing can follow")
+        traceback = value.__traceback__ if kind is Kind.FAIL and isinstance(value, BaseException) else None
+        if self._codec is not None:
+            if kind is Kind.FAIL:
+                value, traceback = passable_reason(value), None
+            value = self._codec.decode(self._codec.encode(value))
+        self._count += 1
+        self._ended = kind is not Kind.VALUE
+        self._add(Entry(kind, value, self._count, traceback))
+        return _Published(self._count)
+
+    def _add(self, entry: Entry) -> None:
+        raise NotImplementedError
+
+
+class _Chain(_Log):
+    __slots__ = ("_tail",)
+
+    def __init__(self, first: _Cell, codec: Codec | None) -> None:
+        super().__init__(codec)
+        self._tail = first
+
+    def _add(self, entry: Entry) -> None:
+        filled = self._tail
+        if entry.kind is Kind.VALUE:
+            self._tail = filled.next = _Cell()
+        filled.fill(entry)
+
+
+class _Newest(_Log):
+    __slots__ = ("current", "following")
+
+    def __init__(self, codec: Codec | None) -> None:
+        super().__init__(codec)
+        self.current: Entry | None = None
+        self.following = _Cell()
+
+    def _add(self, entry: Entry) -> None:
+        filled, self.following, self.current = self.following, _Cell(), entry
+        filled.fill(entry)
+
+
+class _NewestView(NotifierSource):
+    """What a notifier may do with the cells: look."""
+
+    __slots__ = ("_cells",)
+
+    def __init__(self, cells: _Newest) -> None:
+        self._cells = cells
+
+    async def entry_after(self, count: Any) -> Entry:
+        newest = self._cells.current
+        if newest is None:
+            return await self._cells.following.wait()
+        if newest.kind is Kind.VALUE and type(count) is int and count == newest.number:
+            return await self._cells.following.wait()
+        return newest
+
+    async def internals(self) -> NotifierInternals:
+        return NotifierInternals(self)
+
+
+class _ChainView(SubscriptionSource):
+    """The chain from a cell on."""
+
+    __slots__ = ("_first",)
+
+    def __init__(self, first: _Cell) -> None:
+        self._first = first
+
+    def reader(self, position: Any) -> _ChainReader:
+        return _ChainReader(self._first if position is None else position)
+
+    async def internals(self, position: Any) -> SubscriptionInternals:
+        return SubscriptionInternals(_ChainView(self._first if position is None else position))
+
+
+class _ChainReader:
+    __slots__ = ("position",)
+
+    def __init__(self, position: _Cell) -> None:
+        self.position = position
+
+    async def read(self) -> Entry:
+        while True:
+            cell = self.position
+            entry = await cell.wait()
+            if self.position is cell:  # else another read at the same time has taken it
+                self.position = cell.next or cell
+                return entry
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,266 @@
+"""The newest record of a subject: asked for, and waited for without asking for more than one.
+
+A wait is a subscription to the republished subject that the server ends after one message. Nothing is sent that nobody
+asked for, and the server keeps nothing of who waits. Where a stream does not republish, one consumer serves all who
+wait in this process, and one message at a time is pulled, while somebody waits.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from ..._runtime.consumer_calls import delete_consumer
+from ..._runtime.context import Context
+from ..._runtime.nats.connection import Inbox
+from ..._runtime.retry import Tries
+from ..._runtime.timer import Timer
+from ...consumers.consumer import Consumer
+from ...consumers.message import Message
+from ...errors import (
+    ConsumerDeletedError,
+    HeartbeatError,
+    JetStreamError,
+    MessageNotFoundError,
+    NoRespondersError,
+    PermissionDeniedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ...protocol.models.message import read_stored_message
+from ...protocol.models.stream import StreamInfo
+from ...protocol.streams.direct_get import read_direct_answer
+from ...protocol.topics.record import Record
+from ...protocol.topics.record_codec import delivered_record, republished_record, stored_record
+from ...protocol.wire.codec import from_wire
+from ...protocol.wire.frames import Frame
+from ...streams.stream import Stream
+from .descriptors import NotifierDescriptor
+
+__all__ = ["Arrived", "NewestLog", "PulledPush", "Push", "RepublishedPush", "find_stream", "newest_log"]
+
+Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
+"""Is told of a newer record; of None if there is one that must be asked for; of why no more is told."""
+
+_KEPT: Final = 2.0  # seconds that a consumer is kept when nobody waits
+_FORGOTTEN: Final = 30.0  # seconds after which the server removes it if this process has ended
+
+
+class Push(abc.ABC):
+    """Tells of a record that is newer."""
+
+    @abc.abstractmethod
+    async def open(self, arrived: Arrived) -> None:
+        """Before the newest one is asked for."""
+
+    @abc.abstractmethod
+    def wait(self, seq: int) -> None:
+        """After it was: it is this one, 0 if there is none."""
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Nobody waits any more."""
+
+
+class NewestLog:
+    """What a notifier needs of the log with its records."""
+
+    def __init__(self, context: Context, at: NotifierDescriptor, push: Push) -> None:
+        self.context = context
+        self.at = at
+        self.push = push
+
+    async def read(self) -> Record | None:
+        """The newest record that any replica has; None: there is none. Raises those of any request."""
+        if not self.at.direct:
+            return await self.read_leader()
+        context, at = self.context, self.at
+        subject = context.api.direct_get_last(at.stream, at.subject)
+        try:
+            frame = await context.requests.ask(subject, timeout=context.timeout, what="the newest value")
+            return stored_record(read_direct_answer(frame), linked=False)
+        except MessageNotFoundError:
+            return None
+        except (NoRespondersError, RequestTimeoutError) as error:
+            # Nobody leads it now, or it is gone: then this is answered all the same.
+            try:
+                return await self.read_leader()
+            except PermissionDeniedError:
+                raise error from None
+
+    async def read_leader(self) -> Record | None:
+        """The newest record, as the stream's leader has it."""
+        context, at = self.context, self.at
+        subject = context.api.stream_msg_get(at.stream)
+        try:
+            answer = await context.call(subject, {"last_by_subj": at.subject}, what="the newest value")
+        except MessageNotFoundError:
+            return None
+        return stored_record(read_stored_message(answer), linked=False)
+
+
+async def find_stream(context: Context, name: str) -> Stream:
+    """The stream of this name. Raises `StreamNotFoundError` and those of any request."""
+    answer = await context.call(context.api.stream_info(name), what="stream info")
+    return Stream(context, from_wire(StreamInfo, answer))
+
+
+def newest_log(context: Context, at: NotifierDescriptor, *, quiet: float) -> NewestLog:
+    """What a descriptor says, with the push that goes with it."""
+    push = RepublishedPush(context, at) if at.republished else PulledPush(context, at, quiet)
+    return NewestLog(context, at, push)
+
+
+class RepublishedPush(Push):
+    """A NATS subscription for one message."""
+
+    def __init__(self, context: Context, at: NotifierDescriptor) -> None:
+        self._context = context
+        self._at = at
+        self._inbox: Inbox | None = None
+        self._arrived: Arrived | None = None
+
+    async def open(self, arrived: Arrived) -> None:
+        self._arrived = arrived
+        self._inbox = await self._context.connection.subscribe(self._at.republished, self._receive, limit=1)
+
+    def wait(self, seq: int) -> None:
+        # The answer to the question has come after the server's refusal of the subscription, if there was one.
+        if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
+            self._arrived(self._inbox.denied)
+
+    async def close(self) -> None:
+        self._arrived = None
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            await self._context.connection.unsubscribe(inbox)
+
+    def _receive(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            if self._arrived is None:
+                return
+            try:
+                self._arrived(republished_record(frame, self._at.stream))
+            except ProtocolError:
+                self._arrived(None)  # somebody else's, and the only one that comes
+
+
+class PulledPush(Push):
+    """A consumer without acks, from which one message at a time is pulled."""
+
+    def __init__(self, context: Context, at: NotifierDescriptor, quiet: float) -> None:
+        self._context = context
+        self._at = at
+        self._quiet = quiet
+        self._consumer: Consumer | None = None
+        self._arrived: Arrived | None = None
+        self._pulling: asyncio.Task[None] | None = None
+        self._timer = Timer(self._forget)
+
+    async def open(self, arrived: Arrived) -> None:
+        self._timer.cancel()
+        self._arrived = arrived
+
+    def wait(self, seq: int) -> None:
+        if self._pulling is None or self._pulling.done():
+            self._pulling = self._context.tasks.start(self._pull(seq), "pull for a notifier")
+
+    async def close(self) -> None:
+        self._arrived = None
+        pulling, self._pulling = self._pulling, None
+        if pulling is not None and not pulling.done():
+            pulling.cancel()
+            await asyncio.wait({pulling})
+        if self._consumer is None:
+            self._context.open.discard(self)  # it was being made
+        else:
+            self._timer.set(self._context.connection.now() + _KEPT)
+
+    async def abandon(self) -> None:
+        """The connection is being closed."""
+        await self.close()
+        self._timer.cancel()
+        await self._drop()
+
+    def _forget(self) -> None:
+        if self._arrived is None:
+            self._context.tasks.start(self._drop(), "end of a notifier's consumer")
+
+    async def _pull(self, seq: int) -> None:
+        tries = Tries()
+        while True:
+            try:
+                message = await self._next(seq)
+            except JetStreamError as error:
+                if isinstance(error, ConsumerDeletedError | HeartbeatError | NoRespondersError):
+                    await self._drop()  # it is gone, or the server that had it was restarted
+                if isinstance(error, ConsumerDeletedError | HeartbeatError) or await tries.again(error):
+                    continue
+                self._tell(error)
+                return
+            if message is not None:
+                newest = not message.metadata.num_pending
+                self._tell(_record(message) if newest else None)
+                return
+
+    async def _next(self, seq: int) -> Message | None:
+        """One message behind this sequence, if it comes soon."""
+        if self._consumer is None:
+            self._consumer = await self._create(seq)
+        try:
+            message = await self._consumer.next(timeout=self._quiet)
+        except RequestTimeoutError:
+            return None
+        if message.metadata.stream_seq > seq:
+            return message
+        if message.metadata.num_pending:
+            await self._drop()  # it lags behind what was read: a new one begins where that ended
+        return None
+
+    async def _create(self, seq: int) -> Consumer:
+        stream = await find_stream(self._context, self._at.stream)
+        self._context.open.add(self)
+        config = ConsumerConfig(
+            name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=seq + 1,
+            ack_policy=AckPolicy.NONE,
+            filter_subject=self._at.subject,
+            inactive_threshold=max(_FORGOTTEN, 2 * self._quiet),
+            mem_storage=True,
+            num_replicas=1,
+        )
+        try:
+            return await stream.create_consumer(config)
+        except asyncio.CancelledError:
+            self._context.tasks.start(self._delete(config.name or ""), "end of a notifier's consumer")
+            raise
+
+    async def _drop(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        self._context.open.discard(self)
+        if consumer is None:
+            return
+        await consumer.close()
+        await self._delete(consumer.name)
+
+    async def _delete(self, name: str) -> None:
+        if self._context.connection.is_connected:
+            try:
+                await delete_consumer(self._context, self._at.stream, name)
+            except JetStreamError:
+                pass  # it goes by itself
+
+    def _tell(self, what: Record | JetStreamError | None) -> None:
+        if self._arrived is not None:
+            self._arrived(what)
+
+
+def _record(message: Message) -> Record:
+    return delivered_record(
+        message.subject, message.headers, message.data, message.metadata, linked=False, previous=None
+    )

@@ -1,0 +1,162 @@
+"""Notifiers and subscriptions at other sites: made of what the first one shares, they read from the source."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from ...errors import ConfigError
+from .iteration import Entry, IterationSubscription, Notifier, NotifierSource, Reader, SubscriptionSource
+
+__all__ = [
+    "NotifierInternals",
+    "SubscriptionInternals",
+    "make_notifier",
+    "make_subscription",
+    "notifier_of",
+    "subscription_of",
+]
+
+SourceT = TypeVar("SourceT")
+
+
+class NotifierInternals:
+    """What a notifier shares, in this process."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: NotifierSource) -> None:
+        self.source = source
+
+
+class SubscriptionInternals:
+    """What a subscription shares, in this process."""
+
+    __slots__ = ("source",)
+
+    def __init__(self, source: SubscriptionSource) -> None:
+        self.source = source
+
+
+def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
+    """A notifier here, of what `Notifier.get_sharable_notifier_internals` gives, or will give, in this process.
+
+    It reads from the source, not by way of the notifier that was shared, and can be shared in turn. Of a descriptor,
+    which the kits on a server share, `JetStream.make_notifier` makes one.
+    """
+    return notifier_of(internals, _local_notifier)
+
+
+def make_subscription(
+    internals: SubscriptionInternals | Awaitable[SubscriptionInternals],
+) -> IterationSubscription:
+    """A subscription here, of what `IterationSubscription.get_sharable_subscription_internals` gives, or will give.
+
+    It starts where that one does, reads from the source itself, and can be shared in turn. Of a descriptor, which the
+    kits on a server share, `JetStream.make_subscription` makes one.
+    """
+    return subscription_of(internals, _local_subscription)
+
+
+def notifier_of(given: Any, find: Callable[[Any], NotifierSource]) -> Notifier:
+    """A notifier of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
+    if inspect.isawaitable(given):
+        return Notifier(_PromisedNotifier(_Promise(given, find)))
+    return Notifier(find(given))
+
+
+def subscription_of(given: Any, find: Callable[[Any], SubscriptionSource]) -> IterationSubscription:
+    """A subscription of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
+    if inspect.isawaitable(given):
+        return IterationSubscription(_PromisedSubscription(_Promise(given, find)))
+    return IterationSubscription(find(given))
+
+
+def _local_notifier(given: object) -> NotifierSource:
+    if not isinstance(given, NotifierInternals):
+        raise _is_none(given, NotifierInternals)
+    return given.source
+
+
+def _local_subscription(given: object) -> SubscriptionSource:
+    if not isinstance(given, SubscriptionInternals):
+        raise _is_none(given, SubscriptionInternals)
+    return given.source
+
+
+def _is_none(given: object, wanted: type) -> ConfigError:
+    return ConfigError(f"{type(given).__name__} is not what was shared: {wanted.__name__} is needed")
+
+
+class _Promise(Generic[SourceT]):
+    """The source of what is to come. It is waited for once, when somebody first reads."""
+
+    __slots__ = ("_find", "_found", "_given", "_task")
+
+    def __init__(self, given: Awaitable[Any], find: Callable[[Any], SourceT]) -> None:
+        self._given = given
+        self._find = find
+        self._found: SourceT | None = None
+        self._task: asyncio.Future[Any] | None = None
+
+    async def source(self) -> SourceT:
+        if self._found is None:
+            if self._task is None:
+                self._task = asyncio.ensure_future(self._given)
+            # One reader that is cancelled must not take it from the others.
+            given = await asyncio.shield(self._task)
+            if self._found is None:  # else another one has found it meanwhile
+                self._found = self._find(given)
+        return self._found
+
+
+class _PromisedNotifier(NotifierSource):
+    __slots__ = ("_promise",)
+
+    def __init__(self, promise: _Promise[NotifierSource]) -> None:
+        self._promise = promise
+
+    async def entry_after(self, count: Any) -> Entry:
+        return await (await self._promise.source()).entry_after(count)
+
+    async def internals(self) -> Any:
+        return await (await self._promise.source()).internals()
+
+
+class _PromisedSubscription(SubscriptionSource):
+    __slots__ = ("_promise",)
+
+    def __init__(self, promise: _Promise[SubscriptionSource]) -> None:
+        self._promise = promise
+
+    def reader(self, position: Any) -> Reader:
+        return _PromisedReader(self._promise, position)
+
+    async def internals(self, position: Any) -> Any:
+        return await (await self._promise.source()).internals(position)
+
+
+class _PromisedReader(Reader):
+    __slots__ = ("_position", "_promise", "_reader")
+
+    def __init__(self, promise: _Promise[SubscriptionSource], position: Any) -> None:
+        self._promise = promise
+        self._position = position
+        self._reader: Reader | None = None
+
+    @property
+    def position(self) -> Any:
+        return self._position if self._reader is None else self._reader.position
+
+    async def read(self) -> Entry:
+        if self._reader is None:
+            source = await self._promise.source()
+            if self._reader is None:  # else another read at the same time has made it
+                self._reader = source.reader(self._position)
+        return await self._reader.read()
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()

@@ -1,0 +1,334 @@
+"""A stream on a server, or some of its subjects, as the log that readers and patterns stand on. See `jsclient.topics.log`."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+from .._runtime.context import Context
+from .._runtime.publish import publish
+from ..consumers.message import frames_of
+from ..consumers.push.binder import find_streams
+from ..errors import (
+    AnswerLostError,
+    ConfigError,
+    DisconnectedError,
+    JetStreamError,
+    MessageNotFoundError,
+    NoMatchingStreamError,
+    NoRespondersError,
+    PermissionDeniedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from ..protocol.consumers.status import Ending
+from ..protocol.events import Event
+from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ..protocol.models.stream import StreamInfo
+from ..protocol.models.stream_config import StreamConfig
+from ..protocol.streams.direct_get import BATCH_GET_SERVER
+from ..protocol.streams.republish import republished_subject
+from ..protocol.topics.missing import MissingRule
+from ..protocol.topics.position import Extent, Position
+from ..protocol.topics.record import Kind, Record
+from ..protocol.topics.record_batches import DeliveredRecords
+from ..protocol.topics.record_codec import kind_headers, stored_record
+from ..protocol.wire.codec import from_wire
+from ..protocol.wire.names import check_filter_subject, subject_matches, subjects_overlap
+from ..protocol.wire.units import format_time_ns, parse_time_ns
+from ..protocol.wire.version import is_at_least
+from ..streams.stream import Stream
+from .feeds import ConsumerFeed, Doubted, RepublishFeed
+from .log import Feed, FeedKind, Log, Page
+
+__all__ = ["StreamLog", "find_log"]
+
+_FETCH: Final = 5000  # records that are fetched at a time where direct gets are not to be had
+_LONG_AGE: Final = 60.0  # seconds after which no delivery is still under way
+_FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
+_PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
+_MAX_BYTES: Final = 8 * 1024 * 1024  # that one direct get may bring: all of it is held here
+
+
+class StreamLog(Log):
+    """The records of a stream whose subjects match a filter."""
+
+    def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
+        self.stream = stream.name
+        self.subject = check_filter_subject(subject)
+        self.tasks = context.tasks
+        self.open = context.open
+        self.context = context
+        self._stream = stream
+        self._incarnation = ""
+
+    @property
+    def handle(self) -> Stream:
+        """The stream."""
+        return self._stream
+
+    @property
+    def config(self) -> StreamConfig:
+        """The stream's configuration, as last seen."""
+        return self._stream.config
+
+    @property
+    def _linked(self) -> bool:
+        """Whether records may say which one they follow: sequences of other streams mean nothing here."""
+        return self.is_one_subject and not self.config.sources
+
+    def emit(self, event: Event) -> None:
+        self.context.emit(event)
+
+    def report(self, error: BaseException) -> None:
+        self.context.report(error)
+
+    async def wait_ready(self) -> None:
+        await self.context.connection.wait_connected(None)
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    async def extent(self) -> Extent:
+        limit = self.config.max_msgs_per_subject or 0
+        counts = {"subjects_filter": self.subject} if self.is_one_subject and limit > 0 else None
+        info = self.context.api.stream_info(self.stream)
+        answer = await self.context.call(info, counts, what="stream info")
+        try:
+            state = answer["state"]
+            stored = (state.get("subjects") or {}).get(self.subject, 0)
+            extent = Extent(
+                self.stream,
+                answer["created"],
+                state["first_seq"],
+                state["last_seq"],
+                _stamp(state.get("first_ts")),
+                _stamp(state.get("last_ts")),
+            )
+        except (KeyError, TypeError) as error:
+            raise ProtocolError(f"the info of stream {self.stream!r} has no {error}") from None
+        self._incarnation = extent.incarnation
+        return await self._from_own_first(extent) if counts and stored >= limit else extent
+
+    async def _from_own_first(self, extent: Extent) -> Extent:
+        """There are as many records as a subject may have: what was before the first of them was removed perhaps."""
+        try:
+            first = await self._stream.get_next_message(self.subject)
+        except MessageNotFoundError:
+            return extent
+        return replace(extent, first_seq=first.seq, first_time_ns=first.time_ns)
+
+    async def history(self, since: int, limit: int, max_bytes: int) -> Page:
+        if self._reads_directly():
+            batch = self._stream.get_batch(
+                limit, seq=since + 1, subject=self.subject, max_bytes=min(max_bytes, _MAX_BYTES)
+            )
+            records: list[Record] = []
+            try:
+                async for some in batch.records(linked=self._linked):
+                    records += some
+                page = Page(records, more=batch.num_pending > 0)
+            except (AnswerLostError, RequestTimeoutError, DisconnectedError):
+                if not records:
+                    raise
+                page = Page(records, more=True)  # up to there nothing is missing
+            except NoRespondersError as error:
+                page = await self._without_direct_gets(error, since, limit, max_bytes)
+            first = page.records[0] if page.records else None
+            follows = first is not None and (first.seq == since + 1 or 0 < (first.previous or 0) <= since)
+        else:
+            page = await self._after(since, limit, max_bytes)
+            follows = bool(page.records)
+        return page if follows else await self._checked(page, since)
+
+    async def _without_direct_gets(
+        self, error: NoRespondersError, since: int, limit: int, max_bytes: int
+    ) -> Page:
+        """Nobody answers direct gets: none is there just now, they were switched off, or are out of reach."""
+        await self.extent()  # if the stream is gone, this says so
+        try:
+            return await self._after(since, limit, max_bytes)
+        except PermissionDeniedError:
+            raise error from None
+
+    async def _after(self, since: int, limit: int, max_bytes: int) -> Page:
+        return await self._fetched(
+            limit, max_bytes, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=since + 1
+        )
+
+    def _reads_directly(self) -> bool:
+        version = self.context.connection.server_version
+        return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
+
+    async def _checked(self, page: Page, since: int) -> Page:
+        """What the leader says of a page: who gave it may lag, or be a mirror that has less."""
+        end = 0
+        try:
+            if not page.records:
+                end = (await self.extent()).last_seq
+            first = await self._stream.get_next_message(self.subject, since + 1)
+        except MessageNotFoundError:
+            return page._replace(up_to=end)
+        except PermissionDeniedError:
+            return page
+        if page.records and page.records[0].seq <= first.seq:
+            return page
+        return Page([stored_record(first, linked=self._linked)], more=True)
+
+    async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
+        """By a consumer that is there for this alone."""
+        consumer = await self._stream.create_consumer(
+            ConsumerConfig(
+                name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
+                **start,
+                ack_policy=AckPolicy.NONE,
+                filter_subject=self.subject,
+                inactive_threshold=_FORGOTTEN,
+                mem_storage=True,
+                num_replicas=1,
+            )
+        )
+        try:
+            batch = await consumer.fetch(
+                min(limit, _FETCH), max_bytes=min(max_bytes, _MAX_BYTES), no_wait=True
+            )
+            if not batch and batch.ending is Ending.MAX_BYTES:
+                batch = await consumer.fetch(1, no_wait=True)
+            if batch.error is not None and not batch:
+                raise batch.error
+        finally:
+            await consumer.close()
+            with suppress(JetStreamError):  # it goes by itself
+                await consumer.delete()
+        records = DeliveredRecords(linked=self._linked).read(frames_of(batch))
+        return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
+
+    async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
+        extent = await self.extent()
+        # The server's start time is inclusive, and exact to the nanosecond.
+        found = await self._first_at(time_ns + 1)
+        where = () if found is None else (found,)
+        return extent.after_time(time_ns, where, allow_truncated=allow_truncated) or extent.end
+
+    async def _first_at(self, time_ns: int) -> tuple[int, int] | None:
+        """Sequence and time stamp of the first record that was stored at a time or later."""
+        start = format_time_ns(time_ns)
+        if self._reads_directly():
+            async for message in self._stream.get_batch(1, start_time=start, subject=self.subject):
+                return message.seq, message.time_ns
+            last = await self.last()  # a replica may lag: the leader knows
+            if last is None or last.time_ns < time_ns:
+                return None
+        page = await self._fetched(1, deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=start)
+        return (page.records[0].seq, page.records[0].time_ns) if page.records else None
+
+    async def last(self, subject: str | None = None) -> Record | None:
+        try:
+            found = await self._stream.get_last_message(self.subject if subject is None else subject)
+        except MessageNotFoundError:
+            return None
+        return stored_record(found, linked=self._linked)
+
+    # --- appending -------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        data: bytes,
+        *,
+        subject: str | None = None,
+        kind: Kind = Kind.VALUE,
+        headers: Mapping[str, str] | None = None,
+        expected: int | None = None,
+        msg_id: str | None = None,
+    ) -> Position:
+        to = self.own_subject(subject)
+        if not self._incarnation:  # before: once it is stored no other error may hide that
+            await self.extent()
+        ack = await publish(
+            self.context,
+            to,
+            data,
+            headers={**(headers or {}), **kind_headers(kind)},
+            expected_stream=self.stream,
+            expected_last_subject_seq=expected,
+            msg_id=msg_id,
+        )
+        return Position(self.stream, self._incarnation, ack.seq)
+
+    # --- pushes ----------------------------------------------------------------------------------------------
+
+    def feed(self, kind: FeedKind) -> Feed:
+        if kind == "consumer":
+            return ConsumerFeed(
+                self.context, self._stream, self.subject, linked=self._linked, doubted=self._doubted
+            )
+        if kind != "republish":
+            raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
+        subject = republished_subject(self.config.republish, self.subject)
+        if subject is None:
+            raise ConfigError(f"stream {self.stream!r} does not republish {self.subject!r} with its payloads")
+        return RepublishFeed(self.context, self.stream, subject, by_subject=not self.is_one_subject)
+
+    def best_feed(self) -> FeedKind:
+        return "consumer" if republished_subject(self.config.republish, self.subject) is None else "republish"
+
+    def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
+        config = self.config
+        per_subject = (config.max_msgs_per_subject or 0) > 0 or bool(config.allow_msg_ttl)
+        return MissingRule(
+            by_subject=feed.by_subject, holes_are_deletions=not per_subject, allow_truncated=allow_truncated
+        )
+
+    @property
+    def _doubted(self) -> Doubted:
+        """Whether records may leave the stream while deliveries of others are under way."""
+        config = self.config
+        per_subject = config.max_msgs_per_subject or 0
+        if (
+            any((limit or 0) > 0 for limit in (config.max_msgs, config.max_bytes))
+            or (0 < (config.max_age or 0) < _LONG_AGE or config.allow_msg_ttl)
+            or per_subject == 1
+        ):
+            return "all"
+        # A record that two or more of its subject have removed: when the first of them is delivered, others wait.
+        return "late" if per_subject > 0 else "none"
+
+
+def _stamp(text: Any) -> int:
+    return max(parse_time_ns(text), 0) if isinstance(text, str) else 0
+
+
+async def find_log(context: Context, subject: str, stream: str | None = None) -> StreamLog:
+    """The log of a subject, which may have wildcards.
+
+    Args:
+        context: Whose.
+        subject: Which records.
+        stream: The stream, if it is known; else the one that holds the subject.
+
+    Raises:
+        NoMatchingStreamError: Not exactly one stream holds it. StreamNotFoundError: There is no such stream.
+        ConfigError: The subject is none, or the stream does not hold it. And those of any request.
+    """
+    check_filter_subject(subject)
+    if stream is None:
+        names = await find_streams(context, subject)
+        if len(names) != 1:
+            raise NoMatchingStreamError(subject, names)
+        stream = names[0]
+    info = from_wire(StreamInfo, await context.call(context.api.stream_info(stream), what="stream info"))
+    config = info.config
+    renamed = config.subject_transform
+    if renamed is not None and subject_matches(renamed.src or ">", subject):
+        stored = _PLACEHOLDER.sub("*", renamed.dest or ">")
+        if not subjects_overlap(stored, subject):
+            raise ConfigError(
+                f"stream {stream!r} stores {subject!r} under another subject, of {stored!r}: name that"
+            )
+    anything = config.mirror or config.sources or renamed
+    if not anything and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
+        raise ConfigError(f"stream {stream!r} does not hold {subject!r}")
+    return StreamLog(context, Stream(context, info), subject)

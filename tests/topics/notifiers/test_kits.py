@@ -1,0 +1,334 @@
+"""The kits that stand on a log, on one in this process: the suites of all kits, and faults of the log."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+
+import pytest
+
+from jsclient import (
+    ApiError,
+    ClosedError,
+    ConfigError,
+    DisconnectedError,
+    NotifierKit,
+    ProducerFencedError,
+    PublishFailed,
+    RequestTimeoutError,
+    SubscriptionKit,
+    TooManyInFlightError,
+    WrongLastSequenceError,
+)
+from jsclient.protocol.topics.position import Position
+from jsclient.protocol.topics.value_codec import JsonCodec
+from jsclient.topics.log import MemoryLog
+from jsclient.topics.notifiers.iteration import IterationSubscription, Kind, Notifier, Producer
+from jsclient.topics.notifiers.newest import Push
+from jsclient.topics.notifiers.producer import LogProducer
+from jsclient.topics.notifiers.sharing import notifier_of, subscription_of
+from jsclient.topics.notifiers.stream_notifier import StreamNotifier
+from jsclient.topics.notifiers.subscription import LogSubscription
+from tests.support.virtual import settle, virtual
+from tests.topics.notifiers.test_iteration import BothSuite, NotifierSuite, SubscriptionSuite, in_virtual_time
+from tests.topics.notifiers.test_stream_notifier import Context
+
+CODEC = JsonCodec()
+
+
+class OnMemory(Push):
+    """What a notifier needs, of a log in this process."""
+
+    def __init__(self, log):
+        self.log = log
+        self.push = self
+        self.context = Context()
+
+    async def read(self):
+        await asyncio.sleep(0)
+        return await self.log.last()
+
+    read_leader = read
+
+    async def open(self, arrived):
+        await self.log.feed("republish").open("notifier", lambda records: arrived(records[-1]), lambda: None)
+
+    def wait(self, seq):
+        pass
+
+    async def close(self):
+        await self.log.feed("republish").close("notifier")
+
+
+class MemoryKits:
+    async def notifier_kit(self, *initial):
+        log = MemoryLog("a", max_records=1)
+        producer = LogProducer(log, None, CODEC)
+        for value in initial:
+            await producer.publish(Kind.VALUE, value)
+        return NotifierKit(
+            Producer(producer.publish), Notifier(Sharable(StreamNotifier(OnMemory(log), CODEC)))
+        )
+
+    async def subscription_kit(self):
+        return kit_on(MemoryLog("a"))
+
+    def make_notifier(self, internals):
+        return notifier_of(internals, lambda source: source)
+
+    def make_subscription(self, internals):
+        return subscription_of(internals, lambda given: source_on(*given))
+
+    async def settle(self):
+        await settle(40)
+
+    async def until(self, condition):
+        await settle(40)
+        assert condition()
+
+
+class Sharable:
+    def __init__(self, source):
+        self.entry_after = source.entry_after
+
+    async def internals(self):
+        return self
+
+
+def source_on(log, start=None):
+    async def opened():
+        return log
+
+    first = start or Position(log.stream, log._incarnation, 0)
+    return LogSubscription(opened, first, CODEC, lambda position: (log, position))
+
+
+def kit_on(log, **options):
+    producer = LogProducer(log, None, CODEC, **options)
+    return SubscriptionKit(Producer(producer.publish), IterationSubscription(source_on(log)))
+
+
+@pytest.fixture
+def kits():
+    return MemoryKits()
+
+
+def then_settled(test):
+    """What iterators held is given back soon after nobody has them."""
+
+    @functools.wraps(test)
+    async def settled(*args, **kwargs):
+        await test(*args, **kwargs)
+        await settle(40)
+
+    return settled
+
+
+TestNotifier = in_virtual_time(NotifierSuite, then_settled)
+TestSubscription = in_virtual_time(SubscriptionSuite, then_settled)
+TestBoth = in_virtual_time(BothSuite, then_settled)
+
+
+# --- a producer whose log has faults -----------------------------------------------------------------------
+
+
+class Faulty(MemoryLog):
+    """Before and after what is appended, the next of these errors are raised."""
+
+    def __init__(self):
+        self.events = []
+        super().__init__("a", on_event=self.events.append)
+        self.before, self.after = [], []
+        self.looks = 0
+
+    async def append(self, data, **options):
+        await asyncio.sleep(0)
+        if self.before and (error := self.before.pop(0)):
+            raise error
+        position = await super().append(data, **options)
+        if self.after and (error := self.after.pop(0)):
+            raise error
+        return position
+
+    async def last(self, subject=None):
+        self.looks += 1
+        return await super().last(subject)
+
+    async def data(self):
+        return [record.data for record in (await self.history(0, 1000, 10**9)).records]
+
+
+def lost():
+    return RequestTimeoutError("an answer", 5.0)
+
+
+def refused():
+    return ApiError(400, 10077, "maximum messages exceeded")
+
+
+@virtual
+@pytest.mark.covers("A18", "A25")
+@pytest.mark.parametrize("seed", range(20))
+async def test_whatever_gets_lost_each_value_is_stored_once_and_in_order(seed):
+    chance, log = random.Random(seed), Faulty()
+    errors = [lambda: None, lambda: None, lost, lambda: DisconnectedError("away")]
+    log.before = [chance.choice(errors)() for _ in range(60)]
+    log.after = [chance.choice(errors)() for _ in range(60)]
+    log._ids = _Forgetful() if seed % 2 else log._ids
+    publication, subscription = kit_on(log)
+    numbers = [publication.update_state(number) for number in range(30)] + [publication.finish("done")]
+    assert [await one for one in numbers] == list(range(1, 32))
+    assert await log.data() == [b"%d" % number for number in range(30)] + [b'"done"']
+    assert [value async for value in subscription] == list(range(30))
+    await log.close()
+    assert not log.open
+
+
+class _Forgetful(dict):
+    """A stream without a duplicate window."""
+
+    def __setitem__(self, key, value):
+        pass
+
+
+@virtual
+async def test_a_value_that_cannot_be_stored_in_time_is_unknown_and_so_is_what_follows():
+    log = Faulty()
+    publication, _ = kit_on(log, timeout=10)
+    log.before = [lost() for _ in range(1000)]
+    first, second = publication.update_state(1), publication.update_state(2)
+    for one in (first, second):
+        with pytest.raises(RequestTimeoutError):
+            await one
+    log.before = []
+    assert await publication.update_state(3) == 1
+    assert await log.data() == [b"3"]
+
+
+@virtual
+async def test_a_failure_is_told_once_to_who_awaits_or_by_an_event_and_the_next_call():
+    log = Faulty()
+    publication, _ = kit_on(log)
+    for awaited in (True, False, "late"):
+        log.before, log.events[:] = [refused()], []
+        result = publication.update_state("refused")
+        publication.update_state("after it")
+        if awaited is True:
+            with pytest.raises(ApiError):
+                await result
+        await settle()
+        if awaited == "late":
+            with pytest.raises(ApiError):
+                await result
+        told = [one for one in log.events if isinstance(one, PublishFailed)]
+        assert [(one.count, one.subject) for one in told] == ([] if awaited is True else [(2, "a")])
+        if awaited is False:
+            with pytest.raises(ApiError):
+                publication.update_state("lost too")
+        await publication.update_state("good")
+    assert await log.data() == [b'"good"'] * 3
+
+
+@virtual
+async def test_an_end_that_was_refused_is_none():
+    log = Faulty()
+    publication, _ = kit_on(log)
+    log.before = [refused()]
+    with pytest.raises(ApiError):
+        await publication.finish("done")
+    assert await publication.update_state("more") == 1
+    assert await publication.finish("done") == 2
+    with pytest.raises(ClosedError):
+        publication.update_state("late")
+
+
+@virtual
+async def test_who_does_not_wait_any_more_stops_nothing():
+    log = Faulty()
+    publication, _ = kit_on(log)
+
+    async def wait(one):
+        return await one
+
+    waiting = asyncio.create_task(wait(publication.update_state("a")))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await settle()
+    assert await log.data() == [b'"a"']
+    log.before = [refused()]
+    waiting = asyncio.create_task(wait(publication.update_state("b")))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await settle()
+    assert [one.count for one in log.events if isinstance(one, PublishFailed)] == [1], "nobody else was told"
+
+
+@virtual
+@pytest.mark.covers("A50")
+async def test_somebody_elses_record_fences_and_somebody_elses_end_ends():
+    log = Faulty()
+    publication, _ = kit_on(log)
+    await publication.update_state("mine")
+    await log.append(b'"theirs"')
+    for _ in range(2):
+        with pytest.raises(ProducerFencedError) as caught:
+            await publication.update_state("refused")
+        assert (caught.value.expected, caught.value.found) == (1, 2)
+    other = LogProducer(log, await log.last(), CODEC)
+    await other.publish(Kind.FINISH, "over")
+    for _ in range(2):
+        with pytest.raises(ClosedError):
+            await publication.update_state("refused")
+    assert await log.data() == [b'"mine"', b'"theirs"', b'"over"']
+
+
+@virtual
+async def test_a_server_that_says_both_is_not_asked_for_ever():
+    log = Faulty()
+    publication, _ = kit_on(log)
+    log.before = [WrongLastSequenceError(400, 10071, "wrong last sequence") for _ in range(100)]
+    with pytest.raises(ProducerFencedError):
+        await publication.update_state("a")
+    assert log.looks <= 3
+
+
+@virtual
+async def test_what_waits_is_bounded_by_number_and_by_size():
+    log = Faulty()
+    for options in ({"max_pending": 3}, {"max_pending_bytes": 40}):
+        publication, _ = kit_on(log, **options)
+        log._closed = False
+        for _ in range(3):
+            last = publication.update_state("x" * 10)
+        with pytest.raises(TooManyInFlightError):
+            publication.update_state("x" * 10)
+        await last
+        await publication.update_state("x" * 1000)
+        log = Faulty()
+    for options in ({"timeout": 0}, {"max_pending": 0}, {"max_pending_bytes": 0}):
+        with pytest.raises(ConfigError):
+            kit_on(log, **options)
+
+
+@virtual
+async def test_the_end_of_the_connection_waits_for_what_is_under_way_but_not_for_ever():
+    log = Faulty()
+    publication, _ = kit_on(log)
+    publication.update_state("a")
+    (producer,) = log.open
+    await producer.abandon()
+    assert await log.data() == [b'"a"']
+    log.before = [lost() for _ in range(1000)]
+    with pytest.raises(ClosedError):
+        publication.update_state("late")
+    log = Faulty()
+    log.before = [lost() for _ in range(1000)]
+    publication, _ = kit_on(log)
+    publication.update_state("a")
+    (producer,) = log.open
+    await producer.abandon()
+    await settle()
+    (told,) = [one for one in log.events if isinstance(one, PublishFailed)]
+    assert isinstance(told.error, ClosedError)
+    await log.close()

@@ -1,0 +1,331 @@
+"""A notifier on a server, in virtual time: replicas that lag, counts that never were, pushes that are lost or odd."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from jsclient import (
+    ClosedError,
+    ConfigError,
+    Notifier,
+    PermissionDeniedError,
+    RequestTimeoutError,
+    StreamNotFoundError,
+)
+from jsclient._runtime.nats.connection import Lifecycle
+from jsclient._runtime.tasks import Tasks
+from jsclient.protocol.topics.record import Kind, Record
+from jsclient.protocol.topics.value_codec import JsonCodec
+from jsclient.topics.notifiers.newest import Push
+from jsclient.topics.notifiers.stream_notifier import StreamNotifier
+from tests.support.virtual import settle, virtual
+
+
+class Connection:
+    def __init__(self):
+        self.listeners = []
+        self.closed = False
+
+    def now(self):
+        return asyncio.get_running_loop().time()
+
+    async def wait_connected(self, deadline):
+        self.check_open()
+
+    def check_open(self):
+        if self.closed:
+            raise ClosedError("closed")
+
+    def add_listener(self, listener):
+        self.listeners.append(listener)
+
+    def remove_listener(self, listener):
+        self.listeners.remove(listener)
+
+
+class Context:
+    def __init__(self):
+        self.connection = Connection()
+        self.errors = []
+        self.tasks = Tasks(self.errors.append)
+        self.open = set()
+
+
+class Pushes(Push):
+    def __init__(self):
+        self.arrived = None
+        self.opened = 0
+        self.waits = []
+
+    async def open(self, arrived):
+        assert self.arrived is None, "one at a time"
+        self.arrived, self.opened = arrived, self.opened + 1
+
+    def wait(self, seq):
+        self.waits.append(seq)
+
+    async def close(self):
+        await asyncio.sleep(0)
+        self.arrived = None
+
+
+class Log:
+    """What the replica that is asked has, and what the leader has; an error in its place is raised."""
+
+    def __init__(self, replica=None, leader="as the replica"):
+        self.context = Context()
+        self.push = Pushes()
+        self.replica = replica
+        self.leader = leader
+        self.asked = []
+
+    async def read(self):
+        return await self._answer("replica", self.replica)
+
+    async def read_leader(self):
+        return await self._answer("leader", self.replica if self.leader == "as the replica" else self.leader)
+
+    async def _answer(self, who, what):
+        self.asked.append(who)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+
+def record(seq, value=None, kind=Kind.VALUE):
+    return Record(seq=seq, data=JsonCodec().encode(seq if value is None else value), kind=kind)
+
+
+def notifier(log, **options):
+    return Notifier(StreamNotifier(log, JsonCodec(), **options))
+
+
+def denied():
+    return PermissionDeniedError("publish", "$JS.API.STREAM.MSG.GET.S")
+
+
+async def start(coroutine):
+    task = asyncio.create_task(coroutine)
+    await settle()
+    return task
+
+
+async def ended(log):
+    """Nobody waits, and nothing is held."""
+    await settle()
+    assert log.push.arrived is None
+    assert not log.context.open
+    assert not log.context.connection.listeners
+    assert not log.context.errors
+
+
+@virtual
+@pytest.mark.covers("A41")
+async def test_a_replica_that_lags_is_not_current():
+    log = Log(replica=record(4), leader=record(5))
+    task = await start(notifier(log, quiet=10).get_update_since(5))
+    assert not task.done()
+    assert log.asked == ["replica", "leader"]
+    log.replica = record(6)
+    assert (await task).value == 6, "asked for again when it was quiet"
+    await ended(log)
+
+
+@virtual
+@pytest.mark.covers("A18", "A39")
+async def test_what_this_process_has_seen_is_not_taken_back_by_a_replica_that_lags():
+    log = Log(replica=record(7))
+    shared = notifier(log)
+    assert (await shared.get_update_since()).value == 7
+    log.replica, log.leader = record(6), record(7)
+    assert (await shared.get_update_since()).value == 7
+    log.leader = denied()
+    task = await start(shared.get_update_since())
+    assert not task.done(), "nobody says that there is nothing newer: the replica is asked again"
+    log.replica = record(8)
+    assert (await task).value == 8
+    await ended(log)
+
+
+@virtual
+@pytest.mark.covers("A40")
+@pytest.mark.parametrize("leader", ["as the replica", "denied"])
+async def test_a_count_that_never_was_gives_the_current_state(leader):
+    log = Log(replica=record(3), leader=denied() if leader == "denied" else leader)
+    assert (await notifier(log).get_update_since(10**9)) == (3, 3)
+    await ended(log)
+
+
+@virtual
+async def test_a_later_count_that_comes_while_the_leader_is_asked_is_not_lowered():
+    log = Log(replica=record(8), leader=record(9))
+    one = notifier(log)
+    first = asyncio.create_task(one.get_update_since(10**9))
+    while log.asked != ["replica", "leader"]:
+        await asyncio.sleep(0)
+    second = asyncio.create_task(one.get_update_since(10))
+    log.replica = log.leader = record(10)
+    assert (await first).value in (9, 10)
+    await settle()
+    assert not second.done(), "what it has had is the newest"
+    log.push.arrived(record(11))
+    assert (await second).value == 11
+    await ended(log)
+
+
+@virtual
+@pytest.mark.covers("A18")
+async def test_a_stream_that_was_made_anew_begins_again():
+    log = Log(replica=record(50))
+    shared = notifier(log, quiet=1)
+    iterator = aiter(shared)
+    assert await anext(iterator) == 50
+    log.replica = record(1, "new")
+    assert await anext(iterator) == "new"
+    waiting = await start(anext(iterator))
+    assert not waiting.done()
+    log.push.arrived(record(2, "next"))
+    assert await waiting == "next"
+    await ended(log)
+
+
+@virtual
+@pytest.mark.covers("A21", "A22")
+async def test_a_push_that_is_lost_is_asked_for_once_per_quiet_period():
+    log = Log(replica=record(1))
+    task = await start(notifier(log, quiet=30).get_update_since(1))
+    before = asyncio.get_running_loop().time()
+    assert log.asked == ["replica"]
+    await asyncio.sleep(95)
+    assert log.asked == ["replica"] * 4
+    log.replica = record(2)
+    assert (await task).value == 2
+    assert asyncio.get_running_loop().time() - before == 120
+    await ended(log)
+
+
+@virtual
+async def test_a_push_that_is_older_than_what_was_had_is_not_taken():
+    log = Log(replica=record(5))
+    task = await start(notifier(log).get_update_since(5))
+    log.push.arrived(record(4))
+    await settle()
+    assert not task.done()
+    assert log.push.opened == 2, "and there is a new push to wait for"
+    log.push.arrived(record(6))
+    assert (await task).value == 6
+    await ended(log)
+
+
+@virtual
+async def test_a_push_that_says_nothing_is_a_reason_to_ask():
+    log = Log(replica=record(5))
+    task = await start(notifier(log).get_update_since(5))
+    log.replica = record(6)
+    log.push.arrived(None)
+    assert (await task).value == 6
+    await ended(log)
+
+
+@virtual
+async def test_a_push_that_is_refused_is_an_error_to_all_who_wait():
+    log = Log(replica=record(5))
+    shared = notifier(log)
+    tasks = [await start(shared.get_update_since(5)) for _ in range(3)]
+    log.push.arrived(PermissionDeniedError("subscribe", "jsc.push.x"))
+    for task in tasks:
+        with pytest.raises(PermissionDeniedError):
+            await task
+    await ended(log)
+    again = await start(shared.get_update_since(5))
+    log.push.arrived(record(6))
+    assert (await again).value == 6
+
+
+@virtual
+async def test_while_no_server_answers_one_waits():
+    log = Log(replica=RequestTimeoutError("an answer", 5.0))
+    shared = notifier(log)
+    current, following = await start(shared.get_update_since()), await start(shared.get_update_since(1))
+    await asyncio.sleep(100)
+    assert not current.done()
+    assert not following.done()
+    log.replica = record(2)
+    assert [(await current).value, (await following).value] == [2, 2]
+    await ended(log)
+
+
+@virtual
+async def test_a_stream_that_is_gone_is_an_error_soon():
+    log = Log(replica=StreamNotFoundError(404, 10059, "stream not found"))
+    shared = notifier(log)
+    for count in (None, 5):
+        with pytest.raises(StreamNotFoundError):
+            await shared.get_update_since(count)
+    await ended(log)
+
+
+@virtual
+async def test_a_reconnect_is_a_reason_to_ask_and_the_end_of_the_connection_an_end():
+    log = Log(replica=record(1))
+    shared = notifier(log)
+    task = await start(shared.get_update_since(1))
+    log.replica = record(2)
+    (listener,) = log.context.connection.listeners
+    listener(Lifecycle.CONNECTED)
+    assert (await task).value == 2
+    for end in ("abandon", "closed"):
+        task = await start(shared.get_update_since(2))
+        if end == "abandon":
+            (handle,) = log.context.open
+            await handle.abandon()
+        else:
+            (listener,) = log.context.connection.listeners
+            listener(Lifecycle.CLOSED)
+        with pytest.raises(ClosedError):
+            await task
+        await ended(log)
+
+
+@virtual
+@pytest.mark.covers("A45", "A46", "A67")
+async def test_the_end_is_asked_for_once():
+    log = Log(replica=record(3, "done", Kind.FINISH))
+    shared = notifier(log)
+    for count in (None, 2, 3, 10**9):
+        assert await shared.get_update_since(count) == ("done", None)
+    assert log.asked == ["replica"]
+
+
+@virtual
+@pytest.mark.covers("A66", "A67")
+async def test_any_mixture_of_who_waits_leaves_and_comes_is_served():
+    """Those who are cancelled take nothing from the others, and the push goes from one to the next."""
+    log = Log(replica=record(1))
+    shared = notifier(log)
+    for turn in range(2, 40):
+        tasks = [asyncio.create_task(shared.get_update_since(turn - 1)) for _ in range(6)]
+        for pause in range(turn % 7):
+            await asyncio.sleep(0)
+            tasks[pause % 6].cancel()
+        late = asyncio.create_task(shared.get_update_since(turn - 1))
+        await settle(turn % 11)
+        log.replica = record(turn)
+        if log.push.arrived is not None and turn % 2:
+            log.push.arrived(record(turn))
+        else:
+            for listener in list(log.context.connection.listeners):
+                listener(Lifecycle.CONNECTED)
+        results = await asyncio.gather(*tasks, late, return_exceptions=True)
+        assert {one.value for one in results if not isinstance(one, asyncio.CancelledError)} == {turn}
+    await ended(log)
+    assert len([task for task in asyncio.all_tasks() if not task.done()]) == 1
+
+
+def test_a_quiet_period_is_over_0():
+    with pytest.raises(ConfigError):
+        StreamNotifier(Log.__new__(Log), JsonCodec(), quiet=0)

@@ -1,0 +1,46 @@
+"""What a consumer's deliveries say of what came before them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jsclient.protocol.topics.record import Record
+from jsclient.topics.feeds import _Deliveries
+from tests.support.virtual import virtual
+
+
+class Context:
+    """Of a feed that is never opened."""
+
+    class connection:  # noqa: N801
+        @staticmethod
+        def now() -> float:
+            return 0.0
+
+
+def delivery(seq: int, consumer_seq: int, pending: int, headers: bytes = b"") -> tuple[Any, ...]:
+    return (b"s", b"$JS.ACK.S.c.1.%d.%d.1700000000000000000.%d" % (seq, consumer_seq, pending), headers, b"x")
+
+
+@pytest.mark.parametrize("doubted", ["none", "late", "all"])
+@pytest.mark.parametrize("pending", [0, 5])
+@virtual
+async def test_a_delivery_follows_the_one_before_it_unless_something_may_have_been_removed(doubted, pending):
+    """The server counts deliveries without a gap also where it passes over what a limit has removed meanwhile."""
+    got: list[Record] = []
+    deliveries = _Deliveries(Context, "S", got.extend, lambda: None, linked=True, doubted=doubted)
+    deliveries.arrived([delivery(10, 1, pending), delivery(11, 2, pending), delivery(15, 3, pending)])
+    deliveries.arrived([delivery(16, 5, pending), delivery(17, 6, pending)])
+    unsure = doubted == "all" or (doubted == "late" and pending > 0)
+    assert [record.previous for record in got] == [None, 10, None if unsure else 11, None, 16]
+
+
+@virtual
+async def test_a_link_that_the_server_has_checked_counts_in_any_case():
+    got: list[Record] = []
+    deliveries = _Deliveries(Context, "S", got.extend, lambda: None, linked=True, doubted="all")
+    link = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 10\r\n\r\n"
+    deliveries.arrived([delivery(10, 1, 0), delivery(15, 2, 0, link)])
+    assert got[-1].previous == 10
