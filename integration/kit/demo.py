@@ -44,7 +44,7 @@ class Run:
         return found
 
     def workers(self) -> list[int]:
-        return [pid for pid, command in self.processes().items() if "jsclient.cli.worker" in command]
+        return [pid for pid, command in self.processes().items() if "jsclient.cli.demo.worker" in command]
 
     async def says(self, words: str) -> None:
         """Wait until it has said this. One that ends before has failed."""

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Before the event loop runs, a termination is to be what Ctrl-C is.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        from .demo import run
+        from .demo.command import run
 
         return run(options)
     except KeyboardInterrupt:

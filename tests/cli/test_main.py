@@ -61,7 +61,7 @@ def test_a_missing_package_is_told_with_the_command_that_helps(monkeypatch, caps
 
 
 def test_a_missing_server_is_told_with_code_2(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("jsclient.cli.demo.find_data", lambda: tmp_path)
+    monkeypatch.setattr("jsclient.cli.demo.command.find_data", lambda: tmp_path)
     monkeypatch.setenv("JSCLIENT_NATS_SERVER", str(tmp_path / "none"))
     assert main(["demo", "--plain"]) == 2
     assert "is not an executable file" in capsys.readouterr().err

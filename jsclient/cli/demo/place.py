@@ -7,9 +7,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ..client import JetStream
-from ..errors import JetStreamError, StreamNotFoundError
-from ..server import NatsServer
+from ...client import JetStream
+from ...errors import JetStreamError, StreamNotFoundError
+from ...server import NatsServer
 
 __all__ = ["Place"]
 

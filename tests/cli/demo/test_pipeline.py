@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 from jsclient.cli import main
-from jsclient.cli.flights import Flight, FlightsError
-from jsclient.cli.pipeline import needs
-from jsclient.cli.pipeline.access import SECRET, spark_access, without_user
-from jsclient.cli.pipeline.checking import check_rebooked, check_statistics
-from jsclient.cli.pipeline.driver import reason
-from jsclient.cli.pipeline.ending import closing, end_of_flights, kept, weather_table
-from jsclient.cli.pipeline.recount import cancelled_flights, read_weather, recount
-from jsclient.cli.pipeline.rows import COLUMNS, Rebooking, Statistic, Weather, statistic_of
-from jsclient.cli.pipeline.view import PipelineView, StageView
-from jsclient.cli.pipeline.words import BatchDone, Failed, FromDriver, Setup, SparkIsUp
-from jsclient.cli.progress import Progress, line
+from jsclient.cli.demo.flights import Flight, FlightsError
+from jsclient.cli.demo.pipeline import needs
+from jsclient.cli.demo.pipeline.access import SECRET, spark_access, without_user
+from jsclient.cli.demo.pipeline.checking import check_rebooked, check_statistics
+from jsclient.cli.demo.pipeline.driver import reason
+from jsclient.cli.demo.pipeline.ending import closing, end_of_flights, kept, weather_table
+from jsclient.cli.demo.pipeline.recount import cancelled_flights, read_weather, recount
+from jsclient.cli.demo.pipeline.rows import COLUMNS, Rebooking, Statistic, Weather, statistic_of
+from jsclient.cli.demo.pipeline.view import PipelineView, StageView
+from jsclient.cli.demo.pipeline.words import BatchDone, Failed, FromDriver, Setup, SparkIsUp
+from jsclient.cli.demo.progress import Progress, line
 
 HEADER = (
     "origin,year,month,day,hour,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour"
@@ -268,8 +268,8 @@ def test_a_file_for_the_progress_needs_its_directory_and_spark(monkeypatch, caps
         main(["demo", "--spark-progress", str(tmp_path / "none" / "p.json")])
     assert ended.value.code == 2
     assert "cannot be written" in capsys.readouterr().err
-    monkeypatch.setattr("jsclient.cli.demo.find_data", lambda: tmp_path)
-    monkeypatch.setattr("jsclient.cli.demo.find_server", lambda: None)
+    monkeypatch.setattr("jsclient.cli.demo.command.find_data", lambda: tmp_path)
+    monkeypatch.setattr("jsclient.cli.demo.command.find_server", lambda: None)
     assert main(["demo", "--plain", "--no-spark", "--spark-progress", str(tmp_path / "p.json")]) == 2
     assert "is for the Spark part, which is left out: --no-spark" in capsys.readouterr().err
 

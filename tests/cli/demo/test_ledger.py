@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.cli.flights import Flight
-from jsclient.cli.ledger import Ledger
-from jsclient.cli.proof import Killing, claims
-from jsclient.cli.reports import Ready, Report, Setup, Verdict, digest, frame, read_frame
-from jsclient.cli.tally import Tally
+from jsclient.cli.demo.flights import Flight
+from jsclient.cli.demo.ledger import Ledger
+from jsclient.cli.demo.proof import Killing, claims
+from jsclient.cli.demo.reports import Ready, Report, Setup, Verdict, digest, frame, read_frame
+from jsclient.cli.demo.tally import Tally
 from tests.support.virtual import virtual
 
 

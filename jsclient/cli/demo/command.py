@@ -9,9 +9,9 @@ import signal
 import sys
 from pathlib import Path
 
-from ..errors import JetStreamError
-from ..server import ServerNotFoundError, find_server
-from . import INTERRUPTED
+from ...errors import JetStreamError
+from ...server.nats_server import ServerNotFoundError, find_server
+from .. import INTERRUPTED
 from .crew import WorkerError
 from .flights import FlightsError, find_data
 from .pipeline.needs import why_not

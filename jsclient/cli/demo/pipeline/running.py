@@ -45,7 +45,7 @@ class Driver:
         with log.open("ab") as stderr:
             starting = asyncio.create_task(
                 asyncio.create_subprocess_exec(
-                    *(sys.executable, "-m", "jsclient.cli.pipeline.driver"),
+                    *(sys.executable, "-m", "jsclient.cli.demo.pipeline.driver"),
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=stderr,

@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import connect
-from ..client import JetStream
-from ..errors import JetStreamError
-from ..protocol.events import Event
-from ..protocol.models.consumer import ConsumerInfo
+from ... import connect
+from ...client import JetStream
+from ...errors import JetStreamError
+from ...protocol.events import Event
+from ...protocol.models.consumer import ConsumerInfo
 from .crew import Crew, Worker
 from .flights import Flight, airline_names, read_flights
 from .ledger import Ledger

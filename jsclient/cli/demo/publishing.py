@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ..client import JetStream
+from ...client import JetStream
 from .flights import Flight
 
 __all__ = ["publish_all"]

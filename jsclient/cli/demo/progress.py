@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from ..protocol.events import Event
+from ...protocol.events import Event
 from .pipeline.view import PipelineView
 
 __all__ = ["Progress", "Rate", "WorkerView", "in_words", "line"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...client import JetStream
+from ....client import JetStream
 from .rows import COLUMNS, Rebooking, Statistic, statistic_of
 
 __all__ = ["read_archive", "read_rebooked", "read_stream"]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from ... import ConsumerConfig
-from ...client import JetStream
-from ...errors import JetStreamError
+from .... import ConsumerConfig
+from ....client import JetStream
+from ....errors import JetStreamError
 from ..flights import Flight
 from ..place import Place
 from ..progress import Progress

@@ -1,0 +1,1 @@
+"""The demonstration: flights through queue workers and Spark."""

