@@ -288,7 +288,7 @@ async def _empty(js: Any, ground: ServerGround) -> bool:
 DYING = """
 import asyncio, os, signal, sys
 from jsclient.peers import Engine
-from jsclient.peers.on_server import ServerBackend
+from jsclient.peers.nats_backend import ServerBackend
 
 url, prefix, eci, when = sys.argv[1:]
 publish = ServerBackend.publish

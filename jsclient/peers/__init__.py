@@ -12,7 +12,7 @@ from .channel import Channel
 from .engine import Engine
 from .errors import HostNotAllowedError, PeerError, QueryRefusedError
 from .events import EventDelayed, EventGivenUp, EventRefused, PeerHandlerFailed
-from .in_process import LocalHub
+from .local_backend import LocalHub
 from .options import EngineOptions
 from .peer import Peer
 from .raised import RaisedEvent

@@ -15,11 +15,11 @@ from ..protocol.peers.tracker import PeerTracker
 from .answering import Answers
 from .backend import Attendance, Backend
 from .errors import PeerError
-from .intake import Intake
-from .machine import Machine
+from .inbox import Intake
 from .outbox import Outbox
+from .pauses import Stopping
 from .raised import HandlerError, Handlers, RaisedEvent
-from .stopping import Stopping
+from .stored_tracker import Machine
 
 __all__ = ["PeerCore"]
 

@@ -14,8 +14,8 @@ from ..connecting import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
 from ..protocol.wire.names import check_consumer_name, check_token
 from .backend import Backend
-from .in_process import LocalBackend, LocalHub
-from .on_server import ServerBackend
+from .local_backend import LocalBackend, LocalHub
+from .nats_backend import ServerBackend
 from .options import EngineOptions
 from .peer import Peer
 from .raised import Handler

@@ -13,7 +13,7 @@ import pytest
 
 from jsclient.errors import DisconnectedError, JetStreamError, RequestTimeoutError
 from jsclient.peers.engine import Engine
-from jsclient.peers.in_process import LocalBackend, LocalHub
+from jsclient.peers.local_backend import LocalBackend, LocalHub
 from jsclient.peers.options import EngineOptions
 from jsclient.peers.store import MemoryStore
 from jsclient.protocol.peers.relationship import write_value

@@ -22,7 +22,7 @@ from ..protocol.peers.outbox import Fresh, OutboxItem, Raise, Send
 from ..protocol.peers.relationship import read_value, write_value
 from ..protocol.peers.tracker import PeerTracker
 from . import store as stores
-from .stopping import Stopping, backoff
+from .pauses import Stopping, backoff
 
 __all__ = ["Machine"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from jsclient.peers.backend import Delivery
 from jsclient.peers.events import EventGivenUp, PeerHandlerFailed
-from jsclient.peers.intake import Intake
+from jsclient.peers.inbox import Intake
 from jsclient.peers.options import EngineOptions
 from jsclient.peers.payloads import pack
 from jsclient.peers.raised import HandlerError

@@ -27,10 +27,10 @@ from ..protocol.peers.outbox import Send
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.names import check_publish_subject
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
-from .hosts import Hosts
+from .connections import Hosts
 from .options import EngineOptions
+from .pauses import Stopping, backoff
 from .payloads import pack, refusal
-from .stopping import Stopping, backoff
 from .store import Store, StreamStore
 from .streams import ensure_streams
 

@@ -8,7 +8,7 @@ import pytest
 
 from jsclient.errors import ClosedError, ConnectError
 from jsclient.peers import EngineOptions, HostNotAllowedError
-from jsclient.peers.hosts import Hosts
+from jsclient.peers.connections import Hosts
 from tests.support.virtual import virtual
 
 
@@ -32,8 +32,8 @@ def dialed(monkeypatch):
             raise ConnectError("nobody is there")
         return Connected()
 
-    monkeypatch.setattr("jsclient.peers.hosts.connect", connect)
-    monkeypatch.setattr("jsclient.peers.hosts.JetStream", Connected)
+    monkeypatch.setattr("jsclient.peers.connections.connect", connect)
+    monkeypatch.setattr("jsclient.peers.connections.JetStream", Connected)
     return seen
 
 

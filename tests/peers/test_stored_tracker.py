@@ -8,9 +8,9 @@ import pytest
 
 from jsclient._runtime.tasks import Tasks
 from jsclient.errors import DisconnectedError, MaxPayloadError
-from jsclient.peers.machine import Machine
-from jsclient.peers.stopping import Stopping
+from jsclient.peers.pauses import Stopping
 from jsclient.peers.store import MemoryStore
+from jsclient.peers.stored_tracker import Machine
 from jsclient.protocol.peers.commands import Install, Raised, Tick
 from jsclient.protocol.peers.options import PeerOptions
 from jsclient.protocol.peers.outbox import Raise, Send
@@ -159,7 +159,7 @@ async def test_names_are_the_same_for_a_message_that_comes_again_and_no_others()
 @virtual
 async def test_what_is_over_is_forgotten(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("jsclient.peers.machine.time.time", lambda: now[0])
+    monkeypatch.setattr("jsclient.peers.stored_tracker.time.time", lambda: now[0])
     store = MemoryStore()
     owner = await Owner(store, remember=60.0).open()
     await owner.request()

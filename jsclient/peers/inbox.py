@@ -14,11 +14,11 @@ from ..protocol.peers.outbox import Attrs, Raise, Send
 from .answering import Answers
 from .backend import Backend, Delivery
 from .events import EventGivenUp, EventRefused, PeerHandlerFailed
-from .machine import Machine
 from .outbox import LONGEST_RETRY, is_final
+from .pauses import backoff
 from .payloads import refusal, reply, unpack
 from .raised import HandlerError
-from .stopping import backoff
+from .stored_tracker import Machine
 
 __all__ = ["Intake"]
 
