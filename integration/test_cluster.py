@@ -12,7 +12,7 @@ import jsclient
 from integration.kit.cluster import OwnCluster
 from integration.kit.oracle import Oracle, number_of
 from integration.kit.waiting import within
-from jsclient.range_reader import ConsumerRange, DirectRange
+from jsclient.spark.log.range_reader import ConsumerRange, DirectRange
 
 COUNT = 30_000
 WAYS = pytest.mark.parametrize("way", [ConsumerRange, DirectRange])

@@ -12,7 +12,7 @@ from integration.kit.leaks import no_leaks
 from integration.kit.oracle import number_of
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import within
-from jsclient.range_reader import ConsumerRange, DirectRange
+from jsclient.spark.log.range_reader import ConsumerRange, DirectRange
 
 WAYS = pytest.mark.parametrize(
     "way", [ConsumerRange, pytest.param(DirectRange, marks=pytest.mark.server(">=2.11"))]

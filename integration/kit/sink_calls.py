@@ -9,9 +9,9 @@ import pyarrow as pa
 from integration.kit.streams import OwnStream
 from jsclient.spark.options.sink import SinkOptions
 from jsclient.spark.sink.ledger import LedgerPlace
+from jsclient.spark.sink.partition_writer import Outcome, PartitionWriter, WritePlan
 from jsclient.spark.sink.row_columns import RowShape
-from jsclient.spark.sink.writing import Outcome, PartitionWriter, WritePlan
-from jsclient.spark.task import Task
+from jsclient.spark.task_context import Task
 
 MAPS = pa.map_(pa.string(), pa.list_(pa.string()))
 

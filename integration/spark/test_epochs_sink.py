@@ -15,13 +15,13 @@ import jsclient
 from integration.kit.epoch_calls import frontier_records, seen
 from jsclient.errors import ProducerFencedError
 from jsclient.protocol.epochs.frontier import Int
-from jsclient.spark.epochs.owning import Attempt, SinkTopic
+from jsclient.spark.epochs.ownership import Attempt, SinkTopic
 from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten
 from jsclient.spark.epochs.writing import EpochPlan, open_writer
 from jsclient.spark.options.epochs import EpochSinkOptions
+from jsclient.spark.sink.partition_writer import Outcome
 from jsclient.spark.sink.row_columns import RowShape
-from jsclient.spark.sink.writing import Outcome
-from jsclient.spark.task import Task
+from jsclient.spark.task_context import Task
 
 QUERY, OTHER = "query", "another"
 

@@ -13,7 +13,7 @@ import pytest
 
 from integration.kit.spark import finish
 from integration.kit.streams import OwnStream
-from jsclient.spark.task import activate
+from jsclient.spark.task_context import activate
 
 ROWS, FILES = 600, 3
 """Rows of a query's input, in so many files; one of them is one micro-batch."""

@@ -13,9 +13,9 @@ from integration.kit.sink_calls import numbers, plan_of, rows_of, stored, write
 from integration.kit.streams import OwnStream
 from jsclient.errors import ConfigError
 from jsclient.spark.sink.ledger import Ledger, LedgerPlace, ensure_bucket
+from jsclient.spark.sink.partition_writer import WritePlan
 from jsclient.spark.sink.row_error import RowError
-from jsclient.spark.sink.writing import WritePlan
-from jsclient.spark.task import Task
+from jsclient.spark.task_context import Task
 
 # --- the ledger ------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from integration.kit.sink_calls import MAPS, numbers, plan_of, rows_of, stored, write
 from integration.kit.streams import OwnStream
 from jsclient.errors import ConfigError, JetStreamError
-from jsclient.spark.sink import writing
+from jsclient.spark.sink import partition_writer as writing
 from jsclient.spark.sink.row_error import RowError
 
 # --- bad rows --------------------------------------------------------------------------------------------

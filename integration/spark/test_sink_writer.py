@@ -21,11 +21,11 @@ from pyspark.sql.types import (
 
 from jsclient.errors import ConfigError
 from jsclient.spark.options.sink import SinkOptions
-from jsclient.spark.sink import writers as sink
+from jsclient.spark.sink import spark_writer as sink
+from jsclient.spark.sink.partition_writer import Outcome
 from jsclient.spark.sink.row_error import RowError
-from jsclient.spark.sink.writers import JetStreamBatchWriter, JetStreamStreamWriter, Written
-from jsclient.spark.sink.writing import Outcome
-from jsclient.spark.task import Task
+from jsclient.spark.sink.spark_writer import JetStreamBatchWriter, JetStreamStreamWriter, Written
+from jsclient.spark.task_context import Task
 
 QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
 ROWS = "subject string, data binary"

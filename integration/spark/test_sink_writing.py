@@ -16,9 +16,9 @@ from integration.kit.leaks import no_leaks
 from integration.kit.sink_calls import MAPS, numbers, plan_of, rows_of, stored, write
 from integration.kit.streams import OwnStream
 from integration.kit.waiting import eventually
+from jsclient.spark.sink.partition_writer import Outcome, PartitionWriter
 from jsclient.spark.sink.row_error import RowError
-from jsclient.spark.sink.writing import Outcome, PartitionWriter
-from jsclient.spark.task import Task
+from jsclient.spark.task_context import Task
 
 # --- the ordinary case -----------------------------------------------------------------------------------
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from .registering import register
 
 if TYPE_CHECKING:
-    from .acks.acking import ack_batch, nak_batch, term_batch
+    from .acks.ack_batch import ack_batch, nak_batch, term_batch
     from .acks.heartbeats import heartbeat
-    from .sink.publish_rows import publish_batch
+    from .sink.publish_batch import publish_batch
 
 __all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "term_batch"]
 

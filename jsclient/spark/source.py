@@ -50,7 +50,7 @@ class JetStreamSource(DataSource):
 
     def schema(self) -> str:
         if is_epochs(self.options):
-            from .epochs.looking import epoch_columns
+            from .epochs.lookup import epoch_columns
 
             return ddl(epoch_columns(EpochSourceOptions.parse(self.options)))
         return ddl(SourceOptions.parse(self.options).columns)
@@ -90,7 +90,7 @@ class JetStreamSource(DataSource):
                 "option 'epochs' is for streaming queries: a batch write has no number that would be its epoch"
             )
         from .options.sink import SinkOptions
-        from .sink.writers import JetStreamBatchWriter
+        from .sink.spark_writer import JetStreamBatchWriter
 
         return JetStreamBatchWriter(SinkOptions.parse(self.options), schema)
 
@@ -101,7 +101,7 @@ class JetStreamSource(DataSource):
 
             return EpochStreamWriter(EpochSinkOptions.parse(self.options), schema)
         from .options.sink import SinkOptions
-        from .sink.writers import JetStreamStreamWriter
+        from .sink.spark_writer import JetStreamStreamWriter
 
         return JetStreamStreamWriter(SinkOptions.parse(self.options), schema)
 

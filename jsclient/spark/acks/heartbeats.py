@@ -14,8 +14,8 @@ from ...protocol.events import ClaimsLapsed
 from ..engine import Session, session
 from ..options.connect import ConnectOptions
 from ..queue.checks import effective_ack_wait, not_permitted
-from .acking import need, replies_of
-from .settling import confirm, context_of, settle
+from .ack_batch import need, replies_of
+from .bulk_ack import confirm, context_of, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

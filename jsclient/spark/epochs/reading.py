@@ -16,13 +16,13 @@ from ...protocol.epochs.records import EPOCH, PRODUCER, data_subject
 from ...protocol.streams.direct_get import direct_sequence
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import parse_headers
-from ...range_reader import ConsumerRange
 from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session
+from ..log.range_reader import ConsumerRange
 from ..log.ranges import SequenceRange
 from ..log.reading import ReadSpec, open_range
-from .orders import order_of
 from .planning import Segment, Wanted
+from .time_order import order_of
 
 __all__ = ["EpochSpec", "read_segments"]
 

@@ -26,11 +26,11 @@ from ...topics.epochs.home import StreamHome
 from ...topics.epochs.schema import make_schema, order_name
 from ..engine import session
 from ..options.epochs import EpochSinkOptions
+from ..sink.partition_writer import Outcome
 from ..sink.row_columns import rows_shape
-from ..sink.writers import Written, make_audible, summary, write_all
-from ..sink.writing import Outcome
-from ..task import check_epoch, current_task, epoch_of
-from .owning import Attempt, SinkTopic
+from ..sink.spark_writer import Written, make_audible, summary, write_all
+from ..task_context import check_epoch, current_task, epoch_of
+from .ownership import Attempt, SinkTopic
 from .writing import EpochPartitionWriter, EpochPlan, open_writer
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from ..log.data_loss import StreamFacts
 from ..log.planning import read_spec
 from ..log.ranges import pieces_for
 from ..options.epochs import EpochSourceOptions
-from .looking import TopicLook
-from .places import place_of, place_to_json, wanted_between
+from .lookup import TopicLook
+from .offsets import place_of, place_to_json, wanted_between
 from .planning import Segment, Wanted, share
 from .reading import EpochSpec, read_segments
 

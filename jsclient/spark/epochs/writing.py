@@ -9,10 +9,10 @@ from ...protocol.epochs.records import EPOCH, PRODUCER
 from ...protocol.topics.record_codec import KIND
 from ..options.sink import SinkOptions
 from ..sink.message_ids import ContentIds, IndexIds
+from ..sink.partition_writer import PartitionWriter, WritePlan
 from ..sink.row_columns import RowReader, RowShape, set_headers
-from ..sink.writing import PartitionWriter, WritePlan
-from ..task import Task
-from .owning import Attempt, Owned, SinkTopic
+from ..task_context import Task
+from .ownership import Attempt, Owned, SinkTopic
 
 __all__ = ["EpochPartitionWriter", "EpochPlan", "open_writer"]
 

@@ -12,10 +12,10 @@ from ...client import JetStream
 from ...protocol.models.stream import RetentionPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
 from ...protocol.wire.version import is_at_least
-from ...range_reader import ConsumerRange, DirectRange
 from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session
 from ..options.connect import ConnectOptions
+from .range_reader import ConsumerRange, DirectRange
 from .ranges import SequenceRange
 
 __all__ = ["ReadSpec", "open_range", "read_range"]

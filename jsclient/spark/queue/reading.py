@@ -31,13 +31,13 @@ from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
 from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
-from ..acks.settling import context_of, settle
+from ..acks.bulk_ack import context_of, settle
 from ..columns import arrow_schema, direct_columns, record_batch
 from ..engine import session
 from ..options.connect import ConnectOptions
 from .checks import not_permitted
-from .claims import Run, ack_subjects, claimed
-from .matching import ClaimMatcher, Found, Span, spans
+from .claim_matching import ClaimMatcher, Found, Span, spans
+from .claim_offset import Run, ack_subjects, claimed
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 

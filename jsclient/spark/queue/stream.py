@@ -45,13 +45,13 @@ from ...errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
-from ..acks.settling import context_of
+from ..acks.bulk_ack import context_of
 from ..engine import Session, session
 from ..log.ranges import pieces_for
 from ..options.source import SourceOptions
-from .claiming import Claimer, open_queue
-from .claims import QueueOffset, claimed, share_out
-from .holding import Holder
+from .claim_offset import QueueOffset, claimed, share_out
+from .claimer import Claimer, open_queue
+from .lease import Holder
 from .reading import ClaimPartition, ClaimSpec, read_claims
 
 __all__ = ["QueueStreamReader"]

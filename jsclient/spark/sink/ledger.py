@@ -11,9 +11,9 @@ from ...protocol.consumers.ack import sequences
 from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
 from ...protocol.wire.headers import MSG_ID
 from ...protocol.wire.names import check_stream_name
-from ...range_reader import ConsumerRange
 from ...streams.stream import Stream
-from ..task import Task
+from ..log.range_reader import ConsumerRange
+from ..task_context import Task
 from .ledger_rules import Begin, Beginning, PartitionRecord, QueryRecord, decide
 from .message_ids import query_hash
 

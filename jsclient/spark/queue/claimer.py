@@ -25,11 +25,11 @@ from ...protocol.models.consumer import ConsumerInfo
 from ...protocol.wire.header_names import MSG_SIZE
 from ...streams.direct_get import get_directly
 from ...streams.stream import Stream
-from ..acks.settling import context_of
+from ..acks.bulk_ack import context_of
 from ..options.source import SourceOptions
 from .checks import check_queue, not_permitted
-from .claims import ClaimCollector, QueueOffset, ack_form
-from .holding import Holder
+from .claim_offset import ClaimCollector, QueueOffset, ack_form
+from .lease import Holder
 
 __all__ = ["Claimer", "open_queue"]
 

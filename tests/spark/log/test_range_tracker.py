@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.protocol.stream_range import RangeTracker, pending_behind
+from jsclient.spark.log.range_tracker import RangeTracker, pending_behind
 
 
 def took(tracked: RangeTracker, *sequences: int) -> list[int]:

@@ -19,7 +19,7 @@ from ...errors import (
 )
 from ...publishing.bulk import BulkPublisher, Failed
 from ..options.sink import SinkOptions
-from ..task import Task
+from ..task_context import Task
 from .ledger import Ledger, LedgerPlace, stored_ids
 from .message_ids import ContentIds, IndexIds, epoch_prefix
 from .row_columns import Messages, RowReader, RowShape, set_headers, whole_headers

@@ -18,8 +18,8 @@ from ..log.data_loss import StreamFacts
 from ..log.lookup import Lookup
 from ..options.epochs import EpochSourceOptions
 from ..schema import EPOCH_COLUMNS
-from .orders import order_of
 from .planning import TopicHistory
+from .time_order import order_of
 
 __all__ = ["TopicLook", "epoch_columns", "frontier_page", "topic_schema"]
 

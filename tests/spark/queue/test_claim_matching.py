@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.queue.claims import ClaimCollector, Run, claimed
-from jsclient.spark.queue.matching import ClaimMatcher, spans
+from jsclient.spark.queue.claim_matching import ClaimMatcher, spans
+from jsclient.spark.queue.claim_offset import ClaimCollector, Run, claimed
 
 
 def runs_of(seqs):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .claims import Run, claimed
+from .claim_offset import Run, claimed
 
 __all__ = ["ClaimMatcher", "Found", "Span", "spans"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import ConfigError
 from ..options.sink import SinkOptions
 from ..registering import register_once, source_class
-from ..task import activate, driver_query
+from ..task_context import activate, driver_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jsclient.errors import PositionInvalidError
 from jsclient.protocol.consumers.ack import parse_jsack
-from jsclient.spark.queue.claims import (
+from jsclient.spark.queue.claim_offset import (
     ClaimCollector,
     QueueOffset,
     Run,

@@ -23,7 +23,7 @@ from ..engine import Session, session
 from ..options.connect import ConnectOptions
 from ..queue.checks import not_permitted
 from ..registering import register_once
-from .settling import check_replies, context_of, settle
+from .bulk_ack import check_replies, context_of, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

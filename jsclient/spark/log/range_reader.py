@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ._runtime.retry import passes
-from .consumers.ordered.puller import OrderedPuller
-from .errors import (
+from ..._runtime.retry import passes
+from ...consumers.ordered.puller import OrderedPuller
+from ...errors import (
     AnswerLostError,
     ClosedError,
     HistoryTruncatedError,
@@ -24,19 +24,19 @@ from .errors import (
     PositionInvalidError,
     RequestTimeoutError,
 )
-from .protocol.consumers.ack import sequences
-from .protocol.consumers.delivery_queue import total_size
-from .protocol.consumers.fetch import Pull
-from .protocol.consumers.ordered import ordered_pull_config
-from .protocol.consumers.status import Ending
-from .protocol.models.consumer import ConsumerConfig
-from .protocol.models.message import read_stored_message
-from .protocol.models.stream import StreamInfo
-from .protocol.stream_range import RangeTracker, pending_behind
-from .protocol.streams.direct_get import direct_sequence
-from .protocol.wire.codec import from_wire
-from .protocol.wire.frames import Frame
-from .streams.stream import Stream
+from ...protocol.consumers.ack import sequences
+from ...protocol.consumers.delivery_queue import total_size
+from ...protocol.consumers.fetch import Pull
+from ...protocol.consumers.ordered import ordered_pull_config
+from ...protocol.consumers.status import Ending
+from ...protocol.models.consumer import ConsumerConfig
+from ...protocol.models.message import read_stored_message
+from ...protocol.models.stream import StreamInfo
+from ...protocol.streams.direct_get import direct_sequence
+from ...protocol.wire.codec import from_wire
+from ...protocol.wire.frames import Frame
+from ...streams.stream import Stream
+from .range_tracker import RangeTracker, pending_behind
 
 __all__ = ["ConsumerRange", "DirectRange", "RangeReader"]
 

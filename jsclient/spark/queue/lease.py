@@ -20,10 +20,10 @@ from ...errors import (
 from ...protocol.consumers.ack import AckKind, sequences
 from ...protocol.events import ClaimsLapsed
 from ...streams.stream import Stream
-from ..acks.settling import confirm, context_of, settle
+from ..acks.bulk_ack import confirm, context_of, settle
 from ..options.source import SourceOptions
 from .checks import effective_ack_wait, not_permitted
-from .claims import ClaimCollector, QueueOffset, Run, ack_subjects, claimed, covers
+from .claim_offset import ClaimCollector, QueueOffset, Run, ack_subjects, claimed, covers
 
 __all__ = ["Holder"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.task import check_epoch, driver_query, epoch_of
+from jsclient.spark.task_context import check_epoch, driver_query, epoch_of
 
 QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
 PROPERTIES = {"sql.streaming.queryId": QUERY, "streaming.sql.batchId": "12"}

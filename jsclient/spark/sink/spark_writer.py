@@ -30,11 +30,11 @@ from pyspark.sql.datasource import (
 from ...errors import JetStreamError
 from ..engine import Session, session
 from ..options.sink import SinkOptions
-from ..task import check_epoch, current_task, epoch_of
+from ..task_context import check_epoch, current_task, epoch_of
 from .ledger import LedgerPlace, forget
+from .partition_writer import Outcome, PartitionWriter, WritePlan
 from .row_columns import rows_shape
 from .target import Target, look
-from .writing import Outcome, PartitionWriter, WritePlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
