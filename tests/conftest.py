@@ -1,4 +1,4 @@
-"""No server, no sleeping: async tests run in virtual time (tests/support/virtual.py) on a fake connection (tests/support/fake.py)."""
+"""No server, no sleeping: async tests run in virtual time, on a fake connection (see tests/support)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The reader of a topic: every record after a position, in order, once, whatever becomes of the pushes.
 
-It drives `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`: asks for the history, keeps a feed open,
-and tells the tracker when either fails. All readers of topics are made of it.
+It drives `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`: asks for the history, keeps a feed
+open, and tells the tracker when either fails. All readers of topics are made of it.
 
 Source: P3Sub (seed 003).
 """

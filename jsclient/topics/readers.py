@@ -1,4 +1,4 @@
-"""Two readers of a topic: `TopicReader` misses nothing, `LatestReader` sees what holds now. See `jsclient.topics.topic`."""
+"""Two readers of a topic: `TopicReader` misses nothing, `LatestReader` sees what holds now."""
 
 from __future__ import annotations
 

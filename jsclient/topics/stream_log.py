@@ -1,4 +1,4 @@
-"""A stream on a server, or some of its subjects, as the log that readers and patterns stand on. See `jsclient.topics.log`."""
+"""A stream on a server, or some of its subjects, as the log that readers and patterns stand on."""
 
 from __future__ import annotations
 

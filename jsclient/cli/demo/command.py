@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from ...errors import JetStreamError
-from ...server.nats_server import ServerNotFoundError, find_server
+from ...server import ServerNotFoundError, find_server
 from .. import INTERRUPTED
 from .crew import WorkerError
 from .flights import FlightsError, find_data

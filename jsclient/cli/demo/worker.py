@@ -1,7 +1,7 @@
 """A worker process: takes flights from the queue group, digests them, reports, acks.
 
-Started by `jsclient.cli.demo.crew` with pipes. It ends when its standard input does, so it does not outlive the process that
-started it, however that one ends.
+Started by `jsclient.cli.demo.crew` with pipes. It ends when its standard input does, so it does not outlive the process
+that started it, however that one ends.
 """
 
 from __future__ import annotations

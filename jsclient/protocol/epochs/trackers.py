@@ -5,7 +5,8 @@ its publisher has no capability left that allows it. A subscriber that begins in
 only if it was latent in every partition then. What it begins with is a snapshot of each partition's frontiers; what is
 at or before an element of one of the upper frontiers is dropped.
 
-Four rules make that hold, and each was found to matter by a model check (``tests/protocol/epochs/test_trackers_model.py``):
+Four rules make that hold, and each was found to matter by a model check
+(``tests/protocol/epochs/test_trackers_model.py``):
 
 - dropped is what is at or before *some* element of the filter;
 - an upper frontier has the greatest times *ever* sent, also of what is completed: another partition may not be so far;

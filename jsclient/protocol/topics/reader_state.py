@@ -1,4 +1,4 @@
-"""What a reader of a topic has: where it stands, what waits, and what it was told. See `jsclient.protocol.topics.reader`."""
+"""State of a topic reader. See `jsclient.protocol.topics.reader`."""
 
 from __future__ import annotations
 

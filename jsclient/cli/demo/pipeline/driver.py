@@ -1,7 +1,7 @@
 """The program of the Spark part: a driver in a process of its own, so that it can be killed and started again.
 
-`jsclient.cli.demo.pipeline.running` starts it, as the leader of a process group, with pipes. When its standard input ends it
-goes, with its JVM, however that one ended.
+`jsclient.cli.demo.pipeline.running` starts it, as the leader of a process group, with pipes. When its standard
+input ends it goes, with its JVM, however that one ended.
 """
 
 from __future__ import annotations

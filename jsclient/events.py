@@ -1,0 +1,9 @@
+"""Events: what cannot be raised to a caller is reported as one of these.
+
+They are given to ``on_event`` of `jsclient.connect` and `jsclient.JetStream`, and to ``events()`` of a subscription.
+"""
+
+from __future__ import annotations
+
+from .protocol.events import *  # noqa: F403
+from .protocol.events import __all__ as __all__
