@@ -6,4 +6,4 @@ They are given to ``on_event`` of `jsclient.connect` and `jsclient.JetStream`, a
 from __future__ import annotations
 
 from .protocol.events import *  # noqa: F403
-from .protocol.events import __all__ as __all__
+from .protocol.events import __all__  # noqa: F401

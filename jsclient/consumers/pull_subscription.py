@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from .._runtime.consumer_calls import consumer_info, delete_consumer
+from .._runtime.calls import consumer_info, delete_consumer
 from .._runtime.context import Context
 from .._runtime.event_hub import EventLog
 from ..errors import JetStreamError

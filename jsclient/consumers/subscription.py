@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from .._runtime.consumer_calls import delete_consumer, nak_all
+from .._runtime.calls import delete_consumer, nak_all
 from .._runtime.context import Context
 from .._runtime.holding_sink import Intake
 from .._runtime.nats.connection import Inbox, Lifecycle

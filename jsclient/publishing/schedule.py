@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Literal
 
+from .._runtime.calls import find_streams
 from .._runtime.context import Context
 from .._runtime.publish import publish
-from ..consumers.push.binder import find_streams
 from ..errors import MessageNotFoundError, NoMatchingStreamError
 from ..protocol.models.message import read_stored_message
 from ..protocol.models.publish import PubAck

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, overload
 
+from .._runtime.calls import find_streams
 from .._runtime.context import Context
-from ..consumers.push.binder import find_streams
 from ..errors import ConfigError, ConfigMismatchError, StreamExistsError, StreamNotFoundError
 from ..protocol.models.account import AccountInfo
 from ..protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches

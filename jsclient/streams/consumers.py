@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from .._runtime.consumer_calls import check_known
+from .._runtime.calls import check_known
 from .._runtime.context import Context
 from ..consumers.consumer import Consumer
 from ..errors import (

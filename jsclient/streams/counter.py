@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from .._runtime.calls import subject_pages
 from .._runtime.context import Context
 from .._runtime.publish import publish
-from .._runtime.stream_calls import subject_pages
 from ..errors import ConfigError, MessageNotFoundError, PublishError
 from ..protocol.models.message import StoredMessage, read_stored_message
 from ..protocol.models.publish import PubAck

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from .._runtime.calls import subject_pages
 from .._runtime.context import Context
-from .._runtime.stream_calls import subject_pages
 from ..errors import ConfigError
 from ..protocol.models.message import StoredMessage, read_stored_message
 from ..protocol.models.stream import StreamInfo

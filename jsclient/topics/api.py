@@ -19,7 +19,6 @@ from .notifiers.iteration import NO_STATE, IterationSubscription, Notifier
 from .notifiers.kits import (
     StreamNotifierKit,
     StreamSubscriptionKit,
-    check_retention,
     notifier_source,
     open_notifier_kit,
     open_subscription_kit,
@@ -28,6 +27,7 @@ from .notifiers.kits import (
 from .notifiers.sharing import notifier_of, subscription_of
 from .stream_log import StreamLog, find_log
 from .topic import Topic
+from .topic_stream import check_retention
 
 __all__ = ["Topics"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
-from .._runtime.consumer_calls import delete_consumer
+from .._runtime.calls import delete_consumer
 from .._runtime.context import Context
 from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.timer import Timer

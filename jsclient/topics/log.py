@@ -1,7 +1,7 @@
 """An ordered log as the readers of a topic see it: records are appended, read from a place on, and pushed as they come.
 
-`Log` is all that readers and patterns know. `MemoryLog` is one in this process; `jsclient.topics.stream_log.StreamLog` is
-a stream on a server, or some of its subjects.
+`Log` is all that readers and patterns know. `MemoryLog` is one in this process; `StreamLog` is a
+stream on a server, or some of its subjects.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
+from .._runtime.calls import find_streams
 from .._runtime.context import Context
 from .._runtime.publish import publish
 from ..consumers.message import frames_of
-from ..consumers.push.binder import find_streams
 from ..errors import (
     AnswerLostError,
     ConfigError,

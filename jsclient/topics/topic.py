@@ -35,12 +35,12 @@ from .epochs.schema import check_topic
 from .epochs.topic import EpochTopic
 from .log_reader import Push, Start, open_reader
 from .notifiers.descriptors import NotifierDescriptor
-from .notifiers.kits import check_retention, stream_for
 from .notifiers.newest import newest_log
 from .notifiers.stream_notifier import StreamNotifier
 from .publisher import TopicPublisher
 from .readers import LatestReader, TopicReader
 from .stream_log import StreamLog, find_log
+from .topic_stream import check_retention, stream_for
 
 __all__ = ["Opening", "ReaderOpening", "Topic"]
 

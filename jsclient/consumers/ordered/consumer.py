@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Generator
 from types import TracebackType
 from typing import Any, Self
 
-from ..._runtime.consumer_calls import consumer_info
+from ..._runtime.calls import consumer_info
 from ..._runtime.context import Context
 from ...errors import ConfigError
 from ...protocol.consumers.consume import reader_window

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from enum import Enum
 
-from ..._runtime.consumer_calls import consumer_info, delete_consumer
+from ..._runtime.calls import consumer_info, delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
 from ..._runtime.nats.connection import Lifecycle

@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from ..._runtime.consumer_calls import is_gone, nak_all
+from ..._runtime.calls import is_gone, nak_all
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.timer import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError

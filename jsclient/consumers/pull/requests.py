@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..._runtime.consumer_calls import nak_all
+from ..._runtime.calls import nak_all
 from ..._runtime.context import Closable, Context
 from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.wakeup import Signal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..._runtime.consumer_calls import check_known
+from ..._runtime.calls import check_known, find_streams
 from ..._runtime.context import Context
 from ..._runtime.holding_sink import Intake
 from ..._runtime.nats.connection import Inbox
@@ -13,7 +13,6 @@ from ...errors import (
     ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
-    NoMatchingStreamError,
     RequestTimeoutError,
 )
 from ...protocol.consumers.subscribe import (
@@ -168,16 +167,3 @@ class Binder:
         self.intake.close()
         if inbox is not None:
             await self._context.connection.unsubscribe(inbox)
-
-
-async def find_streams(context: Context, subject: str) -> list[str]:
-    """The names of the streams that hold a subject; it may have wildcards."""
-    answer = await context.call(
-        context.api.stream_names(), {"subject": subject}, what=f"find the stream of {subject!r}"
-    )
-    names = answer.get("streams")
-    if names is None:
-        return []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise NoMatchingStreamError(subject)
-    return names

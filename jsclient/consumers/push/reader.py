@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from enum import Enum
 from typing import Self
 
-from ..._runtime.consumer_calls import consumer_info, is_gone
+from ..._runtime.calls import consumer_info, is_gone
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
 from ..._runtime.timer import Timer

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-from ..._runtime.consumer_calls import consumer_info, is_gone
+from ..._runtime.calls import consumer_info, is_gone
 from ..._runtime.context import Context
 from ...errors import (
     ClosedError,

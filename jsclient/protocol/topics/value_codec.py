@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import ConfigError, ProtocolError
 
-__all__ = ["Codec", "JsonCodec"]
+__all__ = ["Codec", "JsonCodec", "codec_for", "codec_name"]
 
 _DEPTH: Final = 100
 _LOWEST: Final = -(2**63)
@@ -89,3 +89,27 @@ def _encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+_JSON: Final = "json"
+
+
+def codec_name(codec: Codec) -> str:
+    """What a codec is called in descriptors: its ``name``, or that of its class."""
+    if type(codec) is JsonCodec:
+        return _JSON
+    return str(getattr(codec, "name", type(codec).__name__))
+
+
+def codec_for(name: str, given: Codec | None) -> Codec:
+    """The codec that a descriptor names.
+
+    Raises:
+        ConfigError: It is another than the one given, or one that must be given.
+    """
+    codec = JsonCodec() if given is None else given
+    if codec_name(codec) != name:
+        raise ConfigError(
+            f"the values are encoded with codec {name!r}, not {codec_name(codec)!r}: give codec="
+        )
+    return codec

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
-from ..._runtime.consumer_calls import consumer_info
+from ..._runtime.calls import consumer_info
 from ...errors import ConfigError, PermissionDeniedError
 from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, parse_jsack
 from ...protocol.events import ClaimsLapsed

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from ..._runtime.consumer_calls import consumer_info, is_gone
+from ..._runtime.calls import consumer_info, is_gone
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Lifecycle
 from ...client import JetStream

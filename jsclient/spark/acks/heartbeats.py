@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..._runtime.consumer_calls import consumer_info
+from ..._runtime.calls import consumer_info
 from ...errors import ConfigError, JetStreamError, PermissionDeniedError
 from ...protocol.consumers.ack import AckKind, parse_jsack
 from ...protocol.events import ClaimsLapsed

@@ -8,9 +8,8 @@ import msgspec
 
 from ...errors import ConfigError, InvalidNameError, ProtocolError, TopicMismatchError
 from ...protocol.epochs.frontier import Int, Order, Product
-from ...protocol.topics.value_codec import Codec
+from ...protocol.topics.value_codec import Codec, codec_name
 from ...protocol.wire.names import check_publish_subject
-from ..notifiers.descriptors import codec_name
 
 __all__ = [
     "MAX_PARTITIONS",

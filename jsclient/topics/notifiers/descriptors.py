@@ -5,19 +5,16 @@ Who has a descriptor, and the rights, reads from the stream itself, in another p
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from ...errors import ConfigError
 from ...protocol.topics.position import Position
-from ...protocol.topics.value_codec import Codec, JsonCodec
 from ...protocol.wire.names import check_publish_subject, check_stream_name
 from ...protocol.wire.subjects import Api
 
-__all__ = ["NotifierDescriptor", "SubscriptionDescriptor", "codec_for", "codec_name", "read_descriptor"]
-
-_JSON: Final = "json"
+__all__ = ["NotifierDescriptor", "SubscriptionDescriptor", "read_descriptor"]
 
 
 class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -88,24 +85,3 @@ def read_descriptor(given: object, kind: type[DescriptorT]) -> DescriptorT:
             f"the start of a descriptor is of stream {read.position.stream!r}, not {read.stream!r}"
         )
     return read
-
-
-def codec_name(codec: Codec) -> str:
-    """What a codec is called in descriptors: its ``name``, or that of its class."""
-    if type(codec) is JsonCodec:
-        return _JSON
-    return str(getattr(codec, "name", type(codec).__name__))
-
-
-def codec_for(name: str, given: Codec | None) -> Codec:
-    """The codec that a descriptor names.
-
-    Raises:
-        ConfigError: It is another than the one given, or one that must be given.
-    """
-    codec = JsonCodec() if given is None else given
-    if codec_name(codec) != name:
-        raise ConfigError(
-            f"the values are encoded with codec {name!r}, not {codec_name(codec)!r}: give codec="
-        )
-    return codec

@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 
 from ..._runtime.context import Context
-from ...consumers.push.binder import find_streams
 from ...errors import (
-    ConfigError,
     MessageNotFoundError,
-    NoMatchingStreamError,
-    StreamExistsError,
-    StreamNotFoundError,
 )
-from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ...protocol.streams.republish import republished_subject
 from ...protocol.topics.position import Position
 from ...protocol.topics.record_codec import stored_record
-from ...protocol.topics.value_codec import Codec, JsonCodec
-from ...protocol.wire.names import check_publish_subject, subject_matches
+from ...protocol.topics.value_codec import Codec, JsonCodec, codec_for, codec_name
+from ...protocol.wire.names import check_publish_subject
 from ...streams.api import StreamManager
 from ...streams.stream import Stream
 from ..log import Log
 from ..log_reader import Push
 from ..stream_log import StreamLog
-from .descriptors import NotifierDescriptor, SubscriptionDescriptor, codec_for, codec_name, read_descriptor
+from ..topic_stream import find_stream, stream_for
+from .descriptors import NotifierDescriptor, SubscriptionDescriptor, read_descriptor
 from .iteration import (
     NO_STATE,
     IterationSubscription,
@@ -40,7 +33,7 @@ from .iteration import (
     SubscriptionKit,
     SubscriptionSource,
 )
-from .newest import find_stream, newest_log
+from .newest import newest_log
 from .permissions import Role, permissions_for
 from .producer import LogProducer
 from .stream_notifier import StreamNotifier
@@ -52,12 +45,8 @@ __all__ = [
     "notifier_source",
     "open_notifier_kit",
     "open_subscription_kit",
-    "stream_for",
     "subscription_source",
 ]
-
-_PUSHES: Final = "jsc.push"  # what the subjects begin with to which streams that are made here republish
-_READABLE: Final = 40  # characters of the subject in a stream's name
 
 
 class _Placed:
@@ -194,51 +183,6 @@ def _subscription_source(
 
 
 # --- the stream ------------------------------------------------------------------------------------------
-
-
-async def stream_for(
-    manager: StreamManager, context: Context, subject: str, name: str | None, fields: dict[str, Any]
-) -> Stream:
-    """The stream that holds the subject; it is made if there is none. One that is there is left as it is."""
-    if name is None:
-        names = await find_streams(context, subject)
-        if len(names) > 1:
-            raise NoMatchingStreamError(subject, names)
-        name = names[0] if names else _stream_name(subject)
-    try:
-        stream = await manager.stream(name)
-    except StreamNotFoundError:
-        # A destination takes no "*". All that the stream holds fits ">".
-        source = ">" if "*" in subject.split(".") else subject
-        made = {
-            "allow_direct": True,
-            "republish": {"src": source, "dest": f"{_PUSHES}.{source}"},
-            **fields,
-        }
-        try:
-            stream = await manager.create_stream(name, subjects=[subject], **made)
-        except StreamExistsError:
-            stream = await manager.stream(name)  # somebody else made it meanwhile
-    config = stream.config
-    if not any(subject_matches(held, subject) for held in config.subjects or ()):
-        raise ConfigError(f"stream {name!r} does not hold {subject!r}")
-    check_retention(config)
-    return stream
-
-
-def check_retention(config: StreamConfig) -> None:
-    """Raise `ConfigError` if the stream keeps messages only until its consumers have acked them."""
-    if config.retention not in (None, RetentionPolicy.LIMITS):
-        raise ConfigError(
-            f"stream {config.name!r} keeps messages for consumers only (retention {config.retention}): here records "
-            "must stay when they were read, so it must be 'limits'"
-        )
-
-
-def _stream_name(subject: str) -> str:
-    """The name of the stream that is made for a subject: the same in every process, and another one for any other."""
-    readable = re.sub(r"[^A-Za-z0-9]+", "_", subject)[:_READABLE]
-    return f"KIT_{readable}_{hashlib.sha256(subject.encode()).hexdigest()[:12]}"
 
 
 async def _producer(

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from ..._runtime.consumer_calls import delete_consumer
+from ..._runtime.calls import delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox
 from ..._runtime.retry import Tries
@@ -32,16 +32,14 @@ from ...errors import (
 )
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
-from ...protocol.models.stream import StreamInfo
 from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.topics.record import Record
 from ...protocol.topics.record_codec import delivered_record, republished_record, stored_record
-from ...protocol.wire.codec import from_wire
 from ...protocol.wire.frames import Frame
-from ...streams.stream import Stream
+from ..topic_stream import find_stream
 from .descriptors import NotifierDescriptor
 
-__all__ = ["Arrived", "NewestLog", "PulledPush", "Push", "RepublishedPush", "find_stream", "newest_log"]
+__all__ = ["Arrived", "NewestLog", "PulledPush", "Push", "RepublishedPush", "newest_log"]
 
 Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
 """Is told of a newer record; of None if there is one that must be asked for; of why no more is told."""
@@ -101,12 +99,6 @@ class NewestLog:
         except MessageNotFoundError:
             return None
         return stored_record(read_stored_message(answer), linked=False)
-
-
-async def find_stream(context: Context, name: str) -> Stream:
-    """The stream of this name. Raises `StreamNotFoundError` and those of any request."""
-    answer = await context.call(context.api.stream_info(name), what="stream info")
-    return Stream(context, from_wire(StreamInfo, answer))
 
 
 def newest_log(context: Context, at: NotifierDescriptor, *, quiet: float) -> NewestLog:

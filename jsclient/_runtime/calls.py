@@ -1,19 +1,27 @@
-"""What every handle of a consumer asks the server."""
+"""Requests that several rooms send: consumer info and deletion, stream lookup, subjects of a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
-from ..errors import ConsumerNotFoundError, JetStreamError, StreamNotFoundError
+from ..errors import (
+    ConsumerNotFoundError,
+    JetStreamError,
+    NoMatchingStreamError,
+    StreamNotFoundError,
+)
 from ..protocol.consumers.ack import AckKind
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.models.stream import StreamInfo
+from ..protocol.wire.api import next_offset
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.version import check_server
 from .context import Context
 from .nats.connection import Connection
 
-__all__ = ["check_known", "consumer_info", "delete_consumer", "is_gone", "nak_all"]
+__all__ = ["check_known", "consumer_info", "delete_consumer", "is_gone", "nak_all", "subject_pages"]
 
 _SINCE_2_11 = ("pause_until", "priority_groups", "priority_timeout")
 
@@ -61,3 +69,35 @@ async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
             await connection.ack(frame[1], AckKind.NAK.value, settles=False)
     except JetStreamError:
         pass  # ack_wait does the same, later
+
+
+async def subject_pages(
+    context: Context, stream: str, subjects_filter: str, **fields: Any
+) -> AsyncIterator[StreamInfo]:
+    """The stream's info with ``state.subjects``, again and again: up to 100,000 subjects each, until all were told.
+
+    Raises:
+        StreamNotFoundError, ProtocolError, and those of any request.
+    """
+    offset: int | None = 0
+    while offset is not None:
+        body = {"subjects_filter": subjects_filter, **fields}
+        if offset:
+            body["offset"] = offset
+        answer = await context.call(context.api.stream_info(stream), body, what="stream info")
+        info = from_wire(StreamInfo, answer)
+        yield info
+        offset = next_offset(answer, offset, len(info.state.subjects or ()))
+
+
+async def find_streams(context: Context, subject: str) -> list[str]:
+    """The names of the streams that hold a subject; it may have wildcards."""
+    answer = await context.call(
+        context.api.stream_names(), {"subject": subject}, what=f"find the stream of {subject!r}"
+    )
+    names = answer.get("streams")
+    if names is None:
+        return []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise NoMatchingStreamError(subject)
+    return names
