@@ -53,7 +53,7 @@ nitpick_ignore = [
     ("py:class", "_Marker"),
     ("py:class", "deque"),
     ("py:class", "dict[int"),  # of a Callable in a signature
-    ("py:class", "jsclient.connecting._Connecting"),
+    ("py:class", "jsclient.client._Connecting"),
     ("py:class", "jsclient.peers.backend.Backend"),
     ("py:class", "jsclient.peers.engine._Connecting"),
     ("py:class", "jsclient.protocol.wire.codec.ModelT"),

@@ -18,8 +18,8 @@ from integration.kit.lossy import LossyLog
 from integration.kit.waiting import within
 from jsclient import HistoryTruncatedError, Position
 from jsclient.protocol.topics.idle_timer import QuietTimer
-from jsclient.topics.log import MemoryLog
 from jsclient.topics.log_reader import LogReader, open_reader
+from jsclient.topics.memory_log import MemoryLog
 from jsclient.topics.stream_log import find_log
 
 REPUBLISH = {"src": ">", "dest": "pushed.>"}

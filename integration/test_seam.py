@@ -203,7 +203,7 @@ async def test_a_reconnect_that_loses_its_cancellation_ends_all_the_same(
 
 @pytest.fixture
 def no_seam(monkeypatch: Any) -> None:
-    monkeypatch.setattr("jsclient.connecting.seam_gaps", lambda: ("_read_loop",))
+    monkeypatch.setattr("jsclient.client.seam_gaps", lambda: ("_read_loop",))
 
 
 @pytest.mark.usefixtures("no_seam")

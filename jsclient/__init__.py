@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from . import errors, server
 from ._version import __version__
-from .client import JetStream
-from .connecting import connect
+from .client import JetStream, connect
 from .consumers.consumer import Consumer
 from .consumers.message import Message, ack_all
 from .consumers.ordered.consumer import OrderedConsumer
@@ -35,7 +34,7 @@ from .streams.direct_get import DirectBatch
 from .streams.stream import Stream
 from .topics.event_history import CurrentEvent, EventHistory, EventSource
 from .topics.event_subscription import EventSubscription
-from .topics.log import MemoryLog
+from .topics.memory_log import MemoryLog
 from .topics.notifiers.iteration import (
     IterationObserver,
     IterationSubscription,

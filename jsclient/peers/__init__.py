@@ -12,10 +12,10 @@ from .channel import Channel
 from .engine import Engine
 from .errors import HostNotAllowedError, PeerError, QueryRefusedError
 from .events import EventDelayed, EventGivenUp, EventRefused, PeerHandlerFailed
+from .handlers import RaisedEvent
 from .local_backend import LocalHub
 from .options import EngineOptions
 from .peer import Peer
-from .raised import RaisedEvent
 
 __all__ = [
     "Channel",

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._runtime.event_hub import OnEvent
-from ..client import JetStream
-from ..connecting import connect
+from ..client import JetStream, connect
 from ..errors import ClosedError
 from .errors import HostNotAllowedError
 from .options import EngineOptions

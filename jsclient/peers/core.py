@@ -12,13 +12,12 @@ from ..errors import ClosedError, JetStreamError, RequestTimeoutError
 from ..protocol.peers.commands import Command, Install, RemovePeer, Tick
 from ..protocol.peers.outbox import OutboxItem, Raise, Send
 from ..protocol.peers.tracker import PeerTracker
-from .answering import Answers
 from .backend import Attendance, Backend
 from .errors import PeerError
+from .handlers import Answers, HandlerError, Handlers, RaisedEvent
 from .inbox import Intake
 from .outbox import Outbox
 from .pauses import Stopping
-from .raised import HandlerError, Handlers, RaisedEvent
 from .stored_tracker import Machine
 
 __all__ = ["PeerCore"]

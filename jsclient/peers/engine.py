@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from .._runtime.event_hub import OnEvent
 from ..client import JetStream
-from ..connecting import connect as connect_to_nats
+from ..client import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
 from ..protocol.wire.names import check_consumer_name, check_token
 from .backend import Backend
+from .handlers import Handler
 from .local_backend import LocalBackend, LocalHub
 from .nats_backend import ServerBackend
 from .options import EngineOptions
 from .peer import Peer
-from .raised import Handler
 
 __all__ = ["Engine"]
 

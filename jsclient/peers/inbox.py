@@ -11,13 +11,12 @@ from ..protocol.consumers.worker.work import DeliveriesExhaustedError
 from ..protocol.peers.channel import read_subject
 from ..protocol.peers.commands import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
 from ..protocol.peers.outbox import Attrs, Raise, Send
-from .answering import Answers
 from .backend import Backend, Delivery
 from .events import EventGivenUp, EventRefused, PeerHandlerFailed
+from .handlers import Answers, HandlerError
 from .outbox import LONGEST_RETRY, is_final
 from .pauses import backoff
 from .payloads import refusal, reply, unpack
-from .raised import HandlerError
 from .stored_tracker import Machine
 
 __all__ = ["Intake"]

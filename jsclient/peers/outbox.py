@@ -15,8 +15,8 @@ from ..errors import ApiError, ConfigError, JetStreamError, MaxPayloadError
 from ..protocol.peers.outbox import OutboxItem, Raise, Send
 from .backend import Backend
 from .events import EventDelayed, EventGivenUp, PeerHandlerFailed
+from .handlers import HandlerError
 from .pauses import Stopping, backoff
-from .raised import HandlerError
 
 __all__ = ["LONGEST_RETRY", "Outbox", "is_final"]
 

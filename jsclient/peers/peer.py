@@ -13,11 +13,10 @@ from ..protocol.peers.options import accept_roles
 from ..protocol.peers.outbox import Attrs
 from ..protocol.peers.relationship import State
 from ..protocol.peers.tracker import event_on
-from .answering import QueryHandler
 from .channel import HasChannels
 from .errors import PeerError
+from .handlers import Handler, QueryHandler, RaisedEvent
 from .payloads import pack, read_answer, read_attrs
-from .raised import Handler, RaisedEvent
 
 __all__ = ["Peer"]
 

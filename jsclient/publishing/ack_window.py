@@ -12,7 +12,7 @@ from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import unknown
 from ..protocol.publishing.publish_window import NEVER, Failures, Sends
 from ..protocol.wire.frames import Frame
-from .room import Entry, Room
+from .admission import Entry, Room
 from .unretrieved import UnseenFailures
 
 __all__ = ["Window"]

@@ -1,4 +1,4 @@
-"""Publishing: the part of `JetStream` that stores messages. Source: ADR-22, ADR-49, ADR-50, ADR-51."""
+"""Publishing: the part of `JetStream` that stores messages. Source: ADR-22, ADR-50, ADR-51."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Literal
 from .._runtime.context import Context
 from .._runtime.publish import publish
 from ..protocol.models.publish import PubAck
-from ..streams.counter import Counter, open_counter
 from .batch import AtomicBatch
 from .fast_ingest import ACK_EVERY, FastIngest
 from .publisher import MAX_BYTES, MAX_IN_FLIGHT, Publisher
@@ -175,16 +174,3 @@ class Publishing(Scheduling):
             room_timeout=room_timeout,
             resend=resend,
         )
-
-    # --- counters (ADR-49) ---------------------------------------------------------------------------------
-
-    async def counter(self, stream: str) -> Counter:
-        """The counters of a stream that was made with ``allow_msg_counter`` (server 2.12).
-
-        Raises:
-            StreamNotFoundError: There is no such stream.
-            ConfigError: It does not count. And those of any request.
-
-        Source: ADR-49
-        """
-        return await open_counter(self._context, stream)

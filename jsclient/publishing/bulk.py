@@ -16,7 +16,7 @@ from .ack_window import Window
 
 if TYPE_CHECKING:
     from ..protocol.models.publish import PubAck
-    from .room import Entry
+    from .admission import Entry
 
 __all__ = ["BulkPublisher", "Failed", "Tally"]
 

@@ -15,8 +15,7 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from ..client import JetStream
-from ..connecting import connect
+from ..client import JetStream, connect
 from .options.connect import ConnectOptions
 
 __all__ = ["Session", "session"]

@@ -15,6 +15,7 @@ from ..protocol.models.stream_config import StreamConfig
 from ..protocol.wire.api import next_offset, page_items, page_request
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.names import check_filter_subject
+from .counter import Counter, open_counter
 from .stream import Stream
 
 __all__ = ["StreamManager"]
@@ -159,6 +160,17 @@ class StreamManager:
     async def stream_name_by_subject(self, subject: str) -> list[str]:
         """The names of the streams that hold a subject, as `subscribe` looks them up."""
         return await find_streams(self._context, check_filter_subject(subject))
+
+    async def counter(self, stream: str) -> Counter:
+        """The counters of a stream that was made with ``allow_msg_counter`` (server 2.12).
+
+        Raises:
+            StreamNotFoundError: There is no such stream.
+            ConfigError: It does not count. And those of any request.
+
+        Source: ADR-49
+        """
+        return await open_counter(self._context, stream)
 
 
 def _stream_config(

@@ -23,8 +23,8 @@ from ..protocol.publishing.chain_window import ChainWindow
 from ..protocol.publishing.in_flight import PAUSE
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import MSG_ID
+from ..publishing.admission import Entry
 from ..publishing.publisher import MAX_BYTES, Publisher
-from ..publishing.room import Entry
 from ..streams.stream import Stream
 
 __all__ = ["ChainPublisher"]

@@ -1,33 +1,25 @@
 """An ordered log as the readers of a topic see it: records are appended, read from a place on, and pushed as they come.
 
-`Log` is all that readers and patterns know. `MemoryLog` is one in this process; `StreamLog` is a
-stream on a server, or some of its subjects.
+`Log` is all that readers and patterns know. `MemoryLog` is one in this process; `StreamLog`
+is a stream on a server, or some of its subjects.
 """
 
 from __future__ import annotations
 
 import abc
-import bisect
-import secrets
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from .._runtime.context import Closable
-from .._runtime.event_hub import EventHub, OnEvent
 from .._runtime.tasks import Tasks
-from ..errors import ClosedError, ConfigError, JetStreamError, WrongLastSequenceError
-from ..protocol.events import ErrorRaised, Event
-from ..protocol.topics.missing import MissingRule
+from ..errors import ConfigError
+from ..protocol.events import Event
+from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
-from ..protocol.topics.record_codec import kind_headers
-from ..protocol.wire.header_names import MSG_ID
-from ..protocol.wire.headers import Headers
-from ..protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
+from ..protocol.wire.names import check_publish_subject, subject_matches
 
-__all__ = ["Feed", "FeedKind", "Log", "MemoryLog", "Page", "Receive"]
+__all__ = ["Feed", "FeedKind", "Log", "Page", "Receive"]
 
 FeedKind: TypeAlias = Literal["consumer", "republish"]
 """How records are pushed: by a consumer of the reader's own, or by a subject to which the stream republishes."""
@@ -169,160 +161,3 @@ class Log(abc.ABC):
         if not subject_matches(self.subject, check_publish_subject(subject)):
             raise ConfigError(f"{subject!r} is no subject of {self.subject!r}")
         return subject
-
-
-class MemoryLog(Log):
-    """A log in this process: no server, and nothing outlives it.
-
-    Args:
-        subject: Which subjects it takes.
-        stream: Its name.
-        max_records: A window: when there are more, the oldest go. None: all are kept.
-        on_event: Is called with every event; by default they are logged as warnings.
-    """
-
-    def __init__(
-        self,
-        subject: str = ">",
-        *,
-        stream: str = "memory",
-        max_records: int | None = None,
-        on_event: OnEvent | None = None,
-    ) -> None:
-        if max_records is not None and max_records < 1:
-            raise ConfigError(f"max_records is {max_records}: it must be 1 or more")
-        self.subject = check_filter_subject(subject)
-        self.stream = stream
-        self._hub = EventHub(on_event)
-        self.tasks = Tasks(self.report)
-        self.open: set[Closable] = set()
-        self._incarnation = secrets.token_hex(8)
-        self._max_records = max_records
-        self._records: deque[Record] = deque()
-        self._last_seq = 0
-        self._last_of: dict[str, int] = {}
-        self._ids: dict[str, int] = {}
-        self._pushes: dict[str, Receive] = {}
-        self._closed = False
-
-    def emit(self, event: Event) -> None:
-        self._hub.emit(event)
-
-    def report(self, error: BaseException) -> None:
-        if not isinstance(error, JetStreamError):
-            raise error
-        self.emit(ErrorRaised(error=error))
-
-    async def wait_ready(self) -> None:
-        if self._closed:
-            raise ClosedError("the log is closed")
-
-    async def extent(self) -> Extent:
-        first, last = (self._records[0], self._records[-1]) if self._records else (None, None)
-        return Extent(
-            self.stream,
-            self._incarnation,
-            self._last_seq + 1 if first is None else first.seq,
-            self._last_seq,
-            0 if first is None else first.time_ns,
-            0 if last is None else last.time_ns,
-        )
-
-    async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        await self.wait_ready()
-        records: list[Record] = []
-        start = bisect.bisect_right(self._records, since, key=_sequence)
-        for index in range(start, len(self._records)):
-            record = self._records[index]
-            max_bytes -= record.size
-            if records and (len(records) >= limit or max_bytes < 0):
-                return Page(records, more=True)
-            records.append(record)
-        return Page(records, up_to=self._last_seq)
-
-    async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
-        await self.wait_ready()
-        found = [(record.seq, record.time_ns) for record in self._records if record.time_ns >= time_ns]
-        extent = await self.extent()
-        return extent.after_time(time_ns, found, allow_truncated=allow_truncated) or extent.end
-
-    async def last(self, subject: str | None = None) -> Record | None:
-        await self.wait_ready()
-        for record in reversed(self._records):
-            if subject is None or subject_matches(subject, record.subject):
-                return record
-        return None
-
-    async def append(
-        self,
-        data: bytes,
-        *,
-        subject: str | None = None,
-        kind: Kind = Kind.VALUE,
-        headers: Mapping[str, str] | None = None,
-        expected: int | None = None,
-        msg_id: str | None = None,
-    ) -> Position:
-        await self.wait_ready()
-        subject = self.own_subject(subject)
-        if msg_id is not None and msg_id in self._ids:
-            return Position(self.stream, self._incarnation, self._ids[msg_id])
-        last = self._last_of.get(subject, 0)
-        if not self._records or last < self._records[0].seq:
-            last = 0  # the window has passed it: as a server sees it, the subject is empty
-        if expected is not None and expected != last:
-            raise WrongLastSequenceError(400, 10071, f"wrong last sequence: {last}")
-        self._last_seq += 1
-        sent = {} if msg_id is None else {MSG_ID: msg_id}
-        record = Record(
-            seq=self._last_seq,
-            time_ns=time.time_ns(),
-            subject=subject,
-            data=bytes(data),
-            headers=Headers({**(headers or {}), **kind_headers(kind), **sent}),
-            previous=self._last_seq - 1,
-            kind=kind,
-        )
-        self._last_of[subject] = record.seq
-        if msg_id is not None:
-            self._ids[msg_id] = record.seq
-        self._records.append(record)
-        while self._max_records is not None and len(self._records) > self._max_records:
-            self._ids.pop(self._records.popleft().headers.get(MSG_ID, ""), None)
-        for push in list(self._pushes.values()):
-            push([record])
-        return Position(self.stream, self._incarnation, record.seq, record.time_ns)
-
-    def feed(self, kind: FeedKind) -> Feed:
-        if kind not in ("consumer", "republish"):
-            raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
-        return _MemoryFeed(self._pushes)
-
-    def best_feed(self) -> FeedKind:
-        return "republish"
-
-    def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
-        return MissingRule(allow_truncated=allow_truncated)
-
-    async def close(self) -> None:
-        """End its readers."""
-        self._closed = True
-        for reader in list(self.open):
-            await reader.abandon()
-        await self.tasks.cancel()
-        await self._hub.close()
-
-
-class _MemoryFeed(Feed):
-    def __init__(self, pushes: dict[str, Receive]) -> None:
-        self._pushes = pushes
-
-    async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        self._pushes[id] = receive
-
-    async def close(self, id: str) -> None:
-        self._pushes.pop(id, None)
-
-
-def _sequence(record: Record) -> int:
-    return record.seq

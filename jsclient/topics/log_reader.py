@@ -26,14 +26,12 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..protocol.events import HistoryTruncated
-from ..protocol.topics.history_round import AskHistory
 from ..protocol.topics.idle_timer import QuietTimer
-from ..protocol.topics.missing import Skipped
+from ..protocol.topics.links import Skipped
 from ..protocol.topics.position import Position
-from ..protocol.topics.reader import Command, Reader
+from ..protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
 from ..protocol.topics.record import Record
-from ..protocol.topics.subscription_ids import Cancel, Subscribe
-from .feed_subscription import FeedSubscription
+from .feeds import FeedSubscription
 from .log import FeedKind, Log
 from .start import Start, check_count, deadline_of, start_position
 

@@ -32,7 +32,7 @@ from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.streams.direct_get import BATCH_GET_SERVER
 from ..protocol.streams.republish import republished_subject
-from ..protocol.topics.missing import MissingRule
+from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_batches import DeliveredRecords

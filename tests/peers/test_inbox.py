@@ -6,10 +6,10 @@ from typing import Any
 
 from jsclient.peers.backend import Delivery
 from jsclient.peers.events import EventGivenUp, PeerHandlerFailed
+from jsclient.peers.handlers import HandlerError
 from jsclient.peers.inbox import Intake
 from jsclient.peers.options import EngineOptions
 from jsclient.peers.payloads import pack
-from jsclient.peers.raised import HandlerError
 from jsclient.protocol.peers.channel import event_subject
 from jsclient.protocol.peers.outbox import Raise
 from tests.support.virtual import virtual

@@ -28,7 +28,7 @@ from jsclient.errors import (
 )
 from jsclient.protocol.wire.headers import encode_headers, publish_headers
 from jsclient.publishing.ack_window import Window
-from jsclient.publishing.gate import Gate
+from jsclient.publishing.admission import Gate
 from tests.support.fake import FakeConnection, Sent, connected
 from tests.support.virtual import settle, virtual
 

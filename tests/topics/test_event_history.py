@@ -14,7 +14,8 @@ import pytest
 import jsclient
 from jsclient import ClosedError, ConfigError, EventSource, HistoryTruncatedError, Position
 from jsclient.protocol.topics.record import Kind
-from jsclient.topics.log import MemoryLog, Page
+from jsclient.topics.log import Page
+from jsclient.topics.memory_log import MemoryLog
 from tests.support.virtual import settle, virtual
 from tests.topics.notifiers.test_iteration import in_virtual_time
 

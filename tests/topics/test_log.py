@@ -16,7 +16,7 @@ from jsclient.errors import (
     WrongLastSequenceError,
 )
 from jsclient.protocol.topics.record import Kind, Record
-from jsclient.topics.log import MemoryLog
+from jsclient.topics.memory_log import MemoryLog
 from jsclient.topics.start import start_position
 from tests.support.virtual import virtual
 

@@ -28,8 +28,8 @@ from jsclient.errors import (
 )
 from jsclient.protocol.topics.idle_timer import QuietTimer
 from jsclient.protocol.topics.record import Kind
-from jsclient.topics.log import MemoryLog
 from jsclient.topics.log_reader import LogReader, open_reader
+from jsclient.topics.memory_log import MemoryLog
 from tests.support.virtual import settle, virtual
 
 SEEDS = range(25)

@@ -14,18 +14,133 @@ Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailabi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
-from .history_round import AskHistory
-from .links import Link
-from .missing import Skipped, Verdict
+from .links import Link, Skipped, Verdict
 from .position import Extent
 from .reader_state import ReaderState
 from .record import Record
-from .subscription_ids import Cancel, SubscriptionCommand
 
-__all__ = ["Command", "Reader"]
+__all__ = [
+    "AskHistory",
+    "Cancel",
+    "Command",
+    "HistoryRound",
+    "Reader",
+    "Result",
+    "Subscribe",
+    "SubscriptionCommand",
+    "SubscriptionIds",
+]
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    """Have pushes sent under this id, from after a sequence on."""
+
+    id: str
+    since: int
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """End the subscription with this id. It need not succeed: what still comes under the id is refused."""
+
+    id: str
+
+
+SubscriptionCommand: TypeAlias = Subscribe | Cancel
+
+
+@dataclass(slots=True)
+class SubscriptionIds:
+    """One subscription at a time, called ``<name>-1``, ``<name>-2`` ….
+
+    Attributes:
+        present: The id of the present one; None: there is none.
+        is_confirmed: The present one is known to be there.
+        count: How many there have been.
+    """
+
+    name: str
+    present: str | None = None
+    is_confirmed: bool = False
+    count: int = 0
+
+    def subscribe(self, since: int) -> list[SubscriptionCommand]:
+        """Another one in place of the present one."""
+        commands = self.cancel()
+        self.count += 1
+        self.present = f"{self.name}-{self.count}"
+        return [*commands, Subscribe(self.present, since)]
+
+    def cancel(self) -> list[SubscriptionCommand]:
+        """No more pushes."""
+        commands: list[SubscriptionCommand] = [] if self.present is None else [Cancel(self.present)]
+        self.present, self.is_confirmed = None, False
+        return commands
+
+
+class AskHistory(msgspec.Struct, frozen=True):
+    """Read what is stored after a sequence, in order, at most so much."""
+
+    since: int
+    limit: int  # records
+    max_bytes: int
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What came of a round: how many records were new, whether it went on at all, and whether the timer asked."""
+
+    found: int
+    moved: bool
+    by_timer: bool
+
+
+@dataclass(slots=True)
+class HistoryRound:
+    """One question at a time, until there is no more.
+
+    Attributes:
+        wanted: There is something to be asked for.
+        asked: The question that is under way.
+        by_timer, found, moved: As in `Result`, so far.
+        late: What is missing was told of after the present question was asked: its answer may be older.
+    """
+
+    wanted: bool = False
+    asked: AskHistory | None = None
+    by_timer: bool = False
+    found: int = 0
+    moved: bool = False
+    late: bool = False
+
+    def ask(self, since: int, room: tuple[int, int]) -> AskHistory:
+        """The next question."""
+        self.wanted = self.late = False
+        self.asked = AskHistory(since, *room)
+        return self.asked
+
+    def answered(self, asked: AskHistory) -> bool:
+        """Whether this answers the present question, which is none any more."""
+        if asked is not self.asked:
+            return False
+        self.asked = None
+        return True
+
+    def went_on(self, count: int, *, found: bool = True) -> None:
+        """So many records were read that lie behind where it stood; ``found``: they were not had."""
+        self.found += count if found else 0
+        self.moved |= count > 0
+
+    def over(self) -> Result:
+        """There is no more."""
+        result = Result(self.found, self.moved, self.by_timer)
+        self.found, self.moved, self.by_timer = 0, False, False
+        return result
+
 
 Command: TypeAlias = AskHistory | SubscriptionCommand | Skipped
 """Answered by: `AskHistory` `Reader.page` or `Reader.unread`; `Subscribe` `Reader.subscribed` or `Reader.lost`."""

@@ -7,13 +7,11 @@ from dataclasses import InitVar, dataclass, field
 from typing import Final, Literal
 
 from ...errors import JetStreamError
-from .history_round import HistoryRound
 from .idle_timer import QuietTimer
-from .links import LinkTracker
-from .missing import MissingRule
+from .links import LinkTracker, MissingRule
 from .position import Position
+from .reader import HistoryRound, SubscriptionIds
 from .record_queue import Aside, RecordQueue
-from .subscription_ids import SubscriptionIds
 
 __all__ = ["ReaderState"]
 

@@ -18,7 +18,8 @@ from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ...publishing.publisher import MAX_BYTES, Publisher
 from ...streams.api import StreamManager
 from ...streams.stream import Stream
-from ..log import Log, MemoryLog
+from ..log import Log
+from ..memory_log import MemoryLog
 from ..stream_log import StreamLog
 from .outlet import LogOutlet, Outlet, StreamOutlet
 from .schema import Schema, read_schema, schema_key

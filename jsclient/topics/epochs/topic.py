@@ -14,8 +14,8 @@ from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.topics.value_codec import Codec, JsonCodec
 from ...publishing.publisher import MAX_IN_FLIGHT
-from ..log import MemoryLog
 from ..log_reader import Push
+from ..memory_log import MemoryLog
 from .events import Filter
 from .home import Home, MemoryHome
 from .joining import Start

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-from jsclient.protocol.topics.history_round import AskHistory
 from jsclient.protocol.topics.idle_timer import QuietTimer
-from jsclient.protocol.topics.missing import MissingRule, Skipped
+from jsclient.protocol.topics.links import MissingRule, Skipped
 from jsclient.protocol.topics.position import Extent, Position
-from jsclient.protocol.topics.reader import Reader
+from jsclient.protocol.topics.reader import AskHistory, Cancel, Reader, Subscribe
 from jsclient.protocol.topics.record import Kind, Record
-from jsclient.protocol.topics.subscription_ids import Cancel, Subscribe
 
 START = Position("S", "1", 10, 1000)
 

@@ -12,13 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import HistoryTruncatedError
-from jsclient.protocol.topics.history_round import AskHistory
 from jsclient.protocol.topics.idle_timer import QuietTimer
-from jsclient.protocol.topics.missing import MissingRule
+from jsclient.protocol.topics.links import MissingRule
 from jsclient.protocol.topics.position import Extent, Position
-from jsclient.protocol.topics.reader import Command, Reader
+from jsclient.protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
 from jsclient.protocol.topics.record import Record
-from jsclient.protocol.topics.subscription_ids import Cancel, Subscribe
 
 RUNS = 120  # for each rate of loss
 

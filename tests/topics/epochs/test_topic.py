@@ -656,7 +656,7 @@ TestMemory = in_virtual_time(EpochSuite)
 
 @virtual
 async def test_a_window_that_passes_on_is_told_and_the_rest_is_whole():
-    log = jsclient.topics.log.MemoryLog("t.>", max_records=20)
+    log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
         async with await topic.subscribe() as before:
@@ -682,7 +682,7 @@ async def test_a_window_that_passes_on_is_told_and_the_rest_is_whole():
 
 @virtual
 async def test_a_reader_that_stood_still_too_long_is_told_of_what_it_had_a_part():
-    log = jsclient.topics.log.MemoryLog("t.>", max_records=20)
+    log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
         sub = await topic.subscribe(push=None, quiet=1)
@@ -708,7 +708,7 @@ async def test_a_reader_that_stood_still_too_long_is_told_of_what_it_had_a_part(
 
 @virtual
 async def test_parts_of_epochs_are_never_called_whole():
-    log = jsclient.topics.log.MemoryLog("t.>", max_records=20)
+    log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
         sub = await topic.subscribe(push=None, quiet=1)
@@ -734,7 +734,7 @@ async def test_parts_of_epochs_are_never_called_whole():
 
 @virtual
 async def test_a_publisher_whose_record_the_window_has_passed_does_not_guess():
-    log = jsclient.topics.log.MemoryLog("t.>", max_records=20)
+    log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
         for number in range(30):

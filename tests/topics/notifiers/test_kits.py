@@ -23,7 +23,7 @@ from jsclient import (
 )
 from jsclient.protocol.topics.position import Position
 from jsclient.protocol.topics.value_codec import JsonCodec
-from jsclient.topics.log import MemoryLog
+from jsclient.topics.memory_log import MemoryLog
 from jsclient.topics.notifiers.iteration import IterationSubscription, Kind, Notifier, Producer
 from jsclient.topics.notifiers.newest import Push
 from jsclient.topics.notifiers.producer import LogProducer

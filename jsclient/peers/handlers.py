@@ -1,4 +1,4 @@
-"""Events that are raised in a peer, the handlers they are told to, and waiting for one."""
+"""Handlers of raised events and of queries."""
 
 from __future__ import annotations
 
@@ -11,10 +11,48 @@ from typing import Any, Final, TypeAlias
 
 from .._runtime.wakeup import Signal
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
-from ..protocol.peers.channel import Policy
+from ..protocol.peers.channel import RID, Policy
 from ..protocol.peers.outbox import Attrs
+from ..protocol.wire.names import check_token
 
-__all__ = ["Handler", "HandlerError", "Handlers", "RaisedEvent"]
+__all__ = ["Answers", "Handler", "HandlerError", "Handlers", "QueryHandler", "RaisedEvent"]
+
+_RELATIONSHIP: Final = "relationship"
+
+QueryHandler: TypeAlias = Callable[..., Any]
+
+
+class Answers:
+    """The functions that answer a peer's queries, by rid and name. Arguments are passed by name.
+
+    A function that has a parameter ``relationship`` gets the established relationship on which it was asked, None for
+    another channel. The asker cannot give that one.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[tuple[str, str], QueryHandler] = {}
+
+    def add(self, rid: str, name: str, handler: QueryHandler) -> None:
+        """Raises `ConfigError`: the names are none, or taken."""
+        key = check_token(rid, "rid"), check_token(name, "name")
+        if rid == RID:
+            raise ConfigError(f"the queries of {RID!r} are the peer's own")
+        if not callable(handler):
+            raise ConfigError(f"what answers {rid}:{name} is {type(handler).__name__}: it must be a function")
+        self._handlers[key] = handler
+
+    def find(self, rid: str, name: str) -> QueryHandler | None:
+        """Who answers, None for nobody."""
+        return self._handlers.get((rid, name))
+
+    @staticmethod
+    async def call(handler: QueryHandler, args: Attrs, relationship: Mapping[str, Any] | None) -> Any:
+        """Raises what the function raises, `TypeError` for arguments that it does not take among it."""
+        if _RELATIONSHIP in inspect.signature(handler).parameters:
+            args = args | {_RELATIONSHIP: relationship}
+        result = handler(**args)
+        return await result if inspect.isawaitable(result) else result
+
 
 _KEPT: Final = 100
 

@@ -1,0 +1,200 @@
+"""Subscribing: the part of `JetStream` that reads messages. Source: ADR-15, ADR-17, ADR-37."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from .._runtime.context import Context
+from ..errors import ConfigError
+from ..protocol.consumers.subscribe_request import SubscribeRequest
+from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
+from .opening import open_pull_subscription, open_subscription
+from .ordered.consumer import OrderedConsumerOpening, ordered_consumer
+from .pull_subscription import PullSubscription
+from .subscription import Callback, Subscription
+
+__all__ = ["Subscribing"]
+
+
+class Subscribing:
+    """Methods of `JetStream` that read messages."""
+
+    _context: Context
+
+    # --- subscribing (ADR-15) ------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        subject: str | None = None,
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        durable: str | None = None,
+        queue: str | None = None,
+        config: ConsumerConfig | None = None,
+        callback: Callback | None = None,
+        ordered: bool = False,
+        auto_ack: bool | None = None,
+        heartbeat_alarm: float = 3.0,
+        gap_alarm: bool = True,
+        delete_on_close: bool | None = None,
+        max_pending: int | None = None,
+        max_pending_bytes: int | None = None,
+    ) -> Subscription:
+        """Subscribe to a push consumer: find it, or create it.
+
+        Args:
+            subject: What to read; wildcards allowed. Needed where no stream is given; it becomes the consumer's filter.
+            stream: The stream; by default the one that holds ``subject``.
+            consumer: Bind to this existing consumer; nothing is created.
+            durable: Bind to this durable consumer, or create it.
+            queue: Queue group: each message goes to one member. Without ``consumer`` and ``durable`` it is the durable
+                name as well.
+            config: What else the consumer is to have. Not changed; fields that are set must fit an existing consumer.
+            callback: Is called with each message, one after the other; a function or a coroutine function. Where it
+                returns, the message is acked (see ``auto_ack``); where it raises, the event `HandlerFailed` tells it.
+            ordered: Every message once, in order, from a consumer that is made again when needed (ADR-17). No acks.
+            auto_ack: Ack after the callback returns, unless it acked itself; True with a callback. False: never.
+            heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
+            gap_alarm: Tell missing deliveries as the event `GapDetected`. Never in a queue group.
+            delete_on_close: Delete the consumer at `Subscription.unsubscribe` and `Subscription.drain` if this call
+                created it; True by default (ADR-15). In a queue group on a durable, False keeps it for the members
+                that stay.
+            max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and told as
+                `SlowConsumer`; an ordered subscription reads them again. Below 1,000 it also bounds
+                ``max_ack_pending``, so that nothing is dropped.
+            max_pending_bytes: Bytes that may wait here, 64 MiB by default.
+
+        Raises:
+            ConfigError: It cannot work; nothing was sent.
+            NoMatchingStreamError: Not exactly one stream holds ``subject``.
+            BindError: The consumer exists but does not fit; its class says how.
+            ApiError: The server refused; ``err_code`` says why. RequestTimeoutError and others of any request.
+
+        After an error no consumer, NATS subscription or task is left; an ephemeral consumer whose creation the server
+        did not answer goes by itself, after its ``inactive_threshold`` (5 s by default).
+
+        Cancelled: as after an error.
+
+        Source: ADR-15
+        """
+        request = SubscribeRequest(
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            queue=queue,
+            config=config if config is not None else ConsumerConfig(),
+            ordered=ordered,
+            max_pending=max_pending,
+            max_pending_bytes=max_pending_bytes,
+        )
+        return await open_subscription(
+            self._context,
+            request,
+            callback=callback,
+            auto_ack=auto_ack,
+            heartbeat_alarm=heartbeat_alarm,
+            gap_alarm=gap_alarm,
+            delete_on_close=delete_on_close,
+        )
+
+    async def pull_subscribe(
+        self,
+        subject: str | None = None,
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        durable: str | None = None,
+        config: ConsumerConfig | None = None,
+        delete_on_close: bool | None = None,
+    ) -> PullSubscription:
+        """Subscribe to a pull consumer: find it, or create it (durable, or for this subscription alone).
+
+        Arguments and errors as `subscribe`. A ``consumer`` that cannot be looked up is bound to all the same, because
+        the right to pull may be all that a user has; then `PullSubscription.fetch` tells what is
+        wrong. An ack policy of none or all is refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` take
+        it. Where the creation of a durable consumer is not answered, it may exist: the next call binds to it.
+
+        Source: ADR-15
+        """
+        request = SubscribeRequest(
+            subject=subject,
+            stream=stream,
+            consumer=consumer,
+            durable=durable,
+            config=config if config is not None else ConsumerConfig(),
+            pull=True,
+        )
+        return await open_pull_subscription(self._context, request, delete_on_close=delete_on_close)
+
+    # --- reading in order (ADR-37, ADR-17) -----------------------------------------------------------------
+
+    def ordered_consumer(
+        self,
+        stream: str,
+        *,
+        filter_subjects: Sequence[str] | None = None,
+        filter_subject: str | None = None,
+        deliver_policy: DeliverPolicy | str | None = None,
+        opt_start_seq: int | None = None,
+        opt_start_time: datetime | str | None = None,
+        headers_only: bool | None = None,
+        replay_policy: ReplayPolicy | str | None = None,
+        inactive_threshold: float | None = None,
+        name_prefix: str | None = None,
+        max_reset_attempts: int | None = None,
+        **fields: Any,
+    ) -> OrderedConsumerOpening:
+        """Read a stream in order by pulling: ``oc = await js.ordered_consumer(...)``, or ``async with`` it.
+
+        Every message comes once, whatever happens. The consumer has no acks, is kept in memory, and is made anew when
+        it must be. `subscribe` with ``ordered=True`` is the same by push.
+
+        Args:
+            stream: The stream.
+            filter_subjects, filter_subject: Only messages of these subjects; wildcards allowed.
+            deliver_policy: Where to start: "all" by default, "new", "last", "last_per_subject".
+            opt_start_seq: Start at this stream sequence.
+            opt_start_time: Start at this time.
+            headers_only: Deliver headers without payloads.
+            replay_policy: "instant" by default, or "original": at the speed at which they were stored.
+            inactive_threshold: Seconds without a request after which the server removes the consumer; 300 by default.
+                A reader that comes back later goes on where it was.
+            name_prefix: What the names of the consumers begin with; a number follows. By default nobody can guess it.
+            max_reset_attempts: How often in a row making a new consumer may fail before it is given up. By default it
+                is tried again and again, until the stream is gone for 5 s on a healthy connection.
+            fields: What else a `ConsumerConfig` has: ``description``, ``metadata``, ``num_replicas`` and so on.
+
+        Raises:
+            ConfigError: It cannot work; nothing was sent. An ordered consumer is not durable, has ack policy none and
+                ``max_deliver`` 1, no deliver subject and no name of its own.
+            StreamNotFoundError: There is no such stream; at once, when it is opened.
+            ApiError: The server refused; ``err_code`` says why. RequestTimeoutError and others of any request.
+
+        After an error, or when cancelled, no consumer is left.
+
+        Source: ADR-37, ADR-17
+        """
+        config = ConsumerConfig(
+            filter_subjects=None if filter_subjects is None else _subjects(filter_subjects),
+            filter_subject=filter_subject,
+            deliver_policy=deliver_policy,
+            opt_start_seq=opt_start_seq,
+            opt_start_time=opt_start_time,
+            headers_only=headers_only,
+            replay_policy=replay_policy,
+            inactive_threshold=inactive_threshold,
+            **fields,
+        )
+        return ordered_consumer(
+            self._context, stream, config, name_prefix=name_prefix, max_reset_attempts=max_reset_attempts
+        )
+
+
+def _subjects(given: Sequence[str]) -> list[str]:
+    if isinstance(given, str):
+        raise ConfigError(f"filter_subjects is the text {given!r}: give a list, or filter_subject")
+    return list(given)
