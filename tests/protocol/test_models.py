@@ -41,11 +41,11 @@ from jsclient.protocol.models import (
     read_stored_message,
     user_set,
 )
-from jsclient.protocol.wire.codec import Record, decode, encode, from_wire, to_wire
+from jsclient.protocol.wire.codec import WireStruct, decode, encode, from_wire, to_wire
 from jsclient.protocol.wire.headers import Headers
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
-MODELS = [cls for cls in vars(models).values() if isinstance(cls, type) and issubclass(cls, Record)]
+MODELS = [cls for cls in vars(models).values() if isinstance(cls, type) and issubclass(cls, WireStruct)]
 ALWAYS = {"ack_policy": "explicit", "deliver_policy": "all", "replay_policy": "instant"}
 
 # field of ADR-15, a value as a user gives it, the same on the wire
@@ -355,7 +355,7 @@ ACCOUNT_INFO = b"""{"type":"io.nats.jetstream.api.v1.account_info_response","mem
 
 def extras(value):
     """Everything that was not known, wherever it is."""
-    if isinstance(value, Record):
+    if isinstance(value, WireStruct):
         fields = [getattr(value, name) for name in value.__struct_fields__ if name != "extra"]
         return [*value.extra, *(name for field in fields for name in extras(field))]
     if isinstance(value, dict):

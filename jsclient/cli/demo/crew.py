@@ -15,7 +15,7 @@ import msgspec
 from .progress import WorkerView
 from .reports import FromWorker, Ready, Report, Setup, Verdict, frame, read_frame
 
-__all__ = ["Crew", "Worker", "WorkerError"]
+__all__ = ["Crew", "WorkerError", "WorkerProcess"]
 
 _GRACE = 4.0  # seconds that the workers get to end in
 
@@ -26,7 +26,7 @@ class WorkerError(Exception):
     """A worker ended that should not have."""
 
 
-class Worker:
+class WorkerProcess:
     """One worker process."""
 
     def __init__(self, number: int, process: Process) -> None:
@@ -92,20 +92,20 @@ class Worker:
         return await self._process.wait()
 
 
-OnReport: TypeAlias = Callable[[Worker, Report], Verdict | None]
+OnReport: TypeAlias = Callable[[WorkerProcess, Report], Verdict | None]
 """Answers a report; None: not at all."""
 
 
 class Crew:
     """Starts workers, listens to them, ends them."""
 
-    def __init__(self, setup: Setup, on_report: OnReport, on_killed: Callable[[Worker], None]) -> None:
+    def __init__(self, setup: Setup, on_report: OnReport, on_killed: Callable[[WorkerProcess], None]) -> None:
         self._setup = setup
         self._on_report = on_report
         self._on_killed = on_killed
-        self.workers: list[Worker] = []
+        self.workers: list[WorkerProcess] = []
 
-    async def hire(self) -> Worker:
+    async def hire(self) -> WorkerProcess:
         """Start one more worker. It is at work when its `ready` is set and `attend` runs."""
         number = len(self.workers) + 1
         process = await asyncio.create_subprocess_exec(
@@ -115,11 +115,11 @@ class Crew:
             stderr=PIPE,
             start_new_session=True,  # Ctrl-C in the terminal is not for it
         )
-        worker = Worker(number, process)
+        worker = WorkerProcess(number, process)
         self.workers.append(worker)
         return worker
 
-    async def attend(self, worker: Worker) -> None:
+    async def attend(self, worker: WorkerProcess) -> None:
         """Listen to a worker until its end. One that a signal killed while it worked is told to ``on_killed``.
 
         Raises:

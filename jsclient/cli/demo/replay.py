@@ -12,7 +12,7 @@ from ...client import JetStream
 from ...errors import JetStreamError
 from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerInfo
-from .crew import Crew, Worker
+from .crew import Crew, WorkerProcess
 from .flights import Flight, airline_names, read_flights
 from .ledger import Ledger
 from .pipeline.access import without_user
@@ -153,13 +153,13 @@ class Replay:
             await crew.dismiss()
         return result
 
-    async def _hire(self) -> Worker:
+    async def _hire(self) -> WorkerProcess:
         worker = await self._crew.hire()
         self._progress.workers.append(worker.view)
         self._tasks.create_task(self._crew.attend(worker))
         return worker
 
-    def _on_report(self, worker: Worker, report: Report) -> Verdict | None:
+    def _on_report(self, worker: WorkerProcess, report: Report) -> Verdict | None:
         ledger, progress, sequences = self._ledger, self._progress, report.sequences
         known = ledger.enter(report)
         progress.counted = ledger.count
@@ -176,7 +176,7 @@ class Replay:
             return None
         return Verdict([])
 
-    def _kill_worker(self, worker: Worker, sequences: list[int]) -> None:
+    def _kill_worker(self, worker: WorkerProcess, sequences: list[int]) -> None:
         """At the worst moment: these flights are counted, and not acked."""
         worker.kill()
         self._ledger.orphan(sequences)
@@ -188,7 +188,7 @@ class Replay:
         )
         self._tasks.create_task(self._replace())
 
-    def _on_killed(self, worker: Worker) -> None:
+    def _on_killed(self, worker: WorkerProcess) -> None:
         """Not by us."""
         self._screen.note(f"{self._elapsed:.1f} s: somebody killed worker {worker.view.number}")
         self._tasks.create_task(self._replace())

@@ -8,14 +8,14 @@ import msgspec
 
 from ...errors import ApiError
 from ..wire.api import read_response
-from ..wire.codec import Record, from_wire
+from ..wire.codec import WireStruct, from_wire
 
 __all__ = ["PubAck", "read_pub_ack"]
 
 _IN_PROCESS = 10158
 
 
-class PubAck(Record, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """A message is stored.
 
     Attributes:

@@ -13,17 +13,19 @@ Source: P3Sub, "Subscriber implementation notes" and "About temporary unavailabi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import InitVar, dataclass, field
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
-from .links import Link, Skipped, Verdict
-from .position import Extent
-from .reader_state import ReaderState
+from .idle_timer import QuietTimer
+from .links import Link, LinkTracker, MissingRule, Skipped, Verdict
+from .position import Extent, Position
 from .record import Record
+from .record_queue import Aside, RecordQueue
 
 __all__ = [
     "AskHistory",
@@ -36,6 +38,9 @@ __all__ = [
     "SubscriptionCommand",
     "SubscriptionIds",
 ]
+
+
+_ASIDE: Final = 8  # an eighth of the queue's bounds may lie aside
 
 
 class Subscribe(msgspec.Struct, frozen=True):
@@ -146,7 +151,8 @@ Command: TypeAlias = AskHistory | SubscriptionCommand | Skipped
 """Answered by: `AskHistory` `Reader.page` or `Reader.unread`; `Subscribe` `Reader.subscribed` or `Reader.lost`."""
 
 
-class Reader(ReaderState):
+@dataclass(slots=True)
+class Reader:
     """One reader of one topic. Times are monotonic seconds.
 
     Attributes:
@@ -167,9 +173,64 @@ class Reader(ReaderState):
         subscriptions: Which one is the present one.
     """
 
-    __slots__ = ()
+    start: Position
+    name: InitVar[str]
+    quiet: QuietTimer = field(default_factory=QuietTimer)
+    push: bool = True
+    replays: bool = True
+    missing: MissingRule = field(default_factory=MissingRule)
+    catch_up: Literal["at once", "timer"] = "at once"
+    ends: bool = True
+    max_pending: InitVar[int] = 10_000
+    max_pending_bytes: InitVar[int] = 64 * 1024 * 1024
+    rejected: int = 0
+    repeated: int = 0
+    discarded: int = 0
+    error: JetStreamError | None = None
+    ended: bool = False
+    subscriptions: SubscriptionIds = field(init=False)
+    _links: LinkTracker = field(init=False)
+    _queue: RecordQueue = field(init=False)
+    _aside: Aside = field(init=False)
+    _renew: bool = False  # a new subscription is needed when the history was read
+    _added_at: float = 0.0
+    _hint: int = (
+        0  # a later sequence that is known to exist: until it is received, something before it is missing
+    )
+    _newest_ns: int = 0  # the latest time stamp that was seen of a record; 0: not known
+    _in_doubt: bool = False  # the stream may be another one by now: its extent is needed
+    _full: bool = False  # something found no room: nothing is asked for until there is
+    _round: HistoryRound = field(default_factory=HistoryRound)
 
-    # --- begin, end, push or poll ---------------------------------------------------------------------------------
+    def __post_init__(self, name: str, max_pending: int, max_pending_bytes: int) -> None:
+        self.subscriptions = SubscriptionIds(name)
+        self._links = LinkTracker(self.start.seq, self.missing.by_subject)
+        self._queue = RecordQueue(max_pending, max_pending_bytes, self.start.seq, self.start.time_ns)
+        self._aside = Aside(max_pending // _ASIDE, max_pending_bytes // _ASIDE)
+        self._newest_ns = self.start.time_ns
+        self.ends = self.ends and not self.missing.by_subject  # there, one subject ends
+
+    @property
+    def position(self) -> Position:
+        """After all that was taken, and before all that was not: all that must be kept to go on later."""
+        queue = self._queue
+        return self.start.at(queue.kept if queue else self._links.floor, queue.kept_time_ns)
+
+    @property
+    def pending(self) -> int:
+        """Records that wait."""
+        return len(self._queue)
+
+    @property
+    def deadline(self) -> float:
+        """When to call ``tick``, monotonic seconds; infinite while there is nothing to be woken for."""
+        if self._stopped or self._full or self._round.asked is not None:
+            return math.inf
+        return self._added_at + self.quiet.period
+
+    @property
+    def _stopped(self) -> bool:
+        return self.ended or self.error is not None
 
     def begin(self, now: float) -> list[Command]:
         """Start reading."""
@@ -222,8 +283,6 @@ class Reader(ReaderState):
         commands = self._cancel()
         self._renew, self._added_at, self._in_doubt = True, now, True
         return commands + self._want() if had_begun else commands
-
-    # --- pushes ---------------------------------------------------------------------------------------------------
 
     def offer(self, id: str, records: Sequence[Record], now: float) -> list[Command]:
         """Records were pushed under a subscription's id."""
@@ -304,8 +363,6 @@ class Reader(ReaderState):
         self.ended = record.is_last and self.ends
         if kept == record.seq:  # else, by subject, another one may be missing all the while
             self._added_at = now
-
-    # --- the history ------------------------------------------------------------------------------------------------
 
     def _want(self) -> list[Command]:
         """Ask for the history, now or when there is room."""
@@ -425,8 +482,6 @@ class Reader(ReaderState):
         """The history could not be read now. It is asked for again when the timer ends."""
         if self._round.answered(asked):
             self._added_at = now
-
-    # --- time, and the way out ----------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached: nothing was added for a while."""

@@ -27,10 +27,10 @@ from .units import format_time, ns_to_seconds, parse_time, parse_time_ns, second
 
 __all__ = [
     "Model",
-    "Record",
     "Seconds",
     "SettableTime",
     "Time",
+    "WireStruct",
     "decode",
     "encode",
     "format_time",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The base of all records that travel as JSON objects. It checks nothing that is given to it: see `Model`.
 
     Which fields are durations or times is declared by their annotation, ``Seconds``, ``Time`` or
@@ -92,7 +92,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
         return (_restored, (type(self), {name: getattr(self, name) for name in self.__struct_fields__}))
 
 
-class Model(Record, frozen=True, kw_only=True):
+class Model(WireStruct, frozen=True, kw_only=True):
     """A record that a user may make: every value is checked."""
 
     def __post_init__(self) -> None:
@@ -103,13 +103,13 @@ class Model(Record, frozen=True, kw_only=True):
         force_setattr(self, "extra", _taken_extra(type(self), self.extra))
 
 
-ModelT = TypeVar("ModelT", bound=Record)
+ModelT = TypeVar("ModelT", bound=WireStruct)
 
 
 class Nested(Kind):
     """A model inside a model. A user may also give a dict of its fields."""
 
-    def __init__(self, cls: type[Record]) -> None:
+    def __init__(self, cls: type[WireStruct]) -> None:
         self.cls = cls
 
     def take(self, value: Any) -> Any:
@@ -129,7 +129,7 @@ class Nested(Kind):
         return to_wire(value)
 
 
-def to_wire(model: Record) -> dict[str, Any]:
+def to_wire(model: WireStruct) -> dict[str, Any]:
     """The JSON object of ``model``: fields that are None are left out, ``extra`` is merged in."""
     found: dict[str, Any] = {}
     for name, kind in _kinds(type(model)).items():
@@ -154,7 +154,7 @@ def from_wire(cls: type[ModelT], data: Mapping[str, Any]) -> ModelT:
         raise ProtocolError(f"{cls.__name__}{exc.path}: {exc.reason}") from None
 
 
-def encode(obj: Record | Mapping[str, Any]) -> bytes:
+def encode(obj: WireStruct | Mapping[str, Any]) -> bytes:
     """The JSON text of a model, or of a dict in which models may be, at any depth.
 
     Raises:
@@ -186,11 +186,11 @@ def decode(data: bytes) -> dict[str, Any]:
     return found
 
 
-_KINDS: dict[type[Record], dict[str, Kind]] = {}
-_BLANK: dict[type[Record], Record] = {}
+_KINDS: dict[type[WireStruct], dict[str, Kind]] = {}
+_BLANK: dict[type[WireStruct], WireStruct] = {}
 
 
-def _kinds(cls: type[Record]) -> dict[str, Kind]:
+def _kinds(cls: type[WireStruct]) -> dict[str, Kind]:
     """The kind of each field but ``extra``, found once per class."""
     if cls not in _KINDS:
         hints = get_type_hints(cls, include_extras=True)
@@ -200,17 +200,17 @@ def _kinds(cls: type[Record]) -> dict[str, Kind]:
 
 
 def _nested(cls: type) -> Kind | None:
-    return Nested(cls) if issubclass(cls, Record) else None
+    return Nested(cls) if issubclass(cls, WireStruct) else None
 
 
-def _taken(cls: type[Record], name: str, kind: Kind, value: Any) -> Any:
+def _taken(cls: type[WireStruct], name: str, kind: Kind, value: Any) -> Any:
     try:
         return kind.take(value)
     except WrongValueError as exc:
         raise ConfigError(f"{cls.__name__}.{name}{exc.path}: {exc.reason}") from None
 
 
-def _taken_extra(cls: type[Record], extra: Any) -> dict[str, Any]:
+def _taken_extra(cls: type[WireStruct], extra: Any) -> dict[str, Any]:
     if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
         raise ConfigError(f"{cls.__name__}.extra: a dict with texts as keys is needed")
     if known := sorted(_kinds(cls).keys() & extra.keys()):
@@ -260,7 +260,7 @@ def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
 
 def _plain(obj: Any) -> Any:
     """``obj`` with its models written out. What JSON has no word for is refused, not guessed at."""
-    if isinstance(obj, Record):
+    if isinstance(obj, WireStruct):
         return _plain(to_wire(obj))
     if isinstance(obj, Mapping):
         if not all(isinstance(name, str) for name in obj):

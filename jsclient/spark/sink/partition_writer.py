@@ -22,7 +22,7 @@ from ..options.sink import SinkOptions
 from ..task_context import Task
 from .ledger import Ledger, LedgerPlace, stored_ids
 from .message_ids import ContentIds, IndexIds, epoch_prefix
-from .row_columns import Messages, RowReader, RowShape, set_headers, whole_headers
+from .row_columns import RowMessages, RowReader, RowShape, set_headers, whole_headers
 from .row_error import BadRow, RowError, advice, is_passing
 
 __all__ = ["Outcome", "PartitionWriter", "WritePlan"]
@@ -141,7 +141,7 @@ class PartitionWriter:
                 blocks = [blocks[at] for at in kept]
             await self._send(rows, subjects, blocks, payloads)
 
-    def _tails(self, messages: Messages) -> list[bytes] | None:
+    def _tails(self, messages: RowMessages) -> list[bytes] | None:
         if self._ids is None:
             return messages.ids if self._plan.ids == "column" else None
         subjects = messages.subjects if self._plan.shape.has_subject else None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from ..options.sink import SinkOptions
 
-__all__ = ["Messages", "RowReader", "RowShape", "rows_shape", "set_headers", "whole_headers"]
+__all__ = ["RowMessages", "RowReader", "RowShape", "rows_shape", "set_headers", "whole_headers"]
 
 _ALLOWED = {
     "subject": ("string",),
@@ -73,7 +73,7 @@ def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
 
 
 @dataclass(slots=True)
-class Messages:
+class RowMessages:
     """Rows that can be published: columns of one length.
 
     Attributes:
@@ -88,7 +88,7 @@ class Messages:
 
 
 class RowReader:
-    """Makes `Messages` of batches. Nothing is done in Python for each row but what must be.
+    """Makes `RowMessages` of batches. Nothing is done in Python for each row but what must be.
 
     Args:
         replaced: Headers that are left out of the rows' own, for the sink sets them.
@@ -100,7 +100,7 @@ class RowReader:
         self._fixed = None if shape.subject is None else check_publish_subject(shape.subject).encode()
         self._legal: set[bytes] = set()
 
-    def read(self, batch: pa.RecordBatch) -> Messages:
+    def read(self, batch: pa.RecordBatch) -> RowMessages:
         """
         Raises:
             BadRow: A row cannot be published.
@@ -120,7 +120,7 @@ class RowReader:
                     what = "holds a control character" if one else "is empty"
                     raise BadRow(row, "msg_id", f"it {what}: an id is a line of text")
         blocks = self._blocks(batch.column("headers")) if shape.has_headers else None
-        return Messages(subjects, blocks, payloads, ids)
+        return RowMessages(subjects, blocks, payloads, ids)
 
     def _subjects(self, batch: pa.RecordBatch) -> list[bytes]:
         if not self._shape.has_subject:

@@ -13,7 +13,7 @@ from jsclient.spark.options.epochs import EpochSinkOptions, EpochSourceOptions, 
 from jsclient.spark.options.values import OptionReader
 from jsclient.spark.schema import EPOCH_COLUMNS
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
 GIVEN = {"servers": "nats://x", "epochs": "trades.eu"}
 
 
