@@ -59,7 +59,6 @@ DOORS = {
         "SubscriptionIterator",
         "SubscriptionKit",
         "UpdateRecord",
-        ,
     },
     "topics.notifiers.memory": {"make_notifier_kit", "make_subscription_kit"},
     "topics.notifiers.sharing": {"make_notifier", "make_subscription"},

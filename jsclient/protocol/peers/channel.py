@@ -26,9 +26,9 @@ __all__ = [
     "RID",
     "WELL_KNOWN",
     "Address",
-    "Channel",
     "Permissions",
     "Policy",
+    "StoredChannel",
     "channel_eci",
     "check_eci",
     "event_subject",
@@ -144,7 +144,7 @@ def relationship_policy(wanted: Policy | None = None) -> Policy:
     return msgspec.structs.replace(wanted, events=(*wanted.events, *missing)) if missing else wanted
 
 
-class Channel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StoredChannel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A channel that belongs to no relationship: the well-known one, or one made for a use of one's own."""
 
     eci: str

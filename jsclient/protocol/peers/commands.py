@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .channel import Channel, Policy
+from .channel import Policy, StoredChannel
 from .outbox import Attrs, Fresh, Raise, Send
 from .relationship import Relationship
 
@@ -95,7 +95,7 @@ class Stored(msgspec.Struct, frozen=True):
     """
 
     key: str
-    value: Relationship | Channel | None
+    value: Relationship | StoredChannel | None
     revision: int
 
 
@@ -130,7 +130,7 @@ class Store(msgspec.Struct, frozen=True):
     """
 
     key: str
-    value: Relationship | Channel | None
+    value: Relationship | StoredChannel | None
     revision: int
 
 

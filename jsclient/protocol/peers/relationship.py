@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import ProtocolError
-from .channel import Channel, Policy
+from .channel import Policy, StoredChannel
 from .outbox import Attrs, OutboxItem
 
 __all__ = [
@@ -155,20 +155,20 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return (*kept, Dead(tx, until))
 
 
-def write_value(value: Relationship | Channel) -> bytes:
+def write_value(value: Relationship | StoredChannel) -> bytes:
     """What is stored, as JSON."""
     return msgspec.json.encode(value)
 
 
-def read_value(key: str, data: bytes) -> Relationship | Channel:
+def read_value(key: str, data: bytes) -> Relationship | StoredChannel:
     """What is stored under ``key``.
 
     Raises:
         ProtocolError: It is no channel and no relationship, or that of another key.
     """
-    kind: type[Relationship | Channel] = Channel if key.startswith(CHANNEL_KEY) else Relationship
+    kind: type[Relationship | StoredChannel] = StoredChannel if key.startswith(CHANNEL_KEY) else Relationship
     try:
-        value: Relationship | Channel = msgspec.json.decode(data, type=kind)
+        value: Relationship | StoredChannel = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ProtocolError(
             f"what is stored under {key!r:.80} is no {kind.__name__.lower()}: {error}"

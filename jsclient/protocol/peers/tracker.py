@@ -27,8 +27,8 @@ from .channel import (
     API_EVENTS,
     RID,
     WELL_KNOWN,
-    Channel,
     Policy,
+    StoredChannel,
     channel_eci,
     check_eci,
     well_known_policy,
@@ -94,7 +94,7 @@ class PeerTracker:
     name: str
     options: PeerOptions = field(default_factory=PeerOptions)
     accepts: Callable[[Attrs], bool] | None = None
-    _channels: dict[str, tuple[Channel, int]] = field(default_factory=dict)
+    _channels: dict[str, tuple[StoredChannel, int]] = field(default_factory=dict)
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)  # of channels and relationships, by ECI
     _given: dict[str, set[str]] = field(default_factory=dict)  # of outboxes: being carried out
@@ -125,7 +125,7 @@ class PeerTracker:
         return held[0].to_attrs() if held is not None and held[0].state is State.ESTABLISHED else None
 
     @property
-    def own_channels(self) -> list[Channel]:
+    def own_channels(self) -> list[StoredChannel]:
         """The channels that belong to no relationship."""
         return [channel for channel, _ in self._channels.values()]
 
@@ -166,7 +166,7 @@ class PeerTracker:
                 return self._install(event)
             case OpenChannel():
                 eci = channel_eci(self.name, event.fresh.channel)
-                channel = Channel(eci=eci, tags=tuple(event.tags), policy=event.policy)
+                channel = StoredChannel(eci=eci, tags=tuple(event.tags), policy=event.policy)
                 return [Store(CHANNEL_KEY + event.fresh.channel, channel, 0)]
             case CloseChannel():
                 return [self._close(event)]
@@ -185,7 +185,9 @@ class PeerTracker:
         held = self._channels.get(_WELL_KNOWN_KEY)
         if held is None:
             eci = channel_eci(self.name, event.fresh.channel)
-            return [Store(_WELL_KNOWN_KEY, Channel(eci=eci, tags=(WELL_KNOWN, "Tx_Rx"), policy=policy), 0)]
+            return [
+                Store(_WELL_KNOWN_KEY, StoredChannel(eci=eci, tags=(WELL_KNOWN, "Tx_Rx"), policy=policy), 0)
+            ]
         channel, revision = held
         if channel.policy == policy:
             return []
@@ -209,7 +211,7 @@ class PeerTracker:
     def _stored(self, event: Stored) -> list[Command]:
         key, value = event.key, event.value
         self._forget(key)
-        if isinstance(value, Channel):
+        if isinstance(value, StoredChannel):
             self._channels[key] = value, event.revision
             self._keys[value.eci] = key
         elif isinstance(value, Relationship):
@@ -221,12 +223,12 @@ class PeerTracker:
         return []
 
     def _forget(self, key: str) -> None:
-        before: Relationship | Channel | None = None
+        before: Relationship | StoredChannel | None = None
         if key in self._channels:
             before = self._channels.pop(key)[0]
         elif key in self._records:
             before = self._records.pop(key)[0]
-        eci = before.eci if isinstance(before, Channel) else before.rx if before is not None else None
+        eci = before.eci if isinstance(before, StoredChannel) else before.rx if before is not None else None
         if eci is not None and self._keys.get(eci) == key:
             del self._keys[eci]
 

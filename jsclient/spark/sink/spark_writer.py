@@ -259,7 +259,7 @@ def _report_abort(what: str, messages: Sequence[WriterCommitMessage | None], ids
     )
     log.warning(
         "%s failed. Of its tasks that ended well %s; those that failed have told their counts in their errors. "
-        "RowMessages cannot be taken back: %s",
+        "Messages cannot be taken back: %s",
         what,
         summary(written),
         then,

@@ -10,9 +10,9 @@ from jsclient.errors import ConfigError, InvalidNameError
 from jsclient.protocol.peers.channel import (
     API_EVENTS,
     PROTOCOL_EVENTS,
-    Channel,
     Permissions,
     Policy,
+    StoredChannel,
     channel_eci,
     check_eci,
     event_subject,
@@ -39,7 +39,7 @@ POLICIES = st.builds(Policy, events=PATTERNS, queries=PATTERNS, deny_events=PATT
 @pytest.mark.covers("P1")
 def test_a_channel_has_an_eci_tags_and_policies():
     policy = Policy(events=("door:*",), queries=("door:state",), deny_events=("door:broken",))
-    channel = Channel(eci=ECI, tags=("home", "door"), policy=policy)
+    channel = StoredChannel(eci=ECI, tags=("home", "door"), policy=policy)
     assert read_value("channel.x7f3", write_value(channel)) == channel
 
 
