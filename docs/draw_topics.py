@@ -1,4 +1,4 @@
-"""Draws the one idea: a topic is an ordered log, and readers stand at positions in it.
+"""Draws the one idea: a topic is an ordered log, and readers have positions in it.
 
 python docs/draw_topics.py           writes docs/explanation/topics.svg
 """
@@ -65,13 +65,11 @@ def _log() -> Iterator[str]:
     yield _text(
         _LEFT,
         _TOP - 118,
-        "A topic is an ordered log. A reader stands at a position in it.",
+        "A topic is an ordered log. A reader has a position in it.",
         size=20,
         weight=600,
     )
-    yield _text(
-        _LEFT, _TOP - 94, "The server keeps the log. Where a reader stands, it knows itself.", "faint"
-    )
+    yield _text(_LEFT, _TOP - 94, "The server keeps the log. Each reader keeps its own position.", "faint")
     for cell in range(_CELLS):
         gone, last = cell < _FIRST, cell == _CELLS - 1
         kind = "gone" if gone else "cell"
@@ -129,7 +127,7 @@ def _lane(
 
 
 def _lanes() -> Iterator[str]:
-    yield from _lane(0, "latest", 0, 0, "the newest when it looks, and always the end", dots=True)
+    yield from _lane(0, "latest", 0, 0, "the newest record whenever it reads, and always the end", dots=True)
     yield from _lane(
         1, "each", _FIRST, _CELLS - 0.3, "every record from its start, in order, once, to the end"
     )
@@ -138,14 +136,14 @@ def _lanes() -> Iterator[str]:
         "since",
         6,
         _CELLS - 0.3,
-        "every record after a position that it kept, in another process, a week later",
+        "every record after a saved position, in another process, a week later",
     )
     yield from _lane(
         3,
         "epochs",
         10,
         _CELLS - 0.3,
-        "joins here: of epochs 7 and 8, which had begun, nothing; of 9 and 10 everything",
+        "begins here: nothing of epochs 7 and 8, which had begun; everything of 9 and 10",
         dropped=(11,),
     )
     yield from _lane(
@@ -153,7 +151,7 @@ def _lanes() -> Iterator[str]:
         "work",
         8,
         _CELLS - 0.3,
-        "the server holds the position: each record goes to one worker, until it is acked",
+        "the server keeps the position: each record goes to one worker, until it is acked",
     )
 
 

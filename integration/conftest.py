@@ -30,14 +30,14 @@ if str(_ROOT) not in sys.path:
     # At the end: an installed jsclient must win over the one in the checkout.
     sys.path.append(str(_ROOT))
 
-from integration.kit.background import Background, limited, watched  # noqa: E402
-from integration.kit.choice import Choice, choose, running  # noqa: E402
-from integration.kit.clients import closed  # noqa: E402
-from integration.kit.oracle import Oracle  # noqa: E402
-from integration.kit.proxy import Proxy  # noqa: E402
-from integration.kit.servers import NEWEST, NoServerError, OwnServer, ServerUnderTest, fits  # noqa: E402
-from integration.kit.streams import OwnStream  # noqa: E402
-from integration.kit.waiting import within  # noqa: E402
+from integration.kit.clients.foreign import closed  # noqa: E402
+from integration.kit.judge.background import Background, limited, watched  # noqa: E402
+from integration.kit.judge.oracle import Oracle  # noqa: E402
+from integration.kit.judge.streams import OwnStream  # noqa: E402
+from integration.kit.judge.waiting import within  # noqa: E402
+from integration.kit.network.proxy import Proxy  # noqa: E402
+from integration.kit.servers.choice import Choice, choose, running  # noqa: E402
+from integration.kit.servers.nats_server import NEWEST, NoServerError, OwnServer, ServerUnderTest, fits  # noqa: E402
 
 _LIMIT = 120.0
 _CLOSE_LIMIT = 30.0

@@ -10,10 +10,10 @@ import pytest
 
 import jsclient
 import jsclient.server
-from integration.kit import match
-from integration.kit.reading import alarms, numbers, of, take, told
-from integration.kit.streams import OwnStream
-from integration.kit.waiting import eventually, within
+from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
 
 DENIED = """
 accounts { A { jetstream: enabled, users: [

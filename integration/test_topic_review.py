@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.leaks import no_leaks
-from integration.kit.streams import OwnStream
-from integration.kit.waiting import eventually, within
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
 from jsclient.topics.log_reader import open_reader
 from jsclient.topics.stream_log import find_log
 

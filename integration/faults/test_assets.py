@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from integration.faults.readers import ORDERED, all_readers, wait_for_all
-from integration.kit.oracle import Oracle
-from integration.kit.reading import numbers, of, take, told
-from integration.kit.streams import OwnStream
-from integration.kit.traffic import Tally
-from integration.kit.waiting import eventually, never
+from integration.kit.clients.readers import ORDERED, all_readers, wait_for_all
+from integration.kit.clients.traffic import Tally
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never
 from jsclient import (
     ConsumerConfig,
     ConsumerDeleted,

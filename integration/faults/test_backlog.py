@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from integration.kit.match import is_flow_control, is_flow_control_reply
-from integration.kit.oracle import Oracle
-from integration.kit.reading import of
-from integration.kit.streams import OwnStream
-from integration.kit.waiting import eventually
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import of
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from integration.kit.network.match import is_flow_control, is_flow_control_reply
 from jsclient import ConsumerConfig, FlowControlStalled, GapDetected, HeartbeatMissed, SlowConsumer
 
 WINDOW = 32 << 20

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from integration.faults.readers import FAST, ORDERED, all_readers, told, wait_for_all
-from integration.kit.match import is_data
-from integration.kit.streams import OwnStream
-from integration.kit.traffic import live
-from integration.kit.waiting import eventually
-from integration.kit.wire import TO_CLIENT, TO_SERVER
+from integration.kit.clients.readers import FAST, ORDERED, all_readers, told, wait_for_all
+from integration.kit.clients.traffic import live
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from integration.kit.network.match import is_data
+from integration.kit.network.wire import TO_CLIENT, TO_SERVER
 from jsclient import (
     Disconnected,
     DisconnectedError,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from integration.faults.readers import FAST
-from integration.kit.match import is_ack, is_data, is_publish_ack, published
-from integration.kit.oracle import Oracle
-from integration.kit.reading import numbers, of, take, told
-from integration.kit.streams import OwnStream
-from integration.kit.waiting import eventually, never, within
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never, within
+from integration.kit.network.match import is_ack, is_data, is_publish_ack, published
 from jsclient import (
     AcksLost,
     ConsumerConfig,

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from integration.faults.readers import FAST
-from integration.kit.match import is_data, is_heartbeat, is_message
-from integration.kit.oracle import Oracle
-from integration.kit.reading import numbers, of, take, told
-from integration.kit.streams import OwnStream
-from integration.kit.waiting import eventually, never
-from integration.kit.wire import TO_CLIENT
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never
+from integration.kit.network.match import is_data, is_heartbeat, is_message
+from integration.kit.network.wire import TO_CLIENT
 from jsclient import (
     ConsumerConfig,
     ConsumerReset,

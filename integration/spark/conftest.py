@@ -22,8 +22,9 @@ from typing import Any
 
 import pytest
 
-from integration.kit.oracle import Oracle
-from integration.kit.spark import (
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.streams import OwnStream
+from integration.kit.spark.sessions import (
     PASSWORD,
     PASSWORD_VARIABLE,
     ConnectSession,
@@ -32,8 +33,7 @@ from integration.kit.spark import (
     missing,
     running_spark,
 )
-from integration.kit.spark import drain as run_to_end
-from integration.kit.streams import OwnStream
+from integration.kit.spark.sessions import drain as run_to_end
 
 # What pyspark and py4j leave open or use of what is deprecated; none of it is ours to mend.
 _NOT_OURS = (
@@ -126,5 +126,5 @@ def checkpoint(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def drain(checkpoint: Path) -> Callable[..., Drained]:
-    """`drain(frame)`; again with the same checkpoint it goes on; see `integration.kit.spark.drain`."""
+    """`drain(frame)`; again with the same checkpoint it goes on; see `integration.kit.spark.sessions.drain`."""
     return partial(run_to_end, checkpoint=checkpoint)

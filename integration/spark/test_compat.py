@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from integration.kit.oracle import number_of
-from integration.kit.spark import environment
+from integration.kit.judge.oracle import number_of
+from integration.kit.spark.sessions import environment
 from jsclient.spark import ack_batch, heartbeat, publish_batch
 
 pytestmark = pytest.mark.server(">=2.11")

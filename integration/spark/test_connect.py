@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from integration.kit.oracle import number_of
+from integration.kit.judge.oracle import number_of
 
 pytestmark = pytest.mark.server(">=2.11")
 

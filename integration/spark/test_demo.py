@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from integration.kit.demo import Run, finished, proof, running_demos
-from integration.kit.oracle import Oracle
-from integration.kit.servers import NEWEST, ServerUnderTest, find_binary
+from integration.kit.clients.demo import Run, finished, proof, running_demos
+from integration.kit.judge.oracle import Oracle
+from integration.kit.servers.nats_server import NEWEST, ServerUnderTest, find_binary
 
 LIMIT = 300.0  # seconds; Spark is started twice, and half a minute is usual
 

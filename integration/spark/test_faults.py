@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from integration.kit.oracle import Oracle, number_of
-from integration.kit.spark_child import SparkJob
-from integration.kit.waiting import eventually
+from integration.kit.judge.oracle import Oracle, number_of
+from integration.kit.judge.waiting import eventually
+from integration.kit.spark.driver_process import SparkJob
 
 # A driver needs up to a minute to start where it has two slow cores, and these tests start several.
 pytestmark = [pytest.mark.limit(600), pytest.mark.server(">=2.11")]

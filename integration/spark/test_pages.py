@@ -1,7 +1,7 @@
 """The Python of the pages about Spark is executed, page by page, and prints what they say.
 
-As in `integration/test_readme.py`; a server of its own stands at the address that the pages have. In README.md it is
-the blocks marked `py`.
+As in `integration/docs/test_pages.py`; a server of its own stands at the address that the pages have. In README.md it
+is the blocks marked `py`.
 """
 
 from __future__ import annotations

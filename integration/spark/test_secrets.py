@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 import jsclient
-from integration.kit.oracle import Oracle
-from integration.kit.spark import PASSWORD, PASSWORD_VARIABLE
+from integration.kit.judge.oracle import Oracle
+from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from jsclient.spark import ack_batch, publish_batch
 from jsclient.spark.options.connect import ConnectOptions
 
@@ -196,7 +196,7 @@ async def test_a_password_from_the_environment_of_every_process(spark, guarded, 
 
 async def test_credentials_an_nkey_a_token_and_tls(spark, own_server, aside, tmp_path):
     pytest.importorskip("nkeys")
-    from integration.kit.creds import USER, Key, operator_config
+    from integration.kit.servers.creds import USER, Key, operator_config
 
     mine = Key.make(USER)
     file = tmp_path / "seed.nk"

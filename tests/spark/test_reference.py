@@ -116,7 +116,7 @@ def test_the_columns_of_the_source_are_those_of_the_page():
 
 def test_the_tests_that_the_page_on_semantics_names_are_there():
     page = (ROOT / "docs" / "explanation" / "spark-semantics.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", page)
+    named = re.findall(r"`([\w/]*test_\w+\.py)::(test_\w+)`", page)
     assert len(named) > 15
     for file, test in named:
         text = (ROOT / "integration" / "spark" / file).read_text(encoding="utf-8")

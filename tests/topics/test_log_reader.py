@@ -1,6 +1,6 @@
 """The reader on a log in this process, in virtual time: what it asks, opens, closes, and that it has no hole.
 
-On a server: integration/test_log_reader*.py.
+On a server: integration/topics/test_log_reader*.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.lossy import LossyLog
+from integration.kit.clients.lossy_log import LossyLog
 from jsclient.errors import (
     ApiError,
     ClosedError,

@@ -2,7 +2,7 @@
 
 It dials, does TLS and authentication, discovers servers and reconnects as nats-py does. The parser and the read loop
 are ours; what nats-py calls back is guarded, so that no exception ends reading or reconnecting unseen.
-``integration/test_seam.py`` pins the names used here.
+``integration/connection/test_nats_client.py`` pins the names used here.
 """
 
 from __future__ import annotations

@@ -1,0 +1,167 @@
+"""What a user may not do: the failing call says so by name, at once (X3)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.reading import of, take, told
+from integration.kit.judge.streams import OwnStream
+from jsclient import ConsumerConfig, JetStreamError, PermissionDenied, PermissionDeniedError
+
+LIMIT = 1.0 + 2.0
+"""X3, and what a loaded machine adds."""
+
+
+async def restricted(own_server: Any, oracle_for: Any, *, publish: list[str], subscribe: list[str]) -> Any:
+    """A server with a user who may not publish or subscribe to these, and a stream of the judge."""
+    rights = {"publish": {"deny": publish}, "subscribe": {"deny": subscribe}}
+    own = await own_server(
+        config={
+            "authorization": {
+                "users": [
+                    {"user": "judge", "password": "x"},
+                    {"user": "ann", "password": "x", "permissions": rights},
+                ]
+            }
+        }
+    )
+    oracle = await oracle_for(own.url.replace("nats://", "nats://judge:x@"))
+    await oracle.create_stream("Mixed_Case", ["Orders.>"], storage="memory")
+    return own, OwnStream(oracle, "Mixed_Case", "Orders")
+
+
+CALLS = {
+    "publish": ("Orders.New", lambda js: js.publish("Orders.New", b"x")),
+    "publish with an id": ("Orders.New", lambda js: js.publish("Orders.New", b"x", msg_id="1")),
+    "stream info": ("$JS.API.STREAM.INFO.Mixed_Case", lambda js: js.stream("Mixed_Case")),
+    "stream names": ("$JS.API.STREAM.NAMES", lambda js: js.subscribe("Orders.New")),
+    "consumer create": (
+        "$JS.API.CONSUMER.CREATE.Mixed_Case",
+        lambda js: js.subscribe("Orders.New", stream="Mixed_Case"),
+    ),
+    "durable create": (
+        "$JS.API.CONSUMER.DURABLE.CREATE.Mixed_Case.d",
+        lambda js: js.subscribe("Orders.New", stream="Mixed_Case", durable="d"),
+    ),
+    "pull create": (
+        "$JS.API.CONSUMER.CREATE.Mixed_Case",
+        lambda js: js.pull_subscribe("Orders.New", stream="Mixed_Case"),
+    ),
+    "ordered": (
+        "$JS.API.CONSUMER.CREATE.Mixed_Case",
+        lambda js: js.subscribe("Orders.New", stream="Mixed_Case", ordered=True),
+    ),
+}
+
+
+@pytest.mark.covers("J3", "J60")
+@pytest.mark.parametrize("what", CALLS)
+async def test_a_call_that_is_not_allowed_says_so(
+    what: str, own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
+) -> None:
+    """X3: 2 to 5 s and a generic timeout in nats-py."""
+    subject, call = CALLS[what]
+    own, stream = await restricted(own_server, oracle_for, publish=[subject], subscribe=["nothing"])
+    js = await connect(own, user="ann", password="x")
+    started = time.monotonic()
+    with pytest.raises(PermissionDeniedError) as caught:
+        await call(js)
+    took = time.monotonic() - started
+    print(f"{what}: {took:.3f} s")
+    assert took < LIMIT
+    # With its case: subjects are case-sensitive.
+    assert (caught.value.operation, caught.value.subject) == ("publish", subject)
+    assert of(PermissionDenied, events)
+    assert await stream.consumer_names() == []
+    assert (await stream.state())["messages"] == 0
+    assert await js.ping() < 5
+
+
+async def test_a_deliver_subject_that_is_not_allowed_is_an_error_and_no_consumer_stays(
+    own_server: Any, oracle_for: Any, connect: Any
+) -> None:
+    """X3: a subscription is refused after the server has read it, behind our back."""
+    own, stream = await restricted(own_server, oracle_for, publish=["nothing"], subscribe=["Deliver.Here"])
+    js = await connect(own, user="ann", password="x")
+    started = time.monotonic()
+    config = ConsumerConfig(deliver_subject="Deliver.Here")
+    with pytest.raises(PermissionDeniedError) as caught:
+        await js.subscribe("Orders.>", stream="Mixed_Case", config=config)
+    assert time.monotonic() - started < LIMIT
+    assert (caught.value.operation, caught.value.subject) == ("subscribe", "Deliver.Here")
+    assert await stream.consumer_names() == []
+
+
+async def test_inboxes_that_are_not_allowed_fail_the_first_request(
+    own_server: Any, oracle_for: Any, connect: Any
+) -> None:
+    """X3, X8: with the right prefix it works."""
+    own, _ = await restricted(own_server, oracle_for, publish=["nothing"], subscribe=["_INBOX.>"])
+    js = await connect(own, user="ann", password="x")
+    started = time.monotonic()
+    with pytest.raises(PermissionDeniedError):
+        await js.stream("Mixed_Case")
+    assert time.monotonic() - started < LIMIT
+    js = await connect(own, user="ann", password="x", inbox_prefix="_INBOX_ann")
+    assert (await js.stream("Mixed_Case")).name == "Mixed_Case"
+
+
+@pytest.mark.parametrize("kind", ["fetch", "messages"])
+async def test_a_pull_that_is_not_allowed_says_so(
+    kind: str, own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
+) -> None:
+    """X3."""
+    subject = "$JS.API.CONSUMER.MSG.NEXT.Mixed_Case.d"
+    own, stream = await restricted(own_server, oracle_for, publish=[subject], subscribe=["nothing"])
+    await stream.create_consumer("d")
+    js = await connect(own, user="ann", password="x")
+    psub = await js.pull_subscribe(stream="Mixed_Case", consumer="d")
+    started = time.monotonic()
+    if kind == "fetch":
+        with pytest.raises(PermissionDeniedError):
+            await psub.fetch(1, expires=5.0)
+    else:
+        reader = psub.messages()
+        with pytest.raises(PermissionDeniedError):
+            await asyncio.wait_for(reader.next(timeout=4), 5)
+    took = time.monotonic() - started
+    print(f"{kind}: {took:.3f} s")
+    assert took < LIMIT
+    assert of(PermissionDenied, events)
+
+
+async def test_an_ack_that_is_not_allowed_is_told(
+    own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
+) -> None:
+    """X3: `ack()` succeeds and redelivery is endless in nats-py; here an event, and `ack_sync` raises."""
+    own, stream = await restricted(own_server, oracle_for, publish=["$JS.ACK.>"], subscribe=["nothing"])
+    await stream.publish(2)
+    js = await connect(own, user="ann", password="x")
+    sub = await js.subscribe("Orders.>", stream="Mixed_Case")
+    first, second = await take(sub, 2)
+    started = time.monotonic()
+    await first.ack()
+    event = await told(PermissionDenied, events)
+    assert event.subject == first.reply
+    with pytest.raises(PermissionDeniedError):
+        await second.ack_sync()
+    assert time.monotonic() - started < LIMIT
+    assert not second.acked
+
+
+async def test_two_calls_that_match_are_both_told(own_server: Any, oracle_for: Any, connect: Any) -> None:
+    """X3: and a call to another subject is not."""
+    own, _ = await restricted(own_server, oracle_for, publish=["Orders.New"], subscribe=["nothing"])
+    js = await connect(own, user="ann", password="x")
+    results = await asyncio.gather(
+        js.publish("Orders.New", b"1"),
+        js.publish("Orders.Old", b"2"),
+        js.publish("Orders.New", b"3"),
+        return_exceptions=True,
+    )
+    assert [isinstance(result, PermissionDeniedError) for result in results] == [True, False, True]
+    assert not isinstance(results[1], JetStreamError)

@@ -1,0 +1,126 @@
+"""Canary secrets: in nothing that is logged, raised, shown or reported (X10)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.reading import of
+from integration.kit.judge.waiting import eventually
+from integration.kit.servers.fake_server import FakeServer
+from jsclient import ConnectError, Disconnected, JetStreamError, Reconnected
+
+CANARY = "canary7d1f"
+WAYS = ["url", "password", "token", "token in url"]
+
+
+def arguments(way: str, url: str) -> tuple[str, dict[str, Any]]:
+    match way:
+        case "url":
+            return url.replace("nats://", f"nats://ann:{CANARY}@"), {}
+        case "token in url":
+            return url.replace("nats://", f"nats://{CANARY}@"), {}
+        case "token":
+            return url, {"token": CANARY}
+        case _:
+            return url, {"user": "ann", "password": CANARY}
+
+
+def texts(error: BaseException | None) -> Iterable[str]:
+    """An error, its traceback and its causes, as logs show them; and pickled, where it is ours."""
+    while error is not None:
+        yield str(error)
+        yield repr(error)
+        yield "".join(traceback.format_exception(error))
+        if isinstance(error, JetStreamError):
+            yield repr(pickle.dumps(error))
+        error = error.__cause__ or error.__context__
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("fault", ["refused", "closed", "garbage", "no server", "TLS"])
+async def test_a_failing_connect_shows_no_secret(way: str, fault: str, caplog: Any) -> None:
+    """X10."""
+    caplog.set_level(logging.DEBUG)
+    greeting = {"garbage": b"INFO nonsense\r\n", "closed": b"-ERR 'no'\r\n"}.get(fault)
+    async with FakeServer(greeting=greeting) as fake:
+        fake.info["auth_required"] = True
+        if fault == "refused":
+            fake.answer_pings = False
+        url, options = arguments(way, fake.url)
+        if fault == "no server":
+            url = url.replace(str(fake.port), "1")
+        if fault == "TLS":
+            url = url.replace("nats://", "tls://")
+
+        async def refuse() -> None:
+            await fake.wait_for(lambda frame: frame.op == "CONNECT")
+            fake.send_error("Authorization Violation")
+
+        refusing = asyncio.create_task(refuse()) if fault == "refused" else None
+        with pytest.raises(ConnectError) as caught:
+            await jsclient.connect(url, connect_timeout=1.0, **options)
+        if refusing is not None:
+            await refusing
+        connects = fake.find(lambda frame: frame.op == "CONNECT")
+        # The control: it was there, and was sent only where it had to be.
+        assert [CANARY in frame.args for frame in connects] == ([True] if fault == "refused" else [])
+    assert [text for text in texts(caught.value) if CANARY in text] == []
+    assert CANARY not in caplog.text
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("log", [True, False], ids=["logged", "to on_event"])
+async def test_a_connection_shows_no_secret_in_its_life(
+    way: str, log: bool, own_server: Any, proxy: Any, caplog: Any
+) -> None:
+    """X10: reprs, events, errors and logs at DEBUG, reconnects and refusals included."""
+    caplog.set_level(logging.DEBUG)
+    secret = {"token": CANARY} if "token" in way else {"users": [{"user": "ann", "password": CANARY}]}
+    own = await own_server(config={"authorization": secret})
+    tap = await proxy(own)
+    url, options = arguments(way, tap.url)
+    events: list[Any] = []
+    shown: list[str] = []
+    on_event = None if log else events.append
+    async with jsclient.connect(url, on_event=on_event, timeout=1.0, **FAST, **options) as js:
+        stream = await js.create_stream("S", subjects=["s.>"], storage="memory")
+        sub = await js.subscribe("s.>")
+        psub = await js.pull_subscribe("s.>")
+        await js.publish("s.x", b"x")
+        message = await sub.next(timeout=5)
+        for found in (js, js._connection, js._context, stream, sub, psub, message):
+            shown += [repr(found), str(found)]
+        for failing in (js.stream("none"), js.publish("none", b"", timeout=0.6), js.subscribe("none")):
+            with pytest.raises(JetStreamError) as caught:
+                await failing
+            shown += texts(caught.value)
+        tap.cut()
+        await eventually(lambda: len(tap.links) == 2 and js.is_connected, what="the reconnect")
+        changed = {"token": "other"} if "token" in way else {"users": [{"user": "ann", "password": "other"}]}
+        own.reload({"authorization": changed})
+        await eventually(lambda: len(tap.links) > 3, what="attempts that are refused")
+        with pytest.raises(JetStreamError) as caught:
+            await js.publish("s.x", b"x", timeout=0.3)
+        shown += texts(caught.value)
+        own.reload({"authorization": secret})
+        await eventually(lambda: js.is_connected, what="the reconnect")
+        await js.ping()
+    if log:
+        assert "Disconnected" in caplog.text
+    else:
+        assert of(Disconnected, events)
+        assert of(Reconnected, events)
+    shown += [repr(event) for event in events]
+    shown += [text for event in events if hasattr(event, "error") for text in texts(event.error)]
+    assert [text for text in shown if CANARY in text] == []
+    assert CANARY not in caplog.text
+    assert CANARY in str([frame.args for frame in tap.find(lambda frame: frame.op == "CONNECT")])

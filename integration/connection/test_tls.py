@@ -1,0 +1,130 @@
+"""TLS that was asked for is had, or there is no connection (X1, X13)."""
+
+from __future__ import annotations
+
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+import jsclient
+from integration.kit.clients.readers import FAST
+from integration.kit.judge.reading import told
+from integration.kit.judge.waiting import eventually, never
+from integration.kit.servers.fake_server import FakeServer
+from jsclient import ConnectError, Disconnected, JetStreamError, Reconnected
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+def context(ca: trustme.CA) -> ssl.SSLContext:
+    made = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    ca.configure_trust(made)
+    return made
+
+
+def certificate(ca: trustme.CA, directory: Path, *names: str) -> dict[str, Any]:
+    """The server's tls block, with a certificate for these names."""
+    issued = ca.issue_cert(*names)
+    cert, key, root = (directory / name for name in ("cert.pem", "key.pem", "ca.pem"))
+    cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    issued.private_key_pem.write_to_path(str(key))
+    ca.cert_pem.write_to_path(str(root))
+    return {"cert_file": str(cert), "key_file": str(key), "ca_file": str(root), "timeout": 5}
+
+
+@pytest.mark.parametrize("way", ["scheme", "context", "both", "handshake first"])
+async def test_a_server_without_tls_is_sent_no_connect(way: str) -> None:
+    """X1: 0 of 4 strips; nothing of the user's is sent in the clear."""
+    async with FakeServer() as fake:
+        url = fake.url
+        options: dict[str, Any] = {"user": "ann", "password": "canary"}
+        if way in {"scheme", "both"}:
+            url = url.replace("nats://", "tls://")
+        if way in {"context", "both", "handshake first"}:
+            options["tls"] = ssl.create_default_context()
+        if way == "handshake first":
+            options["tls_handshake_first"] = True
+        with pytest.raises(ConnectError):
+            await jsclient.connect(url, connect_timeout=1.0, **options)
+        assert fake.find(lambda frame: frame.op in {"CONNECT", "PUB", "SUB"}) == []
+        assert b"canary" not in b"".join(fake.lines)
+
+
+async def test_tls_with_a_certificate_that_fits(
+    own_server: Any, connect: Any, ca: trustme.CA, tmp_path: Path
+) -> None:
+    """X1: the control of this file."""
+    own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1", "localhost")})
+    js = await connect(own.url.replace("nats://", "tls://"), tls=context(ca))
+    await js.create_stream("S", subjects=["s"], storage="memory")
+    assert (await js.publish("s", b"x" * 100_000)).seq == 1
+    sub = await js.subscribe("s")
+    assert len((await sub.next(timeout=5)).data) == 100_000
+
+
+@pytest.mark.parametrize("wrong", ["CA", "host", "option"])
+async def test_a_certificate_that_does_not_fit_is_refused(
+    wrong: str, own_server: Any, ca: trustme.CA, tmp_path: Path, background: Any
+) -> None:
+    """X1."""
+    background.allow("SSL|certificate")
+    names = ["elsewhere.example"] if wrong == "host" else ["127.0.0.1"]
+    own = await own_server(config={"tls": certificate(ca, tmp_path, *names)})
+    options: dict[str, Any] = {"tls": context(trustme.CA() if wrong == "CA" else ca)}
+    if wrong == "option":
+        options["tls_hostname"] = "elsewhere.example"
+    with pytest.raises(ConnectError) as caught:
+        await jsclient.connect(own.url.replace("nats://", "tls://"), connect_timeout=2.0, **options)
+    assert "certificate" in str(caught.value).lower()
+
+
+async def test_tls_outlasts_reconnects_and_a_handshake_that_fails_ends_in_time(
+    own_server: Any,
+    proxy: Any,
+    connect: Any,
+    ca: trustme.CA,
+    tmp_path: Path,
+    background: Any,
+    events: list[Any],
+) -> None:
+    """X1, R19: reconnects are checked as the first connect is, and closing meanwhile does not hang."""
+    background.allow("SSL|certificate")
+    own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1")})
+    tap = await proxy(own, frames=False)
+    js = await connect(tap.url.replace("nats://", "tls://"), tls=context(ca), **FAST)
+    await js.create_stream("S", subjects=["s"], storage="memory")
+    tap.cut()
+    await told(Reconnected, events)
+    assert (await js.publish("s", b"1")).seq == 1
+    # A certificate of somebody else from now on.
+    (tmp_path / "other").mkdir()
+    own.reload({"tls": certificate(trustme.CA(), tmp_path / "other", "127.0.0.1")})
+    await eventually(lambda: "Reloaded" in own.log, what="the new certificate")
+    links = len(tap.links)
+    tap.cut()
+    await eventually(lambda: len(tap.links) > links + 2, what="attempts that are refused")
+    assert not js.is_connected
+    started = time.monotonic()
+    await js.close()
+    assert time.monotonic() - started < 5
+
+
+async def test_a_server_that_lost_its_tls_is_not_reconnected_to(
+    own_server: Any, connect: Any, ca: trustme.CA, tmp_path: Path, events: list[Any]
+) -> None:
+    """X1, X13: `tls://` holds for every reconnect, wherever it leads."""
+    own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1")})
+    js = await connect(own.url.replace("nats://", "tls://"), tls=context(ca), **FAST)
+    own.process.config = own._with({})
+    await own.restart()
+    await told(Disconnected, events)
+    await never(lambda: js.is_connected, 0.7, "a connection in the clear")
+    with pytest.raises(JetStreamError):
+        await js.publish("s", b"secret", timeout=0.3)

@@ -1,0 +1,446 @@
+"""The ordered consumer, push form, as other clients are held to it. Rows 92 to 110 of docs/conformance.md.
+
+Where the behaviour is a race it is run 200 times, each time on a new consumer; the runs stand beside each other, so
+that waiting for heartbeats costs their time once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import random
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never, within
+from integration.kit.network import match
+from integration.kit.network.deletes import DELETES
+
+QUICK = jsclient.ConsumerConfig(idle_heartbeat=0.2)
+CREATES = "$JS.API.CONSUMER.CREATE.>"
+CHUNKS, CHUNK = 256, 4096
+RACES, TOGETHER = 200, 40
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+async def races(one: Callable[[int], Awaitable[None]]) -> None:
+    """Run a race 200 times, so many beside each other."""
+    for first in range(0, RACES, TOGETHER):
+        async with asyncio.TaskGroup() as group:
+            for number in range(first, first + TOGETHER):
+                group.create_task(one(number))
+
+
+async def no_consumers(stream: OwnStream) -> bool:
+    return await stream.consumer_names() == []
+
+
+# --- intact ----------------------------------------------------------------------------------------------------
+
+
+LOSSES: dict[str, Callable[[Any], Any]] = {
+    "one": lambda tap: tap.drop_frames(match.is_message(150), count=1),
+    "a tenth": lambda tap: tap.drop_frames(_by_chance(0.1, 92)),
+    "the first": lambda tap: tap.drop_frames(match.is_message(51), count=2),
+    "the last": lambda tap: tap.drop_frames(match.is_message(50 + CHUNKS), count=2),
+}
+
+
+def _by_chance(share: float, seed: int) -> match.Predicate:
+    chance = random.Random(seed)
+    return lambda frame: match.is_data(frame) and chance.random() < share
+
+
+@pytest.mark.row(92)
+@pytest.mark.parametrize("way", ["next", "callback"])
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_an_object_behind_a_start_time_comes_intact(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], loss: str, way: str
+) -> None:
+    """1 MiB behind 50 messages that are not wanted; compared by SHA-256."""
+    await stream.publish(50)
+    answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": 50})
+    data = random.Random(17).randbytes(CHUNKS * CHUNK)
+    for start in range(0, len(data), CHUNK):
+        await stream.oracle.publish(stream.subject("chunk"), data[start : start + CHUNK])
+    # A microsecond after the last one that is not wanted: the stamps of the two are never the same.
+    last = datetime.fromisoformat(f"{answer['message']['time'][:26].rstrip('Z')}").replace(tzinfo=UTC)
+    start_time = last + timedelta(microseconds=1)
+    rule = LOSSES[loss](tap)
+    config = QUICK.replace(deliver_policy="by_start_time", opt_start_time=start_time)
+    got: list[Any] = []
+    callback = got.append if way == "callback" else None
+    sub = await near.subscribe(stream.all, ordered=True, config=config, callback=callback)
+
+    if way == "next":
+        got += await take(sub, CHUNKS, 20)
+    else:
+        await eventually(lambda: len(got) >= CHUNKS, 20, "all chunks")
+    assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == hashlib.sha256(data).hexdigest()
+    assert [message.metadata.stream_seq for message in got] == list(range(51, 51 + CHUNKS))
+    assert rule.count >= 1
+    assert of(jsclient.ConsumerReset, events)
+    assert of(jsclient.ErrorRaised, events) == []
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(92, 99, 109)
+async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    """Each of 200 readers meets faults of its own: 10 % lost, some doubled, some late; then the end of the stream."""
+    pieces = [random.Random(number).randbytes(64) for number in range(30)]
+    for piece in pieces:
+        await stream.oracle.publish(stream.subject("chunk"), piece)
+    wanted = hashlib.sha256(b"".join(pieces)).hexdigest()
+    lost = tap.drop_frames(_by_chance(0.1, 1))
+    doubled = tap.duplicate_frames(_by_chance(0.03, 2))
+    late: list[bytes] = []
+
+    def in_the_place_of_the_next(frame: Any) -> bytes:
+        late.append(frame.raw)
+        return late.pop(0) if len(late) > 1 else b""
+
+    swapped = tap.modify_frames(_by_chance(0.03, 3), in_the_place_of_the_next)
+
+    async def one(_: int) -> None:
+        sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
+        got = await take(sub, len(pieces), 20)
+        assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == wanted
+        assert sub.pending == 0
+        await sub.unsubscribe()
+
+    await races(one)
+    assert min(lost.count, doubled.count, swapped.count) > RACES / 2
+    await eventually(lambda: no_consumers(stream), what="no consumer")
+
+
+@pytest.mark.row(95, 99, 109)
+@pytest.mark.parametrize("way", ["next", "callback"])
+async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(
+    proxy: Any, connect: Any, stream: OwnStream, events: list[Any], way: str
+) -> None:
+    tap = await proxy(record=False)
+    near = await connect(tap, reconnect_time_wait=0.002)
+    got: list[int] = []
+
+    def note(message: Any) -> None:
+        got.extend(numbers([message]))
+
+    callback = note if way == "callback" else None
+    # A consumer whose creation is not answered because of a cut has no name here: its threshold takes it away.
+    config = QUICK.replace(inactive_threshold=0.5)
+    sub = await near.subscribe(stream.all, ordered=True, config=config, callback=callback)
+
+    async def read() -> None:
+        async for message in sub:
+            note(message)
+
+    reading = None if callback else asyncio.create_task(read())
+    for cut in range(1, RACES + 1):
+        await stream.publish(5, first=5 * cut - 4)
+        tap.cut()
+        await eventually(
+            lambda n=cut: len(of(jsclient.Reconnected, events)) >= n, what="a reconnect", interval=0.001
+        )
+    await eventually(lambda: len(got) >= 5 * RACES, 10, "every message")
+    assert got == list(range(1, 5 * RACES + 1))
+    await sub.unsubscribe()
+    if reading:
+        await within(5, reading, "the loop")
+    await eventually(lambda: no_consumers(stream), what="no consumer")
+
+
+@pytest.mark.row(99, 102)
+@pytest.mark.parametrize("lost", ["deletion of the old consumer", "answer to the creation of the new one"])
+async def test_what_a_cut_leaves_of_a_reset_does_not_stay_for_minutes(
+    tap: Any, near: Any, stream: OwnStream, lost: str
+) -> None:
+    """It is deleted after the reconnect, or its threshold takes it away in half a minute at most."""
+    sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
+    await stream.publish(1)
+    assert numbers(await take(sub, 1)) == [1]
+    if lost.startswith("deletion"):
+        rule = tap.drop_frames(match.published(DELETES), count=1)
+    else:
+        rule = tap.drop_frames(
+            lambda f: match.delivered("_INBOX.>")(f) and b"consumer_create" in f.payload, count=1
+        )
+    tap.cut()
+    await rule.wait()
+    tap.cut()
+    await stream.publish(1, first=2)
+    assert numbers(await take(sub, 1)) == [2]
+
+    async def left() -> list[float]:
+        infos = [await stream.consumer_info(name) for name in await stream.consumer_names()]
+        return [i["config"]["inactive_threshold"] / 1e9 for i in infos if i["name"] != sub.consumer]
+
+    async def soon_gone() -> bool:
+        return all(seconds <= 30 for seconds in await left())
+
+    await eventually(soon_gone, 3, "nothing that stays")
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(95, 105)
+async def test_a_reader_that_nobody_asked_during_a_restart_goes_on_where_it_was(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    """Its consumer is gone with the server's memory; what waited here still waits."""
+    own = await own_server()
+    stream = await make_stream(oracle=await oracle_for(own), storage="file")
+    js = await connect(own, reconnect_time_wait=0.02)
+    sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
+    await stream.publish(10)
+    assert numbers(await take(sub, 4)) == [1, 2, 3, 4]
+    await eventually(lambda: sub.pending == 6, what="six wait")
+    old = sub.consumer
+    await own.restart()
+    await told(jsclient.Reconnected, events)
+    await eventually(lambda: stream.oracle.nc.is_connected, what="the judge's connection")
+    await stream.publish(5, first=11)
+    await eventually(lambda: sub.pending == 11, 15, "all of it, though nobody asks")
+    assert numbers(await take(sub, 11)) == list(range(5, 16))
+    assert sub.consumer != old
+    await never(lambda: sub.pending, 0.3, "a repeat")
+
+
+# --- where it starts ---------------------------------------------------------------------------------------------
+
+
+STARTS = ["all", "last", "new", "by_start_sequence", "last_per_subject"]
+
+
+@pytest.mark.row(97, 98, 107)
+async def test_a_consumer_that_goes_before_or_among_the_first_messages_changes_nothing(
+    js: Any, stream: OwnStream
+) -> None:
+    """Deleted in the moment after it was made: 40 times for each start policy."""
+    for number in range(1, 11):
+        await stream.publish(1, f"s{number % 3}", first=number)
+    await stream.oracle.delete_message(stream.name, 8)
+    wanted = {
+        "all": [1, 2, 3, 4, 5, 6, 7, 9, 10],
+        "last": [10],
+        "new": [],
+        "by_start_sequence": [9, 10],  # 8 is not there: the start lies past what was deleted
+        "last_per_subject": [5, 9, 10],
+    }
+    ready: list[int] = []
+    gone: list[int] = []
+    go = asyncio.Event()
+
+    async def one(number: int) -> None:
+        policy = STARTS[number % len(STARTS)]
+        config = QUICK.replace(deliver_policy=policy)
+        if policy == "by_start_sequence":
+            config = config.replace(opt_start_seq=8)
+        sub = await js.subscribe(stream.all, ordered=True, config=config)
+        await stream.delete_consumer(sub.consumer)
+        gone.append(sub.pending)
+        ready.append(number)
+        await go.wait()
+        got = numbers(await take(sub, len(wanted[policy]) + 1, 10))
+        assert (policy, got) == (policy, [*wanted[policy], 11])
+        await sub.unsubscribe()
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(RACES):
+            group.create_task(one(number))
+        await eventually(lambda: len(ready) == RACES, 20, "all readers")
+        await stream.publish(1, first=11)
+        go.set()
+    assert gone
+
+
+# --- what it refuses, and how it ends ----------------------------------------------------------------------------
+
+
+@pytest.mark.row(100)
+async def test_a_reader_with_a_callback_gives_its_messages_to_nobody_else(js: Any, stream: OwnStream) -> None:
+    got: list[Any] = []
+    sub = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=got.append)
+    await stream.publish(3)
+    await eventually(lambda: len(got) == 3, what="three messages")
+    with pytest.raises(jsclient.ConfigError):
+        await sub.next(timeout=1)
+    with pytest.raises(jsclient.ConfigError):
+        await anext(aiter(sub))
+    with pytest.raises(jsclient.ConfigError):
+        await anext(sub.batches())
+    await stream.publish(1, first=4)
+    await eventually(lambda: len(got) == 4, what="it goes on")
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(100)
+async def test_several_who_ask_at_once_share_the_messages(js: Any, stream: OwnStream) -> None:
+    await stream.publish(60)
+    sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
+    asking = [asyncio.create_task(sub.next(timeout=5)) for _ in range(60)]
+    got = await within(5, asyncio.gather(*asking), "all of them")
+    assert sorted(numbers(got)) == list(range(1, 61))
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(94, 101)
+async def test_whoever_leaves_after_ten_has_taken_ten_whatever_was_lost_on_the_way(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    await stream.publish(30)
+    # Each next consumer loses a later one: the first loses them all.
+    losses = {1: 1, 4: 2, 10: 3}
+    rules = [tap.drop_frames(match.is_message(seq), count=count) for seq, count in losses.items()]
+    got: list[int] = []
+    async with await near.subscribe(stream.all, ordered=True, config=QUICK) as sub:
+        async for message in sub:
+            got += numbers([message])
+            if len(got) == 10:
+                break
+    assert got == list(range(1, 11))
+    assert [rule.count for rule in rules] == [1, 2, 3]
+    assert sub.pending == 0
+    await eventually(lambda: len(of(jsclient.ConsumerReset, events)) >= 3, what="the resets are told")
+    await eventually(lambda: no_consumers(stream), what="no consumer")
+    count = len(tap.sent(CREATES))
+    await never(lambda: len(tap.sent(CREATES)) > count, 0.8, "another consumer")
+
+
+@pytest.mark.row(102)
+async def test_an_end_at_any_moment_of_a_reset_leaves_nothing_and_does_not_hang(
+    server: Any, oracle: Any, tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    await stream.publish(5)
+    await near.account_info()
+    chance = random.Random(102)
+
+    async def one(number: int) -> None:
+        sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
+        assert numbers(await take(sub, 1)) == [1]
+        # A delivery that jumps: the reset begins with the next turn of the event loop.
+        jsack = f"$JS.ACK.{stream.name}.{sub.consumer}.1.9.9.1700000000123456789.0"
+        tap.inject_message(sub.subject, b"9", reply=jsack)
+        for _ in range(chance.randint(0, 30)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.uniform(0, 0.01))
+        ends = [sub.unsubscribe] if number % 2 else [sub.drain, sub.unsubscribe]
+        await within(5, asyncio.gather(*(end() for end in ends)), "the end")
+        assert [message async for message in sub] == []
+        assert sub.is_closed
+
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        await races(one)
+    begun = len(tap.sent(CREATES)) - RACES
+    ended_on_the_way = begun - len(of(jsclient.ConsumerReset, events))
+    print(f"{begun} resets begun, {ended_on_the_way} ended on the way")
+    assert ended_on_the_way > 5
+    assert near._context.open == set()
+
+
+@pytest.mark.row(103)
+async def test_errors_timeouts_and_cancelled_calls_do_not_lose_the_position(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
+    for number in range(1, 13):
+        kind = number % 4
+        if kind == 0:
+            tap.inject_message(sub.subject, status="409 Something New")
+            with pytest.raises(jsclient.StatusError):
+                await sub.next(timeout=5)
+        elif kind == 1:
+            with pytest.raises(jsclient.RequestTimeoutError):
+                await sub.next(timeout=0.01)
+        elif kind == 2:
+            asking = asyncio.create_task(sub.next())
+            await asyncio.sleep(0)
+            asking.cancel()
+            await asyncio.wait({asking})
+        else:
+            tap.drop_frames(match.is_message(number), count=2)
+        await stream.publish(1, first=number)
+        assert numbers(await take(sub, 1)) == [number]
+    assert len(of(jsclient.ConsumerReset, events)) == 6
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(96, 110)
+async def test_where_the_first_consumer_cannot_be_made_it_is_an_error_at_once_and_nothing_is_left(
+    server: Any, oracle: Any, js: Any, stream: OwnStream, make_stream: Any, events: list[Any]
+) -> None:
+    await js.account_info()
+    full = await make_stream(max_consumers=1)
+    await full.create_consumer("there")
+    async with no_leaks(oracle=oracle, streams=[stream.name, full.name], monitor=server.monitor):
+        with pytest.raises(jsclient.StreamNotFoundError):
+            await within(3, js.subscribe(stream="NOT_THERE", ordered=True), "no stream of this name")
+        with pytest.raises(jsclient.NoMatchingStreamError):
+            await within(3, js.subscribe("no.such.subject", ordered=True), "no stream with this subject")
+        with pytest.raises(jsclient.ApiError) as raised:
+            await within(3, js.subscribe(full.all, ordered=True), "too many consumers")
+        assert raised.value.err_code == 10026
+        config = QUICK.replace(deliver_policy="by_start_sequence")
+        with pytest.raises(jsclient.ApiError):
+            await within(3, js.subscribe(stream.all, ordered=True, config=config), "a start that is none")
+    assert alarms(events) == []
+
+
+@pytest.mark.row(110)
+async def test_where_a_later_consumer_cannot_be_made_it_is_told_once_and_tried_again_with_pauses(
+    tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
+) -> None:
+    stream = await make_stream(max_consumers=1)
+    sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
+    await stream.publish(2)
+    assert numbers(await take(sub, 2)) == [1, 2]
+    await stream.delete_consumer(sub.consumer)
+    await stream.create_consumer("there")
+    raised = await told(jsclient.ErrorRaised, events)
+    assert isinstance(raised.error, jsclient.ApiError)
+    await asyncio.sleep(0.8)
+    asked = tap.sent(CREATES)
+    assert 3 <= len(asked) <= 7
+    assert json.loads(asked[-1].payload)["config"]["opt_start_seq"] == 3
+    await stream.delete_consumer("there")
+    await stream.publish(1, first=3)
+    assert numbers(await take(sub, 1)) == [3]
+    assert len(of(jsclient.ErrorRaised, events)) == 1
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(106, 108)
+async def test_a_reader_that_pauses_for_longer_than_the_alarm_keeps_what_waits(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Nobody takes anything for many heartbeats, with room and without."""
+    await stream.publish(100)
+    roomy = await js.subscribe(stream.all, ordered=True, config=QUICK)
+    small = await js.subscribe(stream.all, ordered=True, config=QUICK, max_pending=20)
+    await told(jsclient.SlowConsumer, events, lambda e: e.consumer == small.consumer)
+    consumer = roomy.consumer
+    await asyncio.sleep(8 * 0.2)
+    assert of(jsclient.HeartbeatMissed, events) == []
+    assert (roomy.pending, small.pending, roomy.consumer) == (100, 20, consumer)
+    for sub in (roomy, small):
+        assert numbers(await take(sub, 100)) == list(range(1, 101))
+        await sub.unsubscribe()

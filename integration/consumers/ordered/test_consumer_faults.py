@@ -1,0 +1,545 @@
+"""Ordered pull consumers under faults: everything once, in order, whatever is lost. Source: ADR-17, ADR-37.
+
+Where the behaviour is a race it is run 200 times; the runs stand beside each other, so that waiting for heartbeats
+costs their time once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never, within
+from integration.kit.network import match
+from integration.kit.network.deletes import DELETES
+
+CREATES = "$JS.API.CONSUMER.CREATE.>"
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
+BEAT = 0.25
+QUICK = {"expires": 2.0, "idle_heartbeat": BEAT}
+"""Of `messages`: silence is found soon."""
+CHUNKS, CHUNK = 256, 4096
+RACES, TOGETHER = 200, 40
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+async def races(one: Callable[[int], Awaitable[None]]) -> None:
+    """Run a race 200 times, so many beside each other."""
+    for first in range(0, RACES, TOGETHER):
+        async with asyncio.TaskGroup() as group:
+            for number in range(first, first + TOGETHER):
+                group.create_task(one(number))
+
+
+async def _consumers_are(stream: OwnStream, *names: str) -> bool:
+    return await stream.consumer_names() == list(names)
+
+
+# --- ways to read ----------------------------------------------------------------------------------------------
+
+
+async def by_iteration(oc: Any, count: int) -> list[Any]:
+    got = []
+    async with oc.messages(**QUICK) as reader:
+        async for message in reader:
+            got.append(message)
+            if len(got) == count:
+                break
+    return got
+
+
+async def by_fetch(oc: Any, count: int) -> list[Any]:
+    got: list[Any] = []
+    while len(got) < count:
+        # Its time may be over while there is no connection: it says so, and nothing is lost.
+        with contextlib.suppress(jsclient.DisconnectedError):
+            got += await oc.fetch(min(100, count - len(got)), **QUICK)
+    return got
+
+
+WAYS = [by_iteration, by_fetch]
+
+
+@contextlib.asynccontextmanager
+async def reading(oc: Any, way: Any = by_iteration) -> AsyncIterator[list[Any]]:
+    """Somebody reads all the time; the messages so far."""
+    got: list[Any] = []
+
+    async def run() -> None:
+        while True:
+            got.extend(await way(oc, 1))
+
+    task = asyncio.create_task(run())
+    try:
+        yield got
+    finally:
+        ended = task.done()
+        task.cancel()
+        await asyncio.wait({task})
+        assert not ended, task
+
+
+# --- losses ----------------------------------------------------------------------------------------------------
+
+
+def _by_chance(share: float, seed: int) -> match.Predicate:
+    chance = random.Random(seed)
+    return lambda frame: match.is_data(frame) and chance.random() < share
+
+
+def swap_some(tap: Any) -> Any:
+    """Some deliveries come late, each in the place of the next such one: out of order and missing."""
+    held: list[bytes] = []
+
+    def late(frame: Any) -> bytes:
+        held.append(frame.raw)
+        return held.pop(0) if len(held) > 1 else b""
+
+    return tap.modify_frames(lambda f: match.is_data(f) and match.stream_seq(f) % 60 in (0, 1), late, count=6)
+
+
+FAULTS: dict[str, Callable[[Any], Any]] = {
+    "none": lambda tap: None,
+    "one lost": lambda tap: tap.drop_frames(match.is_message(100), count=1),
+    "a tenth lost": lambda tap: tap.drop_frames(_by_chance(0.1, 10)),
+    "the first lost": lambda tap: tap.drop_frames(match.is_message(1), count=2),
+    "the last lost": lambda tap: tap.drop_frames(match.is_message(CHUNKS), count=2),
+    "some twice": lambda tap: tap.duplicate_frames(_by_chance(0.02, 11)),
+    "some late": swap_some,
+}
+
+
+@pytest.mark.row(92, 109)
+@pytest.mark.covers("J93")
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_an_object_of_one_mebibyte_comes_intact(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], fault: str, way: Any
+) -> None:
+    """Row 92: compared by SHA-256."""
+    data = random.Random(17).randbytes(CHUNKS * CHUNK)
+    for start in range(0, len(data), CHUNK):
+        await stream.oracle.publish(stream.subject("chunk"), data[start : start + CHUNK])
+    rule = FAULTS[fault](tap)
+    async with near.ordered_consumer(stream.name) as oc:
+        got = await within(20, way(oc, CHUNKS), "the object")
+        assert [message.metadata.stream_seq for message in got] == list(range(1, CHUNKS + 1))
+        assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == hashlib.sha256(data).hexdigest()
+        resets = of(jsclient.ConsumerReset, events)
+        if rule is None:
+            assert resets == []
+            assert alarms(events) == []
+        else:
+            assert rule.count >= 1
+            assert resets
+            rule.remove()
+        # Nothing comes a second time.
+        await stream.publish(1)
+        assert numbers(await way(oc, 1)) == [1]
+        assert oc.pending == 0
+    assert {type(event) for event in alarms(events)} <= {jsclient.ConsumerReset, jsclient.HeartbeatMissed}
+    await eventually(lambda: _consumers_are(stream), what="no consumer")
+
+
+@pytest.mark.row(92, 99, 109)
+async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    """Row 92: each of 200 readers meets faults of its own, in data and heartbeats; then the end of the stream."""
+    pieces = [random.Random(number).randbytes(64) for number in range(30)]
+    for piece in pieces:
+        await stream.oracle.publish(stream.subject("chunk"), piece)
+    wanted = hashlib.sha256(b"".join(pieces)).hexdigest()
+    lost = tap.drop_frames(_by_chance(0.1, 1))
+    doubled = tap.duplicate_frames(_by_chance(0.03, 2))
+    late: list[bytes] = []
+
+    def in_the_place_of_the_next(frame: Any) -> bytes:
+        late.append(frame.raw)
+        return late.pop(0) if len(late) > 1 else b""
+
+    swapped = tap.modify_frames(_by_chance(0.03, 3), in_the_place_of_the_next)
+    chance = random.Random(4)
+    silenced = tap.drop_frames(lambda frame: match.is_heartbeat(frame) and chance.random() < 0.3)
+
+    async def one(number: int) -> None:
+        async with near.ordered_consumer(stream.name) as oc:
+            got = await within(30, WAYS[number % 2](oc, len(pieces)), "the object")
+            assert hashlib.sha256(b"".join(m.data for m in got)).hexdigest() == wanted
+            assert oc.pending == 0
+
+    await races(one)
+    assert min(lost.count, doubled.count, swapped.count) > RACES / 2
+    assert silenced.count
+    await eventually(lambda: _consumers_are(stream), what="no consumer")
+
+
+@pytest.mark.row(92, 103)
+async def test_one_message_after_the_other_comes_though_the_answer_to_a_request_is_lost(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Rows 92, 103: the server has served the request, and says nothing more."""
+    await stream.publish(4)
+    rule = tap.drop_frames(match.is_message(2, 4), count=2)
+    async with near.ordered_consumer(stream.name) as oc:
+        got: list[int] = []
+        while len(got) < 4:
+            got += numbers(await oc.fetch(1, expires=0.3))
+        assert got == [1, 2, 3, 4]
+    assert rule.count == 2
+    assert len(of(jsclient.ConsumerReset, events)) == 2
+
+
+@pytest.mark.row(94, 101)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_whoever_wants_ten_gets_ten_whatever_was_lost_on_the_way(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], way: Any
+) -> None:
+    """Rows 94, 101."""
+    await stream.publish(30)
+    losses = {1: 1, 4: 2, 10: 3}
+    rules = [tap.drop_frames(match.is_message(seq), count=count) for seq, count in losses.items()]
+    async with near.ordered_consumer(stream.name) as oc:
+        assert numbers(await within(10, way(oc, 10), "ten")) == list(range(1, 11))
+        assert [rule.count for rule in rules] == [1, 2, 3]
+        assert numbers(await way(oc, 20)) == list(range(11, 31))
+
+
+# --- its consumer is lost --------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(96, 99)
+@pytest.mark.covers("J93", "J94")
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("fault", ["deleted", "deleted unheard", "silence", "connection cut", "request lost"])
+async def test_it_reads_on_behind_the_last_message_from_a_new_consumer(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], fault: str, way: Any
+) -> None:
+    """Rows 96, 99."""
+    oc = await near.ordered_consumer(stream.name)
+    await stream.publish(10)
+    assert numbers(await way(oc, 10)) == list(range(1, 11))
+    old, rule = oc.consumer, None
+    waiting = asyncio.create_task(way(oc, 10))
+    await stream.until_asked(old)
+    if fault == "deleted":
+        await stream.delete_consumer(old)
+    elif fault == "deleted unheard":
+        rule = tap.drop_frames(match.with_status("409"))
+        await stream.delete_consumer(old)
+    elif fault == "silence":
+        sid = tap.subs()[-1].sid  # by its number: data comes on the subject that it was published to
+        rule = tap.drop_frames(lambda frame: frame.op in ("MSG", "HMSG") and frame.sid == sid)
+    elif fault == "connection cut":
+        tap.cut()
+    else:
+        rule = tap.drop_frames(lambda frame: match.published(NEXT)(frame) or match.is_data(frame), count=2)
+    await stream.publish(10, first=11)
+    assert numbers(await within(15, waiting, "ten more")) == list(range(11, 21))
+    reset = await told(jsclient.ConsumerReset, events)
+    assert rule is None or rule.count
+    assert oc.consumer != old
+    assert reset.stream == stream.name
+    assert 11 <= reset.resume_stream_seq <= 21
+    config = json.loads(tap.sent(CREATES)[-1].payload)["config"]
+    assert config["deliver_policy"] == "by_start_sequence"
+    await eventually(lambda: _consumers_are(stream, oc.consumer), what="the old consumer is deleted")
+    await oc.stop()
+    assert await _consumers_are(stream)
+
+
+@pytest.mark.row(96)
+async def test_a_consumer_that_goes_between_two_fetches_is_made_anew(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Row 96: many times, nobody listens when it goes; the server says so, or nothing."""
+    await stream.publish(4)
+
+    async def one(number: int) -> None:
+        async with js.ordered_consumer(stream.name) as oc:
+            assert numbers(await oc.fetch(2)) == [1, 2]
+            await stream.delete_consumer(oc.consumer)
+            got: list[int] = []
+            while len(got) < 2:
+                got += numbers(await oc.fetch(2, expires=2.0, idle_heartbeat=0.2))
+            assert got == [3, 4]
+
+    await races(one)
+    await eventually(lambda: _consumers_are(stream), what="no consumer")
+
+
+@pytest.mark.row(95, 99, 109)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(
+    proxy: Any, connect: Any, stream: OwnStream, events: list[Any], way: Any
+) -> None:
+    """Rows 95, 109."""
+    tap = await proxy(record=False)
+    near = await connect(tap, reconnect_time_wait=0.002)
+    oc = await near.ordered_consumer(stream.name)
+    async with reading(oc, way) as got:
+        for cut in range(1, RACES + 1):
+            await stream.publish(5, first=5 * cut - 4)
+            tap.cut()
+            await eventually(
+                lambda n=cut: len(of(jsclient.Reconnected, events)) >= n, what="a reconnect", interval=0.001
+            )
+        for count in range(100, 5 * RACES + 1, 100):  # by fetch they come one by one
+            await eventually(lambda n=count: len(got) >= n, 15, "every message")
+    assert numbers(got) == list(range(1, 5 * RACES + 1))
+    await eventually(lambda: _consumers_are(stream, oc.consumer), what="one consumer")
+    await oc.stop()
+
+
+@pytest.mark.row(99, 102)
+@pytest.mark.parametrize("lost", ["deletion of the old consumer", "answer to the creation of the new one"])
+async def test_what_a_cut_leaves_of_a_reset_is_deleted_after_the_reconnect(
+    tap: Any, near: Any, stream: OwnStream, lost: str
+) -> None:
+    """Row 102."""
+    oc = await near.ordered_consumer(stream.name)
+    await stream.publish(1)
+    assert numbers(await take(oc, 1)) == [1]
+    if lost.startswith("deletion"):
+        rule = tap.drop_frames(match.published(DELETES), count=1)
+    else:
+        created = match.delivered("_INBOX.>")
+        rule = tap.drop_frames(lambda f: created(f) and b"consumer_create" in f.payload, count=1)
+    tap.cut()
+    await rule.wait()
+    tap.cut()
+    await stream.publish(1, first=2)
+    assert numbers(await take(oc, 1)) == [2]
+    await eventually(lambda: _consumers_are(stream, oc.consumer), what="one consumer")
+    await oc.stop()
+
+
+# --- the server restarts, the stream goes ------------------------------------------------------------------------
+
+
+@pytest.mark.row(95, 99, 105)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("end", ["restart", "kill"])
+async def test_a_reader_goes_on_where_it_was_when_the_server_is_back(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any], end: str, way: Any
+) -> None:
+    """Rows 95, 99, 105: its consumer is gone with the server's memory; three times."""
+    own = await own_server()
+    stream = await make_stream(oracle=await oracle_for(own), storage="file")
+    js = await connect(own, reconnect_time_wait=0.02)
+    oc = await js.ordered_consumer(stream.name)
+    async with reading(oc, way) as got:
+        for turn in range(1, 4):
+            await stream.publish(20, first=20 * turn - 19)
+            await eventually(lambda n=turn: len(got) >= 20 * n - 10, 10, "some of them")
+            old = oc.consumer
+            if end == "kill":
+                await own.kill()
+                await own.start()
+            else:
+                await own.restart()
+            await eventually(lambda: stream.oracle.nc.is_connected, 10, "the judge's connection")
+            await eventually(lambda n=turn: len(got) >= 20 * n, 20, "the rest")
+            await eventually(lambda name=old: oc.consumer != name, 10, "a new consumer")
+    assert numbers(got) == list(range(1, 61))
+    await oc.stop()
+
+
+@pytest.mark.row(105)
+async def test_a_reader_that_nobody_asked_during_a_restart_goes_on_where_it_was(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    """Row 105: what waited here still waits."""
+    own = await own_server()
+    stream = await make_stream(oracle=await oracle_for(own), storage="file")
+    js = await connect(own, reconnect_time_wait=0.02)
+    oc = await js.ordered_consumer(stream.name)
+    await stream.publish(10)
+    assert numbers(await take(oc, 4)) == [1, 2, 3, 4]
+    await eventually(lambda: oc.pending == 6, what="six wait")
+    await own.restart()
+    await told(jsclient.Reconnected, events)
+    await eventually(lambda: stream.oracle.nc.is_connected, what="the judge's connection")
+    await stream.publish(5, first=11)
+    await eventually(lambda: oc.pending == 11, 15, "all of it, though nobody asks")
+    assert numbers(await take(oc, 11)) == list(range(5, 16))
+    await never(lambda: oc.pending, 0.3, "a repeat")
+    await oc.stop()
+
+
+@pytest.mark.row(96, 110)
+async def test_a_stream_that_is_gone_is_an_error_in_the_end(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Rows 96, 110: what had arrived comes before, in each way of reading."""
+    await stream.publish(3)
+    readers = [(way, await js.ordered_consumer(stream.name)) for way in WAYS]
+    for _, oc in readers:
+        assert numbers(await take(oc, 1)) == [1]
+        await eventually(lambda one=oc: one.pending == 2, what="two wait")
+    await stream.delete()
+
+    async def one(way: Any, oc: Any) -> None:
+        assert numbers(await way(oc, 2)) == [2, 3]
+        with pytest.raises(jsclient.StreamNotFoundError):
+            await within(15, way(oc, 1), "the error")
+        await eventually(lambda: oc.is_closed, 10, "the end")
+        for _ in range(2):
+            with pytest.raises(jsclient.StreamNotFoundError):
+                await way(oc, 1)
+
+    await asyncio.gather(*(one(way, oc) for way, oc in readers))
+    lost = [e for e in of(jsclient.ErrorRaised, events) if isinstance(e.error, jsclient.StreamNotFoundError)]
+    assert len(lost) == 2
+
+
+@pytest.mark.row(110)
+async def test_where_no_consumer_can_be_made_it_is_tried_so_often_and_then_an_error(
+    tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
+) -> None:
+    """Row 110."""
+    stream = await make_stream(max_consumers=1)
+    oc = await near.ordered_consumer(stream.name, max_reset_attempts=4)
+    await stream.publish(2)
+    assert numbers(await take(oc, 1)) == [1]
+    await eventually(lambda: oc.pending == 1, what="one waits")
+    held = tap.hold_frames(match.published(CREATES), count=1)
+    await stream.delete_consumer(oc.consumer)
+    await held.wait()
+    await stream.create_consumer("there")
+    held.release()
+    await eventually(lambda: oc.is_closed, 10, "it is given up")
+    assert len(tap.sent(CREATES)) == 5
+    assert numbers(await take(oc, 1)) == [2]
+    with pytest.raises(jsclient.ApiError) as raised:
+        await oc.next(timeout=5)
+    assert raised.value.err_code == 10026
+    assert await stream.consumer_names() == ["there"]
+
+
+@pytest.mark.row(96)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_a_stream_that_was_deleted_and_made_again_is_told_and_read_from_its_start(
+    js: Any, oracle: Any, stream: OwnStream, events: list[Any], way: Any
+) -> None:
+    """Row 96."""
+    oc = await js.ordered_consumer(stream.name)
+    await stream.publish(20)
+    assert numbers(await way(oc, 20)) == list(range(1, 21))
+    await stream.delete()
+    await oracle.create_stream(stream.name, [stream.all], storage="memory")
+    await stream.publish(5, first=101)
+    assert numbers(await within(15, way(oc, 5), "the new ones")) == [101, 102, 103, 104, 105]
+    again = await told(jsclient.StreamReset, events)
+    assert (again.stream, again.last_stream_seq) == (stream.name, 20)
+    assert len(of(jsclient.StreamReset, events)) == 1
+    await oc.stop()
+
+
+@pytest.mark.row(99)
+async def test_a_server_that_stands_still_is_told_and_read_on_from(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    """Row 99: missing heartbeats."""
+    own = await own_server()
+    stream = await make_stream(oracle=await oracle_for(own))
+    js = await connect(own, timeout=1.0)
+    oc = await js.ordered_consumer(stream.name)
+    await stream.publish(5)
+    async with reading(oc) as got:
+        await eventually(lambda: len(got) == 5, what="five")
+        await stream.until_asked(oc.consumer)
+        own.pause()
+        missed = await told(jsclient.HeartbeatMissed, events)
+        own.resume()
+        assert missed.stream == stream.name
+        await stream.publish(5, first=6)
+        await eventually(lambda: len(got) == 10, 15, "the rest")
+    assert numbers(got) == list(range(1, 11))
+    await eventually(lambda: _consumers_are(stream, oc.consumer), 10, "one consumer")
+    await oc.stop()
+
+
+# --- slow, and at its end --------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(108)
+async def test_a_slow_reader_just_stops_asking(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Row 108: no more waits than was allowed, nothing is lost, no consumer is made anew."""
+    count = 3000
+    await stream.publish(count)
+    oc = await near.ordered_consumer(stream.name)
+    got: list[int] = []
+    most = 0
+    async with oc.messages(max_messages=100, **QUICK) as reader:
+        async for message in reader:
+            most = max(most, reader.pending)
+            got += numbers([message])
+            assert sum(json.loads(frame.payload)["batch"] for frame in tap.sent(NEXT)[-3:]) <= 300
+            if len(got) in {500, 1700}:
+                await asyncio.sleep(3 * BEAT)
+            if len(got) == count:
+                break
+    assert got == list(range(1, count + 1))
+    assert 50 <= most <= 100
+    assert alarms(events) == []
+    await oc.stop()
+
+
+@pytest.mark.row(102)
+async def test_an_end_at_any_moment_of_a_reset_leaves_nothing_and_does_not_hang(
+    server: Any, oracle: Any, tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Row 102: 200 times."""
+    await stream.publish(5)
+    await near.account_info()
+    chance = random.Random(102)
+
+    async def one(number: int) -> None:
+        oc = await near.ordered_consumer(stream.name)
+        assert numbers(await take(oc, 1)) == [1]
+        # Its end is told: the reset begins with the next turn of the event loop.
+        waiting = asyncio.create_task(oc.next())
+        asked = next(f for f in reversed(tap.sent(NEXT)) if f.subject.endswith(f".{oc.consumer}"))
+        tap.inject_message(asked.reply, status="409 Consumer Deleted")
+        for _ in range(chance.randint(0, 30)):
+            await asyncio.sleep(0)
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.uniform(0, 0.01))
+        ends = [oc.stop] if number % 2 else [oc.drain, oc.stop]
+        await within(5, asyncio.gather(*(end() for end in ends)), "the end")
+        await asyncio.wait({waiting})
+        assert waiting.exception() is None or isinstance(waiting.exception(), jsclient.ClosedError)
+        assert [message async for message in oc] == []
+        assert oc.is_closed
+
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        await races(one)
+    begun = len(tap.sent(CREATES)) - RACES
+    ended_on_the_way = begun - len(of(jsclient.ConsumerReset, events))
+    print(f"{begun} resets begun, {ended_on_the_way} ended on the way")
+    assert ended_on_the_way > 5
+    assert near._context.open == set()

@@ -1,0 +1,336 @@
+"""Fetching: how a request ends, and what of it the user sees. Source: ADR-15 §Pull Mode Statuses, ADR-37 §Fetch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.reading import alarms, numbers, of
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
+from integration.kit.servers.nats_server import fits
+
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+@pytest.mark.row(51, 80)
+async def test_a_fetch_takes_what_it_asked_for_and_leaves_the_rest(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    await stream.publish(7)
+    sub = await near.pull_subscribe(stream.all)
+    batch = await sub.fetch(5)
+    assert (numbers(batch), batch.ending, batch.error) == ([1, 2, 3, 4, 5], jsclient.Ending.FULL, None)
+    assert numbers(await sub.fetch(2)) == [6, 7]
+    asked = [json.loads(frame.payload) for frame in tap.sent(NEXT)]
+    assert [(one["batch"], 4 * 10**9 < one["expires"] <= 5 * 10**9) for one in asked] == [
+        (5, True),
+        (2, True),
+    ]
+
+
+@pytest.mark.row(45, 53, 54, 61)
+@pytest.mark.covers("J103", "J104")
+async def test_404_and_408_are_neither_surfaced_nor_counted(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    empty = await sub.fetch(3, no_wait=True)
+    assert (list(empty), empty.ending, empty.error) == ([], jsclient.Ending.NO_MESSAGES, None)
+    await tap.wait_for(match.with_status("404"))
+    late = await sub.fetch(3, expires=0.2)
+    assert (list(late), late.ending, late.error) == ([], jsclient.Ending.EXPIRED, None)
+    await tap.wait_for(match.with_status("408"))
+    await stream.publish(2)
+    short = await sub.fetch(3, no_wait=True)
+    assert (numbers(short), short.ending) == ([1, 2], jsclient.Ending.NO_MESSAGES)
+    await stream.publish(3, first=3)
+    full = await sub.fetch(3, expires=5)
+    assert (numbers(full), full.ending) == ([3, 4, 5], jsclient.Ending.FULL)
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await sub.next(timeout=0.2)
+    assert alarms(events) == []
+
+
+@pytest.mark.row(45)
+@pytest.mark.covers("J103", "J104")
+@pytest.mark.parametrize("status", ["404 No Messages", "408 Request Timeout"])
+async def test_an_ending_status_between_messages_is_not_counted(
+    tap: Any, near: Any, stream: OwnStream, status: str
+) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    fetching = asyncio.create_task(sub.fetch(3, expires=10))
+    request = await tap.wait_for(match.published(NEXT))
+    seq = await stream.publish(2)
+    await tap.wait_for(match.is_message(seq))
+    tap.inject_message(request.reply, status=status)
+    batch = await within(5, fetching, "the fetch")
+    assert numbers(batch) == [1, 2]
+    assert batch.error is None
+
+
+@pytest.mark.covers("J81", "J103")
+async def test_p26_heartbeats_of_a_pull_are_not_counted(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """P26: heartbeats were counted as messages."""
+    sub = await near.pull_subscribe(stream.all)
+    fetching = asyncio.create_task(sub.fetch(2, expires=10, idle_heartbeat=0.2))
+    await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 4, what="heartbeats")
+    await stream.publish(2)
+    assert numbers(await within(5, fetching, "the fetch")) == [1, 2]
+    assert alarms(events) == []
+
+
+@pytest.mark.row(45)
+@pytest.mark.covers("J105")
+async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(near: Any, stream: OwnStream) -> None:
+    """P13: an empty list, or a timeout, after the whole time."""
+    name = (await stream.create_consumer("push", deliver_subject=f"d.{stream.prefix}"))["name"]
+    consumer = await (await near.stream(stream.name)).consumer(name)
+    for call in (consumer.fetch(10, expires=30), consumer.fetch(1, expires=30), consumer.next(timeout=30)):
+        with pytest.raises(jsclient.PushBasedError):
+            await within(5, call, "the error")
+
+
+@pytest.mark.row(45, 52)
+@pytest.mark.covers("J105")
+@pytest.mark.parametrize("what", ["consumer", "stream"])
+@pytest.mark.parametrize("batch", [1, 10])
+async def test_p13_a_consumer_deleted_in_flight_is_an_error_at_once(
+    near: Any, stream: OwnStream, batch: int, what: str
+) -> None:
+    """P13: an empty list, or a timeout, after the whole time."""
+    sub = await near.pull_subscribe(stream.all)
+    fetching = asyncio.create_task(sub.fetch(batch, expires=30))
+    await stream.until_asked(sub.consumer)
+    await (stream.delete_consumer(sub.consumer) if what == "consumer" else stream.delete())
+    with pytest.raises(jsclient.ConsumerDeletedError) as raised:
+        await within(5, fetching, "the error")
+    assert raised.value.code == 409
+
+
+@pytest.mark.row(52)
+@pytest.mark.covers("J105")
+async def test_messages_that_came_before_an_error_are_returned_with_it(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    await stream.publish(3)
+    sub = await near.pull_subscribe(stream.all)
+    fetching = asyncio.create_task(sub.fetch(10, expires=30))
+    await tap.wait_for(match.is_message(3))
+    await stream.delete_consumer(sub.consumer)
+    batch = await within(5, fetching, "the fetch")
+    assert numbers(batch) == [1, 2, 3]
+    assert batch.ending is jsclient.Ending.DELETED
+    assert isinstance(batch.error, jsclient.ConsumerDeletedError)
+
+
+@pytest.mark.row(45, 47, 48)
+@pytest.mark.covers("J105")
+@pytest.mark.parametrize(
+    ("limit", "ask"),
+    [
+        ({"max_batch": 5}, {"batch": 6}),
+        ({"max_expires": 10**9}, {"batch": 1, "expires": 30}),
+        ({"max_bytes": 1000}, {"batch": 1, "max_bytes": 1001}),
+    ],
+    ids=["max_batch", "max_expires", "max_bytes"],
+)
+async def test_p13_a_limit_of_the_consumer_is_told_by_name_at_once(
+    near: Any, stream: OwnStream, limit: dict[str, Any], ask: dict[str, Any]
+) -> None:
+    """P13: ten stored, `max_batch` 5, fetch(10): an empty list after the whole time."""
+    await stream.publish(10)
+    await stream.create_consumer("limited", **limit)
+    sub = await near.pull_subscribe(stream=stream.name, consumer="limited")
+    with pytest.raises(jsclient.PullLimitError) as raised:
+        await within(5, sub.fetch(**{"expires": 0.9, **ask}), "the error")
+    assert raised.value.code == 409
+    assert not raised.value.retryable
+    assert numbers(await sub.fetch(1, expires=0.9)) == [1]
+
+
+@pytest.mark.row(60, 61)
+@pytest.mark.covers("J105")
+async def test_p13_too_many_waiting_requests_are_told_and_expired_ones_do_not_count(
+    near: Any, stream: OwnStream, server: Any
+) -> None:
+    """P13: an empty list, or a timeout, after the whole time."""
+    config = jsclient.ConsumerConfig(max_waiting=1)
+    sub = await near.pull_subscribe(stream.all, config=config)
+    waiting = asyncio.create_task(sub.fetch(1, expires=1.5))
+    await stream.oracle.wait_consumer(stream.name, sub.consumer, lambda info: info["num_waiting"] == 1)
+    # 2.12 and newer drop such a request without a word: then its heartbeats tell.
+    error = jsclient.HeartbeatError if fits(server.version, ">=2.12") else jsclient.PullLimitError
+    with pytest.raises(error):
+        await within(5, sub.fetch(1, expires=30, idle_heartbeat=0.3), "the error")
+    assert len(await waiting) == 0
+    await stream.publish(1)
+    assert numbers(await sub.fetch(1)) == [1]
+
+
+@pytest.mark.row(55, 82)
+@pytest.mark.server(">=2.12")
+@pytest.mark.covers("J106")
+async def test_a_consumer_that_does_not_exist_is_an_error_at_once(
+    near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await near.pull_subscribe(stream=stream.name, consumer="nothing")
+    for call in (sub.fetch(1, expires=30), sub.fetch(10, expires=30), sub.next(timeout=30)):
+        with pytest.raises(jsclient.NoRespondersError) as raised:
+            await within(5, call, "the error")
+        assert raised.value.code == 503
+    await stream.create_consumer("nothing")
+    await stream.publish(1)
+    assert numbers(await sub.fetch(1)) == [1]
+
+
+@pytest.mark.row(55)
+@pytest.mark.server("<2.12")
+async def test_where_an_older_server_does_not_answer_for_a_missing_consumer_the_heartbeats_tell(
+    near: Any, stream: OwnStream
+) -> None:
+    sub = await near.pull_subscribe(stream=stream.name, consumer="nothing")
+    with pytest.raises(jsclient.HeartbeatError):
+        await within(5, sub.fetch(1, expires=30, idle_heartbeat=0.3), "the error")
+
+
+@pytest.mark.row(58)
+@pytest.mark.covers("J104")
+async def test_p28_fetches_at_the_same_time_do_not_end_or_starve_each_other(
+    near: Any, stream: OwnStream
+) -> None:
+    """P28: three stored, fetch(3) and fetch(2): both took the whole time."""
+    await stream.publish(3)
+    sub = await near.pull_subscribe(stream.all)
+    short = asyncio.create_task(sub.fetch(2, expires=0.5))
+    long = asyncio.create_task(sub.fetch(3, expires=20))
+    first = await within(5, short, "fetch(2)")
+    assert first.ending is jsclient.Ending.FULL
+    # One that expires beside it does not end it.
+    expired = asyncio.create_task(sub.fetch(4, expires=0.2))
+    await within(5, expired, "fetch(4)")
+    assert not long.done()
+    await stream.publish(6, first=4)
+    second = await within(5, long, "fetch(3)")
+    assert second.ending is jsclient.Ending.FULL
+    rest = await sub.fetch(10, no_wait=True)
+    got = numbers([*first, *expired.result(), *second, *rest])
+    assert sorted(got) == list(range(1, 10))
+
+
+@pytest.mark.row(57)
+@pytest.mark.covers("J104")
+async def test_many_fetches_at_the_same_time_get_each_message_once(near: Any, stream: OwnStream) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    fetches = [asyncio.create_task(sub.fetch(size, expires=10)) for size in (1, 2, 3, 4) * 5]
+    publishing = asyncio.create_task(stream.publish(50))
+    batches = await within(15, asyncio.gather(*fetches), "all fetches")
+    await publishing
+    assert [len(batch) for batch in batches] == [1, 2, 3, 4] * 5
+    assert sorted(number for batch in batches for number in numbers(batch)) == list(range(1, 51))
+
+
+@pytest.mark.row(46, 56, 80)
+async def test_a_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) -> None:
+    await stream.publish(13, size=500)
+    sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
+    probe = (await sub.fetch(1))[0].size
+    some = await sub.fetch(100, max_bytes=3 * probe + 20)
+    assert len(some) == 3
+    assert sum(message.size for message in some) <= 3 * probe + 20
+    assert some.ending is jsclient.Ending.MAX_BYTES
+    none = await within(5, sub.fetch(100, max_bytes=100), "a fetch where nothing fits")
+    exact = await within(3, sub.fetch(100, max_bytes=3 * probe, expires=20), "a fetch filled to the byte")
+    assert (numbers(exact), exact.ending, exact.error) == ([5, 6, 7], jsclient.Ending.MAX_BYTES, None)
+    assert (len(none), none.ending) == (0, jsclient.Ending.MAX_BYTES)
+    rest = await sub.fetch(6, max_bytes=100_000)
+    assert (numbers(rest), rest.ending) == ([8, 9, 10, 11, 12, 13], jsclient.Ending.FULL)
+
+
+@pytest.mark.row(54, 60)
+async def test_what_the_server_would_refuse_is_refused_before_it_is_sent(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    for wrong in (
+        {"batch": 0},
+        {"batch": -1},
+        {"batch": 1, "expires": 0},
+        {"batch": 1, "max_bytes": 0},
+        {"batch": 1, "expires": 2, "idle_heartbeat": 1.5},
+    ):
+        with pytest.raises(jsclient.ConfigError):
+            await sub.fetch(**wrong)
+    assert tap.sent(NEXT) == []
+
+
+@pytest.mark.row(59)
+async def test_a_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    got: list[int] = []
+    cancelled = 0
+    for number in range(1, 21):
+        fetching = asyncio.create_task(sub.fetch(5, expires=20))
+        await asyncio.sleep(0.002 * (number % 4))
+        await stream.publish(1, first=number)
+        fetching.cancel()
+        await asyncio.wait({fetching})
+        if fetching.cancelled():
+            cancelled += 1
+        else:
+            got += numbers(fetching.result())
+    assert cancelled > 5
+    while len(got) < 20:
+        got += numbers(await sub.fetch(20 - len(got), expires=5))
+    assert sorted(got) == list(range(1, 21))
+
+
+@pytest.mark.row(50)
+async def test_silence_ends_a_fetch_by_its_heartbeat(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
+) -> None:
+    own = await own_server()
+    stream = await make_stream(oracle=await oracle_for(own))
+    js = await connect(own)
+    sub = await js.pull_subscribe(stream.all)
+    fetching = asyncio.create_task(sub.fetch(10, expires=30, idle_heartbeat=0.3))
+    await stream.oracle.wait_consumer(stream.name, sub.consumer, lambda info: info["num_waiting"] == 1)
+    own.pause()
+    with pytest.raises(jsclient.HeartbeatError):
+        await within(8, fetching, "the alarm")
+    own.resume()
+
+
+@pytest.mark.row(81)
+async def test_fetching_leaves_no_inboxes_or_tasks_behind(
+    server: Any, oracle: Any, js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    await js.stream_names(stream.all).__anext__()
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        sub = await js.pull_subscribe(stream.all)
+        for number in range(1, 31):
+            await stream.publish(1, first=number)
+            assert numbers(await sub.fetch(1)) == [number]
+            await sub.fetch(1, no_wait=True)
+        await asyncio.gather(*(sub.fetch(1, expires=0.2) for _ in range(5)))
+        await sub.unsubscribe()
+    assert of(jsclient.ErrorRaised, events) == []

@@ -1,0 +1,330 @@
+"""Reading on and on with `messages()`: a bounded buffer that is kept filled. Source: ADR-37 §Consume, ADR-13."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never, within
+from integration.kit.network import match
+
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+def asked(tap: Any) -> list[dict[str, Any]]:
+    """The bodies of the pull requests, in order."""
+    return [json.loads(frame.payload) for frame in tap.sent(NEXT)]
+
+
+@pytest.mark.row(78)
+async def test_nothing_is_asked_for_before_the_first_message_is(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    await stream.publish(1)
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages()
+    iterator = aiter(sub.messages())
+    await near.ping()
+    assert asked(tap) == []
+    await reader.stop()
+    assert numbers([await anext(iterator)]) == [1]
+    assert len(asked(tap)) == 1
+
+
+@pytest.mark.row(63, 64, 80)
+@pytest.mark.covers("J103", "J104")
+@pytest.mark.parametrize(("size", "threshold"), [(10, 5), (10, 1), (7, 0), (10, None), (1, None)])
+async def test_it_asks_again_at_its_threshold_and_never_for_more_than_it_may_hold(
+    tap: Any, near: Any, stream: OwnStream, size: int, threshold: int | None
+) -> None:
+    await stream.publish(60)
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages(max_messages=size, threshold_messages=threshold)
+    most = 0
+    for number in range(1, 61):
+        assert numbers([await reader.next(timeout=5)]) == [number]
+        most = max(most, reader.pending)
+        # Asked for, less what was taken: never more than may be held.
+        assert sum(one["batch"] for one in asked(tap)) - number <= size
+    assert most <= size
+    bodies = asked(tap)
+    assert bodies[0]["batch"] == size
+    at = size // 2 if threshold is None else threshold
+    assert {one["batch"] for one in bodies[1:]} <= set(range(max(1, size - at), size + 1))
+    assert len(bodies) <= 2 + 60 // max(1, size - at)
+    await reader.stop()
+
+
+@pytest.mark.row(63, 80)
+@pytest.mark.parametrize("spare", [10, 0], ids=["some left over", "filled to the byte"])
+async def test_its_bytes_are_bounded(tap: Any, near: Any, stream: OwnStream, spare: int) -> None:
+    await stream.publish(60, size=1000)
+    sub = await near.pull_subscribe(stream.all)
+    size = (await sub.fetch(1))[0].size
+    limit = 5 * size + spare
+    reader = sub.messages(max_bytes=limit)
+    for number in range(2, 61):
+        assert numbers([await reader.next(timeout=5)]) == [number]
+        assert reader.pending * size <= limit
+    assert {one["max_bytes"] <= limit for one in asked(tap)[1:]} == {True}
+    await reader.stop()
+
+
+@pytest.mark.row(64, 84)
+async def test_a_buffer_of_one_keeps_flowing_while_messages_come_one_by_one(
+    near: Any, stream: OwnStream
+) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages(max_messages=1)
+    for number in range(1, 31):
+        waiting = asyncio.create_task(reader.next(timeout=5))
+        await stream.publish(1, first=number)
+        assert numbers([await waiting]) == [number]
+    await reader.stop()
+
+
+@pytest.mark.row(45, 77)
+@pytest.mark.covers("J103", "J104", "J81")
+async def test_endings_of_its_requests_are_not_seen_and_it_asks_again(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages(max_messages=10, expires=0.5)
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await reader.next(timeout=1.3)
+    await tap.wait_for(match.with_status("408"))
+    assert len(asked(tap)) >= 3
+    await stream.publish(3)
+    assert numbers(await take(reader, 3)) == [1, 2, 3]
+    assert alarms(events) == []
+    await reader.stop()
+
+
+@pytest.mark.row(70)
+@pytest.mark.covers("J81")
+async def test_batch_completed_does_not_stall_it(tap: Any, near: Any, stream: OwnStream) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages(max_messages=4)
+    waiting = asyncio.create_task(reader.next(timeout=10))
+    request = await tap.wait_for(match.published(NEXT))
+    headers = {"Nats-Pending-Messages": "4", "Nats-Pending-Bytes": "0"}
+    tap.inject_message(request.reply, status="409 Batch Completed", headers=headers)
+    await eventually(lambda: len(asked(tap)) == 2, what="another request")
+    await stream.publish(6)
+    assert numbers([await waiting, *await take(reader, 5)]) == [1, 2, 3, 4, 5, 6]
+    await reader.stop()
+
+
+@pytest.mark.row(65)
+@pytest.mark.covers("J105")
+@pytest.mark.parametrize("what", ["consumer", "stream"])
+async def test_a_deleted_consumer_ends_it_with_an_error_after_what_had_arrived(
+    tap: Any, near: Any, stream: OwnStream, what: str
+) -> None:
+    await stream.publish(3)
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages()
+    assert numbers([await reader.next(timeout=5)]) == [1]
+    await eventually(lambda: reader.pending == 2, what="two wait")
+    await (stream.delete_consumer(sub.consumer) if what == "consumer" else stream.delete())
+    await tap.wait_for(match.with_status("409"))
+    assert numbers(await take(reader, 2)) == [2, 3]
+    with pytest.raises(jsclient.ConsumerDeletedError):
+        await within(5, reader.next(), "the error")
+    with pytest.raises((jsclient.ConsumerDeletedError, jsclient.ClosedError)):
+        await reader.next(timeout=1)
+
+
+@pytest.mark.row(47)
+@pytest.mark.covers("J105")
+async def test_a_limit_of_the_consumer_ends_it_with_an_error(near: Any, stream: OwnStream) -> None:
+    await stream.publish(1)
+    await stream.create_consumer("limited", max_batch=5)
+    sub = await near.pull_subscribe(stream=stream.name, consumer="limited")
+    with pytest.raises(jsclient.PullLimitError):
+        await within(5, sub.messages(max_messages=6).next(), "the error")
+    assert numbers([await sub.messages(max_messages=5).next(timeout=5)]) == [1]
+
+
+@pytest.mark.row(82)
+@pytest.mark.server(">=2.12")
+@pytest.mark.covers("J106")
+async def test_nobody_who_answers_is_told_and_asked_again_with_pauses(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await near.pull_subscribe(stream=stream.name, consumer="later")
+    reader = sub.messages()
+    waiting = asyncio.create_task(reader.next(timeout=20))
+    raised = await told(jsclient.ErrorRaised, events)
+    assert isinstance(raised.error, jsclient.NoRespondersError)
+    await asyncio.sleep(0.5)
+    assert 2 <= len(asked(tap)) <= 12
+    await stream.create_consumer("later")
+    await stream.publish(1)
+    assert numbers([await waiting]) == [1]
+    assert len(of(jsclient.ErrorRaised, events)) == 1
+    await reader.stop()
+
+
+@pytest.mark.row(67)
+async def test_stop_gives_back_what_waits_and_a_new_reader_gets_it_at_once(
+    near: Any, stream: OwnStream
+) -> None:
+    await stream.publish(10)
+    sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
+    reader = sub.messages()
+    first = await reader.next(timeout=5)
+    await first.ack()
+    await eventually(lambda: reader.pending == 9, what="nine wait")
+    await reader.stop()
+    await reader.stop()
+    with pytest.raises(jsclient.ClosedError):
+        await reader.next(timeout=1)
+    again = sub.messages()
+    assert sorted(numbers(await take(again, 9, 5))) == list(range(2, 11))
+    await again.stop()
+
+
+@pytest.mark.row(67)
+@pytest.mark.parametrize("how", ["stop", "cancelled stop", "unsubscribe", "stop while it drains"])
+@pytest.mark.parametrize("policy", ["explicit", "none"])
+async def test_what_is_under_way_when_a_reader_stops_is_not_lost(
+    tap: Any, near: Any, stream: OwnStream, how: str, policy: str
+) -> None:
+    await stream.create_consumer("d", ack_policy=policy, ack_wait=60 * 10**9)
+    consumer = await (await near.stream(stream.name)).consumer("d")
+    reader = consumer.messages()
+    waiting = asyncio.create_task(reader.next())
+    await stream.until_asked("d")
+    await stream.publish(1)
+    assert numbers([await waiting]) == [1]
+    await waiting.result().ack()
+    under_way = tap.hold_frames(lambda frame: frame.direction == "to_client")
+    await stream.publish(3, first=2)
+    await under_way.wait(3)
+    drain = asyncio.create_task(reader.drain()) if "drains" in how else None
+    await asyncio.sleep(0)
+    stop = asyncio.create_task(consumer.close() if how == "unsubscribe" else reader.stop())
+    await tap.wait_for(lambda frame: frame.op == "UNSUB")
+    if how.startswith("cancelled"):
+        stop.cancel()
+        await asyncio.wait({stop})
+    under_way.release()
+    if not how.startswith("cancelled"):
+        await within(5, stop, "the stop")
+    if drain is not None:
+        await within(5, drain, "the drain")
+    if policy == "explicit":
+        again = await near.pull_subscribe(stream=stream.name, consumer="d")
+        assert sorted(numbers(await within(5, again.fetch(3), "the rest"))) == [2, 3, 4]
+    elif how != "unsubscribe":
+        # The server sends them once: they stay with the handle.
+        assert numbers(await within(5, consumer.fetch(3), "the rest")) == [2, 3, 4]
+
+
+@pytest.mark.row(69)
+async def test_drain_ends_the_iteration_after_what_has_arrived(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    await stream.publish(20)
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages(max_messages=10)
+    got = numbers([await reader.next(timeout=5)])
+    await eventually(lambda: reader.pending == 9, what="nine wait")
+    await reader.drain()
+    count = len(asked(tap))
+    got += numbers([message async for message in reader])
+    assert got == list(range(1, len(got) + 1))
+    assert len(got) >= 10
+    assert len(asked(tap)) == count
+
+
+@pytest.mark.row(73)
+async def test_two_readers_of_one_consumer_share_its_messages(near: Any, stream: OwnStream) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    got: list[int] = []
+
+    async def read(reader: Any) -> None:
+        async for message in reader:
+            got.extend(numbers([message]))
+            await message.ack()
+
+    readers = [sub.messages(max_messages=5) for _ in range(2)]
+    tasks = [asyncio.create_task(read(reader)) for reader in readers]
+    await stream.publish(200)
+    await eventually(lambda: len(got) == 200, what="all messages")
+    for reader in readers:
+        await reader.stop()
+    await within(5, asyncio.gather(*tasks), "the end of both")
+    assert sorted(got) == list(range(1, 201))
+
+
+@pytest.mark.row(50, 72)
+@pytest.mark.covers("J82", "J84")
+async def test_silence_is_told_and_the_rest_asked_for_again(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages(max_messages=10, expires=10, idle_heartbeat=0.3)
+    waiting = asyncio.create_task(reader.next(timeout=20))
+    await tap.wait_for(match.is_heartbeat)
+    rule = tap.drop_frames(match.is_heartbeat)
+    missed = await told(jsclient.HeartbeatMissed, events)
+    assert missed.silent_for >= 2 * 0.3
+    rule.remove()
+    await eventually(lambda: len(asked(tap)) >= 2, what="another request")
+    await stream.publish(1)
+    assert numbers([await waiting]) == [1]
+    await reader.stop()
+
+
+async def test_a_cancelled_next_loses_nothing(near: Any, stream: OwnStream) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    reader = sub.messages(max_messages=3)
+    publishing = asyncio.create_task(stream.publish(200))
+    got: list[int] = []
+    while len(got) < 200:
+        reading = asyncio.create_task(reader.next(timeout=10))
+        await asyncio.sleep(0.0005 * (len(got) % 3))
+        reading.cancel()
+        await asyncio.wait({reading})
+        if not reading.cancelled():
+            got += numbers([reading.result()])
+    assert got == list(range(1, 201))
+    await publishing
+    await reader.stop()
+
+
+@pytest.mark.row(81)
+async def test_leaving_the_iteration_leaves_nothing_behind(
+    server: Any, oracle: Any, js: Any, stream: OwnStream
+) -> None:
+    await js.stream_names(stream.all).__anext__()
+    await stream.publish(50)
+    async with (
+        no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor),
+        await js.pull_subscribe(stream.all) as sub,
+    ):
+        for _ in range(5):
+            async with sub.messages(max_messages=5) as reader:
+                async for _ in reader:
+                    break
+    await never(stream.consumer_names, 0.1, "a consumer")

@@ -1,0 +1,701 @@
+"""Priority groups: overflow, a pinned client, priorities. Source: ADR-42. Rows 86 to 89 of docs/conformance.md."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.reading import EventReader, alarms, numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
+from integration.kit.network.asking import answers_to, traffic
+
+pytestmark = pytest.mark.server(">=2.11")
+
+NEXT = "$JS.API.CONSUMER.MSG.NEXT.>"
+GROUP = "jobs"
+RACES = 200
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+async def grouped(js: Any, stream: OwnStream, policy: str, name: str = "c", **fields: Any) -> Any:
+    """The handle of a consumer with a priority group; made if it is not there."""
+    fields = {"ack_wait": 60, "mem_storage": True, **fields}
+    handle = await js.stream(stream.name)
+    return await handle.ensure_consumer(
+        durable_name=name, priority_groups=[GROUP], priority_policy=policy, **fields
+    )
+
+
+async def two(connect: Any, proxy: Any, stream: OwnStream, policy: str, **fields: Any) -> Any:
+    """Two clients of one consumer: (handle, tap, events) of each."""
+    found = []
+    for _ in range(2):
+        tap, events = await proxy(), []
+        js = await connect(tap, on_event=events.append)
+        found.append((await grouped(js, stream, policy, **fields), tap, events))
+    return found
+
+
+def asked(tap: Any, since: int = 0) -> list[dict[str, Any]]:
+    """The bodies of the pull requests, in order."""
+    return [json.loads(frame.payload) for frame in tap.sent(NEXT, since)]
+
+
+def pins(tap: Any, since: int = 0) -> list[str | None]:
+    """The pin that each request showed."""
+    return [one.get("id") for one in asked(tap, since)]
+
+
+async def pinned_id(stream: OwnStream, name: str = "c") -> str:
+    """Who is pinned, as the server has it; empty: nobody."""
+    (group,) = (await stream.consumer_info(name))["priority_groups"]
+    return str(group.get("pinned_client_id", ""))
+
+
+async def asks(way: str, handle: Any, count: int, *, expires: float = 10, **options: Any) -> list[Any]:
+    """`count` messages by fetch, next or messages."""
+    if way == "fetch":
+        return [*await handle.fetch(count, expires=expires, **options)]
+    if way == "next":
+        return [await handle.next(expires, **options) for _ in range(count)]
+    async with handle.messages(max_messages=count, expires=expires, **options) as reader:
+        return await take(reader, count)
+
+
+WAYS = pytest.mark.parametrize("way", ["fetch", "next", "messages"])
+
+
+# --- what is said on the wire ------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(86, 87, 89)
+@WAYS
+@pytest.mark.parametrize("kind", ["consumer", "pull_subscribe"])
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("overflow", {}),
+        pytest.param(
+            "overflow", {"min_pending": 1, "min_ack_pending": 7}, marks=pytest.mark.server(">=2.12")
+        ),
+        ("pinned_client", {}),
+        pytest.param("prioritized", {"priority": 0}, marks=pytest.mark.server(">=2.12")),
+        pytest.param("prioritized", {"priority": 9}, marks=pytest.mark.server(">=2.12")),
+    ],
+)
+async def test_a_request_says_its_group_and_no_more_than_was_given(
+    tap: Any, near: Any, stream: OwnStream, way: str, kind: str, policy: str, options: dict[str, int]
+) -> None:
+    await stream.publish(2)
+    handle: Any = await grouped(near, stream, policy)
+    if kind == "pull_subscribe":
+        handle = await near.pull_subscribe(stream=stream.name, consumer="c")
+    assert numbers(await asks(way, handle, 2, group=GROUP, **options)) == [1, 2]
+    first, *_ = bodies = asked(tap)
+    rest = {"batch", "expires", "idle_heartbeat", "id"}
+    assert {key: value for key, value in first.items() if key not in rest} == {"group": GROUP, **options}
+    assert ("id" in bodies[-1]) == (policy == "pinned_client" and len(bodies) > 1)
+
+
+@WAYS
+async def test_a_consumer_without_groups_is_asked_as_ever(
+    tap: Any, near: Any, stream: OwnStream, way: str
+) -> None:
+    """Its messages may carry what looks like a pin: it is a header like others."""
+    for number in (1, 2):
+        await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": "mine"})
+    sub = await near.pull_subscribe(stream.all)
+    messages = await asks(way, sub, 2)
+    assert numbers(messages) == [1, 2]
+    assert messages[0].headers == {"Nats-Pin-Id": "mine"}
+    for body in asked(tap):
+        assert body.keys() <= {"batch", "expires", "idle_heartbeat"}
+
+
+BAD: list[tuple[str, dict[str, Any]]] = [
+    ("overflow", {}),
+    ("overflow", {"group": "other"}),
+    ("overflow", {"group": ""}),
+    ("overflow", {"group": "a b"}),
+    ("overflow", {"group": "x" * 17}),
+    ("overflow", {"group": 7}),
+    ("overflow", {"min_pending": 1}),
+    ("overflow", {"min_ack_pending": 1}),
+    ("overflow", {"group": GROUP, "min_pending": 0}),
+    ("overflow", {"group": GROUP, "min_pending": True}),
+    ("overflow", {"group": GROUP, "min_ack_pending": 1.5}),
+    ("overflow", {"group": GROUP, "min_ack_pending": 2**63}),
+    ("overflow", {"group": GROUP, "priority": 1}),
+    ("pinned_client", {}),
+    ("pinned_client", {"group": GROUP, "min_pending": 1}),
+    ("pinned_client", {"group": GROUP, "priority": 0}),
+    ("none", {"group": GROUP}),
+    ("none", {"priority": 1}),
+]
+
+
+@pytest.mark.row(86, 87)
+@pytest.mark.parametrize(("policy", "options"), BAD)
+async def test_what_cannot_work_is_refused_before_the_wire(
+    tap: Any, near: Any, stream: OwnStream, policy: str, options: dict[str, Any]
+) -> None:
+    if policy == "none":
+        await stream.create_consumer("c")
+    else:
+        await grouped(near, stream, policy)
+    consumer = await (await near.stream(stream.name)).consumer("c")
+    sub = await near.pull_subscribe(stream=stream.name, consumer="c")
+    before = len(tap.frames)
+    for handle in (consumer, sub):
+        with pytest.raises(jsclient.ConfigError):
+            await handle.fetch(1, **options)
+        with pytest.raises(jsclient.ConfigError):
+            await handle.next(1, **options)
+        with pytest.raises(jsclient.ConfigError):
+            handle.messages(**options)
+        if not options:
+            with pytest.raises(jsclient.ConfigError, match="group="):
+                aiter(handle)
+    await near.ping()
+    assert traffic(tap, before) == []
+
+
+@pytest.mark.row(89)
+@pytest.mark.server(">=2.12")
+@pytest.mark.parametrize("priority", [-1, 10, True, 1.0, "1"])
+async def test_a_priority_out_of_range_is_refused_before_the_wire(
+    tap: Any, near: Any, stream: OwnStream, priority: Any
+) -> None:
+    consumer = await grouped(near, stream, "prioritized")
+    before = len(tap.frames)
+    with pytest.raises(jsclient.ConfigError, match="0 to 9"):
+        await consumer.fetch(1, group=GROUP, priority=priority)
+    with pytest.raises(jsclient.ConfigError, match="prioritized"):
+        await consumer.fetch(1, group=GROUP, min_pending=1)
+    await near.ping()
+    assert traffic(tap, before) == []
+
+
+async def unknown(tap: Any, near: Any, stream: OwnStream) -> Any:
+    """A subscription that could not look at its consumer, as without the right to."""
+
+    def refuse(frame: Any) -> bytes:
+        error = {"code": 503, "err_code": 10008, "description": "not now"}
+        raw: bytes = frame.but(payload=json.dumps({"error": error}).encode()).raw
+        return raw
+
+    rule = tap.modify_frames(answers_to(tap, "CONSUMER.INFO.>"), refuse)
+    sub = await near.pull_subscribe(stream=stream.name, consumer="c")
+    rule.remove()
+    return sub
+
+
+@pytest.mark.row(87)
+@pytest.mark.parametrize(
+    ("policy", "options", "says"),
+    [
+        ("overflow", {}, "Priority Group missing"),
+        ("overflow", {"group": "other"}, "Invalid Priority Group"),
+        ("pinned_client", {}, "Priority Group missing"),
+        ("pinned_client", {"group": "other"}, "Invalid Priority Group"),
+        pytest.param(
+            "pinned_client",
+            {"group": GROUP, "min_pending": 1},
+            "Not a Overflow",
+            marks=pytest.mark.server(">=2.14"),
+        ),
+    ],
+)
+async def test_where_the_consumer_is_not_known_the_server_refuses_by_name(
+    tap: Any, near: Any, stream: OwnStream, policy: str, options: dict[str, Any], says: str
+) -> None:
+    await stream.publish(1)
+    await grouped(near, stream, policy)
+    sub = await unknown(tap, near, stream)
+    for call in (sub.fetch(1, **options), sub.next(**options), sub.messages(**options).next()):
+        with pytest.raises(jsclient.BadRequestError, match=says):
+            await within(5, call, "the error")
+
+
+# --- overflow ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(86)
+@WAYS
+async def test_below_its_threshold_a_request_gets_nothing_and_at_it_messages(
+    connect: Any, proxy: Any, stream: OwnStream, way: str
+) -> None:
+    """Heartbeats go on meanwhile: no alarm."""
+    (consumer, tap, events), _ = await two(connect, proxy, stream, "overflow")
+    await stream.publish(4)
+    waiting = asyncio.create_task(asks(way, consumer, 1, expires=4, group=GROUP, min_pending=5))
+    await tap.wait_for(match.is_heartbeat)
+    assert not waiting.done()
+    await stream.publish(1, first=5)
+    assert numbers(await within(5, waiting, "a message")) == [1]
+    assert alarms(events) == []
+
+
+@pytest.mark.row(86)
+@pytest.mark.server(">=2.12")
+async def test_either_threshold_will_do(near: Any, stream: OwnStream) -> None:
+    consumer = await grouped(near, stream, "overflow")
+    await stream.publish(6)
+    none = await consumer.fetch(1, expires=0.2, group=GROUP, min_pending=10, min_ack_pending=2)
+    assert (len(none), none.ending) == (0, jsclient.Ending.EXPIRED)
+    assert len(await consumer.fetch(2, group=GROUP)) == 2
+    both = await consumer.fetch(1, expires=5, group=GROUP, min_pending=10, min_ack_pending=2)
+    assert numbers(both) == [3]
+    alone = await consumer.fetch(1, expires=5, group=GROUP, min_ack_pending=3)
+    assert numbers(alone) == [4]
+
+
+@pytest.mark.row(86)
+async def test_a_request_with_conditions_never_takes_over_one_without(near: Any, stream: OwnStream) -> None:
+    """A fetch was cancelled, its request lives; one with a threshold must not be served by it."""
+    consumer = await grouped(near, stream, "overflow")
+    left = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP))
+    await stream.until_asked("c")
+    left.cancel()
+    await asyncio.wait({left})
+    picky = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP, min_pending=3))
+    await stream.until_asked("c", 2)
+    plain = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP))
+    await near.ping()
+    await stream.publish(1)
+    assert numbers(await within(5, plain, "the one without conditions")) == [1]
+    assert not picky.done()
+    await stream.publish(3, first=2)
+    assert numbers(await within(5, picky, "the one with conditions")) == [2]
+
+
+# --- a pinned client ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(87)
+@WAYS
+async def test_the_pinned_client_shows_its_pin_with_every_request_and_gets_all(
+    connect: Any, proxy: Any, stream: OwnStream, way: str
+) -> None:
+    """J7: a reader that forgets its pin stalls after the first batch."""
+    (one, tap, events), (other, *_) = await two(connect, proxy, stream, "pinned_client")
+    await stream.publish(1)
+    first = await one.next(group=GROUP)
+    pin = first.headers["Nats-Pin-Id"]
+    waits = asyncio.create_task(other.fetch(1, expires=30, group=GROUP))
+    await stream.until_asked("c")
+    await stream.publish(400, first=2)
+    if way == "messages":
+        async with one.messages(max_messages=50, group=GROUP) as reader:
+            got = await take(reader, 400)
+    else:
+        size = 40 if way == "fetch" else 1
+        got = [message for _ in range(400 // size) for message in await asks(way, one, size, group=GROUP)]
+    assert numbers(got) == list(range(2, 402))
+    assert {message.headers["Nats-Pin-Id"] for message in got} == {pin}
+    assert set(pins(tap)[1:]) == {pin}
+    assert not waits.done()
+    assert await pinned_id(stream) == pin
+    (state,) = (await one.info()).priority_groups
+    assert (state.group, state.pinned_client_id) == (GROUP, pin)
+    assert state.pinned_ts is not None
+    (event,) = alarms(events)
+    assert event == jsclient.Pinned(stream=stream.name, consumer="c", group=GROUP, pin_id=pin)
+    waits.cancel()
+    await asyncio.wait({waits})
+
+
+@pytest.mark.row(87)
+async def test_nobody_is_pinned_at_first(near: Any, stream: OwnStream) -> None:
+    consumer = await grouped(near, stream, "pinned_client", priority_timeout=7.5)
+    assert (consumer.config.priority_policy, consumer.config.priority_timeout) == ("pinned_client", 7.5)
+    (state,) = (await consumer.info()).priority_groups
+    assert (state.group, state.pinned_client_id, state.pinned_ts) == (GROUP, None, None)
+
+
+@pytest.mark.row(87)
+@WAYS
+async def test_when_the_pinned_client_is_silent_for_the_timeout_another_takes_over(
+    connect: Any, proxy: Any, stream: OwnStream, way: str
+) -> None:
+    """The first comes back, is refused its old pin, and waits its turn."""
+    (one, tap, events), (other, _, others) = await two(
+        connect, proxy, stream, "pinned_client", priority_timeout=0.3
+    )
+    await stream.publish(1)
+    assert numbers([await one.next(group=GROUP)]) == [1]
+    (old,) = of(jsclient.Pinned, events)
+    takes_over = asyncio.create_task(asks(way, other, 2, group=GROUP))
+    await stream.until_asked("c")
+    await stream.publish(2, first=2)
+    assert numbers(await within(10, takes_over, "the other")) == [2, 3]
+    (new,) = of(jsclient.Pinned, others)
+    assert new.pin_id != old.pin_id
+    since = len(tap.frames)
+    await stream.publish(1, first=4)
+    back = await within(20, asks(way, one, 1, group=GROUP), "the first, when its turn has come again")
+    assert numbers(back) == [4]
+    assert pins(tap, since)[:2] == [old.pin_id, None]
+    assert (tap.received(since=since)[0].status or "").startswith("423")
+    assert [type(event) for event in alarms(events)] == [
+        jsclient.Pinned,
+        jsclient.Unpinned,
+        jsclient.Pinned,
+    ]
+    assert of(jsclient.Unpinned, events) == [
+        jsclient.Unpinned(stream=stream.name, consumer="c", group=GROUP, pin_id=old.pin_id)
+    ]
+
+
+@pytest.mark.row(87)
+@WAYS
+@pytest.mark.parametrize("status", ["423 Nats-Wrong-Pin-Id", "423 Nats-Pin-Id mismatch"])
+async def test_a_refused_pin_is_forgotten_and_the_same_asked_for_without_it_at_once(
+    connect: Any, proxy: Any, stream: OwnStream, way: str, status: str
+) -> None:
+    """The one status comes to a request that waits, the other when it comes."""
+    (one, tap, events), (other, *_) = await two(connect, proxy, stream, "pinned_client")
+    await stream.publish(1)
+    assert numbers([await one.next(group=GROUP)]) == [1]
+    if "Wrong" in status:
+        since = len(tap.frames)
+        waiting = asyncio.create_task(asks(way, one, 1, group=GROUP))
+        await stream.until_asked("c")
+        await other.unpin(GROUP)
+        await stream.publish(1, first=2)
+    else:
+        await other.unpin(GROUP)
+        await stream.publish(1, first=2)
+        assert numbers([await other.next(group=GROUP)]) == [2]
+        since = len(tap.frames)
+        waiting = asyncio.create_task(asks(way, one, 1, group=GROUP))
+        await stream.until_asked("c")
+        await other.unpin(GROUP)
+        await stream.publish(1, first=3)
+    expected = 2 if "Wrong" in status else 3
+    assert numbers(await within(5, waiting, "the message")) == [expected]
+    assert [frame.status for frame in tap.received(since=since) if frame.status] == [status]
+    assert [pin is None for pin in pins(tap, since)][:2] == [False, True]
+    first, second, *_ = asked(tap, since)
+    assert first["batch"] == second["batch"]
+    assert [type(event) for event in alarms(events)] == [
+        jsclient.Pinned,
+        jsclient.Unpinned,
+        jsclient.Pinned,
+    ]
+
+
+@pytest.mark.row(87)
+@pytest.mark.parametrize("kind", ["known", "not known"])
+async def test_only_the_pin_that_the_server_put_there_counts(
+    tap: Any, near: Any, stream: OwnStream, kind: str
+) -> None:
+    """Messages stored with such a header, as by a worker that passes on what it got, change nothing."""
+
+    async def publish(first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": f"old{number}"})
+
+    await publish(1, 20)
+    handle = await grouped(near, stream, "pinned_client")
+    if kind == "not known":
+        handle = await unknown(tap, near, stream)
+    async with handle.messages(max_messages=10, group=GROUP) as reader:
+        assert numbers(await take(reader, 20)) == list(range(1, 21))
+    await publish(21, 40)
+    for first in (21, 31):
+        assert numbers(await handle.fetch(10, group=GROUP)) == list(range(first, first + 10))
+    assert set(pins(tap)[1:]) == {await pinned_id(stream)}
+    assert tap.find(match.with_status("4")) == []
+
+
+@pytest.mark.row(86)
+@pytest.mark.parametrize("way", ["fetch", "messages"])
+async def test_a_consumer_that_pins_nobody_and_is_not_known_is_asked_without_the_pins_of_publishers(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
+) -> None:
+    """The server refuses the first of them (400), and there is no second."""
+    for number in range(1, 41):
+        await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": f"old{number}"})
+    await grouped(near, stream, "overflow")
+    sub = await unknown(tap, near, stream)
+    if way == "messages":
+        async with sub.messages(max_messages=10, group=GROUP) as reader:
+            assert sorted(numbers(await take(reader, 40))) == list(range(1, 41))
+    else:
+        for first in (1, 11, 21, 31):
+            assert numbers(await sub.fetch(10, group=GROUP)) == list(range(first, first + 10))
+    refused = tap.find(match.with_status("400 Bad Request - Not a Pinned Client"))
+    # A reader has two requests under way at most.
+    assert 1 <= len(refused) <= (2 if way == "messages" else 1)
+    assert len([pin for pin in pins(tap) if pin]) == len(refused)
+    assert of(jsclient.ErrorRaised, events) == []
+
+
+@pytest.mark.row(87)
+async def test_a_pin_is_kept_on_a_connection_of_the_users_own_too(foreign_js: Any, stream: OwnStream) -> None:
+    async def publish(first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": "old"})
+
+    await publish(1, 20)
+    consumer = await grouped(foreign_js, stream, "pinned_client")
+    async with consumer.messages(max_messages=10, group=GROUP) as reader:
+        assert numbers(await take(reader, 20)) == list(range(1, 21))
+    # Only now: a reader asks ahead, and what it gives back when it stops comes again in no certain order.
+    await publish(21, 40)
+    assert numbers(await consumer.fetch(10, group=GROUP)) == list(range(21, 31))
+    await consumer.unpin(GROUP)
+    assert numbers(await consumer.fetch(10, group=GROUP)) == list(range(31, 41))
+
+
+@pytest.mark.row(87)
+async def test_pins_are_told_where_subscriptions_tell_their_events(near: Any, stream: OwnStream) -> None:
+    await stream.publish(1)
+    consumer = await grouped(near, stream, "pinned_client")
+    sub = await near.pull_subscribe(stream=stream.name, consumer="c")
+    told_here = EventReader(sub)
+    await sub.next(group=GROUP)
+    await consumer.unpin(GROUP)
+    await stream.publish(1, first=2)
+    await sub.next(group=GROUP)
+    await sub.unsubscribe()
+    await within(5, told_here.task, "the events")
+    kinds = [type(event) for event in told_here.events]
+    assert kinds == [jsclient.Pinned, jsclient.Unpinned, jsclient.Pinned]
+
+
+@pytest.mark.row(87)
+async def test_readers_of_one_handle_share_its_pin(tap: Any, near: Any, stream: OwnStream) -> None:
+    """The pin is the client's, not the request's."""
+    await stream.publish(1)
+    consumer = await grouped(near, stream, "pinned_client")
+    assert numbers([await consumer.next(group=GROUP)]) == [1]
+    readers = [consumer.messages(max_messages=5, group=GROUP) for _ in range(2)]
+    tasks = [asyncio.create_task(take(reader, 10)) for reader in readers]
+    await stream.until_asked("c", 2)
+    await stream.publish(20, first=2)
+    got = await within(10, asyncio.gather(*tasks), "both")
+    assert sorted(number for messages in got for number in numbers(messages)) == list(range(2, 22))
+    assert len(set(pins(tap)[1:])) == 1
+    for reader in readers:
+        await reader.stop()
+
+
+@pytest.mark.row(87)
+async def test_a_pin_survives_a_reconnect(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
+    """To the server the client is who shows the pin."""
+    await stream.publish(1)
+    consumer = await grouped(near, stream, "pinned_client")
+    reader = consumer.messages(group=GROUP)
+    assert numbers(await take(reader, 1)) == [1]
+    (pinned,) = of(jsclient.Pinned, events)
+    since = len(tap.frames)
+    tap.cut()
+    await told(jsclient.Reconnected, events)
+    await stream.publish(3, first=2)
+    assert numbers(await take(reader, 3)) == [2, 3, 4]
+    assert set(pins(tap, since)) == {pinned.pin_id}
+    assert of(jsclient.Unpinned, events) == []
+    await reader.stop()
+
+
+@pytest.mark.row(87)
+async def test_a_server_that_was_restarted_knows_no_pin_and_gives_a_new_one(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    server = await own_server()
+    oracle = await oracle_for(server)
+    stream = await make_stream(oracle=oracle, storage="file")
+    js = await connect(server, reconnect_time_wait=0.05)
+    await stream.publish(1)
+    consumer = await grouped(js, stream, "pinned_client", mem_storage=None)
+    reader = consumer.messages(group=GROUP)
+    for message in await take(reader, 1):
+        await message.ack_sync()
+    await server.stop()
+    await server.start()
+    await told(jsclient.Reconnected, events)
+    await eventually(lambda: stream.publish(1, first=2), 10, "the stream")
+    assert 2 in numbers(await take(reader, 1))
+    await told(jsclient.Unpinned, events)
+    await eventually(lambda: len(of(jsclient.Pinned, events)) == 2, what="the new pin")
+    await reader.stop()
+
+
+@pytest.mark.row(87, 88)
+async def test_of_two_readers_one_is_pinned_at_a_time_and_unpinning_loses_nothing(
+    connect: Any, proxy: Any, stream: OwnStream
+) -> None:
+    """A race, run 200 times."""
+    clients = await two(connect, proxy, stream, "pinned_client")
+    chance = random.Random(88)
+    got: list[list[int]] = [[], []]
+
+    async def read(mine: list[int], reader: Any) -> None:
+        async for message in reader:
+            mine.extend(numbers([message]))
+            await message.ack()
+
+    readers = [handle.messages(max_messages=4, group=GROUP) for handle, *_ in clients]
+    tasks = [asyncio.create_task(read(mine, reader)) for mine, reader in zip(got, readers, strict=True)]
+    last = 0
+    for _ in range(RACES):
+        count = chance.randint(1, 6)
+        await stream.publish(count, first=last + 1)
+        last += count
+        if chance.random() < 0.5:
+            await asyncio.sleep(chance.uniform(0, 0.003))
+        await clients[chance.randint(0, 1)][0].unpin(GROUP)
+    await eventually(lambda: sum(map(len, got)) >= last, 20, "every message")
+    assert sorted(got[0] + got[1]) == list(range(1, last + 1))
+    assert min(map(len, got)) > 0
+    for _, tap, events in clients:
+        assert {type(event) for event in alarms(events)} == {jsclient.Pinned, jsclient.Unpinned}
+        # Nobody asks in a hot loop: beside what it takes, a request for each pin that was lost.
+        assert len(asked(tap)) <= 2 * last + 2 * RACES
+        assert all(0 < one["batch"] <= 4 for one in asked(tap))
+    for reader, task in zip(readers, tasks, strict=True):
+        await reader.stop()
+        await within(5, task, "the loop")
+
+
+@pytest.mark.row(87)
+@pytest.mark.server(">=2.12")
+async def test_a_standby_that_asks_without_waiting_gets_nothing_and_is_told_so(
+    connect: Any, proxy: Any, stream: OwnStream
+) -> None:
+    (one, *_), (other, _, events) = await two(connect, proxy, stream, "pinned_client")
+    await stream.publish(3)
+    assert numbers([await one.next(group=GROUP)]) == [1]
+    batch = await within(5, other.fetch(3, no_wait=True, group=GROUP), "the empty batch")
+    assert (len(batch), batch.ending) == (0, jsclient.Ending.NO_MESSAGES)
+    assert numbers(await one.fetch(3, no_wait=True, group=GROUP)) == [2, 3]
+    assert alarms(events) == []
+
+
+@pytest.mark.row(81)
+async def test_readers_of_groups_leave_nothing_behind(
+    server: Any, oracle: Any, js: Any, stream: OwnStream
+) -> None:
+    await js.account_info()
+    consumer = await grouped(js, stream, "pinned_client")
+    async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
+        sub = await js.pull_subscribe(stream=stream.name, consumer="c")
+        for number in range(1, 21):
+            await stream.publish(1, first=number)
+            async with sub.messages(group=GROUP) as reader:
+                assert numbers(await take(reader, 1)) == [number]
+            await consumer.unpin(GROUP)
+            with pytest.raises(jsclient.RequestTimeoutError):
+                await sub.next(timeout=0.005, group=GROUP)
+        await sub.unsubscribe()
+
+
+# --- unpinning ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(88)
+@pytest.mark.server(">=2.12")
+async def test_unpinning_moves_the_pin_to_who_waits(connect: Any, proxy: Any, stream: OwnStream) -> None:
+    (one, *_), (other, *_) = await two(connect, proxy, stream, "pinned_client")
+    await stream.publish(1)
+    assert numbers([await one.next(group=GROUP)]) == [1]
+    old = await pinned_id(stream)
+    waiting = asyncio.create_task(other.next(30, group=GROUP))
+    await stream.until_asked("c")
+    await stream.publish(1, first=2)
+    await one.unpin(GROUP)
+    assert numbers([await within(5, waiting, "the other")]) == [2]
+    assert await pinned_id(stream) not in ("", old)
+
+
+@pytest.mark.row(88)
+async def test_unpinning_what_is_not_there_is_an_error(near: Any, stream: OwnStream) -> None:
+    """Unknown consumer, unknown group."""
+    consumer = await grouped(near, stream, "pinned_client")
+    with pytest.raises(jsclient.ApiError) as refused:
+        await consumer.unpin("other")
+    assert (refused.value.code, refused.value.err_code) == (400, 10160)
+    for bad in ("", "a b", "x" * 17, 5):
+        with pytest.raises(jsclient.InvalidNameError):
+            await consumer.unpin(bad)
+    await consumer.unpin(GROUP)
+    await consumer.delete()
+    with pytest.raises(jsclient.ConsumerNotFoundError):
+        await consumer.unpin(GROUP)
+    await stream.delete()
+    with pytest.raises(jsclient.StreamNotFoundError):
+        await consumer.unpin(GROUP)
+
+
+# --- priorities --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.row(89)
+@pytest.mark.server(">=2.12")
+async def test_the_lower_number_is_served_first_whoever_asked_first(near: Any, stream: OwnStream) -> None:
+    consumer = await grouped(near, stream, "prioritized")
+    chance = random.Random(89)
+    for _ in range(20):
+        priorities = chance.sample(range(10), 4)
+        fetches = {}
+        for asking, priority in enumerate(priorities, 1):
+            fetches[priority] = asyncio.create_task(
+                consumer.fetch(1, expires=20, group=GROUP, priority=priority)
+            )
+            await stream.until_asked("c", asking)
+        for count, priority in enumerate(sorted(priorities), 1):
+            await stream.publish(1)
+            batch = await within(5, fetches[priority], f"priority {priority} of {priorities}")
+            assert len(batch) == 1
+            assert sum(fetch.done() for fetch in fetches.values()) == count
+
+
+@pytest.mark.row(89)
+@pytest.mark.server(">=2.12")
+@pytest.mark.parametrize("leaves", ["stop", "disconnect"])
+async def test_when_the_first_reader_leaves_the_next_in_rank_takes_over(
+    connect: Any, proxy: Any, stream: OwnStream, leaves: str
+) -> None:
+    # What the server sends to a connection that just went comes again after `ack_wait`.
+    (near, tap, _), (far, *_) = await two(connect, proxy, stream, "prioritized", ack_wait=1)
+    first = near.messages(max_messages=10, group=GROUP)
+    second = far.messages(max_messages=10, group=GROUP, priority=5)
+    waiting = asyncio.create_task(second.next())
+    await stream.until_asked("c")
+    reading = asyncio.create_task(take(first, 5))
+    await stream.until_asked("c", 2)
+    await stream.publish(5)
+    got = await within(10, reading, "the first")
+    assert numbers(got) == [1, 2, 3, 4, 5]
+    for message in got:
+        await message.ack_sync()
+    assert not waiting.done()
+    if leaves == "stop":
+        await first.stop()
+    else:
+        tap.refuse()
+        tap.cut()
+    await stream.publish(1, first=6)
+    assert numbers([await within(20, waiting, "the second")]) == [6]
+    await second.stop()
+    await first.stop()

@@ -1,0 +1,154 @@
+"""What a delivery says of itself, against what the server stored. Source: ADR-15 §JSAck."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.reading import alarms, take
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from integration.kit.network import match
+
+BOTH_FORMS = pytest.mark.parametrize(
+    "ack_v2", [False, pytest.param(True, marks=pytest.mark.server(">=2.14"))], ids=["v1", "v2"]
+)
+
+
+def nanoseconds(time: str) -> int:
+    """A time of the server, such as 2026-01-02T03:04:05.123456789Z, in nanoseconds since 1970."""
+    whole, _, fraction = time.removesuffix("Z").partition(".")
+    seconds = datetime.fromisoformat(whole).replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return seconds // timedelta(seconds=1) * 10**9 + int(fraction.ljust(9, "0") or 0)
+
+
+async def stored_at(stream: OwnStream, seq: int) -> int:
+    answer = await stream.oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": seq})
+    return nanoseconds(answer["message"]["time"])
+
+
+@BOTH_FORMS
+@pytest.mark.covers("J61", "J62", "J63", "J64", "J67", "J70")
+async def test_a_delivery_in_either_form_tells_where_it_stands_and_is_acked_unmodified(
+    own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any, ack_v2: bool
+) -> None:
+    own = await own_server(ack_v2=ack_v2)
+    oracle = await oracle_for(own)
+    stream = await make_stream(oracle=oracle)
+    await stream.publish(20)
+    tap = await proxy(own)
+    js = await connect(tap)
+    sub = await js.subscribe(stream.all, durable="worker", delete_on_close=False)
+    messages = await take(sub, 20)
+
+    deliveries = tap.find(match.is_data)
+    assert {len((frame.reply or "").split(".")) >= 11 for frame in deliveries} == {ack_v2}
+    for number, (message, frame) in enumerate(zip(messages, deliveries, strict=True), start=1):
+        metadata = message.metadata
+        assert message.reply == frame.reply
+        assert metadata.stream == stream.name
+        assert metadata.consumer == "worker"
+        assert metadata.num_delivered == 1
+        assert (metadata.stream_seq, metadata.consumer_seq) == (number, number)
+        assert metadata.num_pending == 20 - number
+        assert metadata.domain is None
+        assert metadata.timestamp_ns == await stored_at(stream, number)
+        await message.ack()
+
+    await oracle.wait_consumer(stream.name, "worker", lambda info: info["ack_floor"]["stream_seq"] == 20)
+    assert [frame.subject for frame in tap.find(match.is_ack)] == [frame.reply for frame in deliveries]
+
+
+@pytest.mark.covers("J70")
+async def test_the_timestamp_keeps_the_nanoseconds_that_a_datetime_cuts(js: Any, stream: OwnStream) -> None:
+    await stream.publish(200)
+    sub = await js.subscribe(stream.all)
+    metadata = [message.metadata for message in await take(sub, 200)]
+    for one in metadata:
+        assert one.timestamp_ns == await stored_at(stream, one.stream_seq)
+        cut = timedelta(microseconds=one.timestamp_ns // 1000)
+        assert one.timestamp == datetime(1970, 1, 1, tzinfo=UTC) + cut
+    # Else the test could not tell nanoseconds from microseconds.
+    assert any(one.timestamp_ns % 1000 for one in metadata)
+    await sub.unsubscribe()
+
+
+@pytest.mark.server(">=2.14")
+@pytest.mark.covers("J64", "J68", "J69")
+async def test_a_domain_of_the_server_is_in_the_metadata_and_the_account_hash_changes_nothing(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, tmp_path: Any
+) -> None:
+    config = {"jetstream": {"domain": "hub", "store_dir": str(tmp_path / "hub")}}
+    own = await own_server(ack_v2=True, jetstream=False, config=config)
+    stream = await make_stream(oracle=await oracle_for(own))
+    await stream.publish(1)
+    js = await connect(own)
+    [message] = await take(await js.subscribe(stream.all), 1)
+    assert message.metadata.domain == "hub"
+    assert message.reply.split(".")[2] == "hub"
+    assert message.reply.split(".")[3] not in str(message.metadata)
+    await message.ack_sync(timeout=5)
+
+
+@pytest.mark.covers("J65")
+async def test_more_tokens_at_the_end_of_the_second_form_are_ignored(
+    proxy: Any, connect: Any, stream: OwnStream
+) -> None:
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await js.subscribe(stream.all)
+    head = "$JS.ACK._.hash.S.C.2.30.1.1700000000123456789.5"
+    tap.inject_message(sub.subject, b"12", reply=f"{head}.random")
+    tap.inject_message(sub.subject, b"13", reply=f"{head.replace('.30.1.', '.31.2.')}.random.and.more")
+    twelve, thirteen = await take(sub, 2)
+    assert (twelve.metadata.stream, twelve.metadata.consumer) == ("S", "C")
+    assert (twelve.metadata.num_delivered, twelve.metadata.num_pending) == (2, 5)
+    assert twelve.metadata.timestamp_ns == 1700000000123456789
+    assert thirteen.metadata.stream_seq == 31
+    await thirteen.ack()
+    acked = await tap.wait_for(match.is_ack)
+    assert acked.subject == f"{head.replace('.30.1.', '.31.2.')}.random.and.more"
+
+
+@pytest.mark.covers("J66")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "$JS.ACK.S.C.1.1.1.1",
+        "$JS.ACK._.hash.S.C.1.1.1.1",
+        "$JS.ACK.S.C.one.1.1.1700000000123456789.0",
+        "$JS.ACK._.hash.S.C.1.1.1.now.0",
+    ],
+    ids=["8 tokens", "10 tokens", "v1 no number", "v2 no number"],
+)
+async def test_a_malformed_jsack_is_raised_and_the_subscription_goes_on(
+    proxy: Any, connect: Any, stream: OwnStream, reply: str
+) -> None:
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await js.subscribe(stream.all)
+    tap.inject_message(sub.subject, b"bad", reply=reply)
+    with pytest.raises(jsclient.NotJetStreamMessageError):
+        await sub.next(timeout=5)
+    await stream.publish(1)
+    assert [message.data for message in await take(sub, 1)] == [b"1"]
+
+
+@pytest.mark.covers("J61")
+async def test_something_without_a_jsack_is_not_handed_over_but_told(
+    proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await js.subscribe(stream.all)
+    tap.inject_message(sub.subject, b"foreign", reply="some.reply")
+    tap.inject_message(sub.subject, b"foreign")
+    await stream.publish(1)
+    assert [message.data for message in await take(sub, 1)] == [b"1"]
+    await eventually(
+        lambda: [e.count for e in alarms(events) if isinstance(e, jsclient.ForeignMessage)] == [1, 2],
+        what="two events",
+    )

@@ -1,0 +1,239 @@
+"""Draining: what has arrived is handled, then the consumer goes. Source: ADR-15 §Drain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.reading import EventReader, alarms, numbers, of, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
+from integration.kit.network.deletes import DELETES, NO_DELETE
+
+DURABLES = {"ephemeral": {}, "durable": {"durable": "d"}, "queue": {"queue": "q"}}
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+async def gone(stream: OwnStream) -> bool:
+    return await stream.consumer_names() == []
+
+
+@pytest.mark.row(119, 123)
+@pytest.mark.covers("J110", "J113")
+@pytest.mark.parametrize("kind", DURABLES)
+async def test_under_load_received_is_handled_is_acked_and_then_the_consumer_is_deleted(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], kind: str
+) -> None:
+    handled: list[int] = []
+
+    async def handle(message: Any) -> None:
+        await asyncio.sleep(0.001)
+        handled.extend(numbers([message]))
+
+    sub = await near.subscribe(stream.all, callback=handle, **DURABLES[kind])
+    publishing = asyncio.create_task(stream.publish(800))
+    await eventually(lambda: len(handled) > 20, what="some handled")
+    await sub.drain()
+    count = len(handled)
+    deliveries, acks = tap.find(match.is_data), tap.find(match.is_ack)
+    assert handled == [match.stream_seq(frame) for frame in deliveries]
+    assert [frame.subject for frame in acks] == [frame.reply for frame in deliveries]
+    assert {frame.payload for frame in acks} == {b"+ACK"}
+    [ended], [deleted] = tap.unsubs(), tap.sent(DELETES)
+    assert ended.number < deleted.number
+    assert max(frame.number for frame in (*deliveries, *acks)) < deleted.number
+    assert await gone(stream)
+    assert sub.is_closed
+    await publishing
+    assert len(handled) == count
+    assert alarms(events) == []
+
+
+@pytest.mark.covers("J110", "J113")
+@pytest.mark.parametrize("kind", DURABLES)
+async def test_without_a_callback_what_waits_can_still_be_taken_and_acked_and_then_it_is_deleted(
+    tap: Any, near: Any, stream: OwnStream, kind: str
+) -> None:
+    sub = await near.subscribe(stream.all, **DURABLES[kind])
+    await stream.publish(5)
+    await eventually(lambda: sub.pending == 5, what="five wait")
+    await within(5, sub.drain(), "drain")
+    await near.ping()
+    assert tap.sent(DELETES) == []
+    await stream.publish(1, first=6)
+    got = []
+    async for message in sub:
+        await message.ack_sync(timeout=5)
+        got += numbers([message])
+    assert got == [1, 2, 3, 4, 5]
+    await eventually(lambda: gone(stream), what="the consumer is deleted")
+    [deleted] = tap.sent(DELETES)
+    assert max(frame.number for frame in tap.find(match.is_ack)) < deleted.number
+    with pytest.raises(jsclient.ClosedError):
+        await sub.next(timeout=1)
+
+
+@pytest.mark.covers("J110")
+async def test_what_is_under_way_when_drain_is_called_still_arrives(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    sub = await near.subscribe(stream.all)
+    tap.delay(0.3, "to_client")
+    await stream.publish(3)
+    await asyncio.sleep(0.05)
+    assert sub.pending == 0
+    await sub.drain()
+    assert sub.pending == 3
+    tap.heal()
+    assert numbers([message async for message in sub]) == [1, 2, 3]
+    await eventually(lambda: gone(stream), what="the consumer is deleted")
+
+
+@pytest.mark.row(126)
+@pytest.mark.covers("J110", "J113")
+async def test_an_idle_subscription_is_drained_at_once(tap: Any, near: Any, stream: OwnStream) -> None:
+    sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
+    await tap.wait_for(match.is_heartbeat)
+    await within(5, sub.drain(), "drain")
+    assert await gone(stream)
+    await sub.drain()
+    await sub.unsubscribe()
+    assert len(tap.sent(DELETES)) == 1
+
+
+@pytest.mark.row(122)
+@pytest.mark.covers("J111")
+@pytest.mark.parametrize("kind", ["callback", "read after", "idle", "pull"])
+async def test_that_the_deletion_failed_is_told_and_not_raised(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any], kind: str
+) -> None:
+    own = await own_server(config=NO_DELETE)
+    stream = await make_stream(oracle=await oracle_for(own, user="oracle", password="o"))
+    js = await connect(own, user="u", password="p")
+    if kind == "pull":
+        sub = await js.pull_subscribe(stream.all)
+    else:
+        sub = await js.subscribe(stream.all, callback=(lambda _: None) if kind == "callback" else None)
+    reader = EventReader(sub)
+    if kind == "read after":
+        await stream.publish(1)
+        await eventually(lambda: sub.pending == 1, what="a message waits")
+    await sub.drain()
+    if kind == "read after":
+        assert [message.data async for message in sub] == [b"1"]
+    failed = await told(jsclient.DeleteFailed, events)
+    assert (failed.stream, failed.consumer) == (stream.name, sub.consumer)
+    assert isinstance(failed.error, jsclient.PermissionDeniedError)
+    assert sub.is_closed
+    assert await stream.consumer_names() == [sub.consumer]
+    await within(5, reader.task, "the end of sub.events()")
+    assert of(jsclient.DeleteFailed, reader.events) == [failed]
+
+
+@pytest.mark.covers("J110")
+async def test_a_handler_that_never_returns_does_not_hold_drain_for_ever(
+    near: Any, stream: OwnStream
+) -> None:
+    started = asyncio.Event()
+
+    async def handle(_: Any) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    sub = await near.subscribe(stream.all, callback=handle)
+    await stream.publish(2)
+    await within(5, started.wait(), "the handler's start")
+    begun = time.monotonic()
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await sub.drain(timeout=0.5)
+    assert 0.5 <= time.monotonic() - begun < 5
+    assert sub.is_closed
+    assert await gone(stream)
+
+
+@pytest.mark.covers("J110", "J113")
+async def test_drain_called_in_the_handler_ends_after_the_last_message(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    handled: list[int] = []
+
+    async def handle(message: Any) -> None:
+        handled.extend(numbers([message]))
+        if handled == [1]:
+            await eventually(lambda: sub.pending == 4, what="four more wait")
+            await sub.drain()
+
+    sub = await near.subscribe(stream.all, callback=handle)
+    await stream.publish(5)
+    await eventually(lambda: sub.is_closed, 10, "the end")
+    assert handled == [1, 2, 3, 4, 5]
+    await eventually(lambda: gone(stream), what="the consumer is deleted")
+    acks, [deleted] = tap.find(match.is_ack), tap.sent(DELETES)
+    assert len(acks) == 5
+    assert max(frame.number for frame in acks) < deleted.number
+
+
+@pytest.mark.covers("J108", "J110")
+async def test_unsubscribe_called_in_the_handler_ends_it_with_this_message(
+    near: Any, stream: OwnStream
+) -> None:
+    handled: list[int] = []
+
+    async def handle(message: Any) -> None:
+        handled.extend(numbers([message]))
+        await eventually(lambda: sub.pending == 4, what="four more wait")
+        await sub.unsubscribe()
+
+    sub = await near.subscribe(stream.all, callback=handle)
+    await stream.publish(5)
+    await eventually(lambda: gone(stream), what="the consumer is deleted")
+    await near.ping()
+    assert handled == [1]
+
+
+@pytest.mark.row(126)
+@pytest.mark.covers("J110", "J112")
+async def test_draining_what_was_found_keeps_it_and_its_unacked_messages(
+    near: Any, stream: OwnStream
+) -> None:
+    await stream.create_consumer("there", deliver_subject=f"deliver.{stream.prefix}", ack_wait=10**9)
+    sub = await near.subscribe(stream=stream.name, consumer="there")
+    await stream.publish(3)
+    await eventually(lambda: sub.pending == 3, what="three wait")
+    await sub.drain()
+    taken = [message async for message in sub]
+    await taken[0].ack_sync(timeout=5)
+    again = await near.subscribe(stream=stream.name, consumer="there")
+    messages = [await again.next(timeout=10) for _ in range(2)]
+    assert sorted(numbers(messages)) == [2, 3]
+    assert {message.metadata.num_delivered for message in messages} == {2}
+
+
+@pytest.mark.covers("J110")
+async def test_p20_drain_after_a_fetch_that_found_nothing_is_quick(
+    near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """P20: a 408 that stayed in the queue held drain until its timeout."""
+    sub = await near.pull_subscribe(stream.all)
+    for _ in range(3):
+        batch = await sub.fetch(1, expires=0.1)
+        assert (len(batch), batch.ending) == (0, jsclient.Ending.EXPIRED)
+    await within(3, sub.drain(), "drain")
+    await within(3, near.close(), "close")
+    assert await gone(stream)
+    assert alarms(events) == []

@@ -1,0 +1,314 @@
+"""The server waits until the reader has come this far. Source: ADR-15 §Flow Control."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never, within
+from integration.kit.network import match
+
+CONFIG = jsclient.ConsumerConfig(flow_control=True, idle_heartbeat=0.3, ack_policy="none")
+SLOW = CONFIG.replace(idle_heartbeat=5.0)
+WINDOW = 32 * 1024 * 1024
+SIZE = 10_000
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+def answered(tap: Any) -> list[str]:
+    """The subjects of the answers to flow control, in order."""
+    return [frame.subject for frame in tap.find(match.is_flow_control_reply)]
+
+
+@pytest.mark.row(34)
+@pytest.mark.covers("J95", "J96", "J97")
+async def test_next_answers_when_its_place_is_reached_and_gives_the_message_behind_it(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    sub = await near.subscribe(stream.all, config=SLOW)
+    for number in (1, 2):
+        await stream.publish(1, first=number)
+    await eventually(lambda: sub.pending == 2, what="two messages")
+    tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
+    await stream.publish(1, first=3)
+    await eventually(lambda: sub.pending == 3, what="three messages")
+
+    assert numbers(await take(sub, 2)) == [1, 2]
+    await near.ping()
+    assert answered(tap) == []
+    third = await sub.next(timeout=5)
+    assert third.data == b"3"
+    answer = await tap.wait_for(match.is_flow_control_reply)
+    assert (answer.op, answer.subject, answer.payload, answer.reply) == ("PUB", "$JS.FC.S.C.one", b"", None)
+
+
+@pytest.mark.covers("J95", "J97")
+async def test_next_at_a_request_with_nothing_behind_it_answers_at_once_and_waits_what_is_left(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    sub = await near.subscribe(stream.all, config=SLOW)
+    started = time.monotonic()
+    waiting = asyncio.create_task(sub.next(timeout=1.5))
+    await asyncio.sleep(0.2)
+    tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
+    await tap.wait_for(match.is_flow_control_reply)
+    assert not waiting.done()
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await waiting
+    assert 1.4 <= time.monotonic() - started < 10
+
+
+@pytest.mark.covers("J95", "J96")
+async def test_a_callback_subscription_answers_after_the_messages_before_it_were_handled(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    gate, handled = asyncio.Event(), []
+
+    async def handle(message: Any) -> None:
+        await gate.wait()
+        handled.append((message.data, len(answered(tap))))
+
+    sub = await near.subscribe(stream.all, config=SLOW, callback=handle)
+    await stream.publish(1)
+    await stream.publish(1, first=2)
+    await eventually(lambda: sub.pending == 1, what="one message in the handler, one behind it")
+    tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
+    await stream.publish(1, first=3)
+    await eventually(lambda: sub.pending == 2, what="two messages behind")
+    await never(lambda: answered(tap), 0.3, "an answer before its place")
+    gate.set()
+    await eventually(lambda: len(handled) == 3, what="three messages handled")
+    await eventually(lambda: answered(tap) == ["$JS.FC.S.C.one"], what="the answer")
+    assert [(data, count) for data, count in handled[:2]] == [(b"1", 0), (b"2", 0)]
+
+
+async def read(sub: Any, way: str, count: int, note: Callable[[Any], None]) -> None:
+    """Read `count` messages in one of the ways."""
+    left = count
+    if way == "next":
+        for _ in range(count):
+            note(await sub.next(timeout=5))
+    elif way == "async for":
+        async for message in sub:
+            note(message)
+            left -= 1
+            if not left:
+                break
+    else:
+        async for batch in sub.batches(50):
+            for message in batch:
+                note(message)
+            left -= len(batch)
+            if not left:
+                break
+
+
+@pytest.mark.row(34, 39, 43)
+@pytest.mark.covers("J81", "J95", "J96")
+@pytest.mark.parametrize("way", ["next", "async for", "batches", "callback"])
+async def test_the_servers_own_requests_are_answered_once_each_and_only_after_what_was_before(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
+) -> None:
+    count = 1500
+    await stream.publish(count, size=SIZE)
+    seen: list[tuple[int, int]] = []  # number, frames recorded when it was taken
+
+    def note(message: Any) -> None:
+        seen.append((numbers([message])[0], len(tap.frames)))
+
+    if way == "callback":
+        await near.subscribe(stream.all, config=SLOW, callback=note)
+        await eventually(lambda: len(seen) == count, 15, "all messages")
+    else:
+        sub = await near.subscribe(stream.all, config=SLOW)
+        await within(15, read(sub, way, count, note), "reading all")
+    await near.ping()
+
+    assert [number for number, _ in seen] == list(range(1, count + 1))
+    requests, answers = tap.find(match.is_flow_control), tap.find(match.is_flow_control_reply)
+    assert len(requests) >= 3
+    assert [frame.reply for frame in requests] == [frame.subject for frame in answers]
+    assert {frame.payload for frame in answers} == {b""}
+    taken_at = dict(seen)
+    for request, answer in zip(requests, answers, strict=True):
+        before = [f for f in tap.frames[: request.number] if match.is_data(f)]
+        last = match.stream_seq(before[-1]) if before else 0
+        # A batch is taken as a whole: its answers may go out before the loop body ran for its last message.
+        if last and way != "batches":
+            assert taken_at[last] <= answer.number
+    assert [e for e in alarms(events) if not isinstance(e, jsclient.FlowControlStalled)] == []
+
+
+@pytest.mark.row(36)
+@pytest.mark.covers("J95")
+async def test_p11_thirty_megabytes_through_async_for_do_not_stall(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """P11: 3000 x 10 kB with flow control took 20 s, in pauses as long as the heartbeat."""
+    await stream.publish(3000, size=SIZE)
+    started = time.monotonic()
+    sub = await js.subscribe(stream.all, config=SLOW)
+    count = 0
+    async for _ in sub:
+        count += 1
+        if count == 3000:
+            break
+    # One stall alone lasts as long as the heartbeat.
+    assert time.monotonic() - started < 4.5
+    assert of(jsclient.FlowControlStalled, events) == []
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(34, 35)
+@pytest.mark.covers("J95")
+async def test_p12_a_slow_callback_holds_the_server_back(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """P12: the whole backlog was buffered, because requests were answered when they arrived."""
+    size, count = 100_000, 900  # 90 MB, almost three windows
+    await stream.publish(count, size=size)
+    most, handled = 0, 0
+    done = asyncio.Event()
+
+    async def slow(_: Any) -> None:
+        nonlocal most, handled
+        most = max(most, sub.pending_bytes)
+        handled += 1
+        await asyncio.sleep(0.002)
+        if handled == count:
+            done.set()
+
+    sub = await js.subscribe(stream.all, config=SLOW, callback=slow)
+    await within(40, done.wait(), "handling all")
+    assert size < most <= WINDOW
+    assert alarms(events) == []
+    assert sub.dropped == 0
+
+
+@pytest.mark.covers("J98")
+async def test_a_subject_of_any_form_is_answered(tap: Any, near: Any, stream: OwnStream) -> None:
+    sub = await near.subscribe(stream.all, config=SLOW)
+    for subject in ("flow.9.x", "_FC.$other-form_1", "a"):
+        tap.inject_message(sub.subject, status="100 FlowControl Request", reply=subject)
+        await stream.publish(1)
+        await take(sub, 1)
+        answer = await tap.wait_for(match.published(subject))
+        assert answer.payload == b""
+
+
+@pytest.mark.row(39)
+@pytest.mark.covers("J98")
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "$JS.API.STREAM.DELETE.{stream}",
+        "$JS.hub.API.STREAM.DELETE.{stream}",
+        "$SYS.REQ.USER.INFO",
+        "a.*",
+        "a.>",
+    ],
+)
+@pytest.mark.parametrize("way", ["request", "stalled"])
+async def test_a_subject_that_must_not_be_published_to_is_refused_and_told(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], subject: str, way: str
+) -> None:
+    subject = subject.format(stream=stream.name)
+    sub = await near.subscribe(stream.all, config=SLOW)
+    before = len(tap.frames)
+    if way == "request":
+        tap.inject_message(sub.subject, status="100 FlowControl Request", reply=subject)
+    else:
+        headers = {"Nats-Consumer-Stalled": subject}
+        tap.inject_message(sub.subject, status="100 Idle Heartbeat", headers=headers)
+    refused = await told(jsclient.FlowControlRefused, events)
+    assert (refused.subject, refused.consumer) == (subject, sub.consumer)
+    await stream.publish(1)
+    assert numbers(await take(sub, 1)) == [1]
+    await near.ping()
+    assert [f for f in tap.sent(since=before) if f.subject == subject] == []
+
+
+@pytest.mark.covers("J99")
+async def test_flow_control_without_a_heartbeat_is_refused_by_the_server(js: Any, stream: OwnStream) -> None:
+    with pytest.raises(jsclient.ApiError) as raised:
+        await js.subscribe(stream.all, config=jsclient.ConsumerConfig(flow_control=True))
+    assert raised.value.err_code == 10108
+    assert await stream.consumer_names() == []
+
+
+@pytest.mark.row(37)
+@pytest.mark.covers("J100", "J101")
+async def test_a_lost_request_is_answered_once_from_the_stalled_heartbeat(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    lost = tap.drop_frames(match.is_flow_control, count=1)
+    await stream.publish(400, size=SIZE)
+    sub = await near.subscribe(stream.all, config=CONFIG)
+    assert numbers(await take(sub, 400)) == list(range(1, 401))
+    [request] = lost.frames
+    stalled = tap.find(lambda f: f.header("Nats-Consumer-Stalled") == request.reply)
+    assert stalled
+    await near.ping()
+    answers = [f for f in tap.find(match.is_flow_control_reply) if f.subject == request.reply]
+    assert len(answers) == 1
+    assert answers[0].number > stalled[0].number
+    assert answers[0].payload == b""
+    event = await told(jsclient.FlowControlStalled, events)
+    assert event.subject == request.reply
+
+
+@pytest.mark.row(39)
+@pytest.mark.covers("J100", "J101")
+async def test_a_subject_is_answered_once_however_often_it_is_told(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    sub = await near.subscribe(stream.all, config=SLOW)
+
+    def heartbeat(subject: str) -> None:
+        headers = {"Nats-Consumer-Stalled": subject}
+        tap.inject_message(sub.subject, status="100 Idle Heartbeat", headers=headers)
+
+    waiting = asyncio.create_task(sub.next(timeout=20))
+    heartbeat("$JS.FC.S.C.one")
+    tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
+    heartbeat("$JS.FC.S.C.one")
+    await near.ping()
+    heartbeat("$JS.FC.S.C.one")
+    tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.two")
+    heartbeat("$JS.FC.S.C.two")
+    await stream.publish(1)
+    await waiting
+    await near.ping()
+    assert answered(tap) == ["$JS.FC.S.C.one", "$JS.FC.S.C.two"]
+
+
+@pytest.mark.row(39)
+@pytest.mark.covers("J102")
+async def test_a_pull_subscription_does_not_answer_flow_control(
+    tap: Any, near: Any, stream: OwnStream
+) -> None:
+    sub = await near.pull_subscribe(stream.all)
+    fetching = asyncio.create_task(sub.fetch(1, expires=10))
+    request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"))
+    tap.inject_message(request.reply, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
+    await stream.publish(1)
+    assert numbers(await fetching) == [1]
+    await near.ping()
+    assert answered(tap) == []

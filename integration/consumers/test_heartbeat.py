@@ -1,0 +1,231 @@
+"""The alarm when a push consumer falls silent. Source: ADR-15 §Heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.reading import EventReader, alarms, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, never, within
+from integration.kit.network import match
+
+BEAT = 0.3
+CONFIG = jsclient.ConsumerConfig(idle_heartbeat=BEAT)
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Any:
+    return await proxy()
+
+
+@pytest.fixture
+async def near(tap: Any, connect: Any) -> Any:
+    """A jsclient connection through the proxy."""
+    return await connect(tap)
+
+
+@pytest.mark.row(40, 42)
+@pytest.mark.covers("J82", "J84", "J85", "J87")
+async def test_a_frozen_server_raises_the_alarm_again_and_again_and_reading_goes_on_after_it(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    own = await own_server()
+    stream = await make_stream(oracle=await oracle_for(own))
+    js = await connect(own)
+    sub = await js.subscribe(stream.all, config=CONFIG)
+    reader = EventReader(sub)
+    await stream.publish(1)
+    await take(sub, 1)
+    own.pause()
+    await eventually(lambda: len(of(jsclient.HeartbeatMissed, events)) >= 3, 20, "three alarms")
+    own.resume()
+    first, second, third = of(jsclient.HeartbeatMissed, events)[:3]
+    assert (first.stream, first.consumer) == (stream.name, sub.consumer)
+    assert 3 * BEAT <= first.silent_for < 6 * BEAT + 3
+    assert first.silent_for + 2 * BEAT < second.silent_for < third.silent_for - 2 * BEAT
+    assert of(jsclient.HeartbeatMissed, reader.events)[:3] == [first, second, third]
+
+    await stream.publish(1, first=2)
+    assert [message.data for message in await take(sub, 1)] == [b"2"]
+    count = len(of(jsclient.HeartbeatMissed, events))
+    await never(lambda: len(of(jsclient.HeartbeatMissed, events)) > count, 4 * BEAT, "an alarm once more")
+    assert of(jsclient.ConsumerDeleted, events) == []
+    await sub.unsubscribe()
+    await within(5, reader.task, "the end of sub.events()")
+
+
+@pytest.mark.row(40)
+@pytest.mark.covers("J82", "J85", "J86")
+@pytest.mark.parametrize("factor", [None, 1.5, 6.0], ids=["default", "shorter", "longer"])
+async def test_the_time_allowed_is_three_intervals_or_as_configured(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], factor: float | None
+) -> None:
+    options = {} if factor is None else {"heartbeat_alarm": factor}
+    sub = await near.subscribe(stream.all, config=CONFIG, **options)
+    await tap.wait_for(match.is_heartbeat)
+    tap.drop_frames(match.is_heartbeat)
+    alarm = await told(jsclient.HeartbeatMissed, events, timeout=15)
+    allowed = (factor or 3.0) * BEAT
+    assert allowed <= alarm.silent_for < allowed + 2.0
+    await sub.unsubscribe()
+
+
+@pytest.mark.row(40)
+@pytest.mark.covers("J83")
+async def test_messages_alone_hold_off_the_alarm(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    tap.drop_frames(match.is_heartbeat)
+    sub = await near.subscribe(stream.all, config=CONFIG)
+    for number in range(1, 11):
+        await stream.publish(1, first=number)
+        await asyncio.sleep(0.2)
+    assert sub.pending == 10
+    assert of(jsclient.HeartbeatMissed, events) == []
+    # They were what held it off: without them it comes.
+    await told(jsclient.HeartbeatMissed, events)
+
+
+@pytest.mark.row(40)
+@pytest.mark.covers("J83")
+@pytest.mark.parametrize("status", ["100 Idle Heartbeat", "408 Request Timeout"])
+async def test_statuses_alone_hold_off_the_alarm(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], status: str
+) -> None:
+    tap.drop_frames(match.is_heartbeat)
+    sub = await near.subscribe(stream.all, config=CONFIG)
+    for _ in range(10):
+        tap.inject_message(sub.subject, status=status)
+        await asyncio.sleep(0.2)
+    assert of(jsclient.HeartbeatMissed, events) == []
+    await told(jsclient.HeartbeatMissed, events)
+
+
+@pytest.mark.row(34)
+@pytest.mark.covers("J81", "J82")
+async def test_an_idle_consumer_with_heartbeats_raises_no_alarm_and_gives_no_message(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    got: list[Any] = []
+    config = CONFIG.replace(flow_control=True)
+    called = await near.subscribe(stream.all, config=config, callback=got.append)
+    asked = await near.subscribe(stream.all, config=config)
+    await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 8, 15, "heartbeats")
+    assert got == []
+    assert (called.pending, asked.pending) == (0, 0)
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await asked.next(timeout=2 * BEAT)
+    assert alarms(events) == []
+
+
+@pytest.mark.covers("J82")
+async def test_a_heartbeat_found_in_the_consumer_is_watched_too(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    await stream.create_consumer("push", deliver_subject="deliver.here", idle_heartbeat=int(BEAT * 1e9))
+    await js.subscribe(stream=stream.name, consumer="push")
+    await asyncio.sleep(4 * BEAT)
+    assert alarms(events) == []
+    await stream.delete_consumer("push")
+    alarm = await told(jsclient.HeartbeatMissed, events)
+    assert alarm.consumer == "push"
+
+
+@pytest.mark.covers("J87")
+@pytest.mark.parametrize("end", ["unsubscribe", "drain"])
+async def test_the_watch_ends_with_the_subscription(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any], end: str
+) -> None:
+    sub = await near.subscribe(stream.all, durable="d", config=CONFIG, delete_on_close=False)
+    other = await near.subscribe(stream.all, durable="o", config=CONFIG)
+    await tap.wait_for(match.is_heartbeat)
+    await getattr(sub, end)()
+    tap.stall()
+    # The other one is the proof that there was something to raise an alarm about.
+    await told(jsclient.HeartbeatMissed, events, lambda e: e.consumer == other.consumer)
+    tap.unstall()
+    assert [e for e in events if e.consumer == "d"] == []
+
+
+@pytest.mark.row(41, 42, 43)
+@pytest.mark.covers("J82", "J84")
+@pytest.mark.parametrize("what", ["consumer", "stream"])
+async def test_p8_a_deleted_consumer_or_stream_is_told_and_then_named(
+    js: Any, stream: OwnStream, events: list[Any], what: str
+) -> None:
+    """P8: push with a heartbeat, consumer or stream deleted, and never a word."""
+    sub = await js.subscribe(stream.all, config=CONFIG)
+    reader = EventReader(sub)
+    if what == "consumer":
+        await stream.delete_consumer(sub.consumer)
+    else:
+        await stream.delete()
+    await told(jsclient.ConsumerDeleted, events, lambda e: e.consumer == sub.consumer)
+    kinds = [type(event) for event in events if event.consumer == sub.consumer]
+    assert kinds[0] is jsclient.HeartbeatMissed
+    assert kinds.count(jsclient.ConsumerDeleted) == 1
+    await eventually(lambda: len(of(jsclient.HeartbeatMissed, events)) >= 3, what="the alarm goes on")
+    assert len(of(jsclient.ConsumerDeleted, reader.events)) == 1
+    await sub.unsubscribe()
+    await within(5, reader.task, "the end of sub.events()")
+
+
+@pytest.mark.row(41)
+@pytest.mark.covers("J84")
+async def test_the_alarm_reaches_a_callback_subscription_without_calling_the_callback(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    got: list[Any] = []
+    sub = await js.subscribe(stream.all, config=CONFIG, callback=got.append)
+    await stream.delete_consumer(sub.consumer)
+    await told(jsclient.HeartbeatMissed, events)
+    assert got == []
+
+
+@pytest.mark.covers("J82", "J87")
+async def test_a_blocked_event_loop_is_no_silence_of_the_server(
+    js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await js.subscribe(stream.all, config=CONFIG)
+    await asyncio.sleep(2 * BEAT)
+    time.sleep(5 * BEAT)  # heartbeats arrive meanwhile and are read first
+    await asyncio.sleep(2 * BEAT)
+    assert of(jsclient.HeartbeatMissed, events) == []
+    await sub.unsubscribe()
+
+
+@pytest.mark.covers("J82", "J84")
+async def test_the_alarm_works_on_a_connection_of_the_users_own(
+    foreign_js: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await foreign_js.subscribe(stream.all, config=CONFIG)
+    await asyncio.sleep(5 * BEAT)
+    assert alarms(events) == []
+    await stream.delete_consumer(sub.consumer)
+    await told(jsclient.ConsumerDeleted, events)
+    assert isinstance(alarms(events)[0], jsclient.HeartbeatMissed)
+
+
+@pytest.mark.server(">=2.14")
+@pytest.mark.covers("J64", "J82", "J89")
+async def test_p2_heartbeats_beside_the_second_ack_form_do_not_end_the_connection(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
+) -> None:
+    """P2: with the second ack form on, the first heartbeat ended the reader, and nobody was told."""
+    own = await own_server(ack_v2=True)
+    stream = await make_stream(oracle=await oracle_for(own))
+    js = await connect(own)
+    sub = await js.subscribe(stream.all, config=CONFIG)
+    await stream.publish(1)
+    assert [message.data for message in await take(sub, 1)] == [b"1"]
+    await asyncio.sleep(4 * BEAT)
+    await stream.publish(1, first=2)
+    [message] = await take(sub, 1)
+    assert message.metadata.stream_seq == 2
+    await message.ack_sync(timeout=5)
+    assert alarms(events) == []

@@ -1,0 +1,334 @@
+"""Odd acks, headers and statuses on the way from a real server: reported, and the next message comes (F4, X6, X7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from integration.kit.network.match import is_message, published
+from integration.kit.network.wire import Frame
+from jsclient import (
+    ConsumerConfig,
+    ConsumerDeleted,
+    ErrorRaised,
+    FlowControlRefused,
+    ForeignMessage,
+    JetStreamError,
+    NotJetStreamMessageError,
+    RequestTimeoutError,
+    StatusError,
+)
+
+BIG = "9" * 400
+V2 = "$JS.ACK._.hash."
+MALFORMED = [
+    "$JS.ACK.",
+    "$JS.ACK.S",
+    "$JS.ACK.S.C",
+    "$JS.ACK.S.C.1.2.3.4",
+    "$JS.ACK.S.C.1.2.3.4.5.6",
+    "$JS.ACK..C.1.2.3.4.5",
+    "$JS.ACK.S.C.1.2.3.4.",
+    "$JS.ACK.S.C.x.2.3.4.5",
+    "$JS.ACK.S.C.1.x.3.4.5",
+    "$JS.ACK.S.C.1.2.x.4.5",
+    "$JS.ACK.S.C.1.2.3.x.5",
+    "$JS.ACK.S.C.1.2.3.4.x",
+    "$JS.ACK.S.C.1.-2.3.4.5",
+    "$JS.ACK.S.C.1.+2.3.4.5",
+    "$JS.ACK.S.C.1.1_0.3.4.5",
+    "$JS.ACK.S.C.1.2.5",
+    "$JS.ACK.S.C.1.\u0661.3.4.5",
+    f"$JS.ACK.S.C.1.{BIG}.3.4.5",
+    "$JS.ACK.S.C.1.18446744073709551616.3.4.5",
+    f"{V2}S.C.1.x.3.4.5",
+    f"{V2}S.C.1.2..4.5",
+    f"{V2}.C.1.2.3.4.5",
+]
+ODD_HEADERS = [
+    b"NA",
+    b"NATS",
+    b"NATS/1.0",
+    b"NATS/1.0\r\n",
+    b"NATS/1.0 \r\n\r\n",
+    b"NATS/1.0\n\n",
+    b"NATS/9.9\r\n\r\n",
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\x00\x00",
+    b"\xff\xfe\xfd",
+    b"NATS/1.0\r\nA\r\n\r\n",
+    b"NATS/1.0\r\n: x\r\n\r\n",
+    b"NATS/1.0\r\nA:\r\n\r\n",
+    b"NATS/1.0\r\nA:b:c\r\n\r\n",
+    b"NATS/1.0\r\n A: b\r\n\r\n",
+    b"NATS/1.0\r\nA: b\r\n c\r\n\r\n",
+    b"NATS/1.0\r\nA : b\r\n\r\n",
+    b"NATS/1.0\r\nA: \xff\r\n\r\n",
+    b"NATS/1.0\r\n\xff: b\r\n\r\n",
+    b"NATS/1.0\r\nA: b\r\n",
+    b"NATS/1.0\r\nA: b",
+    b"NATS/1.0\r\nA: 1\r\nA: 2\r\na: 3\r\n\r\n",
+    b"NATS/1.0 100 Idle Heartbeat\r\n\r\n",
+    b"NATS/1.0 409 Consumer Deleted\r\n\r\n",
+    b"NATS/1.0 503\r\n\r\n",
+    b"NATS/1.0 abc\r\n\r\n",
+    b"NATS/1.0\r\nStatus: 409\r\nDescription: Consumer Deleted\r\n\r\n",
+    b"NATS/1.0\r\n" + b"A: b\r\n" * 2000 + b"\r\n",
+]
+READERS = ["ordered", "durable"]
+
+
+async def reader(kind: str, js: Any, stream: OwnStream) -> Any:
+    if kind == "ordered":
+        config = ConsumerConfig(idle_heartbeat=30.0)
+        return await js.subscribe(stream.all, ordered=True, config=config)
+    return await js.subscribe(stream.all, durable="d")
+
+
+@pytest.mark.covers("J61", "J66")
+@pytest.mark.parametrize("kind", READERS)
+async def test_every_malformed_ack_reply_is_reported_and_no_message_after_it_is_lost(
+    kind: str, proxy: Any, connect: Any, stream: OwnStream
+) -> None:
+    """F2, F4: 22 replies; 11 dead and 9 taken as data in nats-py."""
+    assert len(MALFORMED) == 22
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await reader(kind, js, stream)
+    wrong: list[str] = []
+    for number, reply in enumerate(MALFORMED, 1):
+        tap.inject_message(sub.subject, b"poison", reply=reply)
+        await stream.publish(1, first=number)
+        try:
+            with pytest.raises(NotJetStreamMessageError):
+                await sub.next(timeout=5)
+        except pytest.fail.Exception:
+            wrong.append(reply)
+            continue
+        assert numbers(await take(sub, 1)) == [number]
+    assert wrong == []
+    assert len(tap.links) == 1
+
+
+@pytest.mark.covers("J66", "J107")
+@pytest.mark.parametrize("kind", ["ordered", "durable"])
+async def test_a_callback_gets_none_of_it_and_each_is_an_event(
+    kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """F4: with a callback the report is an event."""
+    tap = await proxy()
+    js = await connect(tap)
+    got: list[Any] = []
+    options = {"ordered": True} if kind == "ordered" else {"durable": "d"}
+    sub = await js.subscribe(stream.all, callback=got.append, **options)
+    for reply in MALFORMED:
+        tap.inject_message(sub.subject, b"poison", reply=reply)
+    await stream.publish(1)
+    await eventually(lambda: got, what="the real message")
+    assert numbers(got) == [1]
+    errors = [event.error for event in of(ErrorRaised, events)]
+    assert len(errors) == len(MALFORMED)
+    assert {type(error) for error in errors} == {NotJetStreamMessageError}
+
+
+@pytest.mark.covers("J81")
+@pytest.mark.parametrize("kind", READERS)
+async def test_odd_header_blocks_and_status_like_headers_of_data_are_data(
+    kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """F4, X6: 29 blocks, all handed over in order; 5 or 6 dead in nats-py."""
+    assert len(ODD_HEADERS) == 29
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await reader(kind, js, stream)
+    sequences = range(1, len(ODD_HEADERS) + 1)
+
+    def with_block(frame: Frame) -> bytes:
+        # Its payload is its number, and the stream counts as it does.
+        return frame.but(headers=ODD_HEADERS[int(frame.payload) - 1]).raw
+
+    rule = tap.modify_frames(is_message(*sequences), with_block)
+    await stream.publish(len(ODD_HEADERS) + 1)
+    messages = await take(sub, len(ODD_HEADERS) + 1)
+    assert rule.count == len(ODD_HEADERS)
+    assert numbers(messages) == [*sequences, len(ODD_HEADERS) + 1]
+    for message in messages:
+        assert dict(message.headers) is not None
+        repr(message)
+    assert of(ConsumerDeleted, events) == []
+    assert len(tap.links) == 1
+
+
+@pytest.mark.parametrize("kind", READERS)
+async def test_empty_data_with_a_status_line_is_data(
+    kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """X6: what makes control is the missing ack reply, never a header."""
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await reader(kind, js, stream)
+    status = b"NATS/1.0 409 Consumer Deleted\r\n\r\n"
+    rule = tap.modify_frames(is_message(2), lambda frame: frame.but(headers=status, payload=b"").raw)
+    await stream.publish(3)
+    messages = await take(sub, 3)
+    assert rule.count == 1
+    assert [message.data for message in messages] == [b"1", b"", b"3"]
+    assert of(ConsumerDeleted, events) == []
+
+
+CONTROL = [
+    "409 Consumer Deleted",
+    "409 Leadership Change",
+    "503",
+    "400 Bad Request",
+    "999 What Is This",
+    "200 OK",
+    "1 x",
+    "100000 Too Large",
+]
+
+
+@pytest.mark.covers("J105", "J106", "J107")
+@pytest.mark.parametrize("status", CONTROL)
+async def test_an_injected_status_is_an_error_with_a_name_and_reading_goes_on(
+    status: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """F4: unknown status = named error, never a message, never the end."""
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await js.subscribe(stream.all, durable="d")
+    tap.inject_message(sub.subject, status=status)
+    await stream.publish(1)
+    code = int(status.split(maxsplit=1)[0])
+    is_status = 100 <= code <= 999
+    if is_status:
+        with pytest.raises(StatusError) as caught:
+            await sub.next(timeout=5)
+        assert caught.value.code == code
+    assert numbers(await take(sub, 1)) == [1]
+    assert is_status or len(of(ForeignMessage, events)) == 1
+
+
+@pytest.mark.parametrize("kind", ["push", "ordered", "fetch", "messages"])
+async def test_foreign_messages_are_dropped_counted_and_told_seldom(
+    kind: str, proxy: Any, connect: Any, oracle: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """X7: 100 foreign messages on the inbox, 0 handed over, a few alarms."""
+    tap = await proxy()
+    js = await connect(tap)
+    before = len(tap.frames)
+    taking: Any
+    if kind in {"push", "ordered"}:
+        sub = taking = await reader("ordered" if kind == "ordered" else "durable", js, stream)
+        inbox = sub.subject
+    else:
+        psub = await js.pull_subscribe(stream.all, durable="d")
+        taking = psub.messages(expires=10.0) if kind == "messages" else psub
+        with pytest.raises(RequestTimeoutError):
+            await taking.next(timeout=0.3)
+        [pull] = tap.sent("$JS.API.CONSUMER.MSG.NEXT.>", before)
+        inbox = pull.reply
+    for number in range(100):
+        # Without and with a reply, with user headers: none comes from the consumer.
+        reply = "$JS.FC.x" if number % 2 else None
+        tap.inject_message(inbox, b"foreign", reply=reply, headers={"A": "b"} if number % 3 else None)
+    first = await told(ForeignMessage, events)
+    await eventually(lambda: of(ForeignMessage, events)[-1].count == 64, what="the last alarm")
+    assert first.count == 1
+    assert [event.count for event in of(ForeignMessage, events)] == [1, 2, 4, 8, 16, 32, 64]
+    await stream.publish(1)
+    assert numbers(await take(taking, 1)) == [1]
+    assert tap.sent("$JS.FC.>") == []
+
+
+DEPUTY = [
+    "$JS.API.STREAM.DELETE.x",
+    "$JS.API.STREAM.PURGE.x",
+    "$JS.d.API.STREAM.DELETE.x",
+    "$SYS.REQ.SERVER.PING",
+    "$JS.ACK.S.C.1.2.3.4.5",
+    "wild.*",
+    "wild.>",
+    "*",
+    "a..b",
+    "t" * 2000,
+]
+
+
+@pytest.mark.covers("J98", "J101")
+@pytest.mark.parametrize("how", ["request", "stalled"])
+async def test_flow_control_answers_nothing_that_must_not_be_published_to(
+    how: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """X6: whoever can write to the inbox cannot make us call the API; a plain subject is answered once."""
+    tap = await proxy()
+    js = await connect(tap)
+    sub = await js.subscribe(stream.all, durable="d")
+    sent = len(tap.frames)
+    # A reply that starts $JS.ACK. makes a message data.
+    hostile = [subject for subject in DEPUTY if how == "stalled" or not subject.startswith("$JS.ACK.")]
+    for subject in [*hostile, "$JS.FC.S.C.x", "$JS.FC.S.C.x"]:
+        if how == "request":
+            tap.inject_message(sub.subject, status="100 FlowControl Request", reply=subject)
+        else:
+            headers = {"Nats-Consumer-Stalled": subject}
+            tap.inject_message(sub.subject, status="100 Idle Heartbeat", headers=headers)
+    await stream.publish(1)
+    assert numbers(await take(sub, 1)) == [1]
+    await js.ping()
+    assert [frame.subject for frame in tap.find(published(">"), sent)] == ["$JS.FC.S.C.x"]
+    assert [event.subject for event in of(FlowControlRefused, events)] == hostile
+    assert len(tap.links) == 1
+
+
+async def test_statuses_to_the_request_inbox_do_not_answer_or_end_requests(
+    proxy: Any, connect: Any, stream: OwnStream
+) -> None:
+    """X6, X8: replies nobody waits for, and odd ones to those who do."""
+    tap = await proxy()
+    js = await connect(tap)
+    await js.ping()
+    info = await js.stream(stream.name)
+    inbox = (tap.sent("$JS.API.STREAM.INFO.>")[0].reply or "").rsplit(".", 1)[0]
+    for token in ("0", "1", "2", "999999", "x", "-1"):
+        tap.inject_message(f"{inbox}.{token}", b"\xff not json", status="409 Consumer Deleted")
+        tap.inject_message(f"{inbox}.{token}", b"{}")
+    await js.ping()
+    assert (await info.info()).config.name == stream.name
+    assert len(tap.links) == 1
+
+
+async def test_an_answer_that_is_no_json_is_an_error_of_that_request_only(
+    proxy: Any, connect: Any, stream: OwnStream
+) -> None:
+    """F1, F4: every odd API answer raises a `JetStreamError`, and the next request works."""
+    tap = await proxy()
+    js = await connect(tap)
+    handle = await js.stream(stream.name)
+    odd = [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"1",
+        b'"x"',
+        b"\xff",
+        b'{"error": 1}',
+        b'{"error": {"code": "x"}}',
+        b"[" * 5000,
+    ]
+    for body in odd:
+        rule = tap.modify_frames(
+            lambda frame: frame.payload.startswith(b'{"type":'),
+            lambda frame, body=body: frame.but(payload=body).raw,
+            count=1,
+        )
+        with pytest.raises(JetStreamError):
+            await handle.info()
+        assert rule.count == 1
+        assert (await handle.info()).config.name == stream.name

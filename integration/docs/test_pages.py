@@ -1,0 +1,116 @@
+"""The Python of README.md, the tutorial and the how-to guides is executed, page by page, and prints what they say.
+
+In README and tutorial it is typed line by line, as at the prompt of `python -m asyncio`. In the guides each block is
+executed as a whole, with `js`, a connection to a server of its own, at hand. A block of text behind a block of Python
+is what that prints; `...` in it stands for anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import codeop
+import contextlib
+import doctest
+import inspect
+import io
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+import trustme
+
+import jsclient
+from integration.kit.servers.nats_server import OwnServer, fits
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [
+    "README.md",
+    *sorted(
+        str(path.relative_to(ROOT))
+        for part in ("tutorial", "howto")
+        for path in (ROOT / "docs" / part).glob("*.md")
+        if not path.stem.startswith("spark")  # these: integration/spark/test_pages.py
+    ),
+]
+NEEDS = re.compile(r"^Needs nats-server (\d+\.\d+) or newer", re.MULTILINE)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+def python_of(page: str) -> list[tuple[str, str | None]]:
+    """The blocks of Python, each with the text that it prints, if the page says."""
+    fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text())]
+    following = [*fences[1:], ("", "")]
+    return [
+        (code, following[at][1] if following[at][0] == "text" else None)
+        for at, (language, code) in enumerate(fences)
+        if language == "python"
+    ]
+
+
+def typed(code: str, page: str) -> list[CodeType]:
+    """Compiled as at a prompt: a block statement ends with an empty line."""
+    compiler = codeop.CommandCompiler()
+    compiler.compiler.flags |= AWAIT
+    statements: list[CodeType] = []
+    waiting: list[str] = []
+    for line in [*code.splitlines(), ""]:
+        waiting.append(line)
+        compiled = compiler("\n".join(waiting), page, "single")
+        if compiled is not None:
+            statements.append(compiled)
+            waiting.clear()
+    assert not waiting, "not complete at a prompt:\n" + "\n".join(waiting)
+    return statements
+
+
+async def execute(page: str, namespace: dict[str, Any]) -> None:
+    for code, printed in python_of(page):
+        compiled = typed(code, page) if "howto" not in page else [compile(code, page, "exec", flags=AWAIT)]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            for statement in compiled:
+                result = eval(statement, namespace)
+                if inspect.isawaitable(result):
+                    await result
+        got = output.getvalue()
+        fits = doctest.OutputChecker().check_output(printed or "", got, doctest.ELLIPSIS)
+        assert fits or printed is None, f"{page} says\n{printed}and it is\n{got}"
+
+
+@pytest.fixture
+async def namespace(
+    own_server: Callable[..., Awaitable[OwnServer]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[dict[str, Any]]:
+    """What the guides take for granted: `js`, `url`, two modules, and certificates in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path("ca.pem")
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_pem.write_to_path("server-key.pem")
+    certificate.cert_chain_pems[0].write_to_path("server.pem")
+    server = await own_server()
+    async with jsclient.connect(server.url) as js:
+        yield {"__name__": "page", "js": js, "url": server.url, "jsclient": jsclient, "asyncio": asyncio}
+
+
+@pytest.mark.limit(120)
+@pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)])
+async def test_the_python_of_a_page_does_what_the_page_says(page: str, namespace: dict[str, Any]) -> None:
+    version = namespace["js"].server_version
+    needed = NEEDS.search((ROOT / page).read_text())
+    if needed and not fits(version, f">={needed[1]}"):
+        pytest.skip(f"the page needs nats-server {needed[1]}, this is {version}")
+    await execute(page, namespace)
+
+
+def test_readme_has_its_two_commands() -> None:
+    text = (ROOT / "README.md").read_text()
+    for heading, command in (("Run it", "python3 noxfile.py demo"), ("Test it", "python3 noxfile.py check")):
+        section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+        assert section is not None, heading
+        assert FENCE.findall(section[1]) == [("sh", f"{command}\n")]

@@ -1,0 +1,1 @@
+"""The calls that Spark makes of sources and sinks, without Spark."""

@@ -1,0 +1,1 @@
+"""Clients that act in a test: foreign ones, traffic, readers, kits, peers, the demonstration, other processes."""

@@ -1,0 +1,1 @@
+"""Judges: the server's own account, waiting, leaks, errors in the background, and what a reader delivered."""

@@ -1,0 +1,61 @@
+"""Taking messages from a reader, and events out of a list, without hanging for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from integration.kit.judge.oracle import number_of
+from integration.kit.judge.waiting import eventually, within
+
+T = TypeVar("T")
+
+
+async def take(reader: Any, count: int, timeout: float = 15.0) -> list[Any]:
+    """The next `count` messages of whatever has `next`."""
+
+    async def read() -> list[Any]:
+        return [await reader.next(timeout=timeout) for _ in range(count)]
+
+    return await within(timeout + 1, read(), f"taking {count} messages")
+
+
+def numbers(messages: Iterable[Any]) -> list[int]:
+    """The numbers in messages that the oracle published."""
+    return [number_of(message.data) for message in messages]
+
+
+def of(kind: type[T], events: Iterable[Any]) -> list[T]:
+    """The events of one class."""
+    return [event for event in events if isinstance(event, kind)]
+
+
+async def told(
+    kind: type[T], events: list[Any], fits: Callable[[T], object] = bool, timeout: float = 10.0
+) -> T:
+    """The first event of a class that fits, from those told already or to come."""
+
+    def found() -> T | None:
+        return next((event for event in of(kind, events) if fits(event)), None)
+
+    event = await eventually(found, timeout, f"an event {kind.__name__}; told were {events!r}")
+    assert event is not None
+    return event
+
+
+class EventReader:
+    """Keeps what `sub.events()` gives, until the subscription ends."""
+
+    def __init__(self, sub: Any) -> None:
+        self.events: list[Any] = []
+        self.task = asyncio.create_task(self._read(sub))
+
+    async def _read(self, sub: Any) -> None:
+        async for event in sub.events():
+            self.events.append(event)
+
+
+def alarms(events: Iterable[Any]) -> list[Any]:
+    """The events without those that only say that the connection stands."""
+    return [event for event in events if type(event).__name__ != "Reconnected"]

@@ -1,0 +1,80 @@
+"""Three servers that are one: a JetStream cluster on loopback, with what hurts it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from integration.kit.judge.oracle import Oracle, OracleError
+from integration.kit.judge.waiting import eventually
+from integration.kit.servers.nats_server import OwnServer
+from integration.kit.servers.ports import HOST, free_port
+
+_READY = 30.0  # seconds
+
+
+class OwnCluster:
+    """The servers by their names n1, n2, n3. Made by `start`."""
+
+    def __init__(self, servers: dict[str, OwnServer]) -> None:
+        self.servers = servers
+
+    @classmethod
+    async def start(cls, own_server: Callable[..., Awaitable[OwnServer]]) -> OwnCluster:
+        """With the fixture `own_server`, which ends them. They have a leader when this returns."""
+        routes = {f"n{number}": free_port() for number in (1, 2, 3)}
+        urls = [f"nats://{HOST}:{port}" for port in routes.values()]
+        started = await asyncio.gather(
+            *(
+                own_server(
+                    config={
+                        "server_name": name,
+                        "cluster": {"name": "c", "listen": f"{HOST}:{port}", "routes": urls},
+                    }
+                )
+                for name, port in routes.items()
+            )
+        )
+        cluster = cls(dict(zip(routes, started, strict=True)))
+        await cluster.ready()
+        return cluster
+
+    @property
+    def urls(self) -> list[str]:
+        return [server.url for server in self.servers.values()]
+
+    async def ready(self) -> None:
+        """Wait until a stream can be made on all three: a leader that answers may not have heard of every peer yet."""
+
+        async def answers() -> bool:
+            try:
+                async with Oracle(self.urls[0], timeout=1.0) as oracle:
+                    await oracle.create_stream("READY", ["ready"], num_replicas=3, storage="memory")
+                    await oracle.delete_stream("READY")
+            except Exception:  # noqa: BLE001  there is no leader yet
+                return False
+            return True
+
+        await eventually(answers, _READY, what="a cluster with a leader")
+
+    async def places(self, oracle: Oracle, stream: str) -> tuple[str, list[str]]:
+        """The leader of a stream and its followers, which have all that the leader has."""
+
+        async def look() -> dict[str, Any] | None:
+            try:
+                cluster = (await oracle.stream_info(stream))["cluster"]
+            except (OracleError, TimeoutError):
+                return None  # nobody leads just now
+            followers = cluster.get("replicas") or []
+            settled = (
+                cluster.get("leader") and len(followers) == 2 and all(one["current"] for one in followers)
+            )
+            return cluster if settled else None
+
+        cluster: Any = await eventually(look, _READY, what="a stream whose replicas are current")
+        return cluster["leader"], [one["name"] for one in cluster["replicas"]]
+
+    async def step_down(self, oracle: Oracle, stream: str) -> None:
+        """The stream's leader gives up its place."""
+        await oracle.api(f"STREAM.LEADER.STEPDOWN.{stream}")

@@ -1,0 +1,111 @@
+"""A driver of Spark in a process of its own, to be killed: runs queries from stream to stream until nothing is left.
+
+    python -m integration.kit.spark.driver_process '{"files": …, "master": …, "queries": [{"name", …}, …]}'
+
+Writes a line of JSON when all have started, and one at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from integration.kit.spark.sessions import environment, running_spark
+
+_EXECUTOR = b"CoarseGrainedExecutorBackend"
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    files = Path(job["files"])
+    with running_spark(files / f"spark-{os.getpid()}", job["master"], **job.get("settings", {})) as spark:
+        from jsclient.spark import register
+
+        register(spark)
+        started = []
+        for query in job["queries"]:
+            frame = spark.readStream.format("jetstream").options(**query["source"]).load()
+            writer = (
+                frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
+            )
+            writer = writer.option("checkpointLocation", str(files / query["name"])).queryName(query["name"])
+            running = writer.trigger(availableNow=True).start()
+            started.append(running)
+            # Not all at once: Spark gives each of its Python processes ten seconds to start.
+            while running.isActive and running.status["message"].startswith("Initializing"):
+                time.sleep(0.1)
+        print(json.dumps({"started": True}), flush=True)
+        for query in started:
+            query.awaitTermination()
+    print(json.dumps({"done": True}), flush=True)
+
+
+class SparkJob:
+    """The process, as the test sees it."""
+
+    def __init__(
+        self, files: Path, queries: Sequence[dict[str, Any]], master: str = "local[2,4]", **settings: str
+    ) -> None:
+        job = {"files": str(files), "master": master, "queries": list(queries), "settings": settings}
+        self._log = (files / f"job-{time.monotonic_ns()}.log").open("wb+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "integration.kit.spark.driver_process", json.dumps(job)],
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment()},
+            cwd=Path(__file__).resolve().parents[3],
+            start_new_session=True,
+        )
+
+    @property
+    def log(self) -> str:
+        """What it wrote, without the frames of Java."""
+        text = Path(self._log.name).read_text(encoding="utf-8", errors="replace")
+        return "\n".join(line for line in text.splitlines() if not line.startswith("\tat "))
+
+    def finish(self, limit: float = 300.0) -> None:
+        """Wait for its end. Raises AssertionError if it failed or did not end."""
+        try:
+            code = self.process.wait(limit)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the job is not done after {limit} s:\n{self.log[-4000:]}") from None
+        assert code == 0, f"the job failed with {code}:\n{self.log[-6000:]}"
+        assert '{"done": true}' in self.log
+
+    def kill(self) -> None:
+        """SIGKILL to the driver, its JVM and all their workers."""
+        for pid in self._pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(30)
+        self._log.close()
+
+    def executors(self) -> list[int]:
+        """The process ids of the executors' JVMs."""
+        found = []
+        for pid in self._pids():
+            with contextlib.suppress(OSError):
+                if _EXECUTOR in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
+    def _pids(self) -> Iterator[int]:
+        """All processes of its session, in which each of them stays."""
+        for path in Path("/proc").iterdir():
+            if path.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(path.name)) == self.process.pid:
+                        yield int(path.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,707 @@
+"""Relationships between peers, step by step: one suite for engines on a server and for engines in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from integration.kit.clients.peers import Ground, LocalGround, ServerGround, heard, related
+from integration.kit.judge.waiting import eventually
+from jsclient import ClosedError, ConfigError, InvalidNameError, NoRespondersError, RequestTimeoutError
+from jsclient.peers import (
+    Engine,
+    EventGivenUp,
+    EventRefused,
+    Peer,
+    PeerError,
+    PeerHandlerFailed,
+    Policy,
+    QueryRefusedError,
+    Refusal,
+    open_policy,
+)
+
+INBOUND = "wrangler:inbound_pending_subscription_added"
+OUTBOUND = "wrangler:outbound_pending_subscription_added"
+ADDED = "wrangler:subscription_added"
+REMOVED = "wrangler:subscription_removed"
+
+
+@pytest.fixture(params=["server", "local"])
+def url(request: pytest.FixtureRequest) -> str | None:
+    return None if request.param == "local" else request.getfixturevalue("server").url
+
+
+@pytest.fixture
+async def ground(url: str | None) -> AsyncIterator[Ground]:
+    ground = LocalGround() if url is None else ServerGround(url)
+    yield ground
+    await ground.close()
+
+
+@pytest.fixture
+async def two(ground: Ground) -> tuple[Peer, Peer]:
+    """Two peers, each in an engine of its own."""
+    return await (await ground.engine()).peer("a"), await (await ground.engine()).peer("b")
+
+
+def lists(peer: Peer) -> tuple[int, int, int]:
+    return len(peer.outbound()), len(peer.inbound()), len(peer.established())
+
+
+def names(events: list[Any]) -> list[str]:
+    return [event.type for event in events]
+
+
+# --- a relationship begins ---------------------------------------------------------------------------------
+
+
+@pytest.mark.covers(
+    "P2", "P3", "P4", "P6", "P16", "P17", "P18", "P19", "P23", "P33", "P34", "P35", "P36", "P37", "P39",
+    "P41", "P43", "P44", "P45", "P46", "P47", "P48", "P49", "P50",
+)  # fmt: skip
+async def test_a_relationship_is_requested_and_approved(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    of_a, of_b = heard(a), heard(b)
+    wk = await b.wellKnown_Rx()
+    await a.raise_event(
+        "wrangler:subscription", wellKnown_Tx=wk, Id="fleet", Rx_role="owner", Tx_role="thing", note="hello"
+    )
+    request = await b.wait_for(INBOUND)
+    await a.wait_for(OUTBOUND)
+    assert request["note"] == "hello"
+    assert (request["Id"], request["Rx_role"], request["Tx_role"]) == ("fleet", "thing", "owner")
+    assert (request["name"], request["channel_type"], request["Tx_host"]) == ("fleet", "subscription", None)
+    assert lists(a) == (1, 0, 0)
+    assert lists(b) == (0, 1, 0)
+    (pending,) = a.outbound()
+    assert request["Tx"] == pending["Rx"]
+    assert pending["Tx"] is None
+
+    await b.raise_event("wrangler:pending_subscription_approval", Rx=request["Rx"], since=17)
+    added_b, added_a = await b.wait_for(ADDED), await a.wait_for(ADDED)
+    assert lists(a) == lists(b) == (0, 0, 1)
+    (one,), (other,) = a.established(), b.established()
+    assert (one["Tx"], one["Rx"]) == (other["Rx"], other["Tx"])
+    assert one["Rx"] == pending["Rx"]
+    assert (one["Rx_role"], one["Tx_role"]) == (other["Tx_role"], other["Rx_role"]) == ("owner", "thing")
+    assert one["Id"] == other["Id"] == "fleet"
+    for added, mine in ((added_a, one), (added_b, other)):
+        assert mine.items() <= added.attrs.items()
+        assert (added["note"], added["since"]) == ("hello", 17)
+    assert names(of_a) == [
+        "subscription_request_needed", "outbound_pending_subscription_added", "subscription_added",
+    ]  # fmt: skip
+    assert names(of_b) == ["inbound_pending_subscription_added", "subscription_added"]
+
+
+@pytest.mark.covers("P20", "P21", "P33")
+@pytest.mark.parametrize("which", ["Id", "Rx", "all"])
+async def test_a_request_is_approved_by_what_its_event_has(two: tuple[Peer, Peer], which: str) -> None:
+    a, b = two
+
+    @b.on(INBOUND)
+    async def approve(event: Any) -> None:
+        attrs = event.attrs if which == "all" else {which: event[which]}
+        await b.raise_event("wrangler:pending_subscription_approval", attrs)
+
+    one = await a.request(await b.wellKnown_Rx())
+    other = await a.request(await b.wellKnown_Rx())
+    assert one != other
+    for peer in (a, b):
+        for which_one in (one, other):
+            await peer.wait_for(ADDED, Id=which_one)
+
+
+@pytest.mark.covers("P23", "P28")
+async def test_who_is_told_of_it_can_send_at_once(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    mine = {}
+
+    @a.on(ADDED)
+    async def greet(event: Any) -> None:
+        mine[event["Id"]] = event.attrs
+        await a.event_send(event.attrs, "chat", "hello", {"from": "a"})
+
+    @b.on(ADDED)
+    async def greet_back(event: Any) -> None:
+        await b.send("chat", "hello", {"from": "b"}, Id=event["Id"])
+
+    which = await related(a, b)
+    at_b = await b.wait_for("chat:hello")
+    assert (at_b["from"], at_b.relationship["Id"]) == ("a", which)
+    assert (await a.wait_for("chat:hello"))["from"] == "b"
+    assert mine.keys() == {which}
+
+
+@pytest.mark.covers("P66")
+async def test_requests_are_approved_by_rule(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    b.auto_accept(Rx_role="thing")
+    b.auto_accept(lambda attrs: attrs.get("code") == 42)
+    wk = await b.wellKnown_Rx()
+    by_role = await a.request(wk, Tx_role="thing")
+    by_code = await a.request(wk, code=42)
+    neither = await a.request(wk, Tx_role="boss")
+    for which in (by_role, by_code):
+        await a.wait_for(ADDED, Id=which)
+    await b.wait_for(INBOUND, Id=neither)
+    assert [one["Id"] for one in b.inbound()] == [neither]
+    for wrong in ({}, {"rule": lambda attrs: True, "Rx_role": "x"}):
+        with pytest.raises(ConfigError, match="auto_accept"):
+            b.auto_accept(**wrong)
+
+
+# --- it ends -----------------------------------------------------------------------------------------------
+
+
+async def requested(a: Peer, b: Peer, **attrs: Any) -> str:
+    which = await a.request(await b.wellKnown_Rx(), **attrs)
+    await b.wait_for(INBOUND, Id=which)
+    await a.wait_for(OUTBOUND, Id=which)
+    return which
+
+
+@pytest.mark.covers("P22", "P51", "P52", "P64")
+async def test_a_request_is_rejected(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    which = await requested(a, b)
+    of_a, of_b = heard(a), heard(b)
+    rx = b.inbound()[0]["Rx"]
+    await b.raise_event("wrangler:inbound_rejection", Rx=rx, why="no room")
+    cancelled = await a.wait_for("wrangler:outbound_subscription_cancelled")
+    assert (cancelled["Id"], cancelled["why"]) == (which, "no room")
+    await b.wait_for("wrangler:inbound_subscription_cancelled")
+    assert names(of_a) == ["outbound_removal", "outbound_subscription_cancelled"]
+    assert names(of_b) == ["inbound_removal", "inbound_subscription_cancelled"]
+    assert lists(a) == lists(b) == (0, 0, 0)
+    await a.event_send(rx, "chat", "hello")  # its channel is gone
+    await eventually(lambda: b.refused[Refusal.CHANNEL_GONE] == 1)
+
+
+@pytest.mark.covers("P53", "P54", "P64")
+async def test_a_request_is_revoked(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    await requested(a, b)
+    of_a, of_b = heard(a), heard(b)
+    rx = a.outbound()[0]["Rx"]
+    await a.raise_event("wrangler:outbound_cancellation", Rx=rx)
+    await b.wait_for("wrangler:inbound_subscription_cancelled")
+    await a.wait_for("wrangler:outbound_subscription_cancelled")
+    assert names(of_a) == ["outbound_removal", "outbound_subscription_cancelled"]
+    assert names(of_b) == ["inbound_removal", "inbound_subscription_cancelled"]
+    assert lists(a) == lists(b) == (0, 0, 0)
+    await b.event_send(rx, "chat", "hello")
+    await eventually(lambda: a.refused[Refusal.CHANNEL_GONE] == 1)
+
+
+@pytest.mark.covers("P24", "P25", "P55", "P56", "P57", "P58", "P62")
+@pytest.mark.parametrize("by", ["Id", "Rx", "Tx"])
+@pytest.mark.parametrize("who", [0, 1], ids=["requester", "accepter"])
+async def test_either_side_ends_it(two: tuple[Peer, Peer], who: int, by: str) -> None:
+    which = await related(*two)
+    ends, other = two[who], two[1 - who]
+    (record,) = ends.established()
+    events = [heard(peer) for peer in two]
+    await ends.raise_event("wrangler:subscription_cancellation", {by: record[by]}, reason="enough")
+    for peer in two:
+        removed = await peer.wait_for(REMOVED)
+        assert (removed["Id"], removed["reason"]) == (which, "enough")
+        assert lists(peer) == (0, 0, 0)
+    for told in events:
+        assert names(told) == ["established_removal", "subscription_removed"]
+    await ends.event_send(record["Tx"], "chat", "hello")
+    await eventually(lambda: other.refused[Refusal.CHANNEL_GONE] == 1)
+    with pytest.raises(PeerError, match="no relationship"):
+        await ends.send("chat", "hello", Id=which)
+
+
+@pytest.mark.covers("P55", "P65")
+async def test_both_end_it_at_once(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    which = await related(a, b)
+    events = [heard(peer) for peer in two]
+    await asyncio.gather(a.cancel(which), b.cancel(which), a.cancel(which))
+    for peer in two:
+        await peer.wait_for(REMOVED)
+    for told in events:
+        assert names(told).count("subscription_removed") == 1
+
+    async def anew() -> bool:
+        """The Id may be used again, when the end of the former one was told."""
+        try:
+            return await related(a, b, Id=which) == which
+        except PeerError:
+            return False
+
+    await eventually(anew)
+
+
+@pytest.mark.covers("P65")
+async def test_what_comes_twice_changes_nothing(two: tuple[Peer, Peer], ground: Ground) -> None:
+    a, b = two
+    wk = await b.wellKnown_Rx()
+    which = await requested(a, b)
+    (pending,) = a.outbound()
+    request = {"Id": which, "Tx": pending["Rx"], "Tx_role": None}
+    await a.event_send(wk, "wrangler", "new_subscription_request", request)
+    await b.approve(which)
+    for peer in two:
+        await peer.wait_for(ADDED)
+    before = [peer.established() for peer in two]
+    (at_b,) = b.established()
+    of_a, of_b = heard(a, "wrangler:*", "done:*"), heard(b, "wrangler:*", "done:*")
+    await b.event_send(at_b, "wrangler", "outbound_pending_subscription_approved", {"Tx": at_b["Rx"]})
+    await a.event_send(wk, "wrangler", "new_subscription_request", request)
+    await b.approve(which)
+    # What comes on another channel may overtake: so the end of the test goes on the same ones.
+    await b.send("done", "now", Id=which)
+    await a.wait_for("done:now")
+    await requested(a, b, Id="next")
+    assert [peer.established() for peer in two] == before
+    assert names(of_a) == ["now", "subscription_request_needed", "outbound_pending_subscription_added"]
+    assert names(of_b) == ["inbound_pending_subscription_added"]
+    assert not ground.told(EventRefused)
+
+
+# --- sending -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("P29", "P30", "P31", "P32")
+async def test_events_are_sent_by_id_by_roles_and_by_a_mixture(ground: Ground) -> None:
+    engine, other = await ground.engine(), await ground.engine()
+    hub = await engine.peer("hub")
+    ids, got = [], []
+    for number, (mine, theirs) in enumerate([("owner", "thing"), ("owner", "lamp"), ("guest", "lamp")]):
+        peer = await other.peer(f"p{number}")
+        peer.on("set:state", lambda event, number=number: got.append((number, event["n"])))
+        ids.append(await related(hub, peer, Rx_role=mine, Tx_role=theirs))
+
+    async def sent(count: int, **to: Any) -> list[int]:
+        got.clear()
+        assert await hub.send("set", "state", {"n": count}, **to) == count
+        await eventually(lambda: len(got) == count)
+        assert {n for _, n in got} == {count}
+        return sorted(number for number, _ in got)
+
+    assert await sent(1, Id=ids[2]) == [2]
+    assert await sent(2, Tx_role="lamp") == [1, 2]
+    assert await sent(2, Rx_role="owner") == [0, 1]
+    assert await sent(3, Id=ids[0], Tx_role="lamp", Rx_role="owner") == [0, 1, 2]
+    got.clear()
+    await hub.raise_event(
+        "wrangler:send_event_on_subs", domain="set", type="state", attrs={"n": 1}, subID=ids[1]
+    )
+    await eventually(lambda: got == [(1, 1)])
+
+
+@pytest.mark.covers("P26", "P27", "P40", "P61")
+async def test_a_relationship_has_all_that_is_needed_to_send_and_ask_by_hand(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    which = await related(a, b, Tx_role="lamp")
+    await related(a, b, Tx_role="door")
+
+    @b.answers("lamp", "state")
+    async def state(room: str, default: str = "off") -> dict[str, str]:
+        return {room: default}
+
+    assert len(a.established()) == 2
+    assert a.established("Tx_role", "window") == a.established("nothing", None) == []
+    (found,) = a.established("Tx_role", "lamp")
+    assert found["Id"] == which
+    await a.event_send(found["Tx"], "lamp", "on", {"level": 3}, host=found["Tx_host"])
+    assert (await b.wait_for("lamp:on"))["level"] == 3
+    assert await a.query(found["Tx"], "lamp", "state", {"room": "hall"}) == {"hall": "off"}
+    assert await a.query(found, "lamp", "state", {"room": "hall", "default": "on"}) == {"hall": "on"}
+    assert await a.query(
+        which, "subscription", "established", {"key": "Id", "value": which}
+    ) == b.established("Id", which)
+
+
+@pytest.mark.covers("P59", "P62", "P63")
+async def test_what_cannot_be_done_is_raised_and_told(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    await related(a, b)
+    told = heard(a)
+
+    async def fails(event: str, match: str, call: Any) -> None:
+        with pytest.raises(PeerError, match=match) as caught:
+            await call
+        assert caught.value.event == f"wrangler:{event}"
+        assert told[-1].name == caught.value.event
+        assert told[-1].error.endswith(caught.value.reason)
+
+    raised = a.raise_event
+    await fails("wellKnown_Tx_format_failure", "ECI", raised("wrangler:subscription", Rx_role="x"))
+    await fails("no_such_subscription_failure", "wrong", a.approve("wrong"))
+    await fails("failed_to_send_event_to_sub", "no relationship", a.send("chat", "hello", Tx_role="nobody"))
+    api = "wrangler:send_event_on_subs"
+    await fails("failed_to_send_event_to_sub", "no domain", raised(api, type="x", Id="y"))
+    await fails("failed_to_send_event_to_sub", "no type", raised(api, domain="x", Id="y"))
+    await fails("Tx_host_failure", "allowed", a.request(await b.wellKnown_Rx(), Tx_host="nats://elsewhere:1"))
+    with pytest.raises(PeerError, match="no established"):
+        await a.query("wrong", "lamp", "state")
+    for attrs in ({"x": object()}, {"x": "y" * 200_000}):
+        with pytest.raises(ConfigError):
+            await a.event_send(await b.wellKnown_Rx(), "chat", "hello", attrs)
+    with pytest.raises(ConfigError, match="domain:type"):
+        await raised("nonsense")
+    with pytest.raises(InvalidNameError):
+        await a.event_send(await b.wellKnown_Rx(), "a.b", "hello")
+
+
+# --- channels ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("P1", "P7", "P8", "P13", "P14", "P15")
+async def test_the_well_known_channel_stays_the_same(ground: Ground) -> None:
+    engine = await ground.engine()
+    a, b = await engine.peer("a"), await engine.peer("b")
+    wk = await b.wellKnown_Rx()
+    (channel,) = b.channels()
+    assert (channel.eci, channel.tags) == (wk, ("wellKnown_Rx", "Tx_Rx"))
+    assert await a.query(wk, "subscription", "wellKnown_Rx") == wk
+    await engine.close()
+    again = await (await ground.engine()).peer("b")
+    assert await again.wellKnown_Rx() == wk
+
+
+@pytest.mark.covers("P9", "P10", "P11", "P60")
+async def test_nothing_but_requests_passes_the_well_known_channel(
+    two: tuple[Peer, Peer], ground: Ground
+) -> None:
+    a, b = two
+    which = await related(a, b)
+    told = heard(b)
+    wk = await b.wellKnown_Rx()
+    for event, attrs in (
+        ("wrangler:subscription", {"wellKnown_Tx": await a.wellKnown_Rx()}),
+        ("wrangler:established_removal", {"Id": which}),
+        ("wrangler:subscription_cancellation", {"Id": which}),
+        ("door:open", {}),
+    ):
+        await a.event_send(wk, *event.split(":"), attrs)
+    await eventually(lambda: b.refused[Refusal.POLICY] == 4)
+    for rid, name in (("subscription", "established"), ("door", "state")):
+        with pytest.raises(QueryRefusedError, match="POLICY"):
+            await a.query(wk, rid, name)
+    await eventually(lambda: [event.count for event in ground.told(EventRefused)] == [1, 2, 4])
+    assert told == []
+    assert len(b.established()) == 1
+    await a.event_send(wk, "wrangler", "new_subscription_request", {"Id": "x"})
+    assert "without Tx" in (await b.wait_for("wrangler:no_Tx_failure")).error
+    await a.event_send(wk, "wrangler", "new_subscription_request", {"Id": "x", "Tx": 3})
+    await eventually(lambda: b.refused[Refusal.MALFORMED] == 1)
+    assert b.inbound() == []
+
+
+@pytest.mark.covers("P1", "P12")
+async def test_a_request_may_come_on_another_channel(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    channel = await b.new_channel(["child"], open_policy())
+    assert (channel.tags, channel.eci.split(".")[0]) == (("child",), "b")
+    which = await a.request(channel.eci)
+    await b.wait_for(INBOUND, Id=which)
+    await a.event_send(channel.eci, "door", "opened")
+    assert (await b.wait_for("door:opened")).eci == channel.eci
+    await b.remove_channel(channel.eci)
+    await a.event_send(channel.eci, "door", "opened")
+    await eventually(lambda: b.refused[Refusal.NO_CHANNEL] == 1)
+    for eci in (channel.eci, await b.wellKnown_Rx(), b.inbound()[0]["Rx"]):
+        with pytest.raises(ConfigError, match="removed by itself"):
+            await b.remove_channel(eci)
+    closed = await b.new_channel()
+    await a.event_send(closed.eci, "door", "opened")
+    await eventually(lambda: b.refused[Refusal.POLICY] == 1)
+
+
+@pytest.mark.covers("P1", "P10", "P11")
+async def test_each_side_says_what_may_pass_on_its_channel(two: tuple[Peer, Peer]) -> None:
+    a, b = two
+    which = await a.request(await b.wellKnown_Rx(), policy=Policy(events=("feed:*",), queries=("feed:size",)))
+    await b.wait_for(INBOUND)
+    await b.approve(which)
+    for peer in two:
+        await peer.wait_for(ADDED)
+    a.answers("feed", "size")(lambda: 3)
+    a.answers("feed", "secret")(lambda: 4)
+    await b.send("door", "open", Id=which)
+    await b.send("wrangler", "subscription_cancellation", Id=which)
+    await b.send("feed", "row", {"n": 1}, Id=which)
+    assert (await a.wait_for("feed:row"))["n"] == 1
+    assert a.refused[Refusal.POLICY] == 2
+    assert await b.query(which, "feed", "size") == 3
+    with pytest.raises(QueryRefusedError, match="POLICY"):
+        await b.query(which, "feed", "secret")
+    # Without a policy the other side cannot make a peer ask for anything.
+    await a.send("wrangler", "subscription_cancellation", Id=which)
+    await eventually(lambda: b.refused[Refusal.POLICY] == 1)
+    with pytest.raises(ConfigError, match="denies"):
+        await a.request(await b.wellKnown_Rx(), policy=Policy(deny_events=("wrangler:established_removal",)))
+    await b.cancel(which)  # the relationship's own events pass all the same
+    await a.wait_for(REMOVED)
+
+
+@pytest.mark.covers("P5")
+async def test_a_peer_without_the_capability_takes_no_part(ground: Ground) -> None:
+    engine = await ground.engine()
+    a, c = await engine.peer("a"), await engine.peer("c", capability=False)
+    with pytest.raises(ConfigError, match="capability"):
+        await c.wellKnown_Rx()
+    with pytest.raises(ConfigError, match="capability"):
+        await c.request(await a.wellKnown_Rx())
+    channel = await c.new_channel(["open"], open_policy())
+    await a.request(channel.eci)
+    await eventually(lambda: c.refused[Refusal.NOT_INSTALLED] == 1)
+    await a.event_send(channel.eci, "door", "opened")
+    await c.wait_for("door:opened")
+
+
+# --- who is away -------------------------------------------------------------------------------------------
+
+
+async def reopened(ground: Ground, engine: Engine, name: str) -> tuple[Engine, Peer]:
+    await engine.close()
+    again = await ground.engine()
+    return again, await again.peer(name)
+
+
+@pytest.mark.covers("P47", "P65")
+async def test_what_was_asked_while_a_peer_was_away_waits_for_it(ground: Ground) -> None:
+    one, other = await ground.engine(), await ground.engine()
+    a, b = await one.peer("a"), await other.peer("b")
+    wk = await b.wellKnown_Rx()
+    await other.close()
+    which = await a.request(wk, note="hello")
+    revoked = await a.request(wk)
+    await a.revoke(revoked)
+    await a.wait_for("wrangler:outbound_subscription_cancelled")
+
+    other = await ground.engine()
+    told: list[Any] = []
+    b = await other.peer("b", handlers={"*:*": told.append})
+    soon = heard(b)  # soon enough: nothing was told yet
+    assert (await b.wait_for(INBOUND, Id=which))["note"] == "hello"
+    one, a = await reopened(ground, one, "a")
+    assert lists(a) == (1, 0, 0)
+    await b.approve(which)
+    await a.wait_for(ADDED, Id=which)
+    assert await a.send("chat", "hello", Id=which) == 1
+    await b.wait_for("chat:hello")
+    assert [one["Id"] for one in b.established()] == [which]
+    assert b.inbound() == []
+    assert [event["Id"] for event in told if event.type == "subscription_added"] == [which]
+    assert soon == told
+
+
+async def test_what_handlers_were_not_told_is_told_the_next_time(ground: Ground) -> None:
+    one, other = await ground.engine(handler_delay=60.0), await ground.engine()
+    a, b = await one.peer("a"), await other.peer("b")
+
+    @a.on(OUTBOUND)
+    def never(event: Any) -> None:
+        raise OSError("the disk is full")
+
+    which = await a.request(await b.wellKnown_Rx())
+    failed = await eventually(lambda: ground.told(PeerHandlerFailed))
+    assert (failed[0].peer, failed[0].event, failed[0].attempt) == ("a", OUTBOUND, 1)
+    _, a = await reopened(ground, one, "a")
+    assert (await a.wait_for(OUTBOUND))["Id"] == which
+    await b.wait_for(INBOUND)
+
+
+@pytest.mark.covers("P67")
+async def test_a_peer_that_is_removed_ends_all_its_relationships(ground: Ground) -> None:
+    engine, other = await ground.engine(), await ground.engine()
+    a, b = await engine.peer("a"), await other.peer("b")
+    established = await related(a, b)
+    outbound = await requested(a, b)
+    inbound = await requested(b, a)
+    wk = await a.wellKnown_Rx()
+    await engine.remove(a)
+    await b.wait_for(REMOVED, Id=established)
+    await b.wait_for("wrangler:inbound_subscription_cancelled", Id=outbound)
+    await b.wait_for("wrangler:outbound_subscription_cancelled", Id=inbound)
+    assert lists(b) == (0, 0, 0)
+    assert a.is_closed
+    assert engine.peers == {}
+    with pytest.raises(ClosedError):
+        await a.request(wk)
+    anew = await engine.peer("a")
+    assert await anew.wellKnown_Rx() != wk
+    assert lists(anew) == (0, 0, 0)
+    await anew.close()
+    assert engine.peers == {}
+    await engine.remove(anew)
+    assert await (await engine.peer("a")).wellKnown_Rx() != await anew.wellKnown_Rx()
+
+
+async def test_a_peer_is_not_removed_before_all_others_can_know(ground: Ground) -> None:
+    engine, other = await ground.engine(handler_delay=60.0), await ground.engine()
+    a, b = await engine.peer("a"), await other.peer("b")
+    await related(a, b)
+    a.on(REMOVED, lambda event: 1 / 0)
+    with pytest.raises(RequestTimeoutError, match="removing peer 'a'"):
+        await engine.remove("a", timeout=0.2)
+    await b.wait_for(REMOVED)
+    wk = await a.wellKnown_Rx()
+    assert await b.query(wk, "subscription", "wellKnown_Rx") == wk  # it is still there
+    engine, _ = await reopened(ground, engine, "a")
+    await engine.remove("a")
+    assert engine.peers == {}
+
+
+# --- handlers, queries, ends -------------------------------------------------------------------------------
+
+
+async def test_an_event_is_told_again_until_it_is_handled_or_given_up(
+    two: tuple[Peer, Peer], ground: Ground
+) -> None:
+    a, b = two
+    which = await related(a, b)
+    tries: list[Any] = []
+
+    @b.on("job:*")
+    async def work(event: Any) -> None:
+        tries.append(event["n"])
+        if event["n"] == 1 or (event["n"] == 2 and tries.count(2) < 2):
+            raise ValueError("not now")
+
+    for number in (1, 2, 3):
+        await a.send("job", "todo", {"n": number}, Id=which)
+    await eventually(lambda: ground.told(EventGivenUp))
+    await eventually(lambda: sorted(tries) == [1, 1, 1, 2, 2, 3])
+    (given_up,) = ground.told(EventGivenUp)
+    assert (given_up.peer, given_up.event, given_up.attempts) == ("b", "job:todo", 3)
+    assert str(given_up.error) == "not now"
+    assert [one.retry_in is None for one in ground.told(PeerHandlerFailed) if one.attempt == 3] == [True]
+    assert b.refused == {}
+
+
+async def test_an_event_of_the_relationship_that_handlers_fail_at_is_given_up(
+    two: tuple[Peer, Peer], ground: Ground
+) -> None:
+    a, b = two
+    b.on(INBOUND, lambda event: 1 / 0)
+    b.auto_accept(lambda attrs: True)
+    await a.request(await b.wellKnown_Rx())
+    await b.wait_for(ADDED)  # what comes behind it is not lost
+    (given_up,) = await eventually(lambda: ground.told(EventGivenUp))
+    assert (given_up.event, given_up.attempts) == (INBOUND, 3)
+
+
+async def test_what_a_peer_raises_in_itself_is_the_callers(ground: Ground) -> None:
+    a = await (await ground.engine()).peer("a")
+    told: list[Any] = []
+    a.on("door:*", told.append)
+    await a.raise_event("door:opened", wide=True)
+    assert (told[0].name, told[0]["wide"], told[0].eci) == ("door:opened", True, None)
+    a.on("door:closed", lambda event: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        await a.raise_event("door:closed")
+    with pytest.raises(RequestTimeoutError, match=r"door:opened with \{'wide': False\}"):
+        await a.wait_for("door:opened", 0.01, wide=False)
+    assert (await a.wait_for("door:*"))["wide"] is True
+
+
+async def test_a_query_that_is_not_answered_says_why(two: tuple[Peer, Peer], ground: Ground) -> None:
+    a, b = two
+    which = await related(a, b)
+
+    @b.answers("lamp", "broken")
+    def broken() -> None:
+        raise OSError("a secret path")
+
+    @b.answers("lamp", "odd")
+    def odd() -> object:
+        return object()
+
+    @b.answers("lamp", "slow")
+    async def slow() -> None:
+        await asyncio.sleep(0.5)
+
+    for name, refusal in (("none", "UNKNOWN"), ("broken", "FAILED"), ("odd", "FAILED")):
+        with pytest.raises(QueryRefusedError, match=refusal) as caught:
+            await a.query(which, "lamp", name)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(QueryRefusedError, match="FAILED"):
+        await a.query(which, "lamp", "odd", {"unknown": 1})
+    with pytest.raises(QueryRefusedError, match="NO_CHANNEL"):
+        await a.query("b.guess", "lamp", "state")
+    with pytest.raises(QueryRefusedError, match="MALFORMED"):
+        await a.query(which, "subscription", "nonsense")
+    with pytest.raises(RequestTimeoutError):
+        await a.query(which, "lamp", "slow", timeout=0.05)
+    failed = await eventually(lambda: ground.told(PeerHandlerFailed))
+    assert "a secret path" in str(failed[0].error)
+    await b.close()
+    with pytest.raises(NoRespondersError):
+        await a.query(which, "lamp", "state")
+    with pytest.raises(ConfigError, match="own"):
+        a.answers("subscription", "established")(odd)
+
+
+async def test_a_peer_that_is_closed_says_so_and_comes_back(two: tuple[Peer, Peer], ground: Ground) -> None:
+    a, b = two
+    which = await related(a, b)
+    waiting = asyncio.create_task(a.wait_for("never:comes"))
+    await asyncio.sleep(0)
+    await a.close()
+    await a.close()
+    with pytest.raises(ClosedError):
+        await waiting
+    for call in (a.cancel(which), a.send("x", "y", Id=which), a.query(which, "x", "y"), a.new_channel()):
+        with pytest.raises(ClosedError):
+            await call
+    await b.send("chat", "hello", Id=which)
+    engine = await ground.engine()
+    again = await engine.peer("a")
+    assert again is await engine.peer("a")
+    await again.wait_for("chat:hello")
+    await engine.close()
+    with pytest.raises(ClosedError):
+        await engine.peer("a")
+
+
+@pytest.mark.parametrize("what", ["peer", "engine"])
+@pytest.mark.parametrize("event", ["chat:bye", REMOVED])
+async def test_a_handler_may_close_its_peer(ground: Ground, what: str, event: str) -> None:
+    engine = await ground.engine()
+    a, b = await (await ground.engine()).peer("a"), await engine.peer("b")
+    which = await related(a, b)
+    closed = asyncio.Event()
+
+    @b.on(event)
+    async def bye(event: Any) -> None:
+        await (b if what == "peer" else engine).close()
+        closed.set()
+
+    await (a.send("chat", "bye", Id=which) if event == "chat:bye" else a.cancel(which))
+    async with asyncio.timeout(3):  # sooner than handlers are cancelled
+        await closed.wait()
+    assert b.is_closed
+
+
+@pytest.mark.parametrize("event", ["chat:bye", REMOVED])
+async def test_a_handler_that_runs_while_its_peer_is_closed_may_end(ground: Ground, event: str) -> None:
+    engine = await ground.engine()
+    a, b = await (await ground.engine()).peer("a"), await engine.peer("b")
+    which = await related(a, b)
+    running, done = asyncio.Event(), []
+
+    @b.on(event)
+    async def slow(event: Any) -> None:
+        running.set()
+        await asyncio.sleep(0.2)
+        done.append(event.name)
+
+    await (a.send("chat", "bye", Id=which) if event == "chat:bye" else a.cancel(which))
+    await running.wait()
+    _, b = await reopened(ground, engine, "b")
+    told = heard(b)
+    assert done == [event]
+    await requested(a, b)
+    assert names(told) == ["inbound_pending_subscription_added"]  # it is not told again

@@ -1,0 +1,528 @@
+"""Relationships between peers on servers: across hosts, with rights, through crashes and restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.clients.peers import FAST, ServerGround, heard, related
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.waiting import eventually
+from integration.kit.servers.monitor import connections
+from jsclient import ApiError, ConfigError, JetStreamError, PermissionDeniedError
+from jsclient.peers import (
+    Engine,
+    EventDelayed,
+    EventGivenUp,
+    EventRefused,
+    HostNotAllowedError,
+    Peer,
+    PeerError,
+    Permissions,
+    Policy,
+    QueryRefusedError,
+    Refusal,
+    open_policy,
+)
+from jsclient.protocol.peers.channel import event_subject, query_subject
+
+ROOT = Path(__file__).resolve().parents[2]
+INBOUND = "wrangler:inbound_pending_subscription_added"
+ADDED = "wrangler:subscription_added"
+REMOVED = "wrangler:subscription_removed"
+
+
+@pytest.fixture
+async def ground(server: Any) -> AsyncIterator[ServerGround]:
+    ground = ServerGround(server.url)
+    yield ground
+    await ground.close()
+
+
+@pytest.fixture
+async def events_of() -> AsyncIterator[Any]:
+    """Make an engine on a server of the test's own: `engine, events = await events_of(own, **options)`."""
+    opened: list[Engine] = []
+
+    async def make(own: Any, **options: Any) -> tuple[Engine, list[Any]]:
+        events: list[Any] = []
+        url = getattr(own, "url", own)
+        opened.append(await Engine.connect(url, on_event=events.append, **{**FAST, **options}))
+        return opened[-1], events
+
+    yield make
+    for engine in opened:
+        await engine.close()
+
+
+def of(kind: type, events: list[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+# --- across hosts ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("P4", "P38", "P40", "P42")
+async def test_peers_of_two_servers_have_a_relationship(own_server: Any, events_of: Any) -> None:
+    one, other = await own_server(), await own_server()
+    here, of_here = await events_of(one, host=one.url, allowed_hosts=[other.url])
+    there, of_there = await events_of(other, host=other.url, allowed_hosts=[one.url])
+    a, b = await here.peer("a"), await there.peer("b")
+
+    wk = await b.wellKnown_Rx()
+    assert await a.query(wk, "subscription", "wellKnown_Rx", host=other.url) == wk
+    which = await a.request(wk, Tx_host=other.url, Rx_role="tenant", Tx_role="team")
+    request = await b.wait_for(INBOUND)
+    assert (request["Id"], request["Tx_host"]) == (which, one.url)
+    await b.approve(which)
+    for peer in (a, b):
+        await peer.wait_for(ADDED)
+    (at_a,), (at_b,) = a.established(), b.established()
+    assert (at_a["Tx_host"], at_b["Tx_host"]) == (other.url, one.url)
+    assert (at_a["Tx"], at_a["Rx"]) == (at_b["Rx"], at_b["Tx"])
+
+    b.answers("feed", "size")(lambda: 3)
+    a.answers("feed", "used")(lambda: 2)
+    await a.send("feed", "wanted", {"n": 1}, Tx_role="team")
+    await b.event_send(at_b, "feed", "row", {"n": 2})
+    assert (await b.wait_for("feed:wanted")).relationship["Id"] == which
+    assert (await a.wait_for("feed:row"))["n"] == 2
+    assert await a.query(which, "feed", "size") == 3
+    assert await b.query(at_b, "feed", "used") == 2
+    await b.cancel(which)
+    for peer in (a, b):
+        await peer.wait_for(REMOVED)
+    assert of_here == of_there == []
+
+
+@pytest.mark.covers("P38", "P42")
+async def test_no_host_is_dialed_that_is_not_allowed(own_server: Any, events_of: Any) -> None:
+    one, other = await own_server(), await own_server()
+    here, _ = await events_of(one, host=one.url, allowed_hosts=[other.url])
+    there, of_there = await events_of(other, host=other.url)  # allows none
+    a, b = await here.peer("a"), await there.peer("b")
+    before = await connections(one.monitor)
+
+    which = await a.request(await b.wellKnown_Rx(), Tx_host=other.url)
+    await eventually(lambda: b.refused[Refusal.HOST] == 1)
+    (refused,) = await eventually(lambda: of(EventRefused, of_there))
+    assert (refused.refusal, refused.detail) == (Refusal.HOST, repr(one.url))
+    assert b.inbound() == []
+    assert [one["Id"] for one in a.outbound()] == [which]
+    with pytest.raises(HostNotAllowedError):
+        await b.event_send("a.guess", "door", "open", host=one.url)
+    with pytest.raises(HostNotAllowedError):
+        await b.query("a.guess", "door", "state", host=one.url)
+    with pytest.raises(PeerError, match="not one of the allowed hosts"):
+        await b.request(await a.wellKnown_Rx(), Tx_host=one.url)
+    assert set(await connections(one.monitor)) == set(before)
+
+
+async def test_a_host_that_is_down_is_told_later(own_server: Any, events_of: Any) -> None:
+    one, other = await own_server(), await own_server()
+    here, of_here = await events_of(one, host=one.url, allowed_hosts=[other.url])
+    there, _ = await events_of(other, host=other.url, allowed_hosts=[one.url])
+    a, b = await here.peer("a"), await there.peer("b")
+    wk = await b.wellKnown_Rx()
+    await other.stop()
+    which = await a.request(wk, Tx_host=other.url)
+    delayed = await eventually(lambda: of(EventDelayed, of_here), 10)
+    assert (delayed[0].host, delayed[0].event) == (other.url, "wrangler:new_subscription_request")
+    with pytest.raises(JetStreamError):
+        await a.query(wk, "subscription", "wellKnown_Rx", host=other.url, timeout=0.2)
+    await other.start()
+    await b.wait_for(INBOUND, 20, Id=which)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"host": "b.example"},
+        {"allowed_hosts": ["nats://me:secret@b.example:4222"]},
+        {"allowed_hosts": "nats://b.example"},
+        {"max_age": 10.0, "remember": 5.0},
+        {"max_deliver": 0},
+        {"prefix": "a.*"},
+        {"colour": "red"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_an_engine_cannot_be_told(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Engine.local(**options)
+    assert "secret" not in str(caught.value)
+
+
+# --- rights ------------------------------------------------------------------------------------------------
+
+
+def with_guest(permissions: dict[str, Any] | None) -> dict[str, Any]:
+    users = [{"user": "team", "password": "x"}]
+    if permissions is not None:
+        users.append({"user": "guest", "password": "y", "permissions": permissions})
+    return {"authorization": {"users": users}}
+
+
+async def give_rights(own: Any, permissions: Permissions) -> None:
+    """Tell the server of a guest. It starts anew: before 2.11 a reload of users takes streams from their subjects."""
+    own.process.config = own._with(with_guest(permissions.to_config()))
+    await own.restart()
+
+
+@pytest.mark.covers("P9", "P10", "P11", "P38")
+async def test_the_server_lets_a_stranger_request_and_revoke_and_nothing_else(
+    own_server: Any, events_of: Any, connect: Any
+) -> None:
+    home, team = await own_server(), await own_server(config=with_guest(None))
+    there, of_there = await events_of(
+        team.url.replace("nats://", "nats://team:x@"), host=team.url, allowed_hosts=[home.url]
+    )
+    b = await there.peer("b")
+    (public,) = b.channels()
+    await give_rights(team, public.nats_permissions("_INBOX_guest"))
+    await b.new_channel(["connected again"])
+    guest = {"user": "guest", "password": "y", "inbox_prefix": "_INBOX_guest"}
+    here, of_here = await events_of(home, host=home.url, allowed_hosts={team.url: guest})
+    a = await here.peer("a")
+    on_b = {"host": team.url}
+
+    assert await a.query(public.eci, "subscription", "wellKnown_Rx", **on_b) == public.eci
+    which = await a.request(public.eci, Tx_host=team.url)
+    await b.wait_for(INBOUND, Id=which)
+    await a.revoke(which)
+    await b.wait_for("wrangler:inbound_subscription_cancelled", Id=which)
+
+    for event in ("wrangler:subscription", "wrangler:established_removal", "door:open"):
+        with pytest.raises(PermissionDeniedError):
+            await a.event_send(public.eci, *event.split(":"), **on_b)
+    for rid, name in (("subscription", "established"), ("door", "state")):
+        with pytest.raises(PermissionDeniedError):
+            await a.query(public.eci, rid, name, **on_b)
+    with pytest.raises(PermissionDeniedError):  # nor on another channel
+        await a.event_send("b.guess", "wrangler", "new_subscription_request", **on_b)
+    js = await connect(team, **guest)
+    for call in (js.stream("PICO_STATE"), js.publish("pico.state.b.secret", b"")):
+        with pytest.raises(PermissionDeniedError):
+            await call
+    assert b.refused == {}  # all that the peer would have refused the server did
+    assert not of(EventRefused, of_there)
+    assert not of(EventGivenUp, of_here)
+
+
+@pytest.mark.covers("P1", "P10")
+async def test_rights_of_a_channel_are_those_of_its_policy(
+    own_server: Any, events_of: Any, connect: Any
+) -> None:
+    own = await own_server(config=with_guest(None))
+    engine, _ = await events_of(own.url.replace("nats://", "nats://team:x@"))
+    b = await engine.peer("b")
+    policy = Policy(events=("feed:*", "door:open"), deny_events=("feed:drop",), queries=("feed:size",))
+    channel = await b.new_channel(["guests"], policy)
+    await give_rights(own, channel.nats_permissions("_INBOX_guest"))
+    guest = {"user": "guest", "password": "y", "inbox_prefix": "_INBOX_guest"}
+    js = await connect(own, **guest)
+    for domain, name in (("feed", "row"), ("door", "open")):
+        await js.publish(event_subject(channel.eci, domain, name), b"{}")
+        await b.wait_for(f"{domain}:{name}")
+    for domain, name in (("feed", "drop"), ("door", "shut")):
+        with pytest.raises(PermissionDeniedError):
+            await js.publish(event_subject(channel.eci, domain, name), b"{}")
+    silent = await b.new_channel()
+    assert silent.nats_permissions().to_config() == {
+        "publish": {"deny": [">"]},
+        "subscribe": {"deny": [">"]},
+    }
+
+
+async def test_an_answer_goes_to_inboxes_only(ground: ServerGround, oracle: Oracle) -> None:
+    """The asker chooses where it goes: with the engine's rights, so to no other place."""
+    engine = await ground.engine()
+    b = await engine.peer("b")
+    subject = query_subject(await b.wellKnown_Rx(), "subscription", "wellKnown_Rx", ground.prefix)
+    victim = f"{ground.prefix}.victim"
+    async with oracle.listen(f"{victim}.>") as got, oracle.listen("_INBOX_own.>") as answers:
+        for reply in (f"{victim}.order", f"$JS.API.STREAM.DELETE.{ground.streams[1]}", "_INBOX_own.1"):
+            await oracle.nc.publish(subject, b"", reply=reply)
+        await eventually(lambda: len(answers) == 1)
+        assert got == []
+    assert await oracle.stream_info(ground.streams[1])
+
+
+async def test_a_flood_is_bounded_and_holds_up_nobody_else(ground: ServerGround, connect: Any) -> None:
+    engine = await ground.engine(max_waiting=5, max_event_size=1000)
+    b = await engine.peer("b")
+    wk, other = await b.wellKnown_Rx(), await b.new_channel(["other"], open_policy())
+    await b.close()
+    js = await connect(ground.url)
+    flooded = event_subject(wk, "wrangler", "new_subscription_request", ground.prefix)
+    for _ in range(5):
+        await js.publish(flooded, b'{"Id": "x", "Tx": 1}')
+    with pytest.raises(ApiError, match="maximum messages per subject"):
+        await js.publish(flooded, b"{}")
+    with pytest.raises(ApiError, match="message size exceeds"):
+        await js.publish(event_subject(other.eci, "door", "open", ground.prefix), b" " * 1001)
+    await js.publish(event_subject(other.eci, "door", "open", ground.prefix), b"not json")
+    await js.publish(event_subject(other.eci, "door", "open", ground.prefix), b"[" * 999)
+    await js.publish(f"{ground.prefix}.ev.b.a.b.c.d", b"{}")
+    await js.publish(event_subject(other.eci, "door", "open", ground.prefix), b"")
+    b = await engine.peer("b")
+    await b.wait_for("door:open")
+    await eventually(lambda: b.refused[Refusal.MALFORMED] == 8)
+    assert await eventually(lambda: _empty(js, ground))
+
+
+async def _empty(js: Any, ground: ServerGround) -> bool:
+    return (await (await js.stream(ground.streams[0])).info()).state.messages == 0
+
+
+# --- crashes and restarts ----------------------------------------------------------------------------------
+
+DYING = """
+import asyncio, os, signal, sys
+from jsclient.peers import Engine
+from jsclient.peers.nats_backend import ServerBackend
+
+url, prefix, eci, when = sys.argv[1:]
+publish = ServerBackend.publish
+
+async def die(self, send):
+    if when == "after":
+        await publish(self, send)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+async def main():
+    engine = await Engine.connect(url, prefix=prefix)
+    a = await engine.peer("a")
+    ServerBackend.publish = die
+    await a.request(eci, Id="fleet", note="hello")
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.covers("P44", "P47", "P65")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_process_that_is_killed_between_storing_and_sending_loses_nothing(
+    ground: ServerGround, when: str
+) -> None:
+    b = await (await ground.engine()).peer("b")
+    told = heard(b)
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", DYING, ground.url, ground.prefix, await b.wellKnown_Rx(), when, cwd=ROOT
+    )
+    assert await child.wait() == -signal.SIGKILL
+    if when == "before":
+        assert told == []
+    a = await (await ground.engine()).peer("a")
+    assert [one["Id"] for one in a.outbound()] == ["fleet"]
+    assert (await b.wait_for(INBOUND))["note"] == "hello"
+    await a.wait_for("wrangler:outbound_pending_subscription_added")
+    await b.approve("fleet")
+    for peer in (a, b):
+        await peer.wait_for(ADDED)
+    assert [event.type for event in told] == ["inbound_pending_subscription_added", "subscription_added"]
+
+
+async def test_a_server_that_restarts_in_the_middle(own_server: Any, events_of: Any) -> None:
+    own = await own_server()
+    one, _ = await events_of(own)
+    other, _ = await events_of(own)
+    a, b = await one.peer("a"), await other.peer("b")
+    b.auto_accept(lambda attrs: True)
+    got: list[int] = []
+    b.on("count:up", lambda event: got.append(event["n"]))
+    wk = await b.wellKnown_Rx()
+
+    async def ask(number: int) -> None:
+        """Ask until it is known to be stored: asking again does no harm."""
+        while True:
+            try:
+                await a.request(wk, Id=f"r{number}")
+                return
+            except PeerError as error:
+                if error.event != "wrangler:duplicate_id_failure":
+                    raise
+                return  # the first time was stored
+            except JetStreamError:
+                await asyncio.sleep(0.05)
+
+    asking = [asyncio.create_task(ask(number)) for number in range(30)]
+    await eventually(a.established)
+    await own.kill()
+    await own.start()
+    await asyncio.gather(*asking)
+    ids = {f"r{number}" for number in range(30)}
+    for peer in (a, b):
+        await eventually(lambda peer=peer: {one["Id"] for one in peer.established()} == ids, 30)
+    for number in range(30):
+        await a.send("count", "up", {"n": number}, Id=f"r{number}")
+    await eventually(lambda: set(got) == set(range(30)))
+    assert {one["Rx"] for one in a.established()} == {one["Tx"] for one in b.established()}
+
+
+async def test_a_peer_heals_when_its_consumer_or_stream_is_deleted(
+    ground: ServerGround, oracle: Oracle
+) -> None:
+    engine = await ground.engine()
+    a, b = await engine.peer("a"), await engine.peer("b")
+    which = await related(a, b)
+    inboxes = ground.streams[0]
+    await oracle.delete_consumer(inboxes, "b")
+    await a.send("chat", "hello", {"n": 1}, Id=which)
+    await b.wait_for("chat:hello", n=1)
+    await oracle.delete_stream(inboxes)
+
+    async def sent() -> bool:
+        try:
+            return await a.send("chat", "hello", {"n": 2}, Id=which) == 1
+        except JetStreamError:
+            return False
+
+    await eventually(sent, 20)
+    await b.wait_for("chat:hello", 10, n=2)
+    assert of(jsclient.ErrorRaised, ground.events)  # it was told
+
+
+@pytest.mark.covers("P67")
+async def test_the_durable_consumer_stays_until_the_peer_is_removed(
+    ground: ServerGround, oracle: Oracle, connect: Any
+) -> None:
+    js = await connect(ground.url)
+    inboxes, state = ground.streams
+    async with Engine(js, prefix=ground.prefix) as engine:
+        a, b = await engine.peer("a"), await engine.peer("b")
+        await related(a, b)
+        await a.close()
+        assert set(await oracle.consumer_names(inboxes)) == {"a", "b"}
+        assert engine.peers["b"] is b
+        await engine.remove("a")
+        await b.wait_for(REMOVED)
+        assert await oracle.consumer_names(inboxes) == ["b"]
+        subjects = [message.subject for message in await oracle.messages(state)]
+        assert not [subject for subject in subjects if subject.startswith(f"{ground.prefix}.state.a.")]
+    assert await oracle.consumer_names(inboxes) == ["b"]
+    assert js.is_connected
+
+
+async def test_an_engine_leaves_nothing_behind(
+    ground: ServerGround, oracle: Oracle, server: Any, connect: Any
+) -> None:
+    await (await (await ground.engine()).peer("a")).close()
+    await (await (await ground.engine()).peer("b")).close()
+    js = await connect(ground.url)
+    await js.account_info()
+    await oracle.stream_names()
+    async with no_leaks(oracle=oracle, streams=ground.streams, monitor=server.monitor):
+        for close in (True, False):
+            engine = Engine(js, prefix=ground.prefix)
+            a, b = await engine.peer("a"), await engine.peer("b")
+            await related(a, b)
+            await a.close()
+            if close:
+                await engine.close()
+        # The connection ends: so does the engine that is on it.
+        await js.close()
+        assert b.is_closed
+    with pytest.raises(jsclient.ClosedError):
+        await engine.peer("c")
+
+
+async def test_an_engine_runs_on_a_connection_of_nats_py(ground: ServerGround, foreign_js: Any) -> None:
+    engine = Engine(foreign_js, prefix=ground.prefix, **FAST)
+    a, b = await engine.peer("a"), await engine.peer("b")
+    which = await related(a, b)
+    b.answers("door", "state")(lambda: "open")
+    await a.send("door", "shut", Id=which)
+    await b.wait_for("door:shut")
+    assert await a.query(which, "door", "state") == "open"
+    await engine.close()
+
+
+async def test_two_processes_may_overlap(ground: ServerGround) -> None:
+    """As in a rolling restart: what comes to the one that does not know a relationship is not refused."""
+    old, new = await ground.engine(), await ground.engine()
+    a = await (await ground.engine()).peer("a")
+    pair = [await engine.peer("b") for engine in (old, new)]
+    got: list[int] = []
+    for b in pair:
+        b.auto_accept(lambda attrs: True)
+        b.on("count:up", lambda event: got.append(event["n"]))
+        b.answers("count", "size")(lambda: 3)
+    wk = await pair[0].wellKnown_Rx()
+    assert await pair[1].wellKnown_Rx() == wk
+    ids = [await a.request(wk) for _ in range(5)]
+    for which in ids:
+        await a.wait_for(ADDED, Id=which)
+    for number, which in enumerate(ids * 6):
+        await a.send("count", "up", {"n": number}, Id=which)
+        assert await a.query(which, "count", "size") == 3
+    await eventually(lambda: sorted(got) == list(range(30)))
+    assert all(b.refused == {} for b in pair)
+    await pair[0].cancel(ids[0])  # one that the other process may have made
+    await a.wait_for(REMOVED, Id=ids[0])
+
+
+@pytest.mark.parametrize(
+    ("which", "config"),
+    [
+        (0, {"max_age": 0}),
+        (0, {"max_age": 10**9 * 86400 * 30}),
+        (0, {"max_age": 10**9, "retention": "interest"}),
+        (1, {"max_msgs_per_subject": 2}),
+        (1, {"max_msgs_per_subject": 1, "max_age": 10**9}),
+    ],
+    ids=["no age", "too long", "interest", "two of a key", "state that ages"],
+)
+async def test_streams_that_do_not_fit_are_refused(
+    ground: ServerGround, oracle: Oracle, which: int, config: dict[str, Any]
+) -> None:
+    subject = f"{ground.prefix}.{('ev', 'state')[which]}.>"
+    await oracle.create_stream(ground.streams[which], [subject], **config)
+    with pytest.raises(ConfigError, match=ground.streams[which]):
+        await ground.engine()
+
+
+async def test_a_name_that_is_none_is_refused(ground: ServerGround, oracle: Oracle) -> None:
+    engine = await ground.engine()
+    for name in ("", "a.b", "a b", "*", "a/b"):
+        with pytest.raises(jsclient.InvalidNameError):
+            await engine.peer(name)
+    assert engine.peers == {}
+    assert (await oracle.state(ground.streams[1]))["messages"] == 0
+    assert await engine.peer("ok") is (await asyncio.gather(engine.peer("ok"), engine.peer("ok")))[1]
+
+
+async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
+    """An approval of somebody else's request, a removal by a guess, a state that cannot be."""
+    engine = await ground.engine(max_inbound=2)
+    a, b, evil = [await engine.peer(name) for name in ("a", "b", "evil")]
+    which = await related(a, b)
+    mine = await related(evil, b, Id="mine")
+    wk = await b.wellKnown_Rx()
+    (tx,) = [one["Tx"] for one in evil.established()]
+    await evil.event_send(tx, "wrangler", "established_removal", {"Id": which})
+    await evil.event_send(wk, "wrangler", "inbound_removal", {"Id": which, "Tx": "evil.guess"})
+    await evil.event_send(wk, "wrangler", "new_subscription_request", {"Id": which, "Tx": "evil.x"})
+    await eventually(lambda: b.refused[Refusal.FOREIGN] == 1)
+    await b.wait_for("wrangler:duplicate_id_failure")
+    assert {one["Id"] for one in b.established()} == {which, mine}
+    for number in range(4):  # two wait here, the others where they were sent to
+        await evil.event_send(
+            wk, "wrangler", "new_subscription_request", {"Id": f"n{number}", "Tx": f"evil.n{number}"}
+        )
+    await eventually(lambda: len(b.inbound()) == 2)
+    await b.reject(b.inbound()[0]["Id"])
+    await eventually(lambda: len(b.inbound()) == 2)
+    with pytest.raises(QueryRefusedError, match="POLICY"):
+        await evil.query(wk, "subscription", "inbound")
+    assert not of(EventGivenUp, ground.events)
+    assert isinstance(b, Peer)

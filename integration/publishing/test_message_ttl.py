@@ -1,0 +1,144 @@
+"""Messages with a time to live of their own, and the markers that stay where the last one of a subject ended.
+
+Row 132 of the conformance suite. Source: ADR-43.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import take
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from integration.kit.network.asking import traffic
+from integration.kit.network.proxy import Proxy
+
+NEW = pytest.mark.server(">=2.11")
+
+# 2.11 writes markers as 2.14 does, but for the form of their own time to live.
+MARKER_TTL = {"1m0s", "60", "60s"}
+
+
+@pytest.fixture
+async def tap(proxy: Any) -> Proxy:
+    return await proxy()
+
+
+@pytest.fixture
+async def js(connect: Any, tap: Proxy) -> Any:
+    return await connect(tap)
+
+
+async def until(stream: OwnStream, wanted: list[int]) -> None:
+    """Wait until exactly these sequences are left."""
+
+    async def left() -> bool:
+        found = [message.seq for message in await stream.messages()]
+        assert found == wanted, found
+        return True
+
+    await eventually(left, 20, f"{wanted} to be what is left", interval=0.1)
+
+
+@NEW
+async def test_a_message_ends_with_its_time_and_the_others_stay(
+    js: Any, oracle: Oracle, make_stream: Any
+) -> None:
+    """Row 132: TTL expiry."""
+    stream = await make_stream(allow_msg_ttl=True)
+    await js.publish(stream.subject("a"), b"short", ttl=1)
+    await js.publish(stream.subject("a"), b"rounded up to 2", ttl=1.001)
+    await js.publish(stream.subject("a"), b"as a timedelta", ttl=timedelta(minutes=5))
+    await js.publish(stream.subject("a"), b"without")
+    assert [m.headers for m in await stream.messages()] == [
+        b"NATS/1.0\r\nNats-TTL: 1\r\n\r\n",
+        b"NATS/1.0\r\nNats-TTL: 2\r\n\r\n",
+        b"NATS/1.0\r\nNats-TTL: 300\r\n\r\n",
+        b"",
+    ]
+    await until(stream, [3, 4])
+
+
+@NEW
+async def test_never_outlives_the_age_limit_of_the_stream(js: Any, oracle: Oracle, make_stream: Any) -> None:
+    stream = await make_stream(allow_msg_ttl=True, max_age=1_000_000_000)
+    await js.publish(stream.subject("a"), b"for ever", ttl="never")
+    await js.publish(stream.subject("a"), b"as the stream has it")
+    await js.publish(stream.subject("b"), b"as the stream has it")
+    await until(stream, [1])
+    (stored,) = await stream.messages()
+    assert stored.headers == b"NATS/1.0\r\nNats-TTL: never\r\n\r\n"
+
+
+@NEW
+@pytest.mark.parametrize("how", ["of the message", "of the stream"])
+async def test_a_marker_says_that_the_last_message_of_a_subject_ended(
+    js: Any, oracle: Oracle, make_stream: Any, how: str
+) -> None:
+    """Row 132: the marker's headers, stored and as a reader gets them."""
+    limits = {} if how == "of the message" else {"max_age": 1_000_000_000}
+    stream = await make_stream(
+        allow_msg_ttl=True,
+        subject_delete_marker_ttl=60_000_000_000,
+        max_msgs_per_subject=1,
+        allow_rollup_hdrs=True,
+        **limits,
+    )
+    sub = await js.subscribe(stream.all)
+    await js.publish(stream.subject("a"), b"x", ttl=None if limits else 1)
+    message, marker = await take(sub, 2, timeout=20)
+    assert (message.data, message.metadata.stream_seq) == (b"x", 1)
+    assert (marker.subject, marker.data, marker.metadata.stream_seq) == (stream.subject("a"), b"", 2)
+    assert marker.headers["Nats-Marker-Reason"] == "MaxAge"
+    assert marker.headers["Nats-TTL"] in MARKER_TTL
+    await until(stream, [2])
+    got = await (await js.stream(stream.name)).get_last_message(stream.subject("a"))
+    assert got.headers == marker.headers
+    # It is an ordinary message in every other way: the next one of its subject takes its place.
+    await js.publish(stream.subject("a"), b"again")
+    await until(stream, [3])
+
+
+@NEW
+async def test_a_stream_changed_here_leaves_markers(js: Any, oracle: Oracle, make_stream: Any) -> None:
+    """The server sets what markers need; durations are seconds here."""
+    stream = await make_stream()
+    made = await js.update_stream(
+        stream.name, [stream.all], storage="memory", max_age=1, subject_delete_marker_ttl=60
+    )
+    assert (made.config.allow_msg_ttl, made.config.allow_rollup_hdrs) == (True, True)
+    assert made.config.subject_delete_marker_ttl == 60.0
+    await js.publish(stream.subject("a"), b"x")
+    await until(stream, [2])
+    assert (await made.get_message(2)).headers["Nats-Marker-Reason"] == "MaxAge"
+
+
+@NEW
+@pytest.mark.parametrize("value", ["0.5s", "soon", "-5"])
+async def test_what_the_server_refuses_as_a_header_it_refuses_with_a_number(
+    js: Any, oracle: Oracle, make_stream: Any, value: str
+) -> None:
+    stream = await make_stream(allow_msg_ttl=True)
+    with pytest.raises(jsclient.ApiError) as caught:
+        await js.publish(stream.subject("a"), headers={"Nats-TTL": value})
+    assert (caught.value.code, caught.value.err_code) == (400, 10165)
+    assert (await stream.state())["messages"] == 0
+
+
+@pytest.mark.server("<2.11")
+async def test_an_old_server_would_overlook_it_so_it_is_refused(
+    js: Any, tap: Proxy, stream: OwnStream
+) -> None:
+    since = len(tap.frames)
+    for ttl in (5, "never"):
+        with pytest.raises(jsclient.ConfigError, match=r"ttl needs nats-server 2\.11"):
+            await js.publish(stream.subject("a"), ttl=ttl)
+    await js.ping()
+    assert traffic(tap, since) == []
+    # Behind an old server there may be a newer one that holds the stream: what is given as a header is sent.
+    assert (await js.publish(stream.subject("a"), headers={"Nats-TTL": "5"})).seq == 1

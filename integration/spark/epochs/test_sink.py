@@ -1,0 +1,280 @@
+"""Micro-batches as epochs: the sink as Spark calls it. Readers see all of a batch or nothing, and nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import jsclient
+from integration.kit.calls.epochs import frontier_records, seen
+from jsclient.errors import ProducerFencedError
+from jsclient.protocol.epochs.frontier import Int
+from jsclient.spark.epochs.ownership import Attempt, SinkTopic
+from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten
+from jsclient.spark.epochs.writing import EpochPlan, open_writer
+from jsclient.spark.options.epochs import EpochSinkOptions
+from jsclient.spark.sink.partition_writer import Outcome
+from jsclient.spark.sink.row_columns import RowShape
+from jsclient.spark.task_context import Task
+
+QUERY, OTHER = "query", "another"
+
+
+class Sink:
+    """A query's sink, without Spark."""
+
+    def __init__(self, js: Any, topic: Any, query: str = QUERY, **options: str) -> None:
+        self.js, self.topic, self.query = js, topic, query
+        given = {"servers": "nats://127.0.0.1:1", "epochs": topic.name, **options}
+        self.options = EpochSinkOptions.parse(given).write
+        self.runs = 0
+        self.ids = self.options.dedup or "content"
+
+    def plan(self, attempt: Attempt) -> EpochPlan:
+        shape = RowShape("data", False, False, self.ids == "column", "x.0.data")
+        return EpochPlan(self.options, shape, self.ids, attempt)
+
+    async def sink_topic(self) -> SinkTopic:
+        stream = await self.js.stream(self.topic.name)
+        return SinkTopic(self.js, stream, self.topic.name, Int(), await self.topic.partitions())
+
+    def attempt(self, epoch: int) -> Attempt:
+        self.runs += 1
+        return Attempt.of(self.query, f"run{self.query}{self.runs}", epoch)
+
+    async def write(
+        self, attempt: Attempt, rows: list[str], *, task: int = 0, again: int = 0, upto: int | None = None
+    ) -> Any:
+        """A task; ``upto``: it dies when these rows are stored."""
+        topic = await self.sink_topic()
+        writer, place = await open_writer(self.js, self.plan(attempt), Task(task, again), topic)
+        if writer is None:
+            return None
+        try:
+            columns = {"data": pa.array([json.dumps([row]) for row in rows[:upto]])}
+            if self.ids == "column":
+                columns["msg_id"] = pa.array(rows[:upto])
+            await writer.write(pa.record_batch(columns))
+            outcome = await writer.finish()
+            return None if upto is not None else (outcome, place)
+        finally:
+            await writer.close()
+
+    async def commit(self, attempt: Attempt, *places: int) -> None:
+        topic = await self.sink_topic()
+        for place in range(topic.partitions):
+            await topic.complete(place, attempt, written=place in places)
+
+    async def batch(self, epoch: int, *parts: list[str]) -> Attempt:
+        attempt = self.attempt(epoch)
+        done = [await self.write(attempt, rows, task=task) for task, rows in enumerate(parts) if rows]
+        await self.commit(attempt, *(place for _, place in filter(None, done)))
+        return attempt
+
+
+@pytest.fixture
+async def topic(request: Any, js: Any) -> Any:
+    name = "ek" + "".join(c for c in request.node.name if c.isalnum())[:60]
+    made = js.epochs(name, partitions=2)
+    await made.create(duplicate_window=0.2)
+    yield made
+    with contextlib.suppress(jsclient.StreamNotFoundError):
+        await js.delete_stream(name)
+
+
+async def test_a_batch_is_an_epoch(js: Any, topic: Any) -> None:
+    sink = Sink(js, topic)
+    await sink.batch(0, ["a", "b"], ["c"], ["d"])
+    await sink.batch(1, [], ["e"])
+    attempt = sink.attempt(2)
+    await sink.write(attempt, ["f"])
+    assert {time: sorted(items) for time, items in (await seen(topic)).items()} == {
+        0: ["a", "b", "c", "d"],
+        1: ["e"],
+    }, "nobody sees a batch before it is committed"
+    await sink.commit(attempt, 0)
+    assert (await seen(topic))[2] == ["f"]
+    async with await topic.subscribe() as sub:
+        assert list(sub.frontier) == [3]
+
+
+async def test_a_batch_that_failed_is_stored_once_after_the_window_too(js: Any, topic: Any) -> None:
+    """What an earlier try has stored is found by reading, not by the stream's memory of ids."""
+    sink = Sink(js, topic)
+    await sink.batch(0, ["a"])
+    rows = ["x", "y", "x", "z"]
+    dead = sink.attempt(1)
+    await sink.write(dead, rows, upto=3)
+    await sink.write(dead, ["w", "v"], task=1, upto=1)
+    await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
+    attempt = sink.attempt(1)
+    outcome, _ = await sink.write(attempt, rows)
+    assert (outcome.rows, outcome.skipped, outcome.duplicates, outcome.strangers) == (4, 3, 0, 0)
+    outcome, _ = await sink.write(attempt, ["w", "v"], task=1)
+    assert (outcome.rows, outcome.skipped) == (2, 1)
+    await sink.commit(attempt, 0, 1)
+    assert sorted((await seen(topic))[1]) == ["v", "w", "x", "x", "y", "z"]
+
+
+async def test_a_task_that_is_tried_again_stores_nothing_twice(js: Any, topic: Any) -> None:
+    sink = Sink(js, topic)
+    attempt = sink.attempt(0)
+    await sink.write(attempt, ["a", "b", "c"], upto=2)
+    await asyncio.sleep(0.3)
+    outcome, _ = await sink.write(attempt, ["a", "b", "c"], again=1)
+    assert (outcome.rows, outcome.skipped) == (3, 2)
+    await sink.commit(attempt, 0)
+    assert await seen(topic) == {0: ["a", "b", "c"]}
+
+
+async def late(writer: Any, *rows: str) -> None:
+    """A task that nobody waits for any more sends these."""
+    await writer.write(pa.record_batch({"data": pa.array([json.dumps([row]) for row in rows])}))
+    await writer._bulk.settle()
+
+
+async def test_what_a_lost_try_sends_late_does_not_count(js: Any, topic: Any) -> None:
+    """A task of a driver that was killed goes on while its batch is run again, and after that was committed."""
+    sink = Sink(js, topic)
+    await sink.batch(0, ["a"])
+    lost, _ = await open_writer(js, sink.plan(sink.attempt(1)), Task(0, 0), await sink.sink_topic())
+    await late(lost, "one")
+    attempt = sink.attempt(1)
+    writer, place = await open_writer(js, sink.plan(attempt), Task(0, 0), await sink.sink_topic())
+    await late(lost, "two", "three")
+    await late(writer, "one", "two")
+    outcome = await writer.finish()
+    assert (outcome.skipped, outcome.duplicates) == (1, 0), "a late row is not taken for one of this try"
+    await sink.commit(attempt, place)
+    await late(lost, "four")
+    await lost.close()
+    assert await seen(topic) == {0: ["a"], 1: ["one", "two"]}
+
+
+async def test_what_a_copy_of_a_task_sends_after_the_commit_does_not_count(js: Any, topic: Any) -> None:
+    """Readers would take it for a broken rule: data of an epoch that is completed."""
+    sink = Sink(js, topic)
+    attempt = sink.attempt(0)
+    copy, _ = await open_writer(js, sink.plan(attempt), Task(0, 1), await sink.sink_topic())
+    await sink.write(attempt, ["a"])
+    await sink.commit(attempt, 0)
+    await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
+    await late(copy, "a")
+    await copy.close()
+    await sink.batch(1, ["b"])
+    assert await seen(topic) == {0: ["a"], 1: ["b"]}
+
+
+async def test_a_committed_batch_is_not_written_again(js: Any, topic: Any) -> None:
+    """The frontier knows it, however the rows are: Spark may not have noted the commit."""
+    sink = Sink(js, topic)
+    await sink.batch(0, ["a"], ["b"])
+    attempt = sink.attempt(0)
+    assert await sink.write(attempt, ["other"]) is None
+    assert await sink.write(attempt, ["rows"], task=1) is None
+    await sink.commit(attempt)
+    assert await seen(topic) == {0: ["a", "b"]}
+
+
+async def test_a_commit_that_was_interrupted_is_brought_to_its_end(js: Any, topic: Any) -> None:
+    sink = Sink(js, topic)
+    attempt = sink.attempt(0)
+    for task in (0, 1):
+        await sink.write(attempt, [f"of {task}"], task=task)
+    made = await sink.sink_topic()
+    await made.complete(0, attempt, written=True)
+    assert await seen(topic) == {}, "partition 1 is not completed"
+    again = sink.attempt(0)
+    assert await sink.write(again, ["of 0"]) is None
+    assert await sink.write(again, ["of 1"], task=1) is None, "all were stored before the commit began"
+    await sink.commit(again)
+    assert sorted((await seen(topic))[0]) == ["of 0", "of 1"]
+
+
+async def test_another_query_is_refused(js: Any, topic: Any) -> None:
+    """Its batches have numbers that mean something else; the topic stays that of the first query."""
+    sink, other = Sink(js, topic), Sink(js, topic, OTHER)
+    await sink.batch(0, ["a"])
+    for epoch in (0, 1):
+        with pytest.raises(ProducerFencedError, match=topic.name):
+            await other.batch(epoch, ["z"])
+    with pytest.raises(ProducerFencedError):
+        await other.commit(other.attempt(1))
+    await sink.batch(1, ["b"])
+    assert await seen(topic) == {0: ["a"], 1: ["b"]}
+
+
+async def test_a_query_that_begins_at_the_same_moment_is_refused(js: Any, topic: Any) -> None:
+    """It has looked before the other one took the topic."""
+    sink, other = Sink(js, topic), Sink(js, topic, OTHER)
+    attempt = other.attempt(0)
+    made = await other.sink_topic()
+    looks = [None, None]
+
+    async def look(partition: int) -> Any:
+        return looks.pop() if looks else await SinkTopic.look(made, partition)
+
+    made.look = look  # type: ignore[method-assign]
+    await sink.batch(0, ["a"])
+    with pytest.raises(ProducerFencedError):
+        await open_writer(js, other.plan(attempt), Task(0, 0), made)
+    await sink.batch(1, ["b"])
+
+
+async def test_who_takes_the_topic_in_the_middle_of_a_batch_fences_the_query(js: Any, topic: Any) -> None:
+    sink = Sink(js, topic)
+    await sink.batch(0, ["a"], ["b"])
+    attempt = sink.attempt(1)
+    _, place = await sink.write(attempt, ["c"], task=1)
+    async with await topic.publisher(place) as pub:
+        with pytest.raises(ProducerFencedError):
+            await sink.commit(attempt, place)
+        await pub.send(1, ["d"])
+        await pub.flush()
+    with pytest.raises(ProducerFencedError):
+        await sink.batch(1, ["c"], ["c"])
+
+
+async def test_tasks_of_one_try_share_a_partition(js: Any, topic: Any) -> None:
+    sink = Sink(js, topic)
+    attempt = sink.attempt(0)
+    await asyncio.gather(*(sink.write(attempt, [f"{task}"], task=task) for task in range(8)))
+    await sink.commit(attempt, 0, 1)
+    assert sorted((await seen(topic))[0]) == [f"{task}" for task in range(8)]
+    for partition in (0, 1):
+        assert len(await frontier_records(topic, partition)) == 2, "taken once, committed once"
+
+
+@pytest.mark.parametrize("options", [{"dedupScope": "epoch"}, {"dedup": "column"}], ids=["scope", "column"])
+async def test_rows_that_change_their_partitions_are_known(
+    js: Any, topic: Any, options: dict[str, str]
+) -> None:
+    sink = Sink(js, topic, **options)
+    await sink.write(sink.attempt(0), ["a", "b"], upto=1)
+    await asyncio.sleep(0.3)
+    await sink.batch(0, ["b"], ["a"])
+    assert sorted((await seen(topic))[0]) == ["a", "b"]
+
+
+async def test_rows_that_an_earlier_try_had_and_this_has_not_are_counted(js: Any, topic: Any) -> None:
+    sink = Sink(js, topic)
+    await sink.write(sink.attempt(0), ["a", "b"], upto=2)
+    outcome, _ = await sink.write(sink.attempt(0), ["a", "c"])
+    assert (outcome.rows, outcome.skipped, outcome.strangers) == (2, 1, 1)
+
+
+def test_an_abort_says_that_the_epoch_stays_open(caplog: pytest.LogCaptureFixture) -> None:
+    """One task ended well, Spark gives None for the other."""
+    options = EpochSinkOptions.parse({"servers": "nats://127.0.0.1:1", "epochs": "trades"})
+    writer = EpochStreamWriter(options, StructType([StructField("data", BinaryType())]))
+    with caplog.at_level("WARNING", "jsclient.spark"):
+        writer.abort([EpochWritten(0, 3, Outcome(rows=7), QUERY, "run", 0), None], 3)
+    [record] = caplog.records
+    assert "batch 3 failed, so epoch 3 of topic 'trades' is open" in record.getMessage()
+    assert "7" in record.getMessage()

@@ -1,0 +1,212 @@
+"""What cannot work in log mode: the error names the option and what to do, on the driver, before a row is read."""
+
+from __future__ import annotations
+
+import pytest
+
+from integration.kit.calls.source import BatchRead, Query, options_of
+from integration.kit.judge.streams import OwnStream
+from jsclient.errors import AuthenticationError, ConfigError
+
+GETS = pytest.mark.server(">=2.11")
+READS = pytest.mark.parametrize("read", ["stream", "batch"])
+
+
+def plan(read, server, stream, **options):
+    """What a read does on the driver until its tasks are known."""
+    if read == "stream":
+        reader = (query := Query(server, stream, startingOffsets="earliest", **options)).reader()
+        start = query.start(reader)
+        return reader.partitions(start, query.ask(reader, start))
+    return BatchRead(server, stream, **options).partitions
+
+
+# --- the stream ----------------------------------------------------------------------------------------------
+
+
+@READS
+async def test_a_stream_that_is_not_there(server, read):
+    with pytest.raises(ConfigError, match=r"option 'stream': there is no stream 'NOWHERE' on nats://"):
+        plan(read, server, "NOWHERE")
+
+
+@READS
+async def test_direct_gets_that_are_not_allowed(server, oracle, make_stream, read):
+    stream = await make_stream(allow_direct=False)
+    await stream.publish(5)
+    with pytest.raises(ConfigError, match=r"option 'readMode' is 'direct', .* allow_direct = true"):
+        plan(read, server, stream, readMode="direct")
+    assert plan(read, server, stream)
+
+
+@READS
+async def test_a_work_queue_without_direct_gets(server, oracle, make_stream, read):
+    stream = await make_stream(retention="workqueue", allow_direct=False)
+    await stream.publish(5)
+    with pytest.raises(ConfigError, match=r"is a work queue, .* allow_direct = true"):
+        plan(read, server, stream)
+
+
+@READS
+async def test_a_work_queue_by_consumer(server, oracle, make_stream, read):
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    await stream.publish(5)
+    with pytest.raises(ConfigError, match="use 'readMode' = 'direct' to look at it, or 'mode' = 'queue'"):
+        plan(read, server, stream, readMode="consumer")
+
+
+@GETS
+@READS
+async def test_a_work_queue_with_two_filters(server, oracle, make_stream, read):
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    await stream.publish(5, "a")
+    with pytest.raises(ConfigError, match="option 'subjects' has more than one filter"):
+        plan(read, server, stream, subjects=f"{stream.subject('a')},{stream.subject('b')}")
+
+
+@GETS
+async def test_a_work_queue_is_looked_at_and_left_alone(server, oracle, make_stream):
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    await stream.publish(700)
+    await stream.create_consumer("worker", ack_policy="explicit")
+    assert BatchRead(server, stream, minPartitions=2).sequences == list(range(1, 701))
+    assert (await stream.state())["messages"] == 700
+    assert await stream.consumer_names() == ["worker"]
+
+
+# --- the server ----------------------------------------------------------------------------------------------
+
+
+async def test_direct_gets_of_an_older_server(own_server, oracle_for):
+    own = await own_server(version="2.10.25", ack_v2=False)
+    stream = await OwnStream.create(await oracle_for(own), "old", allow_direct=True)
+    await stream.publish(2500)
+    with pytest.raises(
+        ConfigError, match=r"needs nats-server 2.11; 2.10.25 is connected: use 'readMode' = 'consumer'"
+    ):
+        plan("batch", own, stream, readMode="direct")
+    assert BatchRead(own, stream, minPartitions=2).sequences == list(range(1, 2501))
+    query = Query(own, stream, subjects=stream.all, startingOffsets="earliest", maxMessagesPerTrigger=999)
+    assert [len(batch) for batch in query.drain()] == pytest.approx([999, 999, 502], rel=0.2)
+    assert query.sequences == list(range(1, 2501))
+
+
+async def test_a_server_without_jetstream(own_server):
+    own = await own_server(jetstream=False, config={})
+    with pytest.raises(ConfigError, match="option 'servers': nobody answers for JetStream"):
+        plan("batch", own, "S")
+
+
+async def test_a_domain_that_is_another(server, stream):
+    with pytest.raises(ConfigError, match="are 'domain' and 'prefix' right"):
+        plan("batch", server, stream, domain="elsewhere")
+
+
+# --- the user ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def guarded(own_server, oracle_for):
+    """A server where a user may not publish to some subjects: `await guarded("$JS.API.STREAM.INFO.S", ...)`."""
+
+    async def start(*denied, allow_direct=True):
+        rights = {"publish": {"deny": list(denied)}}
+        users = [
+            {"user": "judge", "password": "x"},
+            {"user": "ann", "password": "hunter2", "permissions": rights},
+        ]
+        own = await own_server(config={"authorization": {"users": users}})
+        oracle = await oracle_for(own.url.replace("nats://", "nats://judge:x@"))
+        await oracle.create_stream("S", ["s.>"], storage="memory", allow_direct=allow_direct)
+        return own, OwnStream(oracle, "S", "s")
+
+    return start
+
+
+ANN = {"user": "ann", "password": "hunter2"}
+
+
+@READS
+async def test_a_user_who_may_not_ask_for_the_stream(guarded, read):
+    own, _ = await guarded("$JS.API.STREAM.INFO.S")
+    with pytest.raises(ConfigError, match=r"may not publish to '\$JS.API.STREAM.INFO.S'") as error:
+        plan(read, own, "S", **ANN)
+    assert "hunter2" not in str(error.value)
+
+
+@READS
+async def test_a_user_who_may_not_make_consumers(guarded, read):
+    own, stream = await guarded("$JS.API.CONSUMER.>", allow_direct=False)
+    await stream.publish(5)
+    with pytest.raises(ConfigError, match=r"may not publish to '\$JS.API.CONSUMER.CREATE"):
+        plan(read, own, "S", **ANN)
+
+
+@GETS
+async def test_a_user_who_may_not_make_consumers_reads_by_direct_get(guarded):
+    own, stream = await guarded("$JS.API.CONSUMER.>")
+    await stream.publish(1000)
+    assert BatchRead(own, "S", **ANN).sequences == list(range(1, 1001))
+    query = Query(own, "S", startingOffsets="earliest", maxMessagesPerTrigger=600, subjects="s.>", **ANN)
+    assert len(query.drain()) == 2
+    assert query.sequences == list(range(1, 1001))
+    with pytest.raises(ConfigError, match=r"CONSUMER.CREATE"):
+        plan("batch", own, "S", readMode="consumer", **ANN)
+
+
+async def test_a_password_that_is_wrong_is_not_shown(guarded):
+    own, _ = await guarded()
+    with pytest.raises(AuthenticationError) as error:
+        plan("batch", own, "S", user="ann", password="correct horse")
+    assert "correct horse" not in str(error.value)
+
+
+# --- with Spark ----------------------------------------------------------------------------------------------
+
+BAD = [
+    ({"stream": "", "startingOffset": "latest"}, "option 'stream' is empty"),
+    ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+    ({"subjects": "a..b"}, "option 'subjects'"),
+    ({"password": "hunter2"}, "option 'user' is missing"),
+    ({"servers": "nats://ann:hunter2@127.0.0.1"}, "option 'servers' has a user in a URL"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(given)) for given, _ in BAD])
+@READS
+def test_spark_tells_what_is_wrong_with_an_option_when_it_loads(spark, options, message, read):
+    reader = spark.readStream if read == "stream" else spark.read
+    given = {"servers": "nats://127.0.0.1:4222", "stream": "S", **options}
+    with pytest.raises(Exception, match=message) as error:
+        reader.format("jetstream").options(**given).load()
+    assert "hunter2" not in str(error.value)
+
+
+SCHEMAS = [
+    ("subject string, value binary", "a column 'value', which mode 'log' does not have"),
+    ("sequence int", "column 'sequence' as int: it is bigint"),
+    ("headers map<string,string>", "column 'headers' as map<string,string>: it is map<string,array<string>>"),
+    ("reply string", "a column 'reply'"),
+]
+
+
+@pytest.mark.parametrize(("schema", "message"), SCHEMAS, ids=[given for given, _ in SCHEMAS])
+async def test_spark_refuses_a_schema_that_is_no_part_of_the_columns(spark, server, stream, schema, message):
+    await stream.publish(1)
+    frame = spark.read.format("jetstream").options(**options_of(server, stream)).schema(schema)
+    with pytest.raises(Exception, match=message):
+        frame.load().collect()
+
+
+async def test_spark_shows_no_secret_in_a_plan(spark, drain, guarded):
+    own, stream = await guarded()
+    await stream.publish(3)
+    options = options_of(own, "S", **ANN)
+    frame = spark.read.format("jetstream").options(**options).load()
+    assert frame.count() == 3
+    plans = frame._jdf.queryExecution().toString()
+    assert "hunter2" not in plans
+    streamed = spark.readStream.format("jetstream").options(**options, startingOffsets="earliest").load()
+    drained = drain(streamed)
+    assert len(drained.rows) == 3
+    assert "hunter2" not in str(drained.progress)

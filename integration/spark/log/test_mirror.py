@@ -1,0 +1,209 @@
+"""The progress mirror: a durable consumer that shows, in every tool of NATS, how far a query is."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from integration.kit.calls.source import Query, options_of
+from jsclient.errors import ConfigError
+
+RESET = pytest.mark.server(">=2.14")
+
+
+async def lag(stream, name="progress"):
+    return (await stream.consumer_info(name))["num_pending"]
+
+
+@RESET
+async def test_the_mirror_shows_what_is_left_after_each_batch(server, stream):
+    await stream.publish(100)
+    query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=40)
+    reader = query.reader()
+    start, lags = query.start(reader), []
+    while (end := query.ask(reader, start)) != start:
+        lags.append(await lag(stream))
+        query.batch(reader, start, end)
+        start = end
+    # A batch is shown as done when the next offset is asked for, which Spark does at once; of the last one, too.
+    assert lags == [100, 60, 20]
+    assert await lag(stream) == 0
+    info = await stream.consumer_info("progress")
+    assert info["ack_floor"]["stream_seq"] == 100
+    assert info["num_ack_pending"] == 0
+
+
+@RESET
+async def test_the_mirror_goes_on_with_the_query(server, stream):
+    await stream.publish(50)
+    query = Query(server, stream, consumer="progress", startingOffsets="earliest")
+    query.drain()
+    await stream.publish(30)
+    assert await lag(stream) == 30
+    query.drain()
+    assert await lag(stream) == 0
+
+
+@RESET
+async def test_a_batch_that_failed_is_not_shown_as_done(server, stream):
+    await stream.publish(50)
+    query = Query(server, stream, consumer="progress", startingOffsets="earliest")
+    reader = query.reader()
+    start = query.start(reader)
+    end = query.ask(reader, start)
+    reader.partitions(start, end)  # and the batch fails; Spark begins anew with its offsets
+    again = query.reader()
+    query.batch(again, start, end)
+    assert await lag(stream) == 50
+    assert query.ask(again, end) == end
+    assert await lag(stream) == 0
+
+
+@RESET
+async def test_a_query_that_starts_at_the_end_has_no_lag(server, stream):
+    await stream.publish(50)
+    query = Query(server, stream, consumer="progress")
+    query.start(query.reader())
+    assert await lag(stream) == 0
+
+
+@RESET
+async def test_the_mirror_counts_what_the_filter_matches(server, stream):
+    await stream.publish(20, "mine")
+    await stream.publish(20, "yours")
+    mine, also = stream.subject("mine"), stream.subject("also")
+    query = Query(
+        server,
+        stream,
+        consumer="progress",
+        subjects=f"{mine},{also}",
+        startingOffsets="earliest",
+        maxMessagesPerTrigger=5,
+    )
+    reader = query.reader()
+    start = query.start(reader)
+    end = query.ask(reader, start)
+    query.batch(reader, start, end)
+    query.ask(reader, end)
+    assert await lag(stream) == 20 - len(query.rows)
+
+
+@RESET
+async def test_an_interest_stream_keeps_what_is_not_processed(server, oracle, make_stream):
+    stream = await make_stream(retention="interest")
+    query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=40)
+    query.drain()  # makes the mirror, whose interest keeps what comes
+    await stream.publish(100)
+    reader = query.reader()
+    start = query.start(reader)
+    end = query.ask(reader, start)
+    query.batch(reader, start, end)
+    assert (await stream.state())["messages"] == 100
+    query.ask(reader, end)
+    assert (await stream.state())["messages"] == 60
+    query.drain()
+    assert query.sequences == list(range(1, 101))
+    assert (await stream.state())["messages"] == 0
+
+
+@RESET
+async def test_a_mirror_that_was_there_before_is_moved_when_a_batch_is_done(server, stream):
+    await stream.create_consumer("progress", ack_policy="explicit", deliver_policy="all")
+    await stream.publish(50)
+    query = Query(server, stream, consumer="progress")
+    reader = query.reader()
+    start = query.start(reader)
+    assert await lag(stream) == 50
+    await stream.publish(5)
+    end = query.ask(reader, start)
+    assert await lag(stream) == 55
+    query.batch(reader, start, end)
+    query.ask(reader, end)
+    assert await lag(stream) == 0
+
+
+@RESET
+async def test_a_mirror_that_somebody_deleted_is_made_again(server, stream):
+    await stream.publish(50)
+    query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=20)
+    reader = query.reader()
+    start = query.start(reader)
+    for _ in range(2):
+        end = query.ask(reader, start)
+        query.batch(reader, start, end)
+        await stream.delete_consumer("progress")
+        start = end
+    query.ask(reader, start)
+    assert await lag(stream) == 10
+
+
+@RESET
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"deliver_policy": "last"},
+        {"ack_policy": "none"},
+        {"filter_subject": "other"},
+        {"deliver_subject": "inbox"},
+    ],
+    ids=str,
+)
+async def test_a_consumer_that_cannot_be_a_mirror_is_refused(server, stream, config):
+    if "filter_subject" in config:
+        config = {"filter_subject": stream.subject("other")}
+    await stream.create_consumer("progress", **{"ack_policy": "explicit", "deliver_policy": "all", **config})
+    with pytest.raises(ConfigError, match="option 'consumer' is 'progress'"):
+        Query(server, stream, consumer="progress").reader().initialOffset()
+
+
+@RESET
+async def test_a_work_queue_has_no_mirror(server, oracle, make_stream):
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    with pytest.raises(ConfigError, match="'mode' = 'queue'"):
+        Query(server, stream, consumer="progress").reader().initialOffset()
+
+
+@pytest.mark.server("<2.14")
+async def test_a_server_that_knows_no_reset_is_refused_here(server, stream):
+    with pytest.raises(ConfigError, match=r"needs nats-server 2\.14"):
+        Query(server, stream, consumer="progress").reader().initialOffset()
+
+
+async def test_an_older_server_is_refused(own_server, oracle_for):
+    own = await own_server(version="2.10.25", ack_v2=False)
+    oracle = await oracle_for(own)
+    await oracle.create_stream("S", ["s"], storage="memory")
+    with pytest.raises(ConfigError, match=r"needs nats-server 2.14; 2.10.25 is connected"):
+        Query(own, "S", consumer="progress").reader().initialOffset()
+
+
+@RESET
+async def test_a_mirror_that_cannot_be_moved_is_told_and_ends_nothing(server, stream, caplog, monkeypatch):
+    from jsclient.errors import ApiError
+
+    async def refuse(self, seq=None):
+        raise ApiError(500, 10204, "not now")
+
+    await stream.publish(10)
+    query = Query(server, stream, consumer="progress", startingOffsets="earliest")
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "jsclient.spark"):
+        patch.setattr("jsclient.consumers.consumer.Consumer.reset", refuse)
+        query.drain()
+    assert query.sequences == list(range(1, 11))
+    assert "does not show the progress" in caplog.text
+    reader = query.reader()
+    assert reader.latestOffset(query.offsets[-1][1], ReadAllAvailable()) == query.offsets[-1][1]
+    assert await lag(stream) == 0
+
+
+@RESET
+async def test_spark_moves_the_mirror_behind_the_last_batch(spark, drain, server, stream):
+    await stream.publish(250)
+    options = options_of(
+        server, stream, startingOffsets="earliest", maxMessagesPerTrigger=100, consumer="progress"
+    )
+    frame = spark.readStream.format("jetstream").options(**options).load()
+    assert len(drain(frame).rows) == 250
+    assert await lag(stream) == 0

@@ -1,0 +1,269 @@
+"""Log mode: where a query starts, how much it takes at a time, and that it goes on exactly where it was."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+from pyspark.sql.types import LongType, StructField, StructType
+
+from integration.kit.calls.source import Query, options_of
+from integration.kit.judge.streams import OwnStream
+
+
+def numbers(first, last):
+    return list(range(first, last + 1))
+
+
+async def stored_at(oracle, stream, seq):
+    """When a message was stored, to the nanosecond."""
+    answer = await oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": seq})
+    return answer["message"]["time"]
+
+
+# --- start ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_query_starts_with_the_first_message(server, stream):
+    await stream.publish(50)
+    await stream.oracle.purge(stream.name, seq=11)
+    query = Query(server, stream, startingOffsets="earliest")
+    query.drain()
+    assert query.sequences == numbers(11, 50)
+    assert query.offsets[0][0]["init"] is True
+    assert "init" not in query.offsets[0][1]
+
+
+async def test_a_query_starts_behind_the_last_message(server, stream):
+    await stream.publish(50)
+    query = Query(server, stream)
+    reader = query.reader()
+    start = query.start(reader)
+    await stream.publish(5)
+    assert [row["sequence"] for row in query.batch(reader, start, query.ask(reader, start))] == numbers(
+        51, 55
+    )
+
+
+async def test_a_query_starts_at_a_sequence(server, stream):
+    await stream.publish(50)
+    query = Query(server, stream, startingSequence=21)
+    query.drain()
+    assert query.sequences == numbers(21, 50)
+
+
+async def test_a_query_waits_for_a_sequence_that_is_to_come(server, stream):
+    await stream.publish(5)
+    query = Query(server, stream, startingSequence=8)
+    reader = query.reader()
+    start = query.start(reader)
+    assert query.ask(reader, start) == start
+    await stream.publish(5)
+    query.batch(reader, start, query.ask(reader, start))
+    assert query.sequences == [8, 9, 10]
+
+
+@pytest.mark.parametrize("config", [{"allow_direct": True}, {}], ids=["by direct get", "by consumer"])
+async def test_a_query_starts_at_a_time(server, oracle, make_stream, config):
+    stream = await make_stream(**config)
+    await stream.publish(40)
+    query = Query(server, stream, startingTimestamp=await stored_at(oracle, stream, 17))
+    query.drain()
+    assert query.sequences == numbers(17, 40)
+
+
+async def test_a_start_before_all_messages_and_one_behind_them(server, stream):
+    await stream.publish(10)
+    before = Query(server, stream, startingTimestamp="2020-01-01T00:00:00Z")
+    before.drain()
+    assert before.sequences == numbers(1, 10)
+    after = Query(server, stream, startingTimestamp=datetime.now(UTC).isoformat().replace("+00:00", "Z"))
+    reader = after.reader()
+    assert after.start(reader)["seq"] == 10
+
+
+async def test_a_start_in_the_future_is_refused(server, stream):
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat().replace("+00:00", "Z")
+    with pytest.raises(ValueError, match=r"'startingTimestamp' .* in the future"):
+        Query(server, stream, startingTimestamp=later).reader().initialOffset()
+
+
+# --- how much ------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_has_as_many_messages_as_allowed(server, stream):
+    await stream.publish(250)
+    query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=100)
+    assert [len(batch) for batch in query.drain()] == [100, 100, 50]
+    assert query.sequences == numbers(1, 250)
+
+
+async def test_a_batch_has_as_many_bytes_as_allowed(server, stream):
+    await stream.publish(100, size=1000)
+    query = Query(server, stream, startingOffsets="earliest", maxBytesPerTrigger=30_000)
+    sizes = [len(batch) for batch in query.drain()]
+    mean = (await stream.state())["bytes"] // 100
+    assert sizes[0] == 30_000 // mean
+    assert query.sequences == numbers(1, 100)
+
+
+@pytest.mark.parametrize(("messages", "size", "first"), [(10, 30_000, 10), (90, 30_000, 28)])
+async def test_of_two_limits_the_smaller_one_holds(server, stream, messages, size, first):
+    await stream.publish(100, size=1000)
+    query = Query(
+        server, stream, startingOffsets="earliest", maxMessagesPerTrigger=messages, maxBytesPerTrigger=size
+    )
+    assert len(query.drain()[0]) == pytest.approx(first, abs=1)
+    assert query.sequences == numbers(1, 100)
+
+
+async def test_a_message_that_is_larger_than_the_limit_goes_by_itself(server, stream):
+    await stream.publish(3, size=1000)
+    query = Query(server, stream, startingOffsets="earliest", maxBytesPerTrigger=10)
+    assert [len(batch) for batch in query.drain()] == [1, 1, 1]
+
+
+async def test_the_limit_that_spark_gives_is_the_one_that_holds(server, stream):
+    await stream.publish(100)
+    query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=10)
+    reader = query.reader()
+    start = query.start(reader)
+    assert query.ask(reader, start, ReadAllAvailable())["seq"] == 100
+    assert query.ask(reader, start, ReadMaxRows(5))["seq"] == 5
+    assert query.ask(reader, start, ReadMaxBytes(1))["seq"] == 1
+
+
+async def test_what_comes_later_is_for_the_next_run(server, stream):
+    await stream.publish(30)
+    query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=10)
+    reader = query.reader()
+    reader.prepareForTriggerAvailableNow()
+    await stream.publish(30)
+    start = query.start(reader)
+    while (end := query.ask(reader, start)) != start:
+        query.batch(reader, start, end)
+        start = end
+    assert query.sequences == numbers(1, 30)
+    query.drain()
+    assert query.sequences == numbers(1, 60)
+
+
+# --- going on ------------------------------------------------------------------------------------------------
+
+
+async def test_a_query_goes_on_where_it_was_and_reads_a_batch_again_as_it_was(server, stream):
+    await stream.publish(100)
+    query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=40)
+    query.drain()
+    await stream.publish(100, first=101)
+    reader = query.reader()  # Spark replays the last batch first, without asking for offsets
+    start, end = query.offsets[-1]
+    assert query.replay(reader, start, end) == query.parts[-1]
+    query.drain()
+    assert query.sequences == numbers(1, 200)
+
+
+async def test_where_nothing_is_new_the_same_offset_comes_back(server, stream):
+    """Spark compares texts: any other one would start a batch."""
+    await stream.publish(5)
+    query = Query(server, stream, startingOffsets="earliest", pollIntervalMs=1)
+    query.drain()
+    reader, start = query.reader(), query.offsets[-1][1]
+    for _ in range(3):
+        assert json.dumps(reader.latestOffset(start, ReadAllAvailable())) == json.dumps(start)
+
+
+async def test_an_empty_stream_starts_no_batch(server, stream):
+    query = Query(server, stream, startingOffsets="earliest")
+    assert query.drain() == []
+    await stream.publish(3)
+    query.drain()
+    assert query.sequences == [1, 2, 3]
+
+
+async def test_an_offset_of_another_mode_is_refused(server, stream):
+    with pytest.raises(Exception, match="none of mode 'log'"):
+        Query(server, stream).reader().latestOffset({"b": 1, "runs": []}, ReadAllAvailable())
+
+
+async def test_a_server_that_is_restarted_is_waited_for(own_server, oracle_for):
+    own = await own_server()
+    stream = await OwnStream.create(await oracle_for(own), "restart", storage="file")
+    await stream.publish(50)
+    query = Query(own, stream, startingOffsets="earliest", maxMessagesPerTrigger=20)
+    reader = query.reader()
+    start = query.start(reader)
+    end = query.ask(reader, start)
+    query.batch(reader, start, end)
+    await own.stop()
+    asked = asyncio.create_task(asyncio.to_thread(query.ask, reader, end))
+    await asyncio.sleep(0.3)
+    await own.start()
+    query.batch(reader, end, await asked)
+    assert query.sequences == numbers(1, 40)
+
+
+# --- with Spark ----------------------------------------------------------------------------------------------
+
+
+async def test_spark_reads_a_stream_in_batches_and_goes_on_after_a_restart(spark, drain, server, stream):
+    await stream.publish(2500)
+    options = options_of(
+        server, stream, startingOffsets="earliest", maxMessagesPerTrigger=1000, minPartitions=2
+    )
+    frame = spark.readStream.format("jetstream").options(**options).load()
+    assert frame.columns == ["subject", "data", "headers", "stream", "sequence", "timestamp"]
+    first = drain(frame)
+    assert [len(rows) for rows in first.batches.values()] == [1000, 1000, 500]
+    assert sorted(first.column("sequence")) == numbers(1, 2500)
+    assert first.progress[-1]["sources"][0]["latestOffset"]["seq"] == 2500
+    await stream.publish(700, first=2501)
+    again = drain(frame)
+    assert again.runs == [3]
+    assert sorted(again.column("sequence")) == numbers(2501, 3200)
+
+
+async def test_spark_replays_a_batch_that_failed_with_the_same_rows(spark, drain, server, stream):
+    await stream.publish(300)
+    frame = (
+        spark.readStream.format("jetstream")
+        .options(**options_of(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=100))
+        .load()
+    )
+    seen = []
+
+    def fail(rows, number):
+        seen.append((number, sorted(row["sequence"] for row in rows.collect())))
+        if len(seen) == 2:
+            raise RuntimeError("as the test wants it")
+
+    with pytest.raises(Exception, match="as the test wants it"):
+        drain(frame, also=fail)
+    await stream.publish(50, first=301)
+    drain(frame, also=fail)
+    assert seen[1] == seen[2] == (1, numbers(101, 200))
+    assert [number for number, _ in seen] == [0, 1, 1, 2, 3]
+    assert seen[-1][1] == numbers(301, 350)
+
+
+async def test_spark_takes_a_schema_of_the_user_as_the_choice_of_columns(spark, drain, server, stream):
+    await stream.publish(10)
+    reader = spark.readStream.format("jetstream").options(
+        **options_of(server, stream, startingOffsets="earliest")
+    )
+    frame = reader.schema("timestamp_ns long, sequence long, subject string").load()
+    assert frame.columns == ["timestamp_ns", "sequence", "subject"]
+    rows = drain(frame).rows
+    assert [row["sequence"] for row in rows] == numbers(1, 10)
+    assert all(row["timestamp_ns"] > 1_700_000_000 * 10**9 for row in rows)
+
+
+async def test_spark_refuses_a_schema_whose_columns_may_not_be_null(spark, drain, server, stream):
+    """Batches have columns that may be, and Spark compares."""
+    schema = StructType([StructField("sequence", LongType(), nullable=False)])
+    frame = spark.readStream.format("jetstream").options(**options_of(server, stream)).schema(schema).load()
+    with pytest.raises(Exception, match="column 'sequence' as not nullable"):
+        drain(frame)

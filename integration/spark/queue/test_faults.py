@@ -1,0 +1,280 @@
+"""Queue mode when something is wrong: what does not fit is refused on the driver, by option; what fails is got over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import nats.errors
+import pytest
+
+from integration.kit.calls.queue import QueueQuery
+from integration.kit.judge.oracle import number_of
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from jsclient import ConfigError, ConnectError
+
+pytest.importorskip("pyspark.sql.streaming.datasource")
+
+ACK_WAIT = 2.0
+
+
+def ns(seconds):
+    return int(seconds * 1e9)
+
+
+def numbers(rows):
+    return sorted(number_of(row["data"]) for row in rows)
+
+
+def seen(first, last):
+    return list(range(first, last + 1))
+
+
+# --- refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stream", "consumer", "options", "says"),
+    [
+        ({}, {"name": "q", "deliver_subject": "x"}, {}, "'consumer'.*push consumer"),
+        ({"retention": "limits"}, {"name": "q", "ack_policy": "none"}, {}, "'consumer'.*'none'.*explicit"),
+        ({"retention": "limits"}, {"name": "q", "ack_policy": "all"}, {}, "'consumer'.*'all'.*explicit"),
+        ({}, {"name": "other"}, {}, "'consumer'.*no consumer 'q'.*create"),
+        ({"allow_direct": False}, {"name": "q"}, {}, "'stream'.*direct.*allow_direct=True"),
+        ({"retention": "limits"}, {"name": "q"}, {"ackOn": "purge"}, "'ackOn'.*no work queue"),
+    ],
+)
+async def test_what_does_not_fit_is_refused(server, oracle, make_stream, stream, consumer, options, says):
+    own = await make_stream(**{"retention": "workqueue", "allow_direct": True, **stream})
+    await own.create_consumer(**consumer)
+    with pytest.raises(ConfigError, match=says):
+        await QueueQuery(server, own, "q", options).make()
+
+
+async def test_a_stream_that_is_not_there(server):
+    with pytest.raises(ConfigError, match=r"'stream'.*no stream 'NOT_THERE'"):
+        await QueueQuery(server, "NOT_THERE", "q").make()
+
+
+async def test_a_server_that_is_not_there():
+    nowhere = SimpleNamespace(url="nats://127.0.0.1:9")
+    with pytest.raises(ConnectError):
+        await QueueQuery(nowhere, "S", "q", {"timeout": "1"}).make()
+
+
+@pytest.mark.parametrize(
+    ("denied", "says"),
+    [
+        ("$JS.API.STREAM.INFO.*", "'stream'.*STREAM.INFO.ORDERS.*allow it"),
+        ("$JS.API.CONSUMER.INFO.>", "'consumer'.*CONSUMER.INFO.ORDERS.q.*allow it"),
+        ("$JS.API.DIRECT.GET.>", "'stream'.*executors.*DIRECT.GET.ORDERS.*allow it"),
+        ("$JS.API.CONSUMER.MSG.NEXT.>", "'consumer'.*pulls.*MSG.NEXT.ORDERS.q.*allow it"),
+        ("$JS.ACK.>", "'consumer'.*acked.*JS.ACK.*allow it"),
+    ],
+)
+async def test_a_right_that_is_missing_is_named_before_a_batch_runs(own_server, oracle_for, denied, says):
+    rights = {"publish": {"deny": [denied]}}
+    own = await own_server(
+        config={
+            "authorization": {
+                "users": [
+                    {"user": "judge", "password": "x"},
+                    {"user": "ann", "password": "hush", "permissions": rights},
+                ]
+            }
+        }
+    )
+    oracle = await oracle_for(own.url.replace("nats://", "nats://judge:x@"))
+    await oracle.create_stream("ORDERS", ["orders.>"], retention="workqueue", allow_direct=True)
+    await oracle.create_consumer("ORDERS", "q")
+    await oracle.publish_many("orders.a", 10)
+    query = QueueQuery(own, "ORDERS", "q", {"user": "ann", "password": "hush"})
+    try:
+        with pytest.raises(ConfigError, match=says) as caught:
+            await query.plan()
+        assert "hush" not in str(caught.value)
+    finally:
+        await query.stop()
+
+
+# --- got over --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def own_queue(own_server, oracle_for):
+    """`await own_queue(**server_options)`: a query on a work queue of a private server."""
+    made = []
+
+    async def create(*, ack_wait=ACK_WAIT, retention="workqueue", options=None, **server_options):
+        own = await own_server(**server_options)
+        oracle = await oracle_for(own)
+        stream = await OwnStream.create(
+            oracle, "queue", retention=retention, allow_direct=True, storage="file"
+        )
+        await stream.create_consumer("q", ack_wait=ns(ack_wait), max_ack_pending=100_000)
+        query = QueueQuery(own, stream, "q", options or {})
+        made.append(query)
+        return own, query
+
+    yield create
+    from jsclient.spark.engine import session
+    from jsclient.spark.options.connect import ConnectOptions
+
+    for query in made:
+        if query._reader is not None:
+            await query.stop()
+        opened = session(ConnectOptions.of(query.server.url))
+        await asyncio.to_thread(opened.run, opened.js.close())
+
+
+async def test_a_server_of_2_10_is_read_message_by_message(own_queue):
+    """It has no direct get of many messages."""
+    _, query = await own_queue(version="2.10.25")
+    await query.stream.publish(1500)
+    assert await query.drain() == [1500]
+    assert numbers(query.rows) == seen(1, 1500)
+    assert (await query.stream.state())["messages"] == 0
+
+
+async def test_the_second_form_of_ack_subjects(own_queue):
+    """Acks and signs of life are made from claims in the form that the server uses."""
+    _, query = await own_queue(ack_v2=True, version="newest")
+    await query.stream.publish(200)
+    partitions = await query.plan()
+    assert query.logged["ack"].count(".") == 5
+    await asyncio.sleep(2 * ACK_WAIT)
+    assert (await query.stream.consumer_info("q"))["num_redelivered"] == 0
+    rows = await query.read(partitions)
+    assert all(row["reply"].count(".") == 10 for row in rows)
+    query.commit(rows)
+    assert await query.plan() is None
+    assert (await query.stream.state())["messages"] == 0
+    assert numbers(query.rows) == seen(1, 200)
+
+
+@pytest.mark.server(">=2.14")
+async def test_what_the_server_forgot_is_acked_when_it_comes_again(server, oracle, make_stream, caplog):
+    """A server that is killed may not have noted its last deliveries: it answers no ack of them, and delivers them
+    again. A reset of the consumer does the same. Spark gets them once, and it is told."""
+    stream = await make_stream(allow_direct=True)
+    await stream.publish(100)
+    await stream.create_consumer("q", ack_wait=ns(60), max_ack_pending=1000)
+    query = QueueQuery(server, stream, "q", {"maxMessagesPerTrigger": "60"})
+    await query.batch()
+    await oracle.api(f"CONSUMER.RESET.{stream.name}.q", {"seq": 21})
+    while await query.batch():
+        pass
+    info = await stream.consumer_info("q")
+    assert numbers(query.rows) == seen(1, 100)
+    assert info["num_ack_pending"] == info["num_pending"] == 0
+    assert query._reader.reportLatestOffset()["lapsed"] == 40
+    assert "lost that it had delivered" in caplog.text
+    await query.stop()
+
+
+@pytest.mark.parametrize("how", ["restart", "kill"])
+async def test_a_server_that_restarts_during_a_batch(own_queue, how):
+    """Claims are kept alive again, rows are read, acks are counted: each message once."""
+    own, query = await own_queue(ack_wait=20.0)
+    await query.stream.publish(300)
+    partitions = await query.plan()
+    reading = asyncio.create_task(query.read(partitions))
+    if how == "kill":
+        await own.kill()
+        await own.start()
+    else:
+        await own.restart()
+    query.commit(await reading)
+    assert await query.plan() is None
+    info = await query.stream.consumer_info("q")
+    assert numbers(query.rows) == seen(1, 300)
+    assert info["num_ack_pending"] == info["num_redelivered"] == 0
+    assert (await query.stream.state())["messages"] == 0
+
+
+async def test_a_server_that_is_away_while_the_query_is_idle(own_queue):
+    own, query = await own_queue()
+    await query.stream.publish(10)
+    assert len(await query.batch()) == 10
+    assert await query.plan() is None
+    await own.stop()
+    waiting = asyncio.create_task(query.batch())
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    await own.start()
+    await eventually(lambda: _published(query.stream), 60, "a publish")
+    while not await waiting:
+        waiting = asyncio.create_task(query.batch())
+    assert await query.plan() is None
+    assert set(numbers(query.rows)) == set(seen(1, 20))
+
+
+async def _published(stream):
+    """Whether messages 11 to 20 are stored, some of them perhaps twice: a server that has just begun may refuse."""
+    try:
+        return await stream.publish(10, first=11)
+    except nats.errors.Error:
+        return False
+
+
+async def test_a_frozen_server_ends_no_available_now_run(own_queue):
+    """No answer is not "no messages"."""
+    own, query = await own_queue(ack_wait=30.0, options={"maxMessagesPerTrigger": "10", "timeout": "1"})
+    await query.stream.publish(20)
+    query.available_now = True
+    await query.start()
+    assert len(await query.batch()) == 10
+    own.pause()
+    waiting = asyncio.create_task(query.batch())
+    await asyncio.sleep(3.0)
+    assert not waiting.done()
+    own.resume()
+    assert len(await waiting) == 10
+    assert await query.plan() is None
+    assert numbers(query.rows) == seen(1, 20)
+
+
+async def test_signs_of_life_that_came_too_late_are_told(own_queue, caplog):
+    """A frozen server gives nothing to others; another worker who pulls first after that gets what ran out."""
+    own, query = await own_queue(ack_wait=1.0)
+    await query.stream.publish(5)
+    await query.plan()
+    driver = query._reader._driver
+    await asyncio.to_thread(driver.session.run, _cancel(driver.holder))  # no more signs of life
+    inbox = query.stream.oracle.nc.new_inbox()
+    sub = await query.stream.oracle.nc.subscribe(inbox)
+    pull = f"$JS.API.CONSUMER.MSG.NEXT.{query.stream.name}.q"
+    await query.stream.oracle.nc.publish(pull, b'{"batch":3}', reply=inbox)
+    for _ in range(3):
+        await sub.next_msg(10)
+    await asyncio.to_thread(driver.session.run, _beat(driver.holder))
+    assert query._reader.reportLatestOffset()["lapsed"] == 3
+    assert "ClaimsLapsed(" in caplog.text
+    assert own.pid
+
+
+async def _cancel(holder):
+    holder._keeping.cancel()
+
+
+async def _beat(holder):
+    await holder._sign_of_life(holder._now())
+
+
+async def test_a_consumer_that_is_deleted_meanwhile_is_an_error_that_says_so(own_queue):
+    _, query = await own_queue()
+    await query.stream.publish(10)
+    await query.batch()
+    await query.plan()
+    await query.stream.delete_consumer("q")
+    with pytest.raises(ConfigError, match=r"'consumer'.*deleted while the query ran"):
+        await _plan_for(query, 30)
+
+
+async def _plan_for(query, seconds):
+    """An older server says nothing to a pull: then it is looked after some seconds."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        await query.plan()

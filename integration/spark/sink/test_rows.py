@@ -1,0 +1,121 @@
+"""Rows that cannot be published: the error names the row, and tells what became of the others. No Spark here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from integration.kit.calls.sink import MAPS, numbers, plan_of, rows_of, stored, write
+from integration.kit.judge.streams import OwnStream
+from jsclient.errors import ConfigError, JetStreamError
+from jsclient.spark.sink import partition_writer as writing
+from jsclient.spark.sink.row_error import RowError
+
+# --- bad rows --------------------------------------------------------------------------------------------
+
+
+BAD = {
+    "null subject": ({"subject": None}, r"column 'subject': it is null"),
+    "space in a subject": ({"subject": "a b"}, r"subject 'a b'.*column 'subject'"),
+    "wildcard": ({"subject": "a.*"}, r"wildcard"),
+    "null payload": ({"data": None}, r"column 'data': it is null"),
+    "line break in a header": ({"headers": [("a", ["b\r\nc"])]}, r"column 'headers'.*'a'"),
+    "header without a value": ({"headers": [("a", [None])]}, r"column 'headers'.*'a'"),
+    "header that is null": ({"headers": [("a", None)]}, r"column 'headers'.*'a'"),
+    "header with a bad name": ({"headers": [("a b", ["c"])]}, r"column 'headers'.*'a b'"),
+    "null id": ({"msg_id": None}, r"column 'msg_id': it is null"),
+    "empty id": ({"msg_id": ""}, r"column 'msg_id': it is empty"),
+    "line break in an id": ({"msg_id": "a\nb"}, r"column 'msg_id': it holds a control"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) -> None:
+    """The error names row, column and what is wrong, and counts what is stored; nothing behind it is."""
+    js = await connect(server)
+    change, told = BAD[case]
+    good = {"subject": stream.subject("x"), "data": b"d", "headers": [], "msg_id": "7"}
+    rows = [{**good, "msg_id": f"{number}"} for number in range(20)]
+    rows[12] = {**rows[12], **change}
+    types = {"subject": pa.string(), "data": pa.binary(), "headers": MAPS, "msg_id": pa.string()}
+    bad = pa.record_batch({name: pa.array([row[name] for row in rows], kind) for name, kind in types.items()})
+    before = pa.record_batch(
+        {name: pa.array([good[name]] * 5, kind) for name, kind in types.items() if name != "msg_id"}
+        | {"msg_id": pa.array([f"b{n}" for n in range(5)])}
+    )
+    with pytest.raises(RowError, match=told) as raised:
+        await write(js, plan_of(ids="column", columns="subject,headers,msg_id"), before, bad)
+    error = raised.value
+    assert (error.partition, error.row, error.stored, error.unknown) == (0, 17, 5, 0)
+    assert (await stream.state())["messages"] == 5
+
+
+async def test_row_larger_than_the_server_takes(connect: Any, server: Any, stream: OwnStream) -> None:
+    js = await connect(server)
+    data = [b"1", b"2", b"x" * (js._context.connection.max_payload + 1), b"4"]
+    batch = pa.record_batch({"subject": [stream.subject("a")] * 4, "data": pa.array(data)})
+    with pytest.raises(RowError, match=r"row 2 .*max_payload.* 2 rows are stored"):
+        await write(js, plan_of(), batch)
+    assert await stored(stream) == [b"1", b"2"]
+
+
+async def test_row_without_a_stream(connect: Any, server: Any, stream: OwnStream) -> None:
+    """It is tried again, then the error names it; the others of its window are stored."""
+    js = await connect(server)
+    subjects = [stream.subject("a"), "nobody.listens", stream.subject("a")]
+    batch = pa.record_batch({"subject": subjects, "data": pa.array(numbers(1, 3))})
+    with pytest.raises(RowError, match=r"row 1 .*'nobody.listens'.*create a stream.* 2 rows are stored"):
+        await write(js, plan_of(retries="1"), batch)
+    assert await stored(stream) == [b"1", b"3"]
+
+
+async def test_row_that_the_stream_refuses(
+    connect: Any, server: Any, oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is refused for good is not tried again."""
+
+    async def again(tries: int) -> None:
+        raise AssertionError("it is tried again")
+
+    monkeypatch.setattr(writing, "_pause", again)
+    js = await connect(server)
+    stream = await make_stream(max_msg_size=120)
+    batch = pa.record_batch(
+        {"subject": [stream.subject("a")] * 3, "data": pa.array([b"1", b"x" * 200, b"3"])}
+    )
+    with pytest.raises(RowError, match=r"row 1 .*max_msg_size.* 2 rows are stored"):
+        await write(js, plan_of(), batch)
+
+
+async def test_another_stream_than_expected(connect: Any, server: Any, stream: OwnStream) -> None:
+    js = await connect(server)
+    with pytest.raises(RowError, match=r"'expectedStream' .* 0 rows are stored"):
+        await write(js, plan_of(expectedStream="OTHER"), rows_of(stream, 1, 3))
+    assert (await write(js, plan_of(expectedStream=stream.name), rows_of(stream, 1, 3))).rows == 3
+
+
+async def test_rows_that_may_not_be_published(connect: Any, own_server: Any) -> None:
+    """Permission denied: at once, with the fix."""
+    rights = {"publish": {"deny": ["no.>"]}}
+    own = await own_server(
+        config={"authorization": {"users": [{"user": "ann", "password": "x", "permissions": rights}]}}
+    )
+    js = await connect(own.url.replace("nats://", "nats://ann:x@"))
+    batch = pa.record_batch({"subject": ["no.a"], "data": pa.array([b"1"])})
+    with pytest.raises(RowError, match=r"row 0 .*let the user publish"):
+        await write(js, plan_of(), batch)
+
+
+async def test_errors_are_ours(connect: Any, server: Any, stream: OwnStream) -> None:
+    """Whoever catches the errors of jsclient catches those of rows."""
+    js = await connect(server)
+    with pytest.raises(JetStreamError):
+        await write(js, plan_of(expectedStream="OTHER"), rows_of(stream, 1, 1))
+
+
+async def test_connection_of_somebody_else(foreign_js: Any) -> None:
+    """Columns are written past nats-py: refused over a connection that it opened."""
+    with pytest.raises(ConfigError, match=r"connection that `jsclient\.connect` opened"):
+        await write(foreign_js, plan_of(), pa.record_batch({"subject": ["a"], "data": pa.array([b"1"])}))

@@ -1,0 +1,175 @@
+"""Topics, kits and peers in a cluster whose leaders change and whose nodes die: nothing is lost, or comes twice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from integration.kit.clients.log_traffic import Producer, check, keep_reading
+from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.servers.cluster import OwnCluster
+from jsclient.peers import Engine
+from jsclient.topics.log_reader import open_reader
+from jsclient.topics.stream_log import find_log
+
+FAST = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval": 0.5, "timeout": 10.0}
+
+pytestmark = [pytest.mark.limit(240)]
+
+
+@pytest.fixture
+async def cluster(own_server: Any) -> OwnCluster:
+    return await OwnCluster.start(own_server)
+
+
+@pytest.fixture
+async def near(cluster: OwnCluster, connect: Any) -> Any:
+    """A connection that goes on at another node when its own dies."""
+    return await connect(cluster.urls, **FAST)
+
+
+@contextlib.asynccontextmanager
+async def elections(cluster: OwnCluster, stream: str) -> AsyncIterator[list[str]]:
+    """During the block the stream's leader gives up its place again and again; the list has an entry for each time."""
+    done, told = asyncio.Event(), list[str]()
+
+    async def disturb() -> None:
+        while not done.is_set():
+            with contextlib.suppress(Exception):  # nobody leads just now, or this node is down
+                async with Oracle(cluster.urls[len(told) % 3], timeout=1.0) as oracle:
+                    await cluster.step_down(oracle, stream)
+                    told.append("step down")
+            await asyncio.sleep(0.5)
+
+    disturbing = asyncio.create_task(disturb())
+    try:
+        yield told
+    finally:
+        done.set()
+        await disturbing
+
+
+async def each_node_dies(cluster: OwnCluster, stream: str, between: Any) -> None:
+    """One after the other, each when the one before it is back and has all."""
+    for server in cluster.servers.values():
+        await between()
+        await server.kill()
+        await between()
+        await server.start()
+        async with Oracle(server.url) as oracle:
+            await cluster.places(oracle, stream)
+
+
+@pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
+@pytest.mark.parametrize(
+    ("push", "direct"), [("consumer", True), ("republish", True), (None, True), (None, False)]
+)
+async def test_a_reader_has_every_record_once(
+    cluster: OwnCluster, near: Any, connect: Any, push: Any, direct: bool
+) -> None:
+    await near.create_stream(
+        "S",
+        subjects=["s.>"],
+        num_replicas=3,
+        republish={"src": ">", "dest": "pushed.>"},
+        allow_direct=direct,
+    )
+    writer = await connect(cluster.urls, **FAST)
+    producer = Producer(await find_log(writer._context, "s.a"))
+    log = await find_log(near._context, "s.a")
+    got: list[int] = []
+    reader = await open_reader(log, push=push, quiet=0.2)
+    reading = asyncio.create_task(keep_reading(reader, got))
+
+    async def between() -> None:
+        await producer.more(40)
+
+    async with elections(cluster, "S") as told:
+        await between()
+        await eventually(lambda: len(told) > 2, 20.0, "elections")
+        await between()
+    await each_node_dies(cluster, "S", between)
+    await check(reader, producer, got, reading)
+
+
+@pytest.mark.covers("A10", "A19", "A21", "A23", "A66")
+@pytest.mark.parametrize("kind", ["notifier_kit", "subscription_kit"])
+async def test_a_kit_has_each_state_and_loses_none(
+    cluster: OwnCluster, near: Any, connect: Any, kind: str
+) -> None:
+    producer, _ = kit = await getattr(near, kind)("kit.a", num_replicas=3)
+    there = await connect(cluster.urls, **FAST)
+    if kind == "notifier_kit":
+        consumed = there.make_notifier(await kit.notifier.get_sharable_notifier_internals())
+    else:
+        consumed = there.make_subscription(await kit.subscription.get_sharable_subscription_internals())
+    got: list[int] = []
+
+    async def collect() -> None:
+        async for state in consumed:
+            got.append(state)  # noqa: PERF401  others look at it meanwhile
+
+    collecting = asyncio.create_task(collect())
+    states = 0
+
+    async def between() -> None:
+        nonlocal states
+        for _ in range(20):
+            await producer.update_state(states)
+            states += 1
+
+    [stream] = await near.stream_name_by_subject("kit.a")
+    async with elections(cluster, stream) as told:
+        await between()
+        await eventually(lambda: len(told) > 2, 20.0, "elections")
+        await between()
+    await each_node_dies(cluster, stream, between)
+    await producer.finish("done")
+    await within(20, collecting, "the end of the iteration")
+    if kind == "subscription_kit":
+        assert got == [*range(states)]
+    else:
+        assert got == sorted(set(got))
+        assert got[-1] == states - 1
+        assert set(got) <= set(range(states))
+
+
+async def test_peers_agree_whoever_leads(cluster: OwnCluster, near: Any, connect: Any) -> None:
+    """Of each relationship that was asked for both sides have the same, and each event is handled."""
+    engine = Engine(near, replicas=3, retry_delay=0.1)
+    other = Engine(await connect(cluster.urls, **FAST), replicas=3, retry_delay=0.1)
+    asking, asked = await engine.peer("asking"), await other.peer("asked")
+    asked.auto_accept(Rx_role="store")
+    heard: list[int] = []
+    asked.on("door:opened", lambda event: heard.append(event.attrs["number"]))
+    asked_for: list[str] = []
+    sent = 0
+
+    async def between() -> None:
+        nonlocal sent
+        asked_for.append(await asking.request(await asked.wellKnown_Rx(), Rx_role="shop", Tx_role="store"))
+        await eventually(lambda: asking.established("Id", asked_for[-1]), 20.0, "the relationship")
+        for _ in range(5):
+            sent += 1
+            await asking.send("door", "opened", {"number": sent}, Id=asked_for[0])
+
+    async with elections(cluster, "PICO_EVENTS") as told:
+        await between()
+        await eventually(lambda: len(told) > 2, 20.0, "elections")
+        await between()
+    await each_node_dies(cluster, "PICO_STATE", between)
+    # What was on its way to a node that died comes again when its time for an ack is over: late, and out of order.
+    await eventually(lambda: set(heard) >= {*range(1, sent + 1)}, 60.0, "all events")
+    assert set(heard) == {*range(1, sent + 1)}
+    mine, theirs = asking.established(), asked.established()
+    assert {one["Id"]: (one["Tx"], one["Rx"]) for one in mine} == {
+        one["Id"]: (one["Rx"], one["Tx"]) for one in theirs
+    }
+    assert {one["Id"] for one in mine} == set(asked_for)
+    await engine.close()
+    await other.close()

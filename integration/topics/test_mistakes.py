@@ -1,0 +1,172 @@
+"""What somebody meets who uses topics for the first time: mistakes are told with what to do instead."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from jsclient.epochs import memory_epochs
+
+
+@pytest.fixture
+async def stream(oracle: Any, make_stream: Any) -> OwnStream:
+    made: OwnStream = await make_stream(allow_direct=True)
+    return made
+
+
+async def test_what_was_not_opened_says_how_to_open_it(js: Any, oracle: Any, stream: OwnStream) -> None:
+    topic = js.topic(stream.subject("a"))
+    with pytest.raises(AttributeError, match=r"no 'publish': 'async with \.\.\. as name'"):
+        await topic.publisher().publish(b"1")
+    with pytest.raises(AttributeError, match="loop over it with 'async for'"):
+        await topic.each().next()
+    assert "async with" in repr(topic.each())
+
+
+async def test_a_wildcard_is_refused_with_a_reason_that_fits(js: Any, oracle: Any, stream: OwnStream) -> None:
+    for call in ("latest", "publisher", "epochs"):
+        with pytest.raises(jsclient.InvalidNameError, match="without wildcards is needed here"):
+            getattr(js.topic(stream.subject("*")), call)()
+
+
+async def test_starts_and_reasons_of_another_type(js: Any, oracle: Any, stream: OwnStream) -> None:
+    topic = js.topic(stream.subject("a"))
+    with pytest.raises(jsclient.ConfigError, match=r"begins with each\(\)"):
+        topic.since(None)
+    async with topic.publisher() as pub:
+        await pub.publish(b"1")
+        for reason in (b"why", ValueError("why")):
+            with pytest.raises(jsclient.ConfigError, match=r"str\(error\)"):
+                await pub.fail(reason)
+        token = (await pub.finish()).to_json()
+    async with topic.each(token) as reader:  # a token is as good as the position in it
+        assert reader.position.to_json() == token
+    with pytest.raises(jsclient.ConfigError, match="JSON token"):
+        await topic.each("yesterday")
+
+
+async def test_each_loop_over_one_opening_has_its_own_reader(js: Any, oracle: Any, stream: OwnStream) -> None:
+    every = js.topic(stream.subject("a")).each(push="consumer")
+
+    async def loop() -> int:
+        return sum([1 async for _ in every])
+
+    loops = [asyncio.ensure_future(loop()) for _ in range(2)]
+
+    async def both_read() -> bool:
+        return len(await stream.consumer_names()) == 2
+
+    await eventually(both_read, what="two consumers")
+    async with js.topic(stream.subject("a")).publisher() as pub:
+        await pub.publish(b"1")
+        await pub.finish()
+    assert await within(10, asyncio.gather(*loops), "both loops") == [1, 1]
+
+    async def none_is_left() -> bool:
+        return not await stream.consumer_names()
+
+    await eventually(none_is_left, what="no consumer is left")
+
+
+async def test_a_topic_of_many_subjects_is_made_and_read(js: Any, oracle: Any, stream: OwnStream) -> None:
+    name = f"{stream.name}_SETTINGS"
+    every = js.topic(f"{name}.*.v1", stream=name)
+    await every.create(storage="memory")
+    try:
+        async with every.each(push="republish") as reader:
+            async with js.topic(f"{name}.billing.v1").publisher() as pub:
+                await pub.publish(b"on")
+            assert (await reader.next(5)).data == b"on"
+    finally:
+        await js.delete_stream(name)
+
+
+async def test_who_looked_at_a_refused_record_cannot_end_a_chained_topic(
+    js: Any, oracle: Any, stream: OwnStream
+) -> None:
+    async with js.topic(stream.subject("a")).publisher(chained=True) as pub:
+        await (await pub.publish(b"1"))
+        await js.publish(stream.subject("a"), b"rival")
+        with pytest.raises(jsclient.ApiError):
+            await (await pub.publish(b"2"))
+        with pytest.raises(jsclient.ProducerFencedError):
+            await pub.finish()
+    assert [m.payload for m in await stream.messages()] == [b"1", b"rival"]
+    async with js.topic(stream.subject("a")).publisher(chained=True) as pub:
+        await pub.finish()
+    async with js.topic(stream.subject("b")).publisher(chained=True) as pub:
+        await pub.publish(b"1")
+        await pub.finish()
+
+
+async def test_a_publisher_waits_for_the_server_as_long_as_it_is_told(own_server: Any, connect: Any) -> None:
+    own = await own_server()
+    js = await connect(own, timeout=0.5)
+    await js.create_stream("LONG", subjects=["long"])
+    with pytest.raises(jsclient.ConfigError):
+        await js.topic("long").publisher(timeout=0)
+    async with js.topic("long").publisher(chained=True, timeout=30) as pub:
+        await (await pub.publish(b"0"))
+        await own.stop()
+        sending = asyncio.ensure_future(pub.publish(b"1"))
+        await eventually(lambda: not js.is_connected, what="the connection is lost")
+        with pytest.raises(jsclient.JetStreamError):  # as long as others wait
+            await js.publish("long", b"2")
+        await own.start()
+        await within(20, pub.flush())
+        assert (await (await sending)).seq == 2
+
+
+async def test_what_is_current_is_not_the_next_one_too(js: Any, oracle: Any, stream: OwnStream) -> None:
+    topic = js.topic(stream.subject("a"))
+    async with topic.publisher() as pub:
+        await (await pub.publish(b"1"))
+        reader = topic.latest()
+        assert (await reader.current()).data == b"1"
+        assert (await reader.current()).data == b"1"
+        with pytest.raises(jsclient.RequestTimeoutError):
+            await reader.next(0.1)
+        await pub.publish(b"2")
+        assert (await reader.next(5)).data == b"2"
+
+
+async def test_a_batch_that_is_no_list_has_no_items() -> None:
+    topic = memory_epochs("trades")
+    async with await topic.publisher() as pub, await topic.subscribe(start="first") as sub:
+        await pub.send(0, {"price": 1})
+        await pub.advance(1)
+        epoch = await sub.completed().next(5)
+        with pytest.raises(jsclient.ConfigError, match="dict as batch"):
+            _ = epoch.items
+        assert [batch async for batch in epoch] == [{"price": 1}]
+
+
+async def test_an_error_of_the_server_says_what_was_asked(js: Any) -> None:
+    """The server's words are "stream not found", whichever it was."""
+    with pytest.raises(jsclient.StreamNotFoundError) as caught:
+        await js.topic("a.b", stream="NOWHERE").publisher()
+    assert caught.value.__notes__ == ["the answer to a request on $JS.API.STREAM.INFO.NOWHERE"]
+
+
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+async def test_a_stream_that_forgets_what_was_acked_is_for_workers_only(
+    js: Any, oracle: Any, make_stream: Any, retention: str
+) -> None:
+    topic = js.topic((await make_stream(retention=retention)).subject("a"))
+    with pytest.raises(jsclient.ConfigError, match=f"consumers only .retention {retention}"):
+        await topic.each()
+    with pytest.raises(jsclient.ConfigError, match=f"consumers only .retention {retention}"):
+        await topic.latest().next(1.0)
+    with pytest.raises(jsclient.ConfigError, match=f"consumers only .retention {retention}"):
+        await js.events(topic.subject).subscribe()
+    async with topic.work("w") as work, topic.publisher() as pub:
+        await pub.publish(b"1")
+        await pub.flush()
+        message = await work.next(5.0)
+        assert message.data == b"1"
+        await message.ack()
