@@ -18,11 +18,11 @@ __all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "
 
 # These need pyspark and pyarrow, which the planning in this package is to be usable without.
 _WHERE = {
-    "ack_batch": "acks.acking",
+    "ack_batch": "acks.ack_batch",
     "heartbeat": "acks.heartbeats",
-    "nak_batch": "acks.acking",
-    "publish_batch": "sink.publish_rows",
-    "term_batch": "acks.acking",
+    "nak_batch": "acks.ack_batch",
+    "publish_batch": "sink.publish_batch",
+    "term_batch": "acks.ack_batch",
 }
 
 
