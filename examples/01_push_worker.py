@@ -1,4 +1,4 @@
-"""A push worker: a durable consumer, a callback, an automatic ack. What fails is delivered again.
+"""Process messages with a push consumer: a durable, a callback and automatic acks. Failed messages are redelivered.
 
 python examples/01_push_worker.py [url]
 """
@@ -14,7 +14,7 @@ from jsclient.server import NatsServer
 async def main(url: str | None = None) -> None:
     async with contextlib.AsyncExitStack() as stack:
         url = url or (await stack.enter_async_context(NatsServer())).url
-        js = await stack.enter_async_context(jsclient.connect(url, on_event=told))
+        js = await stack.enter_async_context(jsclient.connect(url, on_event=on_event))
         await js.create_stream("PUSH_ORDERS", subjects=["push.orders.>"], storage="memory")
         stack.push_async_callback(js.delete_stream, "PUSH_ORDERS")
         for number in range(1, 4):
@@ -27,7 +27,7 @@ async def main(url: str | None = None) -> None:
             meta = msg.metadata
             print(f"{msg.data.decode()}: delivery {meta.num_delivered}", flush=True)
             if meta.stream_seq == 2 and meta.num_delivered == 1:
-                raise RuntimeError("the database is busy")  # no ack: it comes again after ack_wait
+                raise RuntimeError("the database is busy")  # no ack: redelivered after ack_wait
             handled.add(meta.stream_seq)
             if len(handled) == 3:
                 done.set()
@@ -36,11 +36,11 @@ async def main(url: str | None = None) -> None:
         sub = await js.subscribe("push.orders.>", durable="worker", config=config, callback=handle)
         async with asyncio.timeout(20):
             await done.wait()
-        await sub.drain()  # all that has arrived is handled and acked, then the consumer goes
+        await sub.drain()  # handle and ack everything received, then delete the consumer
         print("handled:", sorted(handled))
 
 
-def told(event: jsclient.events.Event) -> None:
+def on_event(event: jsclient.events.Event) -> None:
     if isinstance(event, jsclient.HandlerFailed):
         print(f"event: message {event.stream_seq} failed: {event.error}", flush=True)
 

@@ -1,4 +1,4 @@
-"""A queue group: two workers share a consumer; each message goes to one of them.
+"""Share work in a queue group: two workers share a consumer, and each message goes to one of them.
 
 python examples/02_queue_group.py [url]
 """
@@ -29,8 +29,8 @@ async def main(url: str | None = None) -> None:
                 seen[name].append(msg.metadata.stream_seq)
                 changed.set()
 
-            # A connection for each: as if they were two processes. The consumer is named after the group. The
-            # first to come creates it; it stays when that one leaves, because it was told so.
+            # Each worker has its own connection, as two processes would. The consumer is named after the group. The
+            # first member creates it; with delete_on_close=False, it remains when that member leaves.
             mine = await stack.enter_async_context(jsclient.connect(url))
             return await mine.subscribe("queue.jobs", queue="crew", callback=handle, delete_on_close=False)
 
@@ -40,13 +40,13 @@ async def main(url: str | None = None) -> None:
             await js.publish("queue.jobs", b"job %d" % number)
             if number == MESSAGES // 2:
                 await one.drain()
-                print(f"one leaves; the group goes on with {two.consumer}")
+                print(f"one leaves; the group continues with {two.consumer}")
         async with asyncio.timeout(20):
             while len(seen["one"]) + len(seen["two"]) < MESSAGES:
                 changed.clear()
                 await changed.wait()
         both = seen["one"] + seen["two"]
-        print(f"one did {len(seen['one'])}, two did {len(seen['two'])}")
+        print(f"one handled {len(seen['one'])}, two handled {len(seen['two'])}")
         print(f"each job once: {sorted(both) == list(range(1, MESSAGES + 1))}")
 
 

@@ -1,4 +1,4 @@
-"""A pull worker: it asks for what it can do, batch by batch (`fetch`) or on and on (`messages`).
+"""Consume messages by pull, in batches (`fetch`) or continuously (`messages`).
 
 python examples/03_pull_worker.py [url]
 """
@@ -27,23 +27,23 @@ async def main(url: str | None = None) -> None:
         await jsclient.ack_all(batch)
 
         batch = await sub.fetch(10, no_wait=True)
-        await batch[0].nak()  # give one back; it comes again
-        await jsclient.ack_all(batch)  # a nak is terminal: for that message this does nothing
-        print(f"no_wait: {len(batch)} messages, the first one given back")
+        await batch[0].nak()  # return one; it will be redelivered
+        await jsclient.ack_all(batch)  # no effect on the first message: a nak is terminal
+        print(f"no_wait: {len(batch)} messages, the first one returned")
 
-        again: list[bool] = []
-        async with sub.messages(max_messages=4) as reader:  # never more than 4 asked for or waiting
+        redelivered: list[bool] = []
+        async with sub.messages(max_messages=4) as reader:  # at most 4 requested or buffered
             async for msg in reader:
-                again.append(msg.metadata.num_delivered > 1)
-                await msg.ack_sync()  # returns when the server has counted it
-                if len(again) == 6:
+                redelivered.append(msg.metadata.num_delivered > 1)
+                await msg.ack_sync()  # waits until the server has counted the ack
+                if len(redelivered) == 6:
                     break
-        print(f"messages(): {len(again)} more, {sum(again)} of them for the second time")
+        print(f"messages(): {len(redelivered)} more, {sum(redelivered)} of them redelivered")
 
         batch = await sub.fetch(10, expires=0.3)
         print(f"nothing left: {len(batch)} messages, ending {batch.ending.value}")
         info = await sub.consumer_info()
-        print(f"acked up to {info.ack_floor.stream_seq}, {info.num_ack_pending} not acked")
+        print(f"acked up to {info.ack_floor.stream_seq}, {info.num_ack_pending} unacked")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A worker that stops cleanly on SIGINT and SIGTERM: what it has is finished and acked, the rest waits on the server.
+"""Stop a worker cleanly on SIGINT and SIGTERM: it finishes the messages it has received; the rest stay on the server.
 
-python examples/05_graceful_stop.py [url]      # then Ctrl-C; by itself it stops after 3 seconds
+python examples/05_graceful_stop.py [url]      # press Ctrl-C, or wait 3 seconds
 """
 
 import asyncio
@@ -15,12 +15,12 @@ from jsclient.server import NatsServer
 async def main(url: str | None = None) -> None:
     stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    def asked_to(why: str) -> None:
+    def request_stop(why: str) -> None:
         if not stop.done():
             stop.set_result(why)
 
     for signum in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(signum, asked_to, signum.name)
+        asyncio.get_running_loop().add_signal_handler(signum, request_stop, signum.name)
 
     async with contextlib.AsyncExitStack() as stack:
         url = url or (await stack.enter_async_context(NatsServer())).url
@@ -32,21 +32,21 @@ async def main(url: str | None = None) -> None:
 
         async def handle(msg: jsclient.Message) -> None:
             nonlocal done
-            await asyncio.sleep(0.01)  # work; a drain does not interrupt it
+            await asyncio.sleep(0.01)  # simulated work, which a drain does not interrupt
             done += 1
 
         sub = await js.subscribe(
             "stop.tasks",
             queue="crew",
             callback=handle,
-            max_pending=20,  # so a stop has at most 20 messages to finish
+            max_pending=20,  # at most 20 messages are left to finish on stop
             delete_on_close=False,  # the consumer outlives this worker
         )
         print("working", flush=True)
-        asyncio.get_running_loop().call_later(3.0, asked_to, "nobody asked for more")
+        asyncio.get_running_loop().call_later(3.0, request_stop, "time limit")
         print("stop:", await stop, flush=True)
         await sub.drain(timeout=10.0)
-        print(f"done and acked: {done}; consumer {sub.consumer!r} stays for the next worker")
+        print(f"done and acked: {done}; consumer {sub.consumer!r} remains for the next worker")
 
 
 if __name__ == "__main__":

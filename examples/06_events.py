@@ -1,4 +1,4 @@
-"""Events: what cannot be raised to a caller is told to `on_event` and to `events()` of the subscription.
+"""Handle events: conditions that no call can raise are reported to `on_event` and to `events()` of the subscription.
 
 python examples/06_events.py [url]
 """
@@ -16,7 +16,7 @@ def on_event(event: jsclient.events.Event) -> None:
         case jsclient.HandlerFailed(stream_seq=seq, error=error):
             print(f"handler failed on message {seq}: {error}", flush=True)
         case jsclient.SlowConsumer(first_stream_seq=first):
-            print(f"too slow: dropped from message {first} on", flush=True)
+            print(f"too slow: messages dropped, starting at {first}", flush=True)
         case jsclient.HeartbeatMissed(consumer=name):
             print(f"alarm: {name} is silent", flush=True)
         case _:
@@ -35,7 +35,7 @@ async def main(url: str | None = None) -> None:
 
         config = jsclient.ConsumerConfig(max_deliver=1)
         failing = await js.subscribe("event.odd", config=config, callback=careless)
-        # Without acks nothing holds the server back: a small queue overflows.
+        # Without acks, the server does not wait for the client, so a small queue overflows.
         unacked = jsclient.ConsumerConfig(ack_policy="none")
         slow = await js.subscribe("event.log", config=unacked, max_pending=10)
         watched = await js.subscribe("event.log", config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
@@ -45,11 +45,11 @@ async def main(url: str | None = None) -> None:
         await js.publish("event.odd", b"line")
         await asyncio.gather(*(js.publish("event.log", b"line") for _ in range(30)))
         await failing.drain()
-        print(f"slow: {slow.pending} wait, {slow.dropped} dropped")
+        print(f"slow: {slow.pending} pending, {slow.dropped} dropped")
 
-        await stream.delete_consumer(watched.consumer)  # somebody else does that
+        await stream.delete_consumer(watched.consumer)  # simulates another client
         async with asyncio.timeout(20):
-            async for event in watched.events():  # the events of this subscription alone
+            async for event in watched.events():  # only the events of this subscription
                 if isinstance(event, jsclient.ConsumerDeleted):
                     break
 

@@ -1,4 +1,4 @@
-"""A live price board: a feed publishes every change, a board shows the newest at its own pace, until the market closes.
+"""Share live prices with a notifier: a feed publishes every change, and a board shows the newest at its own pace.
 
 python examples/08_price_board.py [url]
 """
@@ -12,23 +12,23 @@ import sys
 import jsclient
 from jsclient.server import NatsServer
 
-CHANGES, DRAWING = 2000, 0.05  # changes of the price; seconds that the board needs to show one
+CHANGES, DRAWING = 2000, 0.05  # number of price changes; seconds that the board takes to draw one
 
 
 async def feed(prices: jsclient.Producer) -> None:
-    """The feed waits for no board, and knows of none."""
-    chance, price = random.Random(7), 100.0
+    """Publish price changes, without waiting for boards."""
+    randomness, price = random.Random(7), 100.0
     for number in range(1, CHANGES + 1):
-        price = round(price + chance.uniform(-1, 1), 2)
+        price = round(price + randomness.uniform(-1, 1), 2)
         stored = prices.update_state({"change": number, "price": price})
         if number % 100 == 0:
-            await stored  # it is on the server, and so are all before it
+            await stored  # this change, and all changes before it, are stored
             await asyncio.sleep(0.02)
     await prices.finish({"changes": CHANGES, "close": price})
 
 
 async def board(js: jsclient.JetStream, descriptor: str) -> None:
-    """The board is told the newest price when it asks, and nothing of what lay between."""
+    """Show the newest price each time the board is redrawn; intermediate prices are skipped."""
     prices, shown = aiter(js.make_notifier(json.loads(descriptor))), []
     async for quote in prices:
         shown.append(quote["change"])
@@ -46,7 +46,7 @@ async def main(url: str | None = None) -> None:
         opening = {"change": 0, "price": 100.0}
         updater, notifier = await exchange.notifier_kit("price.gold", stream="PRICES", initial=opening)
         stack.push_async_callback(exchange.delete_stream, "PRICES")
-        descriptor = json.dumps(await notifier.get_sharable_notifier_internals())  # to be sent to any site
+        descriptor = json.dumps(await notifier.get_sharable_notifier_internals())  # for any process
         await asyncio.gather(feed(updater), board(elsewhere, descriptor))
 
 

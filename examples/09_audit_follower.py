@@ -1,4 +1,4 @@
-"""An audit follower: it keeps one token beside its results, and goes on where it was, a week later too.
+"""Follow an audit log: store one token with the results, and resume from it at any later time.
 
 python examples/09_audit_follower.py [url]
 """
@@ -19,14 +19,14 @@ def load(path: Path) -> tuple[list[int], str | None]:
 
 
 def save(path: Path, results: list[int], token: str) -> None:
-    """Both or neither: results and the position behind them are one file."""
+    """Store the results and the position after them in one file, atomically."""
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps([results, token]))
     fresh.replace(path)
 
 
 async def follow(js: jsclient.JetStream, path: Path, until: int) -> list[int]:
-    """What a process does from its start to its end."""
+    """Load the results, read events up to ``until``, and save the results after each batch."""
     results, token = load(path)
     async with js.events("audit.logins").subscribe(token or "first") as sub:
         async for events in sub.batches():
@@ -45,14 +45,14 @@ async def main(url: str | None = None) -> None:
         await js.create_stream("AUDIT", subjects=["audit.>"], allow_direct=True, max_msgs=5000)
         stack.push_async_callback(js.delete_stream, "AUDIT")
 
-        for first, last in ((1, 10), (11, 4000), (4001, 9500)):  # between them it is away
+        for first, last in ((1, 10), (11, 4000), (4001, 9500)):  # the follower is offline in between
             async with js.publisher() as pub:
                 for number in range(first, last + 1):
                     await pub.publish("audit.logins", b"%d" % number)
             try:
                 print(f"1 to {last}, each once: {await follow(js, path, last) == [*range(1, last + 1)]}")
-            except jsclient.HistoryTruncatedError as error:  # longer away than the stream keeps records
-                print(f"{error.wanted} is gone, the first that can be read is {error.first_available}")
+            except jsclient.HistoryTruncatedError as error:  # offline for too long
+                print(f"{error.wanted} is gone, the first available is {error.first_available}")
 
 
 if __name__ == "__main__":

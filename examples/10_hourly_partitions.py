@@ -1,4 +1,4 @@
-"""Four producers write rows of hours; an hour's file is written when the hour is complete at all four, and not before.
+"""Write one file per hour, as soon as all four producers have completed the hour.
 
 python examples/10_hourly_partitions.py [url]
 """
@@ -17,12 +17,12 @@ PRODUCERS, HOURS, BATCHES = 4, 6, 3
 
 
 async def produce(topic, producer: int, crash_in: int | None = None) -> None:
-    """From where this producer's partition stands to the end of the day, or to a crash in the middle of an hour."""
+    """Continue this producer's partition, to the end of the day or to a crash in the middle of an hour."""
     async with topic.publisher(producer) as pub:
         for hour in range(min(pub.frontier), HOURS):
             for batch in range(2 if hour == crash_in else BATCHES):
                 rows = [{"hour": hour, "by": producer, "row": 10 * batch + n} for n in range(10)]
-                await pub.send(hour, rows, msg_id=f"batch {batch}")  # sent again, it is stored once
+                await pub.send(hour, rows, msg_id=f"batch {batch}")  # stored once, even if sent again
             if hour == crash_in:
                 return
             await pub.advance(hour + 1)
@@ -30,10 +30,10 @@ async def produce(topic, producer: int, crash_in: int | None = None) -> None:
 
 
 async def write_hours(topic, folder: pathlib.Path, until: int, token: str | None = None) -> str:
-    """Write whole hours, until one; where the next process goes on."""
+    """Write complete hours up to ``until``, and return the token from which the next process resumes."""
     async with topic.subscribe(start="first", resume=token) as sub:
         async for hour in sub.completed():
-            (folder / f"hour={hour.time}.json").write_text(json.dumps(hour.items))  # twice, it is the same
+            (folder / f"hour={hour.time}.json").write_text(json.dumps(hour.items))  # idempotent
             print(f"hour {hour.time}: {len(hour.items)} rows, from {sorted({r['by'] for r in hour.items})}")
             if hour.time == until:
                 break
@@ -45,15 +45,15 @@ async def main(url: str | None = None) -> None:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = url or (await stack.enter_async_context(NatsServer())).url
         topic = (await stack.enter_async_context(jsclient.connect(url))).epochs("hours", partitions=PRODUCERS)
-        writing = asyncio.create_task(write_hours(topic, folder, until=1))  # it waits for the producers
+        writing = asyncio.create_task(write_hours(topic, folder, until=1))  # waits for the producers
         await asyncio.gather(*(produce(topic, n, crash_in=2 if n == 3 else None) for n in range(PRODUCERS)))
         token = await writing
-        print("producer 3 crashed in the middle of hour 2; the others are done, and hours 2 to 5 wait for it")
+        print("producer 3 crashed in the middle of hour 2; the others finished, and hours 2 to 5 wait for it")
         writing = asyncio.create_task(write_hours(topic, folder, HOURS - 1, token))
         await produce(topic, 3)
         await writing
         rows = [len(json.loads((folder / f"hour={n}.json").read_text())) for n in range(HOURS)]
-        print(f"producer 3 went on, and nothing is there twice: {rows}")
+        print(f"producer 3 resumed, and no row is stored twice: {rows}")
 
 
 if __name__ == "__main__":

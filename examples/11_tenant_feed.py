@@ -1,4 +1,4 @@
-"""A tenant asks a team for its feed; the team grants it from a position on, and ends it.
+"""Grant a tenant access to a feed: the tenant requests it, the team approves it from a position on, and later ends it.
 
 python examples/11_tenant_feed.py [url]
 """
@@ -12,7 +12,7 @@ from jsclient.peers import Engine, Peer, RaisedEvent
 from jsclient.server import NatsServer
 
 
-def decides(team: Peer, feed: jsclient.Stream) -> None:
+def answer_requests(team: Peer, feed: jsclient.Stream) -> None:
     @team.on("wrangler:inbound_pending_subscription_added")
     async def decide(request: RaisedEvent) -> None:
         if request["plan"] == "gold":
@@ -38,14 +38,14 @@ async def main(url: str | None = None) -> None:
         stack.push_async_callback(js.delete_stream, feed.name)
         engine = await stack.enter_async_context(Engine(js))
         team, acme, bolt = [await engine.peer(name) for name in ("team", "acme", "bolt")]
-        decides(team, feed)
+        answer_requests(team, feed)
         for price in (1.07, 1.08, 1.09):
             await js.publish("prices.EURUSD", str(price).encode())
 
-        door = await team.wellKnown_Rx()  # all that others have to know of the team
-        await bolt.request(door, Rx_role="tenant", Tx_role="feed", plan="free")
+        well_known = await team.wellKnown_Rx()  # all that other peers need to know
+        await bolt.request(well_known, Rx_role="tenant", Tx_role="feed", plan="free")
         print("bolt:", (await bolt.wait_for("wrangler:outbound_subscription_cancelled"))["why"])
-        await acme.request(door, Rx_role="tenant", Tx_role="feed", plan="gold")
+        await acme.request(well_known, Rx_role="tenant", Tx_role="feed", plan="gold")
         granted = await acme.wait_for("wrangler:subscription_added")
         reading = asyncio.create_task(read_feed(js, acme, granted))
         await js.publish("prices.EURUSD", b"1.1")

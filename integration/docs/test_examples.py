@@ -29,31 +29,31 @@ SAID: dict[str, list[str | set[str]]] = {
     ],
     "02_queue_group.py": [
         "one created the consumer: True, two: False",
-        "one leaves; the group goes on with crew",
+        "one leaves; the group continues with crew",
         "each job once: True",
     ],
     "03_pull_worker.py": [
         "fetch(10): 10 messages, ending full",
-        "no_wait: 10 messages, the first one given back",
-        "messages(): 6 more, 1 of them for the second time",
+        "no_wait: 10 messages, the first one returned",
+        "messages(): 6 more, 1 of them redelivered",
         "nothing left: 0 messages, ending expired",
-        "acked up to 25, 0 not acked",
+        "acked up to 25, 0 unacked",
     ],
     "04_ordered_reader.py": [
-        "event: new consumer, reads on from 6: no message and no heartbeat",
+        "event: new consumer, resumes at 6: no message and no heartbeat",
         "read: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]",
     ],
-    "05_graceful_stop.py": ["working", "stop: nobody asked for more", "done and acked: "],
+    "05_graceful_stop.py": ["working", "stop: time limit", "done and acked: "],
     "06_events.py": [
-        {"handler failed on message 1: no such column", "too slow: dropped from message"},
-        "slow: 10 wait, 20 dropped",
+        {"handler failed on message 1: no such column", "too slow: messages dropped"},
+        "slow: 10 pending, 20 dropped",
         "is silent",
         "ConsumerDeleted: EVENT_LOG/",
     ],
     "07_worker.py": [
-        "dead letter 5, try 1: no such customer",
-        "dead letter 7, try 3: the database is busy",
-        "handled 28, failed 5, tried again 3",
+        "dead letter 5, attempt 1: no such customer",
+        "dead letter 7, attempt 3: the database is busy",
+        "handled 28, failed 5, retried 3",
     ],
     "08_price_board.py": [
         " of 2000 changes, in order: True",
@@ -62,13 +62,13 @@ SAID: dict[str, list[str | set[str]]] = {
     "09_audit_follower.py": [
         "1 to 10, each once: True",
         "1 to 4000, each once: True",
-        "4001 is gone, the first that can be read is 4501",
+        "4001 is gone, the first available is 4501",
     ],
     "10_hourly_partitions.py": [
         "hour 1: 120 rows, from [0, 1, 2, 3]",
         "producer 3 crashed in the middle of hour 2",
         "hour 5: 120 rows, from [0, 1, 2, 3]",
-        "nothing is there twice: [120, 120, 120, 120, 120, 120]",
+        "no row is stored twice: [120, 120, 120, 120, 120, 120]",
     ],
     "11_tenant_feed.py": [
         "bolt: the feed is for plan gold",
