@@ -11,7 +11,7 @@ import pytest
 
 from integration.kit.judge.oracle import number_of
 from integration.kit.spark.sessions import environment
-from jsclient.spark import ack_batch, heartbeat, publish_batch
+from jsclient.spark import ack_batch, heartbeat, publish_batch, register
 
 pytestmark = pytest.mark.server(">=2.11")
 
@@ -138,6 +138,35 @@ async def test_foreach_batch_acks_publishes_and_shows_signs_of_life(spark, serve
     assert sum(acked) == len(drained.rows) == 200
     assert (await stream.consumer_info("work"))["num_ack_pending"] == 0
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 201))
+
+
+# --- the environment that queries share ---------------------------------------------------------------------------
+
+
+async def test_a_query_that_starts_adds_nothing_to_the_environment_that_all_queries_share(
+    spark, server, make_stream, aside, drain
+):
+    """Spark puts variables into the HashMap of the registration, with no lock: an added key could be counted twice."""
+    stream = await make_stream(allow_direct=True)
+    await stream.publish(10)
+
+    def run():
+        fresh = spark.newSession()
+        own = dict(fresh.sparkContext.environment)
+        register(fresh)
+        assert fresh.sparkContext.environment == own, "functions of the user get what they got before"
+        source = fresh._jsparkSession.sessionState().dataSourceManager().lookupDataSource("jetstream")
+        shared = source.dataSourceCls().envVars()
+        before = dict(shared)
+        options = {"servers": server.url, "stream": stream.name, "startingOffsets": "earliest"}
+        drained = drain(fresh.readStream.format("jetstream").options(**options).load())
+        return before, dict(shared), drained
+
+    before, after, drained = await aside(run)
+    assert numbers(drained.rows) == list(range(1, 11))
+    assert sorted(after) == sorted(before)
+    assert after["SPARK_LOCAL_DIRS"] != before["SPARK_LOCAL_DIRS"], "Spark puts its own values"
+    assert after["SPARK_PYTHON_RUNTIME"] == "PYTHON_WORKER"
 
 
 # --- found by its name --------------------------------------------------------------------------------------------

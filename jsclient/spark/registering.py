@@ -1,7 +1,9 @@
-"""Making the data source known to a Spark session."""
+"""Registration of the data source with a Spark session."""
 
 from __future__ import annotations
 
+import tempfile
+import threading
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
@@ -18,25 +20,30 @@ _NEEDED = "jsclient.spark needs PySpark 4.2 or newer, and pyarrow 18 or newer"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("jetstream")`` known to this session.
+    """Register ``format("jetstream")`` with this session.
+
+    A classic session can then start any number of queries at the same time. Without this call, in a session that finds
+    the source automatically, or with Spark Connect, queries that start at the same moment can fail with
+    ``java.io.OptionalDataException``. With Connect, call this before each ``start()``: a query keeps the registration
+    that it started with.
 
     Args:
         spark: A session, classic or Connect.
 
     Raises:
-        ConfigError: PySpark is too old, or pyarrow is not there.
+        ConfigError: PySpark is too old, or pyarrow is not installed.
     """
-    spark.dataSource.register(source_class())
+    _register(spark, source_class())
 
 
 def source_class() -> type[JetStreamSource]:
-    """The data source, where Spark can use it.
+    """The data source, if this PySpark can run it.
 
     Raises:
-        ConfigError: PySpark is too old, or pyarrow is not there.
+        ConfigError: PySpark is too old, or pyarrow is not installed.
     """
     try:
-        # It came with PySpark 4.2, and rate limits and Trigger.AvailableNow with it.
+        # New in PySpark 4.2, with rate limits and Trigger.AvailableNow.
         import pyspark.sql.streaming.datasource  # noqa: F401
 
         from .source import JetStreamSource
@@ -45,18 +52,54 @@ def source_class() -> type[JetStreamSource]:
     return JetStreamSource
 
 
+# The variables that Spark adds to the environment of a registered Python source when a query on it starts
+# (PythonStreamingSourceRunner.init). This environment is one java.util.HashMap for all queries of the session, and
+# Spark takes no lock: when two queries add the same key at the same moment, the map can count it twice. Every task that
+# carries the map then fails with OptionalDataException, until the source is registered again. A map that has these keys
+# from the beginning gets new values only. Spark replaces all values before a worker sees them; these are the ones that
+# PySpark's workers assume for unset variables.
+_SPARK_ADDS = {
+    "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
+    "SPARK_AUTH_SOCKET_TIMEOUT": "15",
+    "SPARK_BUFFER_SIZE": "65536",
+    "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
+}
+
+_registering = threading.Lock()
+
+
+def _register(spark: SparkSession, source: type[DataSource]) -> None:
+    if _java_session(spark) is None:  # Connect: the server makes the map, and always an empty one
+        spark.dataSource.register(source)
+        return
+    context: Any = spark.sparkContext
+    with _registering:
+        own = context.environment
+        # Replaced and not changed: functions of the user, whose environment it also is, are left as they are.
+        context.environment = {**_SPARK_ADDS, **own}
+        try:
+            spark.dataSource.register(source)
+        finally:
+            context.environment = own
+
+
 _registered: set[tuple[str, str]] = set()  # sessions, and names of sources
 
 
 def register_once(spark: SparkSession, source: type[DataSource]) -> None:
-    """Make a source known, if this process has not done so: Spark warns each time that one is replaced."""
+    """Register a source, unless this process has done so: Spark logs a warning when one replaces another."""
     key = (_identity(spark), source.name())
     if key not in _registered:
-        spark.dataSource.register(source)
+        _register(spark, source)
         _registered.add(key)
 
 
 def _identity(spark: Any) -> str:
-    """Of a session on the server's side: the objects of Python come and go."""
-    session = getattr(spark, "_jsparkSession", None)
+    """The session's id on the server: one session can have several Python objects."""
+    session = _java_session(spark)
     return str(spark.session_id if session is None else session.sessionUUID())
+
+
+def _java_session(spark: Any) -> Any:
+    """The session in the JVM; None with Connect."""
+    return getattr(spark, "_jsparkSession", None)

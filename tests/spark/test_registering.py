@@ -1,0 +1,80 @@
+"""What registration leaves in the environment that a classic session shares with other functions."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.spark.registering import register_once
+
+ADDED = {"SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME"}
+
+
+class Source:
+    @classmethod
+    def name(cls):
+        return "fake"
+
+
+class Registration:
+    def __init__(self, context, error=None):
+        self.context, self.error, self.seen = context, error, []
+
+    def register(self, source):
+        self.seen.append(None if self.context is None else dict(self.context.environment))
+        if self.error:
+            raise self.error
+
+
+class Context:
+    def __init__(self, environment):
+        self.environment = environment
+
+
+class JavaSession:
+    def sessionUUID(self):  # noqa: N802  Spark's name
+        return f"java-{id(self)}"
+
+
+class Classic:
+    def __init__(self, environment, error=None):
+        self._jsparkSession = JavaSession()
+        self.sparkContext = Context(environment)
+        self.dataSource = Registration(self.sparkContext, error)
+
+
+class Connect:
+    session_id = "connect-1"
+
+    def __init__(self):
+        self.dataSource = Registration(None)
+
+    @property
+    def sparkContext(self):  # noqa: N802  Spark's name
+        raise AttributeError("[JVM_ATTRIBUTE_NOT_SUPPORTED]")
+
+
+def test_the_source_is_registered_with_the_variables_that_spark_adds_and_the_session_keeps_its_own():
+    own = {"PYTHONHASHSEED": "0", "SPARK_BUFFER_SIZE": "4096"}
+    spark = Classic(own)
+    register_once(spark, Source)
+    (seen,) = spark.dataSource.seen
+    assert set(seen) == ADDED | {"PYTHONHASHSEED"}
+    assert seen["SPARK_BUFFER_SIZE"] == "4096", "what the user has set is kept"
+    assert spark.sparkContext.environment is own
+    assert own == {"PYTHONHASHSEED": "0", "SPARK_BUFFER_SIZE": "4096"}
+    register_once(spark, Source)
+    assert len(spark.dataSource.seen) == 1
+
+
+def test_a_registration_that_fails_leaves_the_environment_as_it_was():
+    own = {"PYTHONHASHSEED": "0"}
+    spark = Classic(own, RuntimeError("refused"))
+    with pytest.raises(RuntimeError):
+        register_once(spark, Source)
+    assert spark.sparkContext.environment is own
+
+
+def test_a_connect_session_has_no_context_and_is_registered_as_it_is():
+    spark = Connect()
+    register_once(spark, Source)
+    assert spark.dataSource.seen == [None]
