@@ -70,7 +70,7 @@ _READ = {"pages": 200_000, "async for": 200_000, "fetch": 200_000, "ordered": 20
 WORKS = [
     TopicWork(
         "waiting",
-        "Readers that wait",
+        "Waiting readers",
         "waiting",
         {"republish": 1_000, "consumer": 1_000, "nats-py": 1_000},
         [
@@ -85,14 +85,14 @@ WORKS = [
     ),
     TopicWork(
         "notifier",
-        "A notifier that is asked 42 times during 5,000 updates",
+        "A notifier that is read 42 times during 5,000 updates",
         "notifier",
         {"jsclient": 5_000, "nats-py": 5_000},
         [
             Column("messages", "messages received", "d"),
-            Column("per_ask", "an ask"),
+            Column("per_ask", "per read"),
             Column("consumers", "consumers on the server", "d"),
-            Column("p50_us", "update to ask that waits: p50 µs", "d"),
+            Column("p50_us", "update to waiting read: p50 µs", "d"),
             Column("p99_us", "p99 µs", "d"),
         ],
         compared="messages",
@@ -120,7 +120,7 @@ WORKS = [
     ),
     TopicWork(
         "epochs",
-        "From the server to events of a subscriber of epochs",
+        "An epoch subscriber, from the server to its events",
         "subscribing",
         {"jsclient": 50_000},
         [_RATE, _CPU],
@@ -128,7 +128,7 @@ WORKS = [
     *(
         TopicWork(
             f"catch-up/{size}",
-            f"Reading what is stored, {size:,} bytes",
+            f"Reading stored records, {size:,} bytes",
             "catching_up",
             _READ,
             [_RATE, _CPU, Column("rss_mb", "peak MB", "d")],
@@ -140,7 +140,7 @@ WORKS = [
     ),
     TopicWork(
         "live",
-        "Reading what comes",
+        "Reading live records",
         "live",
         {"republish": 200_000, "consumer": 200_000, "ordered": 200_000, "nats-py": 50_000},
         [_RATE, _CPU, Column("pushed", "by push", "%")],
