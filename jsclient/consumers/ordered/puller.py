@@ -35,7 +35,7 @@ from .recreate import Reader, Remaker
 
 __all__ = ["OrderedPuller", "State"]
 
-_MARK = "jsclient.topics.log_reader"  # of the metadata
+_MARK = "jsclient.reader"  # of the metadata
 _NAMES = 100  # names that are tried, where another reader has the same prefix
 
 
