@@ -40,7 +40,7 @@ napoleon_custom_sections = [
 _others = "|".join(map(re.escape, sorted({*sys.stdlib_module_names, "msgspec", "nats", "pyspark"})))
 nitpick_ignore_regex = [
     ("py:.*", rf"({_others})(\..*)?"),
-    ("py:(class|obj)", r"jsclient\.(patterns|peers)\..*\.[A-Z]"),  # type variables
+    ("py:(class|obj)", r"jsclient\.(topics|peers|protocol\.epochs)\..*\.[A-Z]"),  # type variables
 ]
 # Private names in public signatures.
 nitpick_ignore = [
@@ -60,18 +60,6 @@ nitpick_ignore = [
     ("py:class", "jsclient.protocol.publishing.in_flight.TicketT"),
     ("py:obj", "jsclient.protocol.publishing.in_flight.TicketT"),
     ("py:class", "_Queue"),
-    *[
-        (kind, f"jsclient.protocol.{module}.T")
-        for module in (
-            "capabilities",
-            "epoch_broadcast",
-            "epoch_buffer",
-            "epoch_messages",
-            "epochs",
-            "frontier",
-        )
-        for kind in ("py:class", "py:obj")
-    ],
     ("py:class", "jsclient.protocol.consumers.worker.work.T"),
     ("py:class", "jsclient.protocol.consumers.worker.worker.T"),
 ]

@@ -1,7 +1,7 @@
 """Records from the frames that bring them, many at a time.
 
 What a server sends one after the other is alike but for some numbers: what stands in a frame as it stood in the one
-before is not read again. A frame that has not the form which servers give it is read the long way, by `record_wire`.
+before is not read again. A frame that has not the form which servers give it is read the long way, by `record_codec`.
 
 Source: nats-server server/stream.go (getDirectRequest, republish).
 """
