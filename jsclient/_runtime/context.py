@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..errors import JetStreamError, ProtocolError
 from ..protocol.events import ErrorRaised, Event
+from ..protocol.publishing.in_flight import AnsweredSubjects
 from ..protocol.wire import codec
 from ..protocol.wire.api import read_response
 from ..protocol.wire.subjects import Api
@@ -35,6 +36,7 @@ class Context:
     requests: Requests = field(init=False)
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)
+    answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
     closer: asyncio.Task[object] | None = None  # who closes all; it may be a handler, and is not waited for
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Publishing a message and waiting until the stream has stored it. Source: ADR-22; nats-server stream.go."""
+"""Publishing one message and waiting for its ack. Source: ADR-22; nats-server stream.go."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from ..protocol.wire.headers import (
 from ..protocol.wire.names import check_publish_subject
 from ..protocol.wire.version import check_server
 from .context import Context
-from .retry import Tries
 
 __all__ = [
     "check_payload",
@@ -38,11 +37,11 @@ __all__ = [
     "known_subjects",
     "message_headers",
     "publish",
-    "publish_patiently",
+    "request_stored",
 ]
 
 known_subjects: dict[str, bytes] = {}
-"""Subjects known to be legal, and what goes out for them."""
+"""Subjects that were checked, with their encoded form."""
 
 _MAX_KNOWN, _MAX_LENGTH = 4096, 256
 
@@ -51,20 +50,20 @@ def check_payload(data: object) -> bytes:
     """The payload as bytes.
 
     Raises:
-        ConfigError: It is not bytes.
+        ConfigError: It is not bytes, bytearray or memoryview.
     """
     if isinstance(data, bytes):
         return data
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
-    raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes; encode text first")
+    raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes; encode a str first")
 
 
 def check_time(what: str, value: object) -> float:
-    """A number of seconds over 0.
+    """Check a duration in seconds.
 
     Raises:
-        ConfigError: It is none.
+        ConfigError: It is not a number, or not above 0.
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
         raise ConfigError(f"{what} is {value!r:.60} s: it must be over 0")
@@ -72,10 +71,10 @@ def check_time(what: str, value: object) -> float:
 
 
 def check_subject(subject: str) -> bytes:
-    """The subject as it goes out; one that was checked lately is found in ``known_subjects``.
+    """Check and encode a subject, and remember it in ``known_subjects``.
 
     Raises:
-        InvalidNameError: It may not be published to.
+        InvalidNameError: It is not a valid subject to publish to.
     """
     encoded = check_publish_subject(subject).encode()
     if len(encoded) <= _MAX_LENGTH:
@@ -86,10 +85,10 @@ def check_subject(subject: str) -> bytes:
 
 
 def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
-    """The header block of a message that has an id, perhaps that of the message before it, and no other header.
+    """The header block of a message with an id, and optionally the id that it must follow, but no other headers.
 
     Raises:
-        ConfigError: One of them is no id.
+        ConfigError: One of them is not a valid id.
     """
     if not _is_plain(msg_id) or not (after is None or _is_plain(after)):
         return encode_headers(publish_headers(msg_id=msg_id, expected_last_msg_id=after) or {})
@@ -98,17 +97,16 @@ def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
 
 
 def _is_plain(id: object) -> bool:
-    """Whether it is an id that goes out as it is."""
     return isinstance(id, str) and bool(id) and id.isascii() and id.isprintable()
 
 
 def message_headers(
     context: Context, headers: Mapping[str, str | Sequence[str]] | None, **options: Any
 ) -> dict[str, str | Sequence[str]]:
-    """The user's headers and those of the arguments of a publish, as `publish_headers` takes them.
+    """The user's headers with those of the arguments of a publish, see `publish_headers`.
 
     Raises:
-        ConfigError: As `publish_headers`; or the server is too old for one of them and would overlook it.
+        ConfigError: As `publish_headers`; or the server is too old for an argument, and would ignore it.
     """
     if list(options.values()).count(None) == len(options):
         return dict(headers) if type(headers) is dict else merge_headers(headers, {})
@@ -134,8 +132,12 @@ async def publish(
     ttl: float | timedelta | Literal["never"] | None = None,
     rollup: Literal["sub", "all"] | None = None,
     timeout: float | None = None,
+    stream_exists: bool = False,
 ) -> PubAck:
-    """See `JetStream.publish`."""
+    """See `JetStream.publish`.
+
+    ``stream_exists``: "no responders" is not taken for a mistake, but retried until the timeout.
+    """
     if type(subject) is not str or subject not in known_subjects:
         check_subject(subject)
     payload = check_payload(data)
@@ -156,26 +158,9 @@ async def publish(
     block = encode_headers(merged) if merged else b""
     context.connection.check_size(len(block) + len(payload))
     whole = context.timeout if timeout is None else timeout
-    return await _send(context, subject, payload, headers=merged, block=block, timeout=whole)
-
-
-async def publish_patiently(
-    context: Context, subject: str, data: bytes, *, timeout: float | None = None, **options: Any
-) -> PubAck:
-    """`publish` to a stream that is there: where nobody takes the message, a cluster elects a leader, and it waits.
-
-    Raises:
-        NoRespondersError: Nobody took it within the timeout. And as `publish`.
-    """
-    tries, loop = Tries(), asyncio.get_running_loop()
-    left = context.timeout if timeout is None else check_time("timeout", timeout)
-    deadline = loop.time() + left
-    while True:
-        try:
-            return await publish(context, subject, data, timeout=left, **options)
-        except NoRespondersError as error:
-            if not await tries.again(error) or (left := deadline - loop.time()) <= 0:
-                raise
+    return await _send(
+        context, subject, payload, headers=merged, block=block, timeout=whole, stream_exists=stream_exists
+    )
 
 
 async def _send(
@@ -186,9 +171,11 @@ async def _send(
     headers: Mapping[str, str | Sequence[str]],
     block: bytes,
     timeout: float,
+    stream_exists: bool,
 ) -> PubAck:
-    """Send it until it is known to be stored or refused, or the time is over."""
+    """Send the message until it is known to be stored or refused, or the timeout has passed."""
     repeatable, loop = MSG_ID in headers, asyncio.get_running_loop()
+    answered, encoded = context.answered, known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
     trouble: Trouble | None = None
     final: JetStreamError
@@ -201,12 +188,14 @@ async def _send(
             answer = await context.requests.request(
                 subject, payload, header=block, timeout=left, what="publish"
             )
-            return read_pub_ack(answer)
+            ack = read_pub_ack(answer)
+            answered.add(encoded)
+            return ack
         except (NoRespondersError, ApiError) as error:
             trouble = trouble or Trouble()
-            final, pause = trouble.refusal(error, subject)
-            left = deadline - loop.time()
-            if pause is None or left <= pause:
+            expected = repeatable or stream_exists or encoded in answered
+            final, pause = trouble.refusal(error, subject, deadline - loop.time(), expected=expected)
+            if pause is None:
                 raise final from None if final is error else error
             if not pause:
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
@@ -222,8 +211,37 @@ async def _send(
             raise final
 
 
+async def request_stored(
+    context: Context, subject: str, payload: bytes, *, header: bytes, timeout: float, what: str
+) -> bytes:
+    """Send a message whose answer is not a plain ack, and return the answer.
+
+    "No responders" is retried as for a publish without an id: until the timeout if a stream has answered on this
+    subject before, else three times in all.
+
+    Raises:
+        NoRespondersError: No stream took the message: nothing was stored. And those of `Requests.ask`.
+    """
+    loop, trouble = asyncio.get_running_loop(), Trouble()
+    encoded = known_subjects.get(subject) or subject.encode()
+    deadline = loop.time() + timeout
+    while True:
+        try:
+            left = max(deadline - loop.time(), 0.001)
+            answer = await context.requests.request(subject, payload, header=header, timeout=left, what=what)
+        except NoRespondersError as error:
+            left, expected = deadline - loop.time(), encoded in context.answered
+            final, pause = trouble.refusal(error, subject, left, expected=expected)
+            if pause is None:
+                raise final from None
+            await asyncio.sleep(pause)
+        else:
+            context.answered.add(encoded)
+            return answer
+
+
 async def _connected(context: Context, deadline: float, timeout: float) -> None:
-    """Wait for the connection: what was not sent is not in doubt."""
+    """Wait for the connection here, because a message that was not sent is not in doubt."""
     if not context.connection.is_connected:
         try:
             await context.connection.wait_connected(deadline)

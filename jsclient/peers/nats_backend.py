@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from .._runtime.nats.connection import Inbox
-from .._runtime.publish import publish_patiently
+from .._runtime.publish import publish
 from .._runtime.tasks import Tasks
 from ..client import JetStream
 from ..consumers.consumer import Consumer
@@ -72,7 +72,7 @@ class ServerBackend(Backend):
     async def publish(self, send: Send) -> None:
         js = await self._connection(send.host)
         subject = event_subject(send.eci, send.domain, send.type, self.options.prefix)
-        await publish_patiently(js._context, subject, pack(send.attrs), msg_id=send.id)  # noqa: SLF001
+        await publish(js._context, subject, pack(send.attrs), msg_id=send.id)  # noqa: SLF001
 
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
         context = (await self._connection(host))._context  # noqa: SLF001  requests are below streams

@@ -9,7 +9,7 @@ import abc
 import secrets
 from typing import NamedTuple
 
-from .._runtime.publish import publish_patiently
+from .._runtime.publish import publish
 from ..client import JetStream
 from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
 from ..protocol.consumers.status import Ending
@@ -131,7 +131,7 @@ class StreamStore(Store):
         return seq
 
     async def _publish(self, key: str, data: bytes | None, revision: int) -> int:
-        ack = await publish_patiently(
+        ack = await publish(
             self._js._context,  # noqa: SLF001  requests are below streams
             self._start + key,
             data or b"",

@@ -219,10 +219,10 @@ class Window(Room):
     async def _idle(self) -> None:
         """Wait until nothing is under way and nobody waits, also after those who waited for futures have gone on."""
         while True:
-            while self._window.under_way or self._gate.busy:
+            while self._window.in_flight or self._gate.busy:
                 await self._changed.wait()
             await _turns()
-            if not self._window.under_way and not self._gate.busy:
+            if not self._window.in_flight and not self._gate.busy:
                 return
 
     def _stop(self, why: str) -> None:

@@ -13,7 +13,7 @@ from .._runtime.timer import Timer
 from .._runtime.wakeup import Signal
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.models.publish import PubAck
-from ..protocol.publishing.in_flight import UnderWay
+from ..protocol.publishing.in_flight import InFlight
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 
 __all__ = ["Entry", "Gate", "Room", "Waiter"]
@@ -119,7 +119,7 @@ class Gate:
         return min(moments, default=float("inf"))
 
 
-Entry: TypeAlias = UnderWay[asyncio.Future[PubAck]]
+Entry: TypeAlias = InFlight[asyncio.Future[PubAck]]
 
 _MUCH = 1024 * 1024  # bytes; less under way does not congest a connection
 
@@ -153,7 +153,9 @@ class Room:
         self._out = context.connection.outbox
         self._loop = asyncio.get_running_loop()
         self._max, self._max_bytes, self._room_timeout = max_in_flight, max_bytes, room_timeout
-        self._window: PublishWindow[asyncio.Future[PubAck]] = PublishWindow(secrets.token_hex(11))
+        self._window: PublishWindow[asyncio.Future[PubAck]] = PublishWindow(
+            secrets.token_hex(11), context.answered
+        )
         self._gate = Gate(self._fits)
         self._timer = Timer(self._tick)
         self._changed = Signal()  # what is under way, or waits, has become less
@@ -181,10 +183,10 @@ class Room:
         return self._ready and self._relief is None and not self._pausing and self._has_room(count, size)
 
     def _has_room(self, count: int, size: int) -> bool:
-        under_way = len(self._window.under_way)
-        if not under_way and count == 1:
+        in_flight = len(self._window.in_flight)
+        if not in_flight and count == 1:
             return True  # though it be larger than the bound: else it never could go out
-        return under_way + count <= self._max and self._window.size + size <= self._max_bytes
+        return in_flight + count <= self._max and self._window.size + size <= self._max_bytes
 
     async def _enter(self, subject: str, size: int, timeout: float) -> None:
         """Wait until a publish may go out. On return it must go out before anything else happens."""
@@ -242,7 +244,7 @@ class Room:
     # --- who is turned away --------------------------------------------------------------------------------
 
     def _full(self) -> TooManyInFlightError:
-        limit = f"{len(self._window.under_way)} publishes of {self._window.size} bytes are under way"
+        limit = f"{len(self._window.in_flight)} publishes of {self._window.size} bytes are under way"
         return TooManyInFlightError(f"{limit}, and there was no room for another one; nothing was sent")
 
     def _out_of_patience(self, waiter: Waiter, now: float) -> JetStreamError | None:

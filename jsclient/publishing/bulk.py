@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from .._runtime.context import Context
 from .._runtime.nats.write_buffer import CHUNK
 from ..errors import ConfigError, JetStreamError
-from ..protocol.publishing.in_flight import ATTEMPT, UnderWay
+from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER, Failures
 from ..protocol.wire.frames import Frame
 from .ack_window import Window
@@ -116,7 +116,7 @@ class BulkPublisher(Window):
 
     @property
     def in_flight(self) -> int:
-        return len(self._window.under_way)
+        return len(self._window.in_flight)
 
     def _receive(self, frames: list[Frame]) -> None:
         super()._receive(frames)
@@ -156,7 +156,7 @@ class BulkPublisher(Window):
         while done < count and not self.failures:
             size = len(headers[done]) + len(payloads[done])
             now = self._loop.time()
-            room = self._max - len(window.under_way)
+            room = self._max - len(window.in_flight)
             wanted = window.size + size
             if (not self._clear or room <= 0 or now > self._yield_at) or (
                 wanted > self._watch and self._too_much(wanted)
@@ -167,7 +167,7 @@ class BulkPublisher(Window):
                     return
                 now = self._loop.time()
                 self._yield_at = now + _YIELD_AFTER
-                room = self._max - len(window.under_way)
+                room = self._max - len(window.in_flight)
             elif self._yield_at == NEVER:
                 self._yield_at = now + _YIELD_AFTER
             end = min(count, done + min(room, _BURST))
@@ -184,7 +184,7 @@ class BulkPublisher(Window):
         """Send what there is room for, one at least; how many were sent."""
         out, window, prefix, small = self._out, self._window, self._prefix, self._small
         assert out is not None
-        under_way, size, most = window.under_way, window.size, self._max_bytes
+        in_flight, size, most = window.in_flight, window.size, self._max_bytes
         deadline = now + self._timeout
         repeatable = self._repeatable
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
@@ -208,7 +208,7 @@ class BulkPublisher(Window):
                     commands.append(b"HPUB %b %b %d %d\r\n%b%b\r\n" % (to, reply, head, both, header, data))
                 else:
                     commands.append(b"PUB %b %b %d\r\n%b\r\n" % (to, reply, both, data))
-                under_way[reply] = UnderWay(ticket, to, header, data, both, number, deadline, due, repeatable)
+                in_flight[reply] = InFlight(ticket, to, header, data, both, number, deadline, due, repeatable)
         finally:
             self._number, window.size = number, size
             if commands:
@@ -219,7 +219,7 @@ class BulkPublisher(Window):
 
     async def settle(self) -> None:
         """Wait until nothing is under way. Cancelled: it goes on."""
-        while self._window.under_way:
+        while self._window.in_flight:
             await self._changed.wait()
 
     async def close(self) -> None:

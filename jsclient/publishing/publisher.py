@@ -20,7 +20,7 @@ from .._runtime.publish import (
 )
 from ..errors import ConfigError, PublishesFailedError
 from ..protocol.models.publish import PubAck
-from ..protocol.publishing.in_flight import ATTEMPT, UnderWay
+from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER
 from ..protocol.wire.headers import MSG_ID, encode_headers
 from .ack_window import Window
@@ -85,7 +85,7 @@ class Publisher(Window):
     @property
     def in_flight(self) -> int:
         """Publishes under way: sent, or about to be sent again, and not known to be stored or refused."""
-        return len(self._window.under_way)
+        return len(self._window.in_flight)
 
     @property
     def in_flight_bytes(self) -> int:
@@ -194,7 +194,7 @@ class Publisher(Window):
         if out is not None and not out.scheduled:
             self._yield_at = now + _YIELD_AFTER  # the first one in this turn of the loop
         wanted = window.size + size
-        if (not self._clear or len(window.under_way) >= self._max or now > self._yield_at) or (
+        if (not self._clear or len(window.in_flight) >= self._max or now > self._yield_at) or (
             wanted > self._watch and self._too_much(wanted)
         ):
             await self._enter(subject, size, timeout)
@@ -205,7 +205,7 @@ class Publisher(Window):
         future: asyncio.Future[PubAck] = asyncio.Future(loop=self._loop)
         self._number = number = self._number + 1
         reply = b"%b%d" % (self._prefix, number)
-        entry = UnderWay(future, to, header, data, size, number, deadline, due, repeatable)
+        entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
         if out is None:
             return await self._send_slowly(reply, entry)
         if header:
@@ -217,7 +217,7 @@ class Publisher(Window):
             out.size += len(command)
         else:
             out.write(command)
-        window.under_way[reply] = entry
+        window.in_flight[reply] = entry
         window.size = wanted
         if due < window.look_at:
             self._look_at(due)

@@ -56,7 +56,12 @@ class ChainPublisher(Publisher):
         )
         never = self._window.never_an_id
         self._window = self._chain = ChainWindow[asyncio.Future[PubAck]](
-            never, name=secrets.token_hex(8), link=after, by_id=not is_replicated, _seen=(0, after)
+            never,
+            context.answered,
+            name=secrets.token_hex(8),
+            link=after,
+            by_id=not is_replicated,
+            _seen=(0, after),
         )
         self._stream = stream
         self._after_seq = after
@@ -96,7 +101,7 @@ class ChainPublisher(Publisher):
             while chain.link is not None and not self._closed:
                 if not chain.is_broken and self._has_room(1, len(data)):
                     break
-                if not chain.is_broken or chain.under_way:
+                if not chain.is_broken or chain.in_flight:
                     await self._changed.wait()
                 elif not await self._changed.wait_until(deadline) and self._loop.time() >= deadline:
                     text = (

@@ -544,7 +544,7 @@ async def test_every_future_and_every_caller_ends(how, outbox):
                 await call
         await pub.close()
         flushing.exception()
-        assert pub._window.under_way == {}
+        assert pub._window.in_flight == {}
         assert (pub.in_flight, pub.waiting, pub.is_closed) == (0, 0, True)
         assert js._context.open == set()
         assert connection.listening == []
@@ -717,23 +717,23 @@ def test_outside_a_running_loop_there_is_no_publisher():
 @virtual
 async def test_the_gate_lets_in_whom_there_is_room_for_in_their_order():
     room = 2
-    under_way: list[str] = []
-    gate = Gate(lambda count, _: len(under_way) + count <= room)
+    in_flight: list[str] = []
+    gate = Gate(lambda count, _: len(in_flight) + count <= room)
 
     async def enter(name: str) -> None:
         waiter = await gate.enter(name, 1, 1e9, 1e9)
-        under_way.append(name)
+        in_flight.append(name)
         gate.leave(waiter)
         gate.admit()
 
     tasks = [asyncio.ensure_future(enter(name)) for name in "abcdef"]
     await settle()
-    assert under_way == ["a", "b"]
+    assert in_flight == ["a", "b"]
     tasks[3].cancel()
     room = 4
     gate.admit()
     await settle()
-    assert under_way == ["a", "b", "c", "e"]
+    assert in_flight == ["a", "b", "c", "e"]
     assert (gate.busy, gate.waiting) == (True, 1)
     gate.refuse(lambda waiter: ClosedError(waiter.subject))
     await settle()

@@ -18,7 +18,7 @@ from typing import Final
 from ...errors import ApiError, JetStreamError, NoRespondersError
 from ..models.publish import PubAck
 from ..wire.headers import EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE, MSG_ID, encode_headers, parse_headers
-from .in_flight import TicketT, Trouble, UnderWay, no_stream, reply_of, unknown
+from .in_flight import InFlight, TicketT, Trouble, no_stream, reply_of, unknown
 from .publish_window import Failures, PublishWindow, Sends
 
 __all__ = ["ChainWindow"]
@@ -84,7 +84,7 @@ class ChainWindow(PublishWindow[TicketT]):
     # --- what breaks it: each of these is called by `PublishWindow` ------------------------------------------
 
     def _refused(
-        self, entry: UnderWay[TicketT], trouble: Trouble, error: JetStreamError, now: float
+        self, entry: InFlight[TicketT], trouble: Trouble, error: JetStreamError, now: float
     ) -> JetStreamError | None:
         if isinstance(error, ApiError):
             passes = error.code == _UNAVAILABLE and error.err_code not in _STAYS
@@ -96,16 +96,16 @@ class ChainWindow(PublishWindow[TicketT]):
         self._hold(entry, trouble)
         return None
 
-    def _hold(self, entry: UnderWay[TicketT], trouble: Trouble) -> None:
+    def _hold(self, entry: InFlight[TicketT], trouble: Trouble) -> None:
         trouble.waits, entry.due, self.is_broken = True, entry.deadline, True
 
-    def _silent(self, entry: UnderWay[TicketT]) -> None:
+    def _silent(self, entry: InFlight[TicketT]) -> None:
         entry.doubt().silent += 1
 
-    def _over(self, entry: UnderWay[TicketT]) -> JetStreamError:
+    def _over(self, entry: InFlight[TicketT]) -> JetStreamError:
         return self._why(entry, None)
 
-    def _why(self, entry: UnderWay[TicketT], error: JetStreamError | None) -> JetStreamError:
+    def _why(self, entry: InFlight[TicketT], error: JetStreamError | None) -> JetStreamError:
         """What a record ends with that could not be sent again, for this error."""
         if not entry.waits or entry.in_doubt or entry.trouble is None:
             final: JetStreamError = unknown(entry)
@@ -118,19 +118,19 @@ class ChainWindow(PublishWindow[TicketT]):
 
     def disconnected(self) -> Failures[TicketT]:
         self._connected = False
-        for entry in self.under_way.values():
+        for entry in self.in_flight.values():
             if not entry.waits:
                 entry.doubt()
             self.is_broken = True
         return []
 
     def _sends(self, now: float) -> Sends[TicketT]:
-        for entry in self.under_way.values():
+        for entry in self.in_flight.values():
             if entry.waits and entry.trouble is not None:
                 self._hold(entry, entry.trouble)
         return []
 
-    def not_sent(self, entry: UnderWay[TicketT]) -> None:
+    def not_sent(self, entry: InFlight[TicketT]) -> None:
         PublishWindow.not_sent(self, entry)
         self.is_broken = True
 
@@ -138,7 +138,7 @@ class ChainWindow(PublishWindow[TicketT]):
 
     def known(self, given: int) -> int:
         """The number of the last record that is known to be stored, where numbers up to ``given`` were given out."""
-        open_ones = {entry.number for entry in self.under_way.values()} | self._ended | self._holes
+        open_ones = {entry.number for entry in self.in_flight.values()} | self._ended | self._holes
         return next(
             (number for number in range(given, self._seen[0], -1) if number not in open_ones), self._seen[0]
         )
@@ -161,7 +161,7 @@ class ChainWindow(PublishWindow[TicketT]):
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq
-        for reply, entry in list(self.under_way.items()):
+        for reply, entry in list(self.in_flight.items()):
             if entry.number <= number:
                 self._take(reply)
                 self.stored += 1
@@ -184,8 +184,8 @@ class ChainWindow(PublishWindow[TicketT]):
         return failures, sends
 
     def _anew(
-        self, reply: bytes, entry: UnderWay[TicketT], link: str | int, now: float
-    ) -> tuple[bytes, UnderWay[TicketT]]:
+        self, reply: bytes, entry: InFlight[TicketT], link: str | int, now: float
+    ) -> tuple[bytes, InFlight[TicketT]]:
         """It goes behind this one, under a new id."""
         headers = parse_headers(entry.header)[1]
         headers.pop(EXPECTED_LAST_MSG_ID, None)

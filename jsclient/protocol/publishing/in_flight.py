@@ -1,8 +1,14 @@
-"""A publish whose outcome is not known yet: what is kept of it, what its tries are called, how it can end."""
+"""One publish in flight: its record, the reply subjects of its attempts, and the ways in which it can end.
+
+Retries after "no responders" (503): nothing was stored, so each attempt is safe. A subject on which no stream ever
+answered gets the three attempts of ADR-22, because it is most likely a mistake. If a stream has answered there before,
+or the message has an id, the cause is a leader election or a restart, and the publish is retried until its deadline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -14,10 +20,11 @@ from ..wire.headers import EXPECTED_LAST_MSG_ID, MSG_ID, ROLLUP, encode_headers,
 __all__ = [
     "ATTEMPT",
     "PAUSE",
+    "AnsweredSubjects",
+    "InFlight",
     "Ticket",
     "TicketT",
     "Trouble",
-    "UnderWay",
     "first_reply",
     "no_stream",
     "question",
@@ -27,14 +34,15 @@ __all__ = [
 ]
 
 ATTEMPT = 2.0
-"""Seconds that a try may take where a message id makes another one safe; after each silence twice as many."""
+"""Seconds without an answer before a message with an id is sent again; doubled after each silent attempt."""
 
 PAUSE = 0.25
-"""Seconds before a try that was refused is repeated (ADR-22)."""
+"""Seconds before an attempt that was refused is repeated (ADR-22)."""
 
-_LONGEST_ATTEMPT = 8.0  # elections follow one another, and a try can go down with a leader
-_TRIES_WITHOUT_RESPONDERS = 3  # that may find no stream (ADR-22)
-_DUPLICATE_IN_PROCESS = 10158  # an earlier try is still being stored: the next one finds it stored
+_LONGEST_PAUSE = 1.0  # seconds; after three attempts pauses grow to this, because an election takes seconds
+_LONGEST_ATTEMPT = 8.0  # seconds; elections follow one another, and an attempt can be lost with a leader
+_ATTEMPTS_WITHOUT_STREAM = 3  # on a subject where no stream has answered (ADR-22)
+_DUPLICATE_IN_PROCESS = 10158  # an earlier attempt is being stored: the next one is answered as a duplicate
 _WRONG_LAST_MSG_ID = 10070
 _ROLLUP_FAILED = 10111
 _NO_ROLLUP = "none"
@@ -42,67 +50,115 @@ _NO_ROLLUP = "none"
 TicketT = TypeVar("TicketT", bound="Ticket")
 
 
+class AnsweredSubjects:
+    """The latest subjects on which a stream has answered a publish, up to `LIMIT`."""
+
+    __slots__ = ("subjects",)
+
+    LIMIT = 4096
+
+    def __init__(self) -> None:
+        self.subjects: dict[
+            bytes, None
+        ] = {}  # oldest first; the window adds to it directly, then calls `trim`
+
+    def __contains__(self, subject: bytes) -> bool:
+        return subject in self.subjects
+
+    def add(self, subject: bytes) -> None:
+        self.subjects[subject] = None
+        self.trim()
+
+    def trim(self) -> None:
+        """Forget the oldest subjects above the limit, many at once so that it costs little per message."""
+        if (excess := len(self.subjects) - self.LIMIT) > 0:
+            for subject in list(islice(self.subjects, excess + self.LIMIT // 4)):
+                del self.subjects[subject]
+
+
 class Ticket(Protocol):
-    """Who waits for the outcome; an ``asyncio.Future`` is one."""
+    """The receiver of an outcome; an ``asyncio.Future`` is one."""
 
-    def done(self) -> bool:
-        """Nobody waits any more."""
+    @property
+    def done(self) -> Callable[[], bool]:
+        """True once the outcome is no longer wanted."""
 
-    def set_result(self, result: PubAck, /) -> None:
-        """It is stored."""
+    @property
+    def set_result(self) -> Callable[[PubAck], object]:
+        """Called with the ack when the message is stored."""
 
 
 class Trouble(msgspec.Struct):
-    """What has happened to a publish that was not simply acked."""
+    """The history of a publish whose first attempt was not simply acked."""
 
-    waits: bool = False  # not on the wire: to be sent again, at ``due`` or with the connection
+    waits: bool = False  # not on the wire: sent again at ``due``, or with the next connection
     tries: int = 1
-    silent: int = 0  # tries that were not answered in their time
-    refused: int = 0  # times that nobody took it
-    in_doubt: bool = False  # an earlier try may have been stored
-    mismatch: ApiError | None = None  # told while in doubt, so it was asked whether an earlier try was stored
-    overtaken: ApiError | None = None  # 10070, told while what it should follow was under way
+    silent: int = 0  # attempts that were not answered in time
+    refused: int = 0  # attempts that found no responders
+    in_doubt: bool = False  # an earlier attempt may have been stored
+    mismatch: ApiError | None = None  # received while in doubt; the next attempt asks about the earlier one
+    overtaken: ApiError | None = None  # 10070, received while its predecessor was in flight
 
     @property
     def attempt(self) -> float:
-        """Seconds that the next try may take before another one is sent."""
+        """Seconds that the next attempt may take before another one is sent."""
         return min(ATTEMPT * (1 << min(self.silent, 10)), _LONGEST_ATTEMPT)
 
     def refusal(
-        self, error: JetStreamError, to: str, *, behind: bool = False
+        self, error: JetStreamError, to: str, left: float, *, expected: bool, behind: bool = False
     ) -> tuple[JetStreamError, float | None]:
-        """The last try was answered by an error: what the publish ends with where it is not sent again, and the pause
-        before it is; None: it is not. 0: at once, as the `question` whether an earlier try was stored.
+        """Decide what follows an error answer to the last attempt.
 
-        ``behind``: what it should follow is under way still.
+        Args:
+            left: Seconds until the deadline.
+            expected: A stream is expected on the subject: "no responders" is retried until the deadline.
+            behind: Its predecessor is still in flight.
+
+        Returns:
+            The error that ends the publish if it is not sent again, and the pause before the next attempt. None: there
+            is no next attempt. 0: send at once, as the `question` whether an earlier attempt was stored.
         """
-        unknown = _unknown(to)
         if isinstance(error, NoRespondersError):
-            self.refused += 1
-            if self.in_doubt:
-                return unknown, PAUSE
-            final = NoRespondersError(error.code, f"no stream took the message on {to!r}", error.retryable)
-            return final, PAUSE if self.refused < _TRIES_WITHOUT_RESPONDERS else None
+            final, pause = self._no_stream(error, to, left, expected=expected)
+        else:
+            final, pause = self._refused(error, to, behind=behind)
+        return final, None if pause is None or left <= pause else pause
+
+    def _no_stream(
+        self, error: NoRespondersError, to: str, left: float, *, expected: bool
+    ) -> tuple[JetStreamError, float | None]:
+        self.refused += 1
+        pause = min(PAUSE * (1 << min(max(self.refused - 2, 0), 10)), _LONGEST_PAUSE)
+        pause = max(PAUSE, min(pause, left / 2))  # leave time for another attempt before the deadline
+        if self.in_doubt:
+            return _unknown(to), pause
+        final = NoRespondersError(error.code, f"no stream took the message on {to!r}", error.retryable)
+        return final, pause if expected or self.refused < _ATTEMPTS_WITHOUT_STREAM else None
+
+    def _refused(
+        self, error: JetStreamError, to: str, *, behind: bool
+    ) -> tuple[JetStreamError, float | None]:
+        unknown = _unknown(to)
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _DUPLICATE_IN_PROCESS:
             if self.overtaken is not None:
-                # In a cluster the id of what was overtaken stays taken, and nothing is stored under it.
+                # In a cluster the id of an overtaken message stays taken, although nothing is stored under it.
                 return unknown if self.in_doubt else self.overtaken, None
             self.in_doubt = True
             return unknown, PAUSE
-        if self.mismatch is not None:  # it was asked
+        if self.mismatch is not None:  # this answers the question
             return self.mismatch if code in (_WRONG_LAST_MSG_ID, _ROLLUP_FAILED) else unknown, None
         if code == _WRONG_LAST_MSG_ID and isinstance(error, ApiError):
             self.overtaken = error if behind else None
             return error, PAUSE if behind else None
         if self.in_doubt and isinstance(error, ApiError):
-            # Sequences, limits and the like are judged before ids: it says nothing of the earlier try.
+            # The server checks sequences and limits before ids: the error says nothing about the earlier attempt.
             self.mismatch = error
             return unknown, 0.0
         return error, None
 
 
-class UnderWay(msgspec.Struct, Generic[TicketT], gc=False):
+class InFlight(msgspec.Struct, Generic[TicketT], gc=False):
     """A publish whose outcome is not known yet. Times are monotonic seconds."""
 
     ticket: TicketT
@@ -112,13 +168,13 @@ class UnderWay(msgspec.Struct, Generic[TicketT], gc=False):
     size: int  # bytes of header and payload
     number: int  # in the order of sending
     deadline: float
-    due: float  # when it is to be looked at: its try, its pause or its time is over
+    due: float  # next time to examine it: its attempt, its pause or its time ends
     repeatable: bool = False
     trouble: Trouble | None = None
 
     @property
     def to(self) -> str:
-        """Its subject, for people."""
+        """Its subject as a str, for error texts."""
         return self.subject.decode()
 
     @property
@@ -128,11 +184,11 @@ class UnderWay(msgspec.Struct, Generic[TicketT], gc=False):
 
     @property
     def in_doubt(self) -> bool:
-        """Whether an earlier try may have been stored."""
+        """Whether an earlier attempt may have been stored."""
         return self.trouble is not None and self.trouble.in_doubt
 
     def doubt(self) -> Trouble:
-        """What became of its try is unknown; it is to be sent again."""
+        """Mark the outcome of its attempt as unknown, so that it is sent again."""
         trouble = self.trouble = self.trouble or Trouble()
         trouble.waits = trouble.in_doubt = True
         return trouble
@@ -142,38 +198,38 @@ def _unknown(to: str) -> RequestTimeoutError:
     return RequestTimeoutError(f"publish to {to!r}: whether it was stored is unknown")
 
 
-def unknown(entry: UnderWay[TicketT]) -> RequestTimeoutError:
-    """The error of a publish whose time is over without an answer."""
+def unknown(entry: InFlight[TicketT]) -> RequestTimeoutError:
+    """The error of a publish that reached its deadline without an answer."""
     return _unknown(entry.to)
 
 
-def no_stream(entry: UnderWay[TicketT]) -> NoRespondersError:
-    """The error of a publish that nobody took: nothing was stored."""
+def no_stream(entry: InFlight[TicketT]) -> NoRespondersError:
+    """The error of a publish that no stream took: nothing was stored."""
     return NoRespondersError(503, f"no stream took the message on {entry.to!r}")
 
 
 def question(header: bytes, never_an_id: str) -> bytes:
-    """Headers of a message that is never stored and asks whether that of the same id was.
+    """Headers of a message that is never stored, and whose answer shows whether the message of the same id was.
 
-    A single server judges sequences before ids, so the second try of a message fails by the first one that was stored.
-    What it judges after ids is that of the last message: with one that cannot be, the answer is "stored before" or
-    "wrong last id". A cluster judges that when it applies the message, and one of 2.14 or newer breaks the stream by
-    it, for good. So there is a roll-up that does not exist, too: a cluster judges it before that, and after ids.
+    A single server checks sequences before ids, so a second attempt fails because of the first one that was stored. The
+    id of the last message is checked after duplicate ids: with an id that cannot exist, the answer is "duplicate" or
+    "wrong last id". A cluster checks the last id when it applies the message, and from 2.14 on a mismatch stops the
+    stream for good. An unknown roll-up prevents that: a cluster checks it earlier, but after duplicate ids.
     """
     return question_about(parse_headers(header)[1][MSG_ID], never_an_id)
 
 
 def question_about(msg_id: str | Sequence[str], never_an_id: str) -> bytes:
-    """`question`, of the message of this id."""
+    """`question` about the message with this id."""
     return encode_headers({MSG_ID: msg_id, EXPECTED_LAST_MSG_ID: never_an_id, ROLLUP: _NO_ROLLUP})
 
 
 def reply_of(reply: bytes, number: int) -> bytes:
-    """The reply subject of a further try: which try was refused must be known, for another one may be stored."""
+    """The reply subject of attempt ``number``: an answer must be attributed to its attempt."""
     return b"%b-%d" % (reply, number)
 
 
 def first_reply(reply: bytes) -> tuple[bytes, int]:
-    """The reply subject of the first try, and which try this one belongs to."""
+    """The reply subject of the first attempt, and the number of the attempt that ``reply`` belongs to."""
     first, _, number = reply.rpartition(b"-")
     return first, int(number) if number.isdigit() and len(number) < 10 else 0

@@ -1,15 +1,16 @@
-"""The publishes under way: how many there are, what their answers mean, and what follows where no answer comes.
+"""The publishes in flight, the meaning of their answers, and what follows if no answer comes.
 
-Each publish has a reply subject of its own. `PublishWindow` keeps it from its sending until it is *stored* (an ack),
-*refused* (an error) or *unknown*, by its deadline at the latest:
+Each publish has its own reply subject. `PublishWindow` keeps it from its sending until it is *stored* (an ack),
+*refused* (an error) or *unknown*, at the latest until its deadline:
 
-- 503, no stream took it: it is sent again after 0.25 s, three times in all (ADR-22). Nothing was stored so far.
-- The connection is lost, or no answer comes in time: what became of it is unknown. Where it is repeatable (it has a
-  message id, which the stream stores once) it is sent again, else that is its end.
-- An error of the stream is its end.
+- 503, no stream took it: nothing was stored. It is sent again until its deadline if a stream is expected there, else
+  three times in all, see `in_flight`.
+- The connection is lost, or no answer comes in time: the outcome is unknown. If the message has an id, which the stream
+  stores once, it is sent again; else this ends the publish.
+- An error from the stream ends it.
 
-What is sent again at one time goes in the order of its first sending. The window knows no futures: ``ticket`` is
-whatever the caller wants back with the outcome. Source: ADR-22; nats-server stream.go.
+Messages that are sent again at the same time keep the order of their first sending. The window knows no futures:
+``ticket`` is any object that receives the outcome. Source: ADR-22; nats-server stream.go.
 """
 
 from __future__ import annotations
@@ -20,75 +21,85 @@ from typing import Generic, TypeAlias
 
 import msgspec
 
-from ...errors import DisconnectedError, JetStreamError, NoRespondersError
+from ...errors import ApiError, DisconnectedError, JetStreamError, NoRespondersError
 from ..models.publish import quick_pub_ack, read_pub_ack
 from ..wire.frames import Frame
 from ..wire.headers import inline_status
-from .in_flight import TicketT, Trouble, UnderWay, first_reply, no_stream, question, reply_of, unknown
+from .in_flight import (
+    AnsweredSubjects,
+    InFlight,
+    TicketT,
+    Trouble,
+    first_reply,
+    no_stream,
+    question,
+    reply_of,
+    unknown,
+)
 
 __all__ = ["NEVER", "Failures", "PublishWindow", "Sends"]
 
 NEVER = float("inf")
-"""The moment that does not come."""
+"""A moment that is never reached."""
 
-_BETWEEN_LOOKS = 0.02  # seconds at least: a look goes through all that is under way
+_BETWEEN_LOOKS = 0.02  # seconds at least: each tick goes through all publishes in flight
 
 
-Failures: TypeAlias = list[tuple[UnderWay[TicketT], JetStreamError]]
-"""Publishes that ended without being known to be stored, and why."""
+Failures: TypeAlias = list[tuple[InFlight[TicketT], JetStreamError]]
+"""Publishes that ended without a confirmation that they were stored, with their errors."""
 
-Sends: TypeAlias = list[tuple[bytes, UnderWay[TicketT]]]
-"""What to send again, in order, with its reply subjects."""
+Sends: TypeAlias = list[tuple[bytes, InFlight[TicketT]]]
+"""Publishes to send again, in order, with their reply subjects."""
 
 
 @dataclass(slots=True)
 class PublishWindow(Generic[TicketT]):
-    """All publishes under way. ``never_an_id`` is no message's id.
+    """All publishes in flight.
 
-    Tickets are given what was stored; what failed is returned. What nobody waits for is not sent again.
+    Tickets receive the acks; failures are returned. A publish whose ticket is done is not sent again.
     """
 
-    never_an_id: str
-    under_way: dict[bytes, UnderWay[TicketT]] = field(
+    never_an_id: str  # an id that no message has
+    answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
+    in_flight: dict[bytes, InFlight[TicketT]] = field(
         default_factory=dict, init=False
     )  # by reply, oldest first
-    size: int = field(default=0, init=False)  # bytes of headers and payloads under way
+    size: int = field(default=0, init=False)  # bytes of headers and payloads in flight
     look_at: float = field(default=NEVER, init=False)  # when to call `tick`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
     _connected: bool = field(default=True, init=False)
 
-    def add(self, reply: bytes, entry: UnderWay[TicketT]) -> None:
-        """A publish goes out."""
-        self.under_way[reply] = entry
+    def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
+        """Take in a publish that is being sent."""
+        self.in_flight[reply] = entry
         self.size += entry.size
         self.look_at = min(self.look_at, entry.due)
 
     def remove(self, reply: bytes) -> None:
-        """It could not be sent after all, or is over without being known to be stored."""
+        """Drop a publish that could not be sent, or ended without a confirmation."""
         self._take(reply)
 
-    def _take(self, reply: bytes) -> UnderWay[TicketT] | None:
-        entry = self.under_way.pop(reply, None) or self.under_way.pop(first_reply(reply)[0], None)
+    def _take(self, reply: bytes) -> InFlight[TicketT] | None:
+        entry = self.in_flight.pop(reply, None) or self.in_flight.pop(first_reply(reply)[0], None)
         if entry is not None:
             self.size -= entry.size
         return entry
 
     def has_older(self, number: int) -> bool:
-        """Whether publishes up to ``number`` are under way."""
-        oldest = next(iter(self.under_way.values()), None)
+        """Whether a publish up to ``number`` is in flight."""
+        oldest = next(iter(self.in_flight.values()), None)
         return oldest is not None and oldest.number <= number
 
-    # --- what happens --------------------------------------------------------------------------------------
-
     def answers(self, frames: Iterable[Frame], now: float) -> Failures[TicketT]:
-        """Answers arrived: what failed. One that is late, or repeated, means nothing."""
+        """Process answers and return the failures. Late and repeated answers are ignored."""
         failures: Failures[TicketT] = []
-        under_way = self.under_way
+        in_flight, answered = self.in_flight, self.answered.subjects
         size = stored = 0
+        latest = b""
         for frame in frames:
             reply, _, _, payload = frame
-            entry = under_way.get(reply)
+            entry = in_flight.get(reply)
             if entry is not None:
                 try:
                     ack = quick_pub_ack(payload)
@@ -96,22 +107,26 @@ class PublishWindow(Generic[TicketT]):
                     pass
                 else:
                     if ack.seq and ack.stream:
-                        del under_way[reply]
+                        del in_flight[reply]
                         size += entry.size
                         stored += 1
-                        # At once: what is freed here is what the next one is made of.
+                        if entry.subject is not latest:
+                            latest = entry.subject
+                            answered[latest] = None
+                        # Immediately, so that the memory freed here is reused by the next publish.
                         if not (ticket := entry.ticket).done():
                             ticket.set_result(ack)
                         continue
             failures += self._unusual(frame, now)
         self.size -= size
         self.stored += stored
+        self.answered.trim()
         return failures
 
     def _unusual(self, frame: Frame, now: float) -> Failures[TicketT]:
-        """An answer that is not the ack of a first try."""
-        reply, number = (frame[0], 1) if frame[0] in self.under_way else first_reply(frame[0])
-        entry = self.under_way.get(reply)
+        """Process an answer that is not the ack of a first attempt."""
+        reply, number = (frame[0], 1) if frame[0] in self.in_flight else first_reply(frame[0])
+        entry = self.in_flight.get(reply)
         if entry is None:
             return []
         try:
@@ -121,8 +136,12 @@ class PublishWindow(Generic[TicketT]):
         except JetStreamError as error:
             trouble = entry.trouble = entry.trouble or Trouble()
             if trouble.waits or number != trouble.tries:
-                return []  # of an earlier try: it says nothing of the one that is on the wire
-            error.__traceback__ = error.__context__ = None  # frames would hold the entry, and be held by it
+                return []  # about an earlier attempt, not the one that is on the wire
+            error.__traceback__ = error.__context__ = (
+                None  # frames would form a reference cycle with the entry
+            )
+            if isinstance(error, ApiError):
+                self.answered.add(entry.subject)
             final = self._refused(entry, trouble, error, now)
             if final is None:
                 return []
@@ -130,16 +149,21 @@ class PublishWindow(Generic[TicketT]):
             return [(entry, final)]
         self._take(reply)
         self.stored += 1
+        self.answered.add(entry.subject)
         if not entry.ticket.done():
             entry.ticket.set_result(ack)
         return []
 
     def _refused(
-        self, entry: UnderWay[TicketT], trouble: Trouble, error: JetStreamError, now: float
+        self, entry: InFlight[TicketT], trouble: Trouble, error: JetStreamError, now: float
     ) -> JetStreamError | None:
-        """The answer is an error: the one that the publish ends with, None if it is to be sent again."""
-        final, pause = trouble.refusal(error, entry.to, behind=self.has_older(entry.number - 1))
-        if pause is None or entry.ticket.done() or entry.deadline - now < pause:
+        """The error that ends the publish, or None if it is sent again."""
+        expected = entry.repeatable or entry.subject in self.answered
+        behind = self.has_older(entry.number - 1)
+        final, pause = trouble.refusal(
+            error, entry.to, entry.deadline - now, expected=expected, behind=behind
+        )
+        if pause is None or entry.ticket.done():
             return final
         if not pause:
             self._ask(entry)
@@ -147,17 +171,17 @@ class PublishWindow(Generic[TicketT]):
         self.look_at = min(self.look_at, entry.due)
         return None
 
-    def _ask(self, entry: UnderWay[TicketT]) -> None:
-        """From now on it asks whether it was stored."""
+    def _ask(self, entry: InFlight[TicketT]) -> None:
+        """Turn the message into the question whether it was stored."""
         entry.header, entry.payload = question(entry.header, self.never_an_id), b""
         self.size += len(entry.header) - entry.size
         entry.size = len(entry.header)
 
     def disconnected(self) -> Failures[TicketT]:
-        """The connection is lost: the outcome of what was on the wire is unknown."""
+        """The connection is lost: the outcome of each publish on the wire is unknown."""
         self._connected = False
 
-        def lost(entry: UnderWay[TicketT]) -> JetStreamError | None:
+        def lost(entry: InFlight[TicketT]) -> JetStreamError | None:
             if entry.waits:
                 return None
             if entry.repeatable and not entry.ticket.done():
@@ -169,24 +193,24 @@ class PublishWindow(Generic[TicketT]):
         return self.fail(lost)
 
     def connected(self, now: float) -> Sends[TicketT]:
-        """A connection is there: what to send on it.
+        """A connection is established. Returns the publishes to send on it.
 
-        All of it, also what rests after a refusal: this may be another server, and the order is kept.
+        This includes those that pause after a refusal: the server may be another one, and the order is kept.
         """
         self._connected = True
         self._forget_unwanted()
-        for entry in self.under_way.values():
+        for entry in self.in_flight.values():
             entry.due = now if entry.waits else entry.due
         return self._sends(now)
 
     def _forget_unwanted(self) -> None:
-        """What is not on the wire and waited for by nobody is over."""
+        """Drop publishes that are not on the wire and whose ticket is done."""
         self.fail(lambda entry: unknown(entry) if entry.waits and entry.ticket.done() else None)
 
     def _sends(self, now: float) -> Sends[TicketT]:
-        """What is to be sent at this moment; from here on it counts as sent."""
+        """The publishes to send now; they count as sent."""
         sends: Sends[TicketT] = []
-        for reply, entry in self.under_way.items():
+        for reply, entry in self.in_flight.items():
             trouble = entry.trouble
             if trouble is None or not trouble.waits or entry.due > now:
                 continue
@@ -200,39 +224,39 @@ class PublishWindow(Generic[TicketT]):
         self.resent += len(sends)
         return sends
 
-    def not_sent(self, entry: UnderWay[TicketT]) -> None:
-        """It could not be sent again after all: it goes with the next connection."""
+    def not_sent(self, entry: InFlight[TicketT]) -> None:
+        """Undo the sending of a publish; it is sent with the next connection."""
         if entry.trouble is not None:
             entry.trouble.waits = True
             self.resent -= 1
 
     def tick(self, now: float) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """``look_at`` was reached: what failed, and what to send again."""
+        """Called when ``look_at`` is reached. Returns the failures and the publishes to send again."""
         self._forget_unwanted()
         failures = self.fail(lambda entry: self._over(entry) if now >= entry.deadline else None)
-        for entry in self.under_way.values():
+        for entry in self.in_flight.values():
             if entry.due <= now and not entry.waits:
                 self._silent(entry)
         sends = self._sends(now) if self._connected else []
-        moments = (entry.due if entry.due > now else entry.deadline for entry in self.under_way.values())
+        moments = (entry.due if entry.due > now else entry.deadline for entry in self.in_flight.values())
         self.look_at = max(min(moments, default=NEVER), now + _BETWEEN_LOOKS)
         return failures, sends
 
-    def _silent(self, entry: UnderWay[TicketT]) -> None:
-        """The answer was lost, or takes its time."""
+    def _silent(self, entry: InFlight[TicketT]) -> None:
+        """No answer came in time: it was lost, or is late."""
         if entry.ticket.done():
             entry.due = entry.deadline
         else:
             entry.doubt().silent += 1
 
-    def _over(self, entry: UnderWay[TicketT]) -> JetStreamError:
+    def _over(self, entry: InFlight[TicketT]) -> JetStreamError:
         return no_stream(entry) if entry.waits and not entry.in_doubt else unknown(entry)
 
-    def fail(self, why: Callable[[UnderWay[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
-        """End those for which there is an error."""
+    def fail(self, why: Callable[[InFlight[TicketT]], JetStreamError | None]) -> Failures[TicketT]:
+        """End the publishes for which ``why`` returns an error."""
         failures = [
             (reply, entry, error)
-            for reply, entry in self.under_way.items()
+            for reply, entry in self.in_flight.items()
             if (error := why(entry)) is not None
         ]
         for reply, _, _ in failures:

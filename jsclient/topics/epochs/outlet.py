@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ..._runtime.context import Context
-from ..._runtime.publish import publish_patiently
+from ..._runtime.publish import publish
 from ...errors import JetStreamError, PublishesFailedError
 from ...protocol.models.publish import PubAck
 from ...protocol.publishing.batch import BATCH_SERVER
@@ -170,7 +170,7 @@ class StreamOutlet(LogOutlet):
             raise self._failure
 
     async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
-        ack = await publish_patiently(
+        ack = await publish(
             self._context,
             self._frontier,
             data,
@@ -179,6 +179,7 @@ class StreamOutlet(LogOutlet):
             expected_last_subject_seq=expected,
             msg_id=msg_id,
             timeout=self._timeout,
+            stream_exists=True,
         )
         return ack.seq
 

@@ -10,7 +10,7 @@ import pytest
 from jsclient.errors import ApiError, JetStreamError, RequestTimeoutError
 from jsclient.protocol.models import PubAck
 from jsclient.protocol.publishing.chain_window import ChainWindow
-from jsclient.protocol.publishing.in_flight import ATTEMPT, UnderWay
+from jsclient.protocol.publishing.in_flight import ATTEMPT, InFlight
 from jsclient.protocol.publishing.publish_window import NEVER
 from jsclient.protocol.wire.headers import parse_headers
 
@@ -109,7 +109,7 @@ class Simulation:
         if (
             window.is_broken
             or window.link is None
-            or len(window.under_way) >= self.most
+            or len(window.in_flight) >= self.most
             or not window._connected
         ):
             return
@@ -133,7 +133,7 @@ class Simulation:
         size = len(header) + len(payload)
         deadline, due = self.now + TIMEOUT, self.now + ATTEMPT
         window.add(
-            b"r.%d" % number, UnderWay(ticket, b"s", header, payload, size, number, deadline, due, True)
+            b"r.%d" % number, InFlight(ticket, b"s", header, payload, size, number, deadline, due, True)
         )
         self.to_server.append((b"r.%d" % number, header, payload))
 
@@ -191,8 +191,8 @@ class Simulation:
                 self.to_client.clear()
                 if chance.random() < 0.5:
                     self.to_server.clear()
-            if chance.random() < 0.05 and self.window.under_way:
-                chance.choice([*self.window.under_way.values()]).ticket.cancelled = True
+            if chance.random() < 0.05 and self.window.in_flight:
+                chance.choice([*self.window.in_flight.values()]).ticket.cancelled = True
         if not self.window._connected and chance.random() < 0.5:
             self.again(self.window.connected(self.now))
         if chance.random() < 0.3:
@@ -218,7 +218,7 @@ class Simulation:
                 self.again(sends)
             if self.at_gate is not None:
                 self.publish()
-            elif not self.window.under_way and not self.to_server:
+            elif not self.window.in_flight and not self.to_server:
                 return
         raise AssertionError("it does not end")
 
@@ -243,7 +243,7 @@ class Simulation:
             foreign = [payload for _, payload in self.server.stored].index(b"rival")
             assert all(payload == b"rival" for _, payload in self.server.stored[foreign:]), "behind a rival"
         assert self.window.size == 0
-        assert self.window.under_way == {}
+        assert self.window.in_flight == {}
 
 
 @pytest.mark.parametrize("cluster", [False, True])
@@ -295,7 +295,7 @@ def test_what_comes_behind_a_record_that_was_refused_has_no_predecessor():
         10070,
     ]
     assert simulation.window.link is None, "nothing can follow"
-    assert simulation.window.under_way == {}
+    assert simulation.window.in_flight == {}
 
 
 def test_what_is_known_to_be_stored():
@@ -314,7 +314,7 @@ def test_what_is_known_to_be_stored():
 def test_a_record_keeps_all_its_headers():
     window = ChainWindow("never", name="n")
     header = b"NATS/1.0\r\nTag: a\r\nTag: b\r\nNats-Msg-Id: n:1\r\nNats-Expected-Last-Sequence: 0\r\n\r\n"
-    window.add(b"r.1", UnderWay(Ticket(), b"s", header, b"", len(header), 1, TIMEOUT, ATTEMPT, True))
+    window.add(b"r.1", InFlight(Ticket(), b"s", header, b"", len(header), 1, TIMEOUT, ATTEMPT, True))
     window.tick(ATTEMPT)
     [(_, entry)] = window.last_is(0, 7, "S", 3.0)[1]
     headers = parse_headers(entry.header)[1]

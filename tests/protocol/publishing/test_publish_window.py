@@ -16,7 +16,15 @@ from jsclient.errors import (
     WrongLastSequenceError,
 )
 from jsclient.protocol.models import PubAck
-from jsclient.protocol.publishing.in_flight import ATTEMPT, PAUSE, UnderWay, first_reply, question, reply_of
+from jsclient.protocol.publishing.in_flight import (
+    ATTEMPT,
+    PAUSE,
+    AnsweredSubjects,
+    InFlight,
+    first_reply,
+    question,
+    reply_of,
+)
 from jsclient.protocol.publishing.publish_window import NEVER, PublishWindow
 from jsclient.protocol.wire.headers import parse_headers
 
@@ -66,7 +74,7 @@ def send(under, number=1, *, now=0.0, timeout=5.0, with_id=False, payload=b"1234
     header = ID if with_id else b""
     due = min(now + timeout, now + ATTEMPT) if with_id else now + timeout
     size = len(header) + len(payload)
-    entry = UnderWay(
+    entry = InFlight(
         Ticket(str(number)),
         b"orders.new",
         header,
@@ -120,7 +128,7 @@ def test_an_ack_ends_a_publish():
         [PubAck(stream="ORDERS", seq=9), PubAck(stream="ORDERS", seq=8, duplicate=True, domain="hub")],
         [],
     )
-    assert (under.under_way, under.size, under.stored) == ({}, 0, 2)
+    assert (under.in_flight, under.size, under.stored) == ({}, 0, 2)
 
 
 def test_an_answer_that_is_late_or_repeated_or_foreign_means_nothing():
@@ -157,7 +165,7 @@ def test_an_error_ends_a_publish(frame, error):
         send(under, with_id=with_id)
         tickets, acks, failures = answers(under, [frame], 0.1)
         assert (tickets, acks, errors(failures)) == ([], [], [("1", error)])
-        assert (under.under_way, under.size, under.stored) == ({}, 0, 0)
+        assert (under.in_flight, under.size, under.stored) == ({}, 0, 0)
 
 
 def test_an_ack_with_a_status_is_an_ack_and_a_503_with_a_payload_is_none():
@@ -172,10 +180,9 @@ def test_an_ack_with_a_status_is_an_ack_and_a_503_with_a_payload_is_none():
 # --- no stream -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("with_id", [False, True])
-def test_no_responders_is_tried_three_times(with_id):
+def test_an_unknown_subject_gets_three_attempts():
     under = window()
-    send(under, with_id=with_id)
+    send(under)
     now, at = 0.0, 1
     for tries in (2, 3):
         assert answers(under, [nobody(at if isinstance(at, bytes) else 1)], now) == ([], [], [])
@@ -187,7 +194,69 @@ def test_no_responders_is_tried_three_times(with_id):
         [(at, entry)] = sends
         assert (at, entry.ticket.name, entry.payload) == (reply_of(reply(1), tries), "1", b"12345")
     assert errors(answers(under, [nobody(at)], now)[2]) == [("1", NoRespondersError)]
-    assert (under.under_way, under.size, under.resent) == ({}, 0, 2)
+    assert (under.in_flight, under.size, under.resent) == ({}, 0, 2)
+
+
+def election(under, seconds: float, *, timeout: float) -> tuple[list[float], list[str], list]:
+    """When attempts of publish 1 went out while no stream answers for these seconds, and what became of it."""
+    now, at, attempts = 0.0, reply(1), [0.0]
+    while True:
+        stored, _, failures = answers(under, [nobody(at) if now < seconds else ack(at)], now)
+        if stored or failures:
+            assert now < timeout
+            return attempts, stored, errors(failures)
+        now = under.look_at
+        failures, sends = under.tick(now)
+        assert failures == []
+        if sends:
+            [(at, _)] = sends
+            attempts.append(now)
+
+
+def test_with_an_id_no_responders_is_retried_through_an_election():
+    under = window()
+    send(under, with_id=True, timeout=20.0)
+    attempts, stored, _ = election(under, 8.0, timeout=20.0)
+    assert stored == ["1"]
+    assert attempts == [0.0, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    assert (under.in_flight, under.size) == ({}, 0)
+
+
+@pytest.mark.parametrize("first", [ack(9), refusal(9, 10071)], ids=["ack", "refusal"])
+def test_an_answered_subject_is_retried_through_an_election(first):
+    under = window()
+    send(under, 9)
+    under.answers([first], 0.0)
+    send(under, timeout=20.0)
+    ACKED.clear()
+    assert election(under, 8.0, timeout=20.0)[1:] == (["1"], [])
+
+
+@pytest.mark.parametrize("timeout", [0.3, 1.0, 2.0, 5.0, 20.0])
+def test_an_election_beyond_the_deadline_is_no_responders(timeout):
+    under = window()
+    send(under, with_id=True, timeout=timeout)
+    attempts, _, failed = election(under, 100.0, timeout=timeout)
+    assert failed == [("1", NoRespondersError)]
+    assert timeout - attempts[-1] <= PAUSE
+
+
+def test_answered_subjects_are_remembered_up_to_a_limit():
+    under = window()
+    for number in range(3 * AnsweredSubjects.LIMIT):
+        under.answered.add(b"s.%d" % number)
+        assert len(under.answered.subjects) <= AnsweredSubjects.LIMIT
+    assert b"s.%d" % number in under.answered
+    assert b"s.0" not in under.answered
+
+
+def test_answered_subjects_stay_bounded_in_a_flood_of_acks():
+    under = window()
+    count = 2 * AnsweredSubjects.LIMIT
+    for number in range(count):
+        send(under, number).subject = b"s.%d" % number
+    under.answers([ack(number) for number in range(count)], 0.0)
+    assert len(under.answered.subjects) <= AnsweredSubjects.LIMIT
 
 
 def test_an_answer_that_is_repeated_counts_once():
@@ -264,14 +333,14 @@ def test_after_many_refusals_silence_is_still_answered_with_another_try():
     now = 2.0
     for _ in range(12):
         assert answers(under, [nobody(at)], now) == ([], [], [])
-        now += PAUSE
-        [(at, _)] = under.tick(now)[1]
-    sent = []
-    while now < 50:
         now = under.look_at
-        sent += [now] * len(under.tick(now)[1])
-    assert sent == [9, 17, 25, 33, 41, 49, 57][: len(sent)]
-    assert len(sent) >= 6
+        [(at, _)] = under.tick(now)[1]
+    begin, sent = now, []
+    while now < 56:
+        now = under.look_at
+        sent += [now - begin] * len(under.tick(now)[1])
+    assert sent == [4, 12, 20, 28, 36, 44][: len(sent)]
+    assert len(sent) >= 5
 
 
 def test_looks_are_some_time_apart():
@@ -291,9 +360,9 @@ def test_in_doubt_it_goes_on_while_nobody_answers_and_is_unknown_in_the_end():
     send(under, with_id=True, timeout=5)
     [(at, _)] = under.tick(2.0)[1]
     now = 2.0
-    for _ in range(6):
+    for _ in range(5):
         assert answers(under, [nobody(at)], now) == ([], [], [])
-        now += PAUSE
+        now = under.look_at
         [(at, _)] = under.tick(now)[1]
     assert errors(answers(under, [nobody(at)], 4.9)[2]) == [("1", RequestTimeoutError)]
 
@@ -457,7 +526,7 @@ def test_what_nobody_waits_for_keeps_its_place_and_is_not_sent_again():
     for entry in (send(under, 1, with_id=True), send(under, 2), send(under, 3, with_id=True)):
         entry.ticket.over = True
     assert under.tick(2.0) == ([], [])
-    assert len(under.under_way) == 3
+    assert len(under.in_flight) == 3
     answers(under, [nobody(3)], 2.1)
     assert errors(under.disconnected()) == [("1", DisconnectedError), ("2", DisconnectedError)]
     assert (under.connected(3.0), under.size) == ([], 0)
@@ -470,7 +539,7 @@ def test_an_ack_that_nobody_waits_for_frees_the_place():
     [(at, entry)] = under.tick(2.0)[1]
     entry.ticket.over = True
     assert answers(under, [ack(1), ack(at, new=1)], 2.1) == ([], [], [])
-    assert (under.under_way, under.size, under.stored) == ({}, 0, 2)
+    assert (under.in_flight, under.size, under.stored) == ({}, 0, 2)
 
 
 def test_what_waits_for_its_next_try_is_forgotten_with_who_waited():
@@ -479,7 +548,7 @@ def test_what_waits_for_its_next_try_is_forgotten_with_who_waited():
     answers(under, [nobody(1)], 0.0)
     ticket.over = True
     assert under.tick(PAUSE) == ([], [])
-    assert (under.under_way, under.size, under.look_at) == ({}, 0, NEVER)
+    assert (under.in_flight, under.size, under.look_at) == ({}, 0, NEVER)
 
 
 # --- small things ----------------------------------------------------------------------------------------------------
@@ -490,7 +559,7 @@ def test_what_could_not_be_sent_at_all_leaves_the_window():
     send(under, 1)
     under.remove(reply(1))
     under.remove(reply(1))
-    assert (under.under_way, under.size) == ({}, 0)
+    assert (under.in_flight, under.size) == ({}, 0)
     send(under, 2)
     under.remove(reply_of(reply(2), 3))
     assert under.size == 0
@@ -532,4 +601,4 @@ def test_any_answer_is_an_outcome():
         header = chance.choice([b"", NO_RESPONDERS, b"NATS/1.0\r\n\r\n", b"\xff"])
         tickets, acks, failures = answers(under, [(reply(1), b"", header, body)], 0.1)
         assert len(tickets) == len(acks)
-        assert len(tickets) + len(failures) + len(under.under_way) == 1
+        assert len(tickets) + len(failures) + len(under.in_flight) == 1

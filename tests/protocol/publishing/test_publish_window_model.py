@@ -15,7 +15,7 @@ from jsclient.errors import (
     RequestTimeoutError,
 )
 from jsclient.protocol.models import PubAck
-from jsclient.protocol.publishing.in_flight import ATTEMPT, UnderWay
+from jsclient.protocol.publishing.in_flight import ATTEMPT, InFlight
 from jsclient.protocol.publishing.publish_window import NEVER, PublishWindow
 from jsclient.protocol.wire.headers import parse_headers
 
@@ -109,7 +109,7 @@ class Simulation:
         repeatable = number in self.with_id
         due = min(deadline, self.now + ATTEMPT) if repeatable else deadline
         size = len(header) + len(payload)
-        entry = UnderWay(Ticket(self, number), b"s", header, payload, size, number, deadline, due, repeatable)
+        entry = InFlight(Ticket(self, number), b"s", header, payload, size, number, deadline, due, repeatable)
         self.window.add(b"r.%d" % number, entry)
         self.deadlines[number] = deadline
         self.sent[number] += 1
@@ -189,13 +189,13 @@ class Simulation:
                 self.server.there = not self.server.there
             if self.chance.random() < 0.03:
                 self.server.full = not self.server.full
-            assert self.window.size == sum(entry.size for entry in self.window.under_way.values())
+            assert self.window.size == sum(entry.size for entry in self.window.in_flight.values())
         self.pass_time(40.0)
 
 
 def check(simulation: Simulation) -> None:
     stored = Counter(simulation.server.stored)
-    assert simulation.window.under_way == {}
+    assert simulation.window.in_flight == {}
     assert (simulation.window.size, simulation.window.look_at) == (0, NEVER)
     for number in range(1, simulation.number + 1):
         outcome = simulation.outcomes.get(number)
@@ -233,7 +233,7 @@ def test_without_losses_everything_is_stored_once_and_in_order():
             simulation.chance.choice([simulation.publish, simulation.publish, simulation.network])()
         for _ in range(60):
             simulation.network()
-        assert simulation.window.under_way == {}
+        assert simulation.window.in_flight == {}
         simulation.pass_time(40.0)
         check(simulation)
         errors = [o for o in simulation.outcomes.values() if isinstance(o, JetStreamError)]
