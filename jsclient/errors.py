@@ -9,9 +9,9 @@
     │   ├─ BatchNotEnabledError · BatchIncompleteError · BatchTooLargeError · BatchHeaderError
     │   │  · BatchDuplicateError · TooManyBatchesError
     │   └─ WrongLastSequenceError
-    ├─ ConfigError (ValueError)                  what the caller gave cannot work; nothing was sent
-    │   └─ InvalidNameError                      a name, subject or header that may not go on the wire
-    ├─ NoMatchingStreamError                     no stream, or more than one, holds the subject
+    ├─ ConfigError (ValueError)                  invalid arguments; nothing was sent
+    │   └─ InvalidNameError                      a name, subject or header that is not allowed on the wire
+    ├─ NoMatchingStreamError                     no stream, or more than one, has the subject
     ├─ BindError                                 the consumer exists but does not fit the request
     │   ├─ DuplicateSubscriptionError · SubjectMismatchError · ConfigMismatchError
     │   ├─ PushConsumerError · PullConsumerError
@@ -22,39 +22,40 @@
     │   └─ LeadershipChangeError · PushBasedError · TooManyResultsError
     ├─ RequestTimeoutError (TimeoutError)        no answer in time: for a write, the outcome is unknown
     ├─ HeartbeatError                            a pull request fell silent
-    ├─ DisconnectedError (ConnectionError)       the connection is down at this moment; it is being restored
+    ├─ DisconnectedError (ConnectionError)       the connection is down and is being restored
     ├─ ClosedError                               the connection or the subscription is closed
-    ├─ ConcurrentReadError                       somebody else reads from this handle at the same time
-    ├─ ConnectError (ConnectionError)            no server could be reached
+    ├─ ConcurrentReadError                       another task is reading from this handle
+    ├─ ConnectError (ConnectionError)            no server is reachable
     │   └─ AuthenticationError                   the server refused the credentials
-    ├─ PermissionDeniedError(operation, subject) the server does not let this user do that
+    ├─ PermissionDeniedError(operation, subject) the user lacks a permission
     ├─ NotJetStreamMessageError (ValueError)     the message does not carry a JSAck
-    ├─ PositionInvalidError                      a place in a stream that is another one now, or ends before it
-    ├─ HistoryTruncatedError(first_available)    what lay behind a position is there no more
-    ├─ ProducerFencedError(subject, expected, found) somebody else writes where there is one writer
-    ├─ TopicNotFoundError(topic, partitions)     a topic, or a part of it, that is not there
-    ├─ TopicMismatchError(mismatches)            a topic of other types than those asked for
-    ├─ EpochCompletedError(time, frontier)       an epoch that is over, or that no capability allows
-    ├─ EpochsLostError(epochs)                   parts of epochs that had begun cannot be read any more
-    ├─ IterationFailed(reason)                   an iteration ended with a reason that is no exception
-    ├─ ProtocolError                             the server said what the protocol does not allow
-    │   └─ AnswerLostError                       a part of an answer was lost on the way
-    ├─ PublishError                              a publish was refused or its outcome is unknown
+    ├─ PositionInvalidError                      a position in a stream that was recreated, or ends before it
+    ├─ HistoryTruncatedError(first_available)    records after the requested position were removed
+    ├─ ProducerFencedError(subject, expected, found) another producer took over
+    ├─ TopicNotFoundError(topic, partitions)     the topic, or a partition of it, does not exist
+    ├─ TopicMismatchError(mismatches)            the topic was created with other types
+    ├─ EpochCompletedError(time, frontier)       the epoch is completed, or no capability allows it
+    ├─ EpochsLostError(epochs)                   parts of epochs that had begun were removed
+    ├─ IterationFailed(reason)                   the producer of an iteration called fail()
+    ├─ ProtocolError                             the server violated the protocol
+    │   └─ AnswerLostError                       a part of an answer was lost in transit
+    ├─ PublishError                              a publish was refused, or its outcome is unknown
     │   ├─ BatchAbandonedError · BatchNotAtomicError
-    │   ├─ IngestError(reason, sent, stored)     a fast ingest ended before all that was sent was stored
-    │   ├─ PublishesFailedError(failures, told)  publishes of a publisher failed, and nobody looked at them
-    │   └─ MaxPayloadError                       the message is larger than the server takes
+    │   ├─ IngestError(reason, sent, stored)     a fast ingest ended before all messages were stored
+    │   ├─ PublishesFailedError(failures, reported) publishes failed and their futures were never awaited
+    │   └─ MaxPayloadError                       the message exceeds the server's max_payload
     ├─ TooManyInFlightError                      the publish window is full
-    └─ ServerNotFoundError · ServerStartError    the embedded nats-server is not there, or did not start
+    └─ ServerNotFoundError · ServerStartError    no nats-server executable, or it did not start
 
-Each is made from its fields and nothing else, so it prints them and can be pickled. API errors are
-classified by ``err_code`` and never by their text. Source: ADR-7, ADR-15.
+Each error is built from its fields, which it prints and pickles. API errors are classified by ``err_code``, never by
+their text. Source: ADR-7, ADR-15.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 __all__ = [
     "AnswerLostError",
@@ -128,36 +129,86 @@ class JetStreamError(Exception):
     """The root of every error that jsclient raises."""
 
 
-# --- the server answered an API request with an error -------------------------------------------------
+_REQUIRED: Any = inspect.Parameter.empty
 
 
-class ApiError(JetStreamError):
+@dataclass_transform(eq_default=False)
+class _Fields(JetStreamError):
+    """Base of errors with fields.
+
+    The annotations of a subclass are its fields and, in this order, the arguments of its constructor. ``_text`` formats
+    them. The argument of a Sequence field is copied into a tuple, that of a list field into a list.
+    """
+
+    _text: ClassVar[str] = ""
+    _fields: ClassVar[dict[str, Any]] = {}  # name: default
+    _arguments: ClassVar[inspect.Signature]
+    _copied: ClassVar[dict[str, type[list[Any] | tuple[Any, ...]]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        fields, copied = dict(cls._fields), dict(cls._copied)
+        for name, kind in inspect.get_annotations(cls).items():
+            if not str(kind).startswith("ClassVar"):
+                fields[name] = cls.__dict__.get(name, _REQUIRED)
+                if str(kind).startswith(("list[", "Sequence[")):
+                    copied[name] = list if str(kind).startswith("list[") else tuple
+        cls._fields, cls._copied = fields, copied
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+            for name, default in fields.items()
+        ]
+        cls._arguments = inspect.Signature(parameters)
+        own = cls.__dict__.get("__init__")
+        shown = cls._arguments if own is None else inspect.signature(own.__get__(cls))
+        type.__setattr__(cls, "__signature__", shown)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        bound = self._arguments.bind(*args, **kwargs)
+        bound.apply_defaults()
+        values = bound.arguments
+        for name, kind in self._copied.items():
+            values[name] = kind(values[name])
+        super().__init__(
+            *values.values()
+        )  # all of them in ``args``, which is what pickle calls the class with
+        self.__dict__.update(values)
+
+    def __str__(self) -> str:
+        return self._text.format_map(vars(self))
+
+
+def _differences(mismatches: Sequence[tuple[str, Any, Any]]) -> str:
+    return "; ".join(f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in mismatches)
+
+
+def _first(shown: list[str], limit: int) -> list[str]:
+    """At most ``limit`` of them, and how many more there are."""
+    return shown if len(shown) <= limit else [*shown[:limit], f"and {len(shown) - limit} more"]
+
+
+class ApiError(_Fields):
     """The server answered an API request with an error.
 
     Attributes:
         code: HTTP-like class of the error (404, 400, 503 ...).
-        err_code: The server's own number: what to match on. 0 where the server sent none.
-        description: Prose for people; it may change with the server.
+        err_code: The server's error number, which identifies the error; 0 if the server sent none.
+        description: The server's text, which may change between versions.
     """
 
+    code: int
+    err_code: int
+    description: str
     by_err_code: ClassVar[dict[int, type[ApiError]]] = {}
+    _text = "{description} (code {code}, err_code {err_code})"
 
     def __init_subclass__(cls, err_codes: Sequence[int] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         ApiError.by_err_code.update(dict.fromkeys(err_codes, cls))
 
-    def __init__(self, code: int, err_code: int, description: str) -> None:
-        super().__init__(code, err_code, description)
-        self.code = code
-        self.err_code = err_code
-        self.description = description
-
-    def __str__(self) -> str:
-        return f"{self.description} (code {self.code}, err_code {self.err_code})"
-
     @classmethod
     def from_fields(cls, code: int, err_code: int, description: str) -> ApiError:
-        """The error of the class that goes with ``err_code``."""
+        """An error of the class registered for ``err_code``."""
         return cls.by_err_code.get(err_code, ApiError)(code, err_code, description)
 
 
@@ -186,54 +237,49 @@ class WrongLastSequenceError(ApiError, err_codes=(10071, 10164)):
 
 
 class BatchNotEnabledError(ApiError, err_codes=(10174, 10205)):
-    """The stream takes no batches: it lacks ``allow_atomic``, or ``allow_batched`` for a fast ingest."""
+    """The stream does not allow batches: set ``allow_atomic``, or ``allow_batched`` for a fast ingest."""
 
 
 class BatchIncompleteError(ApiError, err_codes=(10176,)):
-    """The stream did not get every message of the batch, so nothing of it was stored.
+    """The stream did not receive every message of the batch, so it stored none of them.
 
-    Messages were lost with a connection or left another stream's way, or the batch was idle for longer than the server
-    allows (10 s), or (servers before 2.14) too many batches are open. Publishing all of it again is safe.
+    Messages were lost with the connection or went to another stream, or the batch was idle for longer than the server
+    allows (10 s), or too many batches are open (servers before 2.14). It is safe to publish the whole batch again.
     """
 
 
 class BatchTooLargeError(ApiError, err_codes=(10199,)):
-    """The batch has more messages than the server takes, 1,000 by default. Nothing of it was stored."""
+    """The batch has more messages than the server accepts, 1,000 by default. Nothing was stored."""
 
 
 class BatchHeaderError(ApiError, err_codes=(10177,)):
-    """The batch has a header that this server does not take in a batch. Nothing of it was stored."""
+    """A message of the batch has a header that this server does not accept in a batch. Nothing was stored."""
 
 
 class BatchDuplicateError(ApiError, err_codes=(10201,)):
-    """The stream holds a message with an id that is in the batch. Nothing of the batch was stored."""
+    """The stream already has a message with the id of a message of the batch. Nothing was stored."""
 
 
 class TooManyBatchesError(ApiError, err_codes=(10210, 10211)):
-    """The stream, or the server, has as many open batches as it allows: try again later. Nothing was stored."""
-
-
-# --- what the caller gave ------------------------------------------------------------------------------
+    """The stream or the server has reached its limit of open batches: retry later. Nothing was stored."""
 
 
 class ConfigError(JetStreamError, ValueError):
-    """What the caller gave cannot work. Raised before anything was sent."""
+    """An argument or a combination of arguments is invalid. Raised before anything is sent."""
 
 
-class InvalidNameError(ConfigError):
-    """A name, subject, header or key that may not go on the wire.
+class InvalidNameError(_Fields, ConfigError):
+    """A name, subject, header or key that is not allowed on the wire.
 
     Attributes:
-        kind: What it was to be: "stream", "consumer", "subject", "queue", "header" ...
-        value: What was given.
-        reason: What is wrong with it and what is allowed.
+        kind: What the name is for: "stream", "consumer", "subject", "queue", "header" ...
+        value: The invalid value.
+        reason: What is wrong with it, and what is allowed.
     """
 
-    def __init__(self, kind: str, value: object, reason: str) -> None:
-        super().__init__(kind, value, reason)
-        self.kind = kind
-        self.value = value
-        self.reason = reason
+    kind: str
+    value: object
+    reason: str
 
     def __str__(self) -> str:
         shown = repr(self.value)
@@ -242,31 +288,28 @@ class InvalidNameError(ConfigError):
         return f"invalid {self.kind} {shown}: {self.reason}"
 
 
-# --- locating and binding (ADR-15) -----------------------------------------------------------------------
-
-
-class NoMatchingStreamError(JetStreamError):
-    """Not exactly one stream holds the subject, so the stream cannot be told from it.
+class NoMatchingStreamError(_Fields):
+    """No stream, or more than one, has the subject, so the stream cannot be looked up by it.
 
     Attributes:
         subject: The subject given.
-        streams: The streams that overlap with it: none, or more than one.
+        streams: The streams whose subjects overlap with it: none, or more than one.
     """
 
-    def __init__(self, subject: str, streams: Sequence[str] = ()) -> None:
-        super().__init__(subject, tuple(streams))
-        self.subject = subject
-        self.streams = tuple(streams)
+    subject: str
+    streams: Sequence[str] = ()
 
     def __str__(self) -> str:
         if not self.streams:
-            return f"no matching stream: no stream holds the subject {self.subject!r}; create one, or give stream="
+            return (
+                f"no matching stream: no stream has the subject {self.subject!r}; create one, or pass stream="
+            )
         names = ", ".join(self.streams)
-        return f"no single matching stream: {self.subject!r} is held by {names}; say which with stream="
+        return f"no single matching stream: {self.subject!r} is in {names}; choose one with stream="
 
 
-class BindError(JetStreamError):
-    """A consumer was found but does not fit what was asked for. Nothing was changed on the server.
+class BindError(_Fields):
+    """A consumer exists but does not fit the request. Nothing was changed on the server.
 
     Attributes:
         stream: Its stream.
@@ -274,11 +317,9 @@ class BindError(JetStreamError):
         problem: What was wanted, what was found and what to do.
     """
 
-    def __init__(self, stream: str, consumer: str, problem: str) -> None:
-        super().__init__(stream, consumer, problem)
-        self.stream = stream
-        self.consumer = consumer
-        self.problem = problem
+    stream: str
+    consumer: str
+    problem: str
 
     def __str__(self) -> str:
         where = f"consumer {self.consumer!r} of stream" if self.consumer else "stream"
@@ -322,18 +363,15 @@ class QueueHeartbeatError(BindError):
 
 
 class ConfigMismatchError(BindError):
-    """Fields that the caller set differ from those of the existing consumer; changes are not applied.
+    """Fields that the caller set differ from those of the existing consumer or stream, which was not changed.
 
     Attributes:
-        mismatches: ``(field, wanted, found)`` of every field that differs.
+        mismatches: ``(field, wanted, found)`` for every field that differs.
     """
 
     def __init__(self, stream: str, consumer: str, mismatches: Sequence[tuple[str, Any, Any]]) -> None:
-        fields = "; ".join(
-            f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in mismatches
-        )
         problem = (
-            f"its configuration is another than asked for ({fields}); "
+            f"its configuration differs from the one requested ({_differences(mismatches)}); "
             f"changes are not applied: leave the field out, or update the {'consumer' if consumer else 'stream'}"
         )
         super().__init__(stream, consumer, problem)
@@ -341,96 +379,83 @@ class ConfigMismatchError(BindError):
         self.mismatches = list(mismatches)
 
 
-# --- inline statuses -----------------------------------------------------------------------------------
-
-
-class StatusError(JetStreamError):
+class StatusError(_Fields):
     """The server sent an inline status that is an error. Source: ADR-15, ADR-37.
 
     Attributes:
         code: The status code, for example 409.
         description: The server's text.
-        retryable: True where asking again later can succeed.
+        retryable: Whether the same request can succeed later.
     """
 
-    def __init__(self, code: int, description: str = "", retryable: bool = False) -> None:  # noqa: FBT001, FBT002  as pickled
-        super().__init__(code, description, retryable)
-        self.code = code
-        self.description = description
-        self.retryable = retryable
+    code: int
+    description: str = ""
+    retryable: bool = False
 
     def __str__(self) -> str:
         return f"status {self.code} {self.description}".rstrip()
 
 
 class ConsumerDeletedError(StatusError):
-    """The consumer was deleted while it was read from (409)."""
+    """The consumer was deleted during a read (409)."""
 
 
 class PushBasedError(StatusError):
-    """A pull was sent to a push consumer (409)."""
+    """A pull request was sent to a push consumer (409)."""
 
 
 class PullLimitError(StatusError):
-    """A pull asked for more than the consumer allows (409 Exceeded ...)."""
+    """A pull request exceeds a limit of the consumer (409 Exceeded ...)."""
 
 
 class LeadershipChangeError(StatusError):
-    """The consumer moved to another server, or its server shuts down; ask again (409)."""
+    """The consumer moved to another server, or its server is shutting down; retry (409)."""
 
 
 class BadRequestError(StatusError):
-    """The server could not accept a pull as it was written (400)."""
+    """The server rejected a pull request as malformed (400)."""
 
 
 class TooManyResultsError(StatusError):
-    """More than 1,024 subjects match a direct get of last messages (413): use a consumer for that many."""
+    """More than 1,024 subjects match a direct get of last messages (413): use a consumer instead."""
 
 
 class NoRespondersError(StatusError):
-    """Nobody listens: no stream for the subject, no such consumer, no JetStream, or no leader now (503)."""
+    """No responders (503): no stream for the subject, no such consumer, no JetStream, or no leader at the moment."""
 
-    def __init__(self, code: int = 503, description: str = "no responders", retryable: bool = True) -> None:  # noqa: FBT001, FBT002  as pickled
-        super().__init__(code, description, retryable)
-
-
-# --- time, connection, the rest --------------------------------------------------------------------------
+    code: int = 503
+    description: str = "no responders"
+    retryable: bool = True
 
 
-class RequestTimeoutError(JetStreamError, TimeoutError):
-    """No answer came in time. For a write this means *unknown*: it may have happened.
+class RequestTimeoutError(_Fields, TimeoutError):
+    """No answer arrived in time. The outcome of a write is then *unknown*: it may have happened.
 
     Attributes:
-        what: What was waited for.
-        timeout: How long, seconds.
+        what: The operation.
+        timeout: How long it waited, seconds.
     """
 
-    def __init__(self, what: str, timeout: float | None = None) -> None:
-        super().__init__(what, timeout)
-        self.what = what
-        self.timeout = timeout
+    what: str
+    timeout: float | None = None
 
     def __str__(self) -> str:
         return self.what if self.timeout is None else f"{self.what}: nothing within {self.timeout:g} s"
 
 
-class HeartbeatError(JetStreamError):
-    """A pull request fell silent: neither messages nor heartbeats came.
+class HeartbeatError(_Fields):
+    """A pull request fell silent: neither messages nor heartbeats arrived.
 
     Attributes:
-        silent_for: Seconds without a sign of life.
+        silent_for: Seconds without a message or heartbeat.
     """
 
-    def __init__(self, silent_for: float) -> None:
-        super().__init__(silent_for)
-        self.silent_for = silent_for
-
-    def __str__(self) -> str:
-        return f"no message and no heartbeat for {self.silent_for:g} s"
+    silent_for: float
+    _text = "no message and no heartbeat for {silent_for:g} s"
 
 
 class DisconnectedError(JetStreamError, ConnectionError):
-    """The connection is down at this moment and is being restored. What was in flight is unknown."""
+    """The connection is down and is being restored. The outcome of requests in flight is unknown."""
 
 
 class ClosedError(JetStreamError):
@@ -438,44 +463,38 @@ class ClosedError(JetStreamError):
 
 
 class ConcurrentReadError(JetStreamError):
-    """Somebody else reads from this handle: two readers at the same time would each get a part of what is in order."""
+    """Another task is reading from this handle; two readers would each receive only a part of the messages."""
 
 
 class ConnectError(JetStreamError, ConnectionError):
-    """No server could be reached, or none could be talked to as asked."""
+    """No server is reachable, or none accepts the connection as configured."""
 
 
 class AuthenticationError(ConnectError):
     """The server refused the credentials."""
 
 
-class PermissionDeniedError(JetStreamError):
-    """The server does not let this user do that.
+class PermissionDeniedError(_Fields):
+    """The server denied the operation to this user.
 
     Attributes:
         operation: "publish" or "subscribe".
         subject: The subject as the server names it.
     """
 
-    def __init__(self, operation: str, subject: str) -> None:
-        super().__init__(operation, subject)
-        self.operation = operation
-        self.subject = subject
-
-    def __str__(self) -> str:
-        return f"the server denies this user to {self.operation} to {self.subject!r}"
+    operation: str
+    subject: str
+    _text = "the server denies this user to {operation} to {subject!r}"
 
 
-class NotJetStreamMessageError(JetStreamError, ValueError):
+class NotJetStreamMessageError(_Fields, ValueError):
     """The message's reply is not a JSAck, so it carries no delivery information and cannot be acked.
 
     Attributes:
         reply: The reply subject found.
     """
 
-    def __init__(self, reply: str) -> None:
-        super().__init__(reply)
-        self.reply = reply
+    reply: str
 
     def __str__(self) -> str:
         shown = self.reply if len(self.reply) <= 120 else f"{self.reply[:117]}..."
@@ -483,276 +502,243 @@ class NotJetStreamMessageError(JetStreamError, ValueError):
 
 
 class PositionInvalidError(JetStreamError):
-    """A place in a stream that cannot be gone on from: the stream was made anew, or ends before it.
+    """A position from which reading cannot continue: the stream was recreated, or ends before the position.
 
-    Also a token that is none, and two positions that cannot be compared because they are of two streams.
+    Also raised for a malformed position token, and by a comparison of positions in different streams.
     """
 
 
-class HistoryTruncatedError(JetStreamError):
-    """What lay behind a position is there no more: it was removed by a limit, a purge or a rollup.
+class HistoryTruncatedError(_Fields):
+    """Records after the requested position were removed by a limit, a purge or a rollup.
 
     Attributes:
         first_available: The first stream sequence that can be read.
-        wanted: The one that was to be read.
+        wanted: The stream sequence requested.
         stream: The stream.
     """
 
-    def __init__(self, first_available: int, wanted: int | None = None, stream: str = "") -> None:
-        super().__init__(first_available, wanted, stream)
-        self.first_available = first_available
-        self.wanted = wanted
-        self.stream = stream
+    first_available: int
+    wanted: int | None = None
+    stream: str = ""
 
     def __str__(self) -> str:
         of = f" of stream {self.stream!r}" if self.stream else ""
         wanted = "the history" if self.wanted is None else f"sequence {self.wanted}"
-        return f"{wanted}{of} is there no more: the first that can be read is {self.first_available}"
+        return f"{wanted}{of} was removed: the first sequence that can be read is {self.first_available}"
 
 
-class ProducerFencedError(JetStreamError):
-    """Another producer wrote to what has one producer, so this one may not go on. What was refused is not stored.
+class ProducerFencedError(_Fields):
+    """Another producer took over, so this one cannot continue. The refused record is not stored.
 
     Attributes:
-        subject: Where.
-        expected: The last sequence of the subject as this producer knows it; None: not known.
-        found: The last sequence that is there; None: not known.
+        subject: The subject of the record.
+        expected: The last sequence of the subject known to this producer; None if unknown.
+        found: The last sequence of the subject in the stream; None if unknown.
     """
 
-    def __init__(self, subject: str, expected: int | None = None, found: int | None = None) -> None:
-        super().__init__(subject, expected, found)
-        self.subject = subject
-        self.expected = expected
-        self.found = found
+    subject: str
+    expected: int | None = None
+    found: int | None = None
 
     def __str__(self) -> str:
-        known = "" if self.expected is None else f": the last sequence was to be {self.expected}"
-        found = "" if self.found is None else f", it is {self.found}"
-        return f"another producer writes to {self.subject!r}{known}{found if known else ''}"
+        text = f"another producer writes to {self.subject!r}"
+        if self.expected is None:
+            return text
+        found = "" if self.found is None else f", found {self.found}"
+        return f"{text}: expected last sequence {self.expected}{found}"
 
 
-class TopicNotFoundError(JetStreamError):
-    """There is no such topic, or some of its partitions have had no producer yet.
+class TopicNotFoundError(_Fields):
+    """The topic does not exist, or some of its partitions have had no producer yet.
 
     Attributes:
         topic: Its name.
-        partitions: Those of which nothing is there; none: the topic itself is not there.
+        partitions: The partitions without any record; empty if the topic itself does not exist.
     """
 
-    def __init__(self, topic: str, partitions: Sequence[int] = ()) -> None:
-        super().__init__(topic, tuple(partitions))
-        self.topic = topic
-        self.partitions = tuple(partitions)
+    topic: str
+    partitions: Sequence[int] = ()
 
     def __str__(self) -> str:
         if not self.partitions:
-            return f"there is no topic {self.topic!r}"
-        return f"topic {self.topic!r} has nothing yet of partitions {', '.join(map(str, self.partitions))}"
+            return f"no such topic: {self.topic!r}"
+        return f"topic {self.topic!r} has no records in partitions {', '.join(map(str, self.partitions))}"
 
 
-class TopicMismatchError(JetStreamError):
-    """A topic was made with other types than those asked for, or with another number of partitions.
+class TopicMismatchError(_Fields):
+    """The topic was created with other types, or another number of partitions, than those requested.
 
     Attributes:
         topic: Its name.
-        mismatches: ``(field, wanted, found)`` of all that differs.
+        mismatches: ``(field, wanted, found)`` for everything that differs.
     """
 
-    def __init__(self, topic: str, mismatches: Sequence[tuple[str, Any, Any]]) -> None:
-        super().__init__(topic, list(mismatches))
-        self.topic = topic
-        self.mismatches = list(mismatches)
+    topic: str
+    mismatches: list[tuple[str, Any, Any]]
 
     def __str__(self) -> str:
-        fields = "; ".join(
-            f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in self.mismatches
-        )
-        return f"topic {self.topic!r} is another than asked for: {fields}"
+        return f"topic {self.topic!r} differs from the one requested: {_differences(self.mismatches)}"
 
 
-class EpochCompletedError(JetStreamError):
-    """A time that may not be sent, or gone to: it is completed, or no capability that is held allows it.
+class EpochCompletedError(_Fields):
+    """A time that cannot be sent or advanced to: it is completed, or no capability held allows it.
 
-    Raised before anything was sent; nothing has changed.
+    Raised before anything is sent; nothing has changed.
 
     Attributes:
         time: The time.
-        frontier: The lower frontier: what may be sent is greater than or equal to one of these. Empty: nothing may.
+        frontier: The lower frontier: a time can be sent if it is greater than or equal to one of these; empty: none can
+            be sent.
     """
 
-    def __init__(self, time: Any, frontier: Sequence[Any] = ()) -> None:
-        super().__init__(time, tuple(frontier))
-        self.time = time
-        self.frontier = tuple(frontier)
+    time: Any
+    frontier: Sequence[Any] = ()
 
     def __str__(self) -> str:
         held = f"the frontier is {', '.join(map(repr, self.frontier))}" if self.frontier else "it is closed"
         return f"epoch {self.time!r} is completed, or was never allowed: {held}"
 
 
-class EpochsLostError(JetStreamError):
-    """What belongs to epochs that had begun cannot be had any more. A new snapshot is needed; their parts are void.
+class EpochsLostError(_Fields):
+    """Records of epochs that had begun were removed. Discard their parts and take a new snapshot.
 
     Attributes:
-        epochs: Those of which a part was read. Others may have passed without being seen at all.
+        epochs: The epochs that were read in part. Others may have passed entirely unseen.
         reason: What happened.
     """
 
-    def __init__(self, epochs: Sequence[Any], reason: str = "") -> None:
-        super().__init__(tuple(epochs), reason)
-        self.epochs = tuple(epochs)
-        self.reason = reason
+    epochs: Sequence[Any]
+    reason: str = ""
 
     def __str__(self) -> str:
-        shown = [repr(epoch) for epoch in self.epochs[:5]]
-        if (more := len(self.epochs) - len(shown)) > 0:
-            shown.append(f"and {more} more")
-        parts = f"parts were read of {', '.join(shown)}" if shown else "no epoch had been read in part"
+        shown = ", ".join(_first([repr(epoch) for epoch in self.epochs], 5))
+        parts = f"parts were read of {shown}" if shown else "no epoch had been read in part"
         return f"epochs were lost ({self.reason or 'the history was cut'}); {parts}"
 
 
-class IterationFailed(JetStreamError):
-    """An iteration failed: its producer called ``fail``, in another process or with a reason that is no exception.
+class IterationFailed(_Fields):
+    """An iteration failed: its producer called ``fail``, in another process or with a reason that is not an exception.
 
     Attributes:
-        reason: What the producer gave.
+        reason: The reason given by the producer.
     """
 
-    def __init__(self, reason: Any) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return f"the iteration failed: {self.reason}"
+    reason: Any
+    _text = "the iteration failed: {reason}"
 
 
 class ProtocolError(JetStreamError):
-    """The server, or somebody in its place, said what the protocol does not allow."""
+    """The server, or a client in its place, violated the protocol."""
 
 
 class AnswerLostError(ProtocolError):
-    """A part of an answer was lost on the way: asked again, the server gives it again. What came before is whole."""
+    """A part of an answer was lost in transit. The part that arrived is valid; the request can be repeated."""
 
 
 class PublishError(JetStreamError):
-    """A publish was refused, or the answer to it makes no sense."""
+    """A publish was refused, or its answer is invalid."""
 
 
 class BatchAbandonedError(PublishError):
-    """The batch ended before its commit: nothing of it was stored. What happened is the cause of this error."""
+    """The batch ended before its commit, so nothing was stored. ``__cause__`` says why."""
 
 
-class BatchNotAtomicError(PublishError):
-    """The server does not know batches and stored messages of the batch one by one: it is not all or nothing.
+class BatchNotAtomicError(_Fields, PublishError):
+    """The server does not support batches and stored messages of the batch one by one, not all or nothing.
 
     Attributes:
-        batch: The id of the batch, which is a header of each message stored.
-        stream: Where.
-        seq: The stream sequence of the message that showed it.
+        batch: The id of the batch, a header of each message stored.
+        stream: The stream that stored them.
+        seq: The stream sequence of the message that revealed it.
     """
 
-    def __init__(self, batch: str, stream: str, seq: int) -> None:
-        super().__init__(batch, stream, seq)
-        self.batch = batch
-        self.stream = stream
-        self.seq = seq
-
-    def __str__(self) -> str:
-        return (
-            f"the server stored messages of batch {self.batch} one by one (stream {self.stream!r}, at {self.seq}): "
-            "it does not know batches; needed is 2.12"
-        )
+    batch: str
+    stream: str
+    seq: int
+    _text = (
+        "the server stored messages of batch {batch} one by one (stream {stream!r}, at {seq}): "
+        "it does not support batches; 2.12 is needed"
+    )
 
 
-class IngestError(PublishError):
-    """A fast ingest ended before all that was sent was stored. What happened is the cause of this error.
+class IngestError(_Fields, PublishError):
+    """A fast ingest ended before all messages sent were stored. ``__cause__`` says why.
 
     Attributes:
         reason: What happened.
-        sent: Messages sent.
-        stored: The first so many are known to be stored; with gaps allowed some of them may be missing.
-        complete: Whether that is all: none after them was stored. False: what became of the others is unknown.
+        sent: Number of messages sent.
+        stored: Number of messages, counted from the first, known to be stored; with gaps allowed some may be missing.
+        complete: True: no later message was stored. False: the outcome of the later messages is unknown.
     """
 
-    def __init__(self, reason: str, sent: int, stored: int, complete: bool = False) -> None:  # noqa: FBT001, FBT002  as pickled
-        super().__init__(reason, sent, stored, complete)
-        self.reason = reason
-        self.sent = sent
-        self.stored = stored
-        self.complete = complete
+    reason: str
+    sent: int
+    stored: int
+    complete: bool = False
 
     def __str__(self) -> str:
-        rest = "none of the others is" if self.complete else "what became of the others is unknown"
+        rest = "none of the others is" if self.complete else "the outcome of the others is unknown"
         return f"{self.reason}; of {self.sent} messages sent the first {self.stored} are stored, {rest}"
 
 
-class PublishesFailedError(PublishError):
-    """Publishes of a publisher failed, and nobody had looked at their futures.
+class PublishesFailedError(_Fields, PublishError):
+    """Publishes failed and their futures were never awaited.
 
     Attributes:
-        failures: ``(subject, error)`` of each, in the order in which they failed. `ApiError` and `NoRespondersError`
-            say that it was not stored; `RequestTimeoutError`, `DisconnectedError` and `ClosedError` that this is not
-            known.
-        told: How many more failed before and were told as events `PublishFailed`, because nobody could look at them any
-            more, or too many waited.
+        failures: ``(subject, error)`` of each, in the order of failure. `ApiError` and `NoRespondersError` mean that
+            the message was not stored; after `RequestTimeoutError`, `DisconnectedError` and `ClosedError` the outcome
+            is unknown.
+        reported: Number of earlier failures that were reported as `PublishFailed` events.
     """
 
-    def __init__(self, failures: Sequence[tuple[str, JetStreamError]], told: int = 0) -> None:
-        super().__init__(list(failures), told)
-        self.failures = list(failures)
-        self.told = told
+    failures: list[tuple[str, JetStreamError]]
+    reported: int = 0
+
+    @property
+    def told(self) -> int:
+        """An older name of ``reported``."""
+        return self.reported
 
     def __str__(self) -> str:
         if not self.failures:
-            return f"{self.told} publishes failed; they were told as events PublishFailed"
-        shown = [f"{subject!r}: {error}" for subject, error in self.failures[:3]]
-        if (more := len(self.failures) - len(shown)) > 0:
-            shown.append(f"and {more} more")
-        if self.told:
-            shown.append(f"{self.told} before were told as events PublishFailed")
-        return f"{len(self.failures) + self.told} publishes failed: " + "; ".join(shown)
+            return f"{self.reported} publishes failed; they were reported as PublishFailed events"
+        shown = _first([f"{subject!r}: {error}" for subject, error in self.failures], 3)
+        if self.reported:
+            shown.append(f"{self.reported} earlier ones were reported as PublishFailed events")
+        return f"{len(self.failures) + self.reported} publishes failed: " + "; ".join(shown)
 
 
-class MaxPayloadError(PublishError):
-    """Headers and payload are larger together than this server takes.
+class MaxPayloadError(_Fields, PublishError):
+    """Headers and payload together are larger than the server accepts.
 
     Attributes:
         size: Bytes of headers and payload.
         limit: The server's ``max_payload``, bytes.
     """
 
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__(size, limit)
-        self.size = size
-        self.limit = limit
-
-    def __str__(self) -> str:
-        return f"{self.size} bytes of headers and payload; the server takes at most {self.limit}"
+    size: int
+    limit: int
+    _text = "{size} bytes of headers and payload; the server accepts at most {limit}"
 
 
 class TooManyInFlightError(JetStreamError):
-    """The window of unanswered publishes is full."""
-
-
-# --- the embedded server ---------------------------------------------------------------------------------
+    """The publish window is full: too many publishes wait for their acks."""
 
 
 class ServerNotFoundError(JetStreamError, FileNotFoundError):
-    """There is no nats-server executable to run."""
+    """No nats-server executable was found."""
 
 
-class ServerStartError(JetStreamError, RuntimeError):
-    """The nats-server ended or did not become ready.
+class ServerStartError(_Fields, RuntimeError):
+    """The nats-server exited or did not become ready.
 
     Attributes:
-        reason: What was seen.
-        log: The last lines the server logged.
+        reason: What happened.
+        log: The last lines of the server's log.
     """
 
-    def __init__(self, reason: str, log: str) -> None:
-        super().__init__(reason, log)
-        self.reason = reason
-        self.log = log
+    reason: str
+    log: str
 
     def __str__(self) -> str:
         return f"{self.reason}; its log ends with:\n{self.log}" if self.log else self.reason
