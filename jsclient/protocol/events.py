@@ -1,7 +1,7 @@
-"""What is told to the user out of band: typed events.
+"""Events: reports of conditions that cannot be raised to a caller.
 
-Whatever cannot be raised to a caller goes here: to ``on_event`` of the connection and to ``events()`` of the
-subscription concerned. Every event names its ``stream`` and ``consumer`` where it has them, empty otherwise.
+They go to ``on_event`` of the connection and to ``events()`` of the subscription concerned. An event names its ``stream``
+and ``consumer``; they are empty if it has none.
 Source: ADR-15 (asynchronous error callback), ADR-37.
 """
 
@@ -50,9 +50,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeartbeatMissed(Event, frozen=True, kw_only=True):
-    """Neither a message nor a status came within the time allowed (3 × the idle heartbeat by default).
+    """Neither a message nor a status arrived within the time allowed (3 × the idle heartbeat by default).
 
-    ``silent_for`` is in seconds. The subscription goes on; the alarm comes again while the silence lasts.
+    ``silent_for`` is in seconds. The subscription continues; the alarm is repeated while the silence lasts.
     """
 
     silent_for: float
@@ -61,8 +61,8 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 class GapDetected(Event, frozen=True, kw_only=True):
     """Deliveries are missing: the consumer sequence jumped.
 
-    ``last_consumer_seq`` and ``last_stream_seq`` were seen before the gap; ``consumer_seq`` and ``stream_seq`` were
-    found after it (in a message, or in a heartbeat's headers); ``missed`` deliveries are missing. Reading on from
+    ``last_consumer_seq`` and ``last_stream_seq`` come before the gap; ``consumer_seq`` and ``stream_seq`` come after it,
+    from a message or the headers of a heartbeat; ``missed`` is the number of missing deliveries. Reading from
     ``resume_stream_seq`` misses nothing.
     """
 
@@ -79,16 +79,16 @@ class GapDetected(Event, frozen=True, kw_only=True):
 
 
 class HistoryTruncated(Event, frozen=True, kw_only=True):
-    """Records between these stream sequences were removed before they were read, and are passed over."""
+    """Records between these stream sequences were removed before they were read, and are skipped."""
 
     after: int
     before: int
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):
-    """The consumer was made anew, or its sequence began again; ``reason`` says why.
+    """The consumer was recreated, or its sequence restarted; ``reason`` says why.
 
-    ``resume_stream_seq`` is the stream sequence from which it reads on, 0 where its start policy decides.
+    ``resume_stream_seq`` is the stream sequence at which reading resumes, 0 if the start policy decides.
     """
 
     reason: str
@@ -96,20 +96,20 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
 
 
 class ConsumerDeleted(Event, frozen=True, kw_only=True):
-    """The consumer does not exist any more, though nobody here deleted it."""
+    """The consumer no longer exists, and this subscription did not delete it."""
 
 
 class StreamReset(Event, frozen=True, kw_only=True):
-    """The stream's sequence went backwards: it was deleted and made again, or restored."""
+    """The stream's sequence went backwards: the stream was recreated or restored."""
 
     last_stream_seq: int
     stream_seq: int
 
 
 class Pinned(Event, frozen=True, kw_only=True):
-    """The server chose this client to be the one that a priority group's messages go to (policy ``pinned_client``).
+    """The server pinned this client: it alone receives a priority group's messages (policy ``pinned_client``).
 
-    Others may still have messages from before. ``pin_id`` is the server's id of this choice.
+    Other clients may still hold earlier messages. ``pin_id`` identifies this choice.
     """
 
     group: str
@@ -117,10 +117,10 @@ class Pinned(Event, frozen=True, kw_only=True):
 
 
 class Unpinned(Event, frozen=True, kw_only=True):
-    """This client is no longer the one that a priority group's messages go to; it waits to be chosen again.
+    """This client is no longer pinned for a priority group; it waits to be pinned again.
 
-    It had sent no request for ``priority_timeout``, or somebody called `Consumer.unpin`, or the server was restarted.
-    What it has in its buffer it may still handle and ack; ``pin_id`` is the choice that ended.
+    It sent no request for ``priority_timeout``, or `Consumer.unpin` was called, or the server restarted. Messages in its
+    buffer can still be handled and acked; ``pin_id`` is the choice that ended.
     """
 
     group: str
@@ -128,10 +128,10 @@ class Unpinned(Event, frozen=True, kw_only=True):
 
 
 class SlowConsumer(Event, frozen=True, kw_only=True):
-    """The subscription's buffer was full and messages were dropped, once per episode.
+    """The subscription's buffer was full and messages were dropped. Reported once per episode.
 
-    ``dropped`` counts them so far; ``first_stream_seq`` and ``last_stream_seq`` are the range. With an ack policy other
-    than none the server sends them again after ``ack_wait``; an ordered subscription reads them again by itself.
+    ``dropped`` counts them so far; ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack policy is
+    none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again automatically.
     """
 
     dropped: int
@@ -140,21 +140,21 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
-    """A heartbeat said that the server waits for a flow control answer that it did not get; it was sent now."""
+    """A heartbeat showed that the server still waits for a flow control answer, which was then sent again."""
 
     subject: str
 
 
 class FlowControlRefused(Event, frozen=True, kw_only=True):
-    """A flow control subject that may not be answered: not a legal publish subject, or an API or system subject."""
+    """A flow control subject was not answered: it is not a legal publish subject, or an API or system subject."""
 
     subject: str
 
 
 class ForeignMessage(Event, frozen=True, kw_only=True):
-    """Something on the deliver or pull inbox that is neither data nor a status was dropped.
+    """A message on the deliver or pull inbox that is neither data nor a status was dropped.
 
-    ``count`` is how many so far; the event comes for the first and then at each doubling.
+    ``count`` counts them so far; the event is reported for the first one and whenever the count has doubled.
     """
 
     subject: str
@@ -162,17 +162,17 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
 
 class ErrorRaised(Event, frozen=True, kw_only=True):
-    """An error that has no caller to be raised to: a 409, 503 or unknown status on a callback subscription, for one."""
+    """An error without a caller: for example a 409, 503 or unknown status on a callback subscription."""
 
     error: JetStreamError
 
 
 class HandlerFailed(Event, frozen=True, kw_only=True):
-    """A user's callback or handler raised. The message was not acked.
+    """A user's callback or handler raised an exception. The message was not acked.
 
-    After a callback the server sends it again after ``ack_wait``. A worker tries it again after ``retry_in`` seconds,
-    which is None where this was the last try (see `DeadLettered`) or where the handler had settled the message itself;
-    ``attempt`` counts from 1, and is 0 after a callback.
+    The server redelivers a callback's message after ``ack_wait``. A worker retries after ``retry_in`` seconds, which is
+    None if this was the last attempt (see `DeadLettered`) or the handler had settled the message itself; ``attempt``
+    counts from 1, and is 0 for a callback.
     """
 
     error: BaseException
@@ -183,10 +183,10 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):
-    """A worker gave a message up: it will not be delivered again. ``error`` says why.
+    """A worker dead-lettered a message, which will not be delivered again. ``error`` says why.
 
-    ``dead_letter`` is the subject under which its copy was stored; empty where the worker was given none, so that the
-    message is in its stream and nowhere else, as long as the stream keeps it.
+    ``dead_letter`` is the subject of the stored copy. It is empty if the worker has no dead letter subject; the message
+    then remains only in its stream, for as long as the stream keeps it.
     """
 
     error: BaseException
@@ -197,7 +197,7 @@ class DeadLettered(Event, frozen=True, kw_only=True):
 
 
 class DeadLetterFailed(Event, frozen=True, kw_only=True):
-    """The dead letter of a message could not be stored (``error``). It is not given up: it is tried again."""
+    """The dead letter of a message could not be stored (``error``); the worker retries."""
 
     error: JetStreamError
     subject: str = ""
@@ -206,15 +206,15 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
 
 
 class DeleteFailed(Event, frozen=True, kw_only=True):
-    """The consumer that a drained subscription had created could not be deleted."""
+    """A drained subscription could not delete the consumer that it had created."""
 
     error: JetStreamError
 
 
 class AcksLost(Event, frozen=True, kw_only=True):
-    """Acks were written to a connection that died before the server confirmed it had read them.
+    """Acks were written to a connection that failed before the server confirmed them.
 
-    ``resent`` of the ``count`` were sent again after the reconnect; the server redelivers what was not counted.
+    ``resent`` of the ``count`` were sent again after the reconnect; the server redelivers the messages of the others.
     """
 
     count: int
@@ -222,9 +222,9 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
 
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
-    """Messages that a Spark query claimed were not kept alive in time (``ack_wait``), so others may have got them too.
+    """Claims of a Spark query were not extended within ``ack_wait``, so other clients may have received the messages too.
 
-    Up to ``count`` of them, as far as the consumer shows, are handled twice; ``reason`` says what happened.
+    Up to ``count`` messages, as far as the consumer shows, are processed twice; ``reason`` says what happened.
     """
 
     count: int
@@ -232,10 +232,10 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 
 
 class ClaimsGone(Event, frozen=True, kw_only=True):
-    """Messages that a Spark query claimed were not in the stream any more when they were to be read.
+    """Messages that a Spark query had claimed were removed from the stream before they were read.
 
-    ``count`` of them, between ``first_stream_seq`` and ``last_stream_seq``. They were deleted, purged or expired, or
-    somebody else acked them, in a work queue; ``lapsed`` says whether that can be.
+    ``count`` of them, between ``first_stream_seq`` and ``last_stream_seq``. They were deleted, purged or expired, or, in a
+    work queue, acked by another client; ``lapsed`` says whether the latter is possible.
     """
 
     count: int
@@ -245,9 +245,9 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
 
 
 class PublishFailed(Event, frozen=True, kw_only=True):
-    """A publish that nobody waits for failed.
+    """A publish failed and no caller awaits it.
 
-    ``count`` publishes failed in this way at this time; ``subject`` and ``error`` are those of the first.
+    ``count`` publishes failed at this time in the same way; ``subject`` and ``error`` are those of the first.
     """
 
     subject: str
@@ -264,7 +264,7 @@ class IngestGap(Event, frozen=True, kw_only=True):
 
 
 class IngestRefused(Event, frozen=True, kw_only=True):
-    """The stream did not take message ``number`` of the fast ingest ``ingest``, which allows gaps."""
+    """The stream refused message ``number`` of the fast ingest ``ingest``, which allows gaps."""
 
     ingest: str
     number: int
@@ -272,13 +272,13 @@ class IngestRefused(Event, frozen=True, kw_only=True):
 
 
 class Disconnected(Event, frozen=True, kw_only=True):
-    """The connection to the server was lost; reconnecting goes on until the connection is closed."""
+    """The connection to the server was lost. Reconnecting continues until the connection is closed."""
 
     reason: str = ""
 
 
 class Reconnected(Event, frozen=True, kw_only=True):
-    """The connection is back; subscriptions were made again. ``url`` is shown without user info."""
+    """The connection was restored and its subscriptions renewed. ``url`` is shown without user info."""
 
     url: str = ""
 
