@@ -1,7 +1,7 @@
 """Events: reports of conditions that cannot be raised to a caller.
 
-They go to ``on_event`` of the connection and to ``events()`` of the subscription concerned. An event names its ``stream``
-and ``consumer``; they are empty if it has none.
+They go to ``on_event`` of the connection and to ``events()`` of the subscription concerned. An event names its
+``stream`` and ``consumer``; they are empty if it has none.
 Source: ADR-15 (asynchronous error callback), ADR-37.
 """
 
@@ -61,8 +61,8 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 class GapDetected(Event, frozen=True, kw_only=True):
     """Deliveries are missing: the consumer sequence jumped.
 
-    ``last_consumer_seq`` and ``last_stream_seq`` come before the gap; ``consumer_seq`` and ``stream_seq`` come after it,
-    from a message or the headers of a heartbeat; ``missed`` is the number of missing deliveries. Reading from
+    ``last_consumer_seq`` and ``last_stream_seq`` come before the gap; ``consumer_seq`` and ``stream_seq`` come after
+    it, from a message or the headers of a heartbeat; ``missed`` is the number of missing deliveries. Reading from
     ``resume_stream_seq`` misses nothing.
     """
 
@@ -119,8 +119,8 @@ class Pinned(Event, frozen=True, kw_only=True):
 class Unpinned(Event, frozen=True, kw_only=True):
     """This client is no longer pinned for a priority group; it waits to be pinned again.
 
-    It sent no request for ``priority_timeout``, or `Consumer.unpin` was called, or the server restarted. Messages in its
-    buffer can still be handled and acked; ``pin_id`` is the choice that ended.
+    It sent no request for ``priority_timeout``, or `Consumer.unpin` was called, or the server restarted. Messages in
+    its buffer can still be handled and acked; ``pin_id`` is the choice that ended.
     """
 
     group: str
@@ -130,8 +130,8 @@ class Unpinned(Event, frozen=True, kw_only=True):
 class SlowConsumer(Event, frozen=True, kw_only=True):
     """The subscription's buffer was full and messages were dropped. Reported once per episode.
 
-    ``dropped`` counts them so far; ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack policy is
-    none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again automatically.
+    ``dropped`` counts them so far; ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack policy
+    is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again automatically.
     """
 
     dropped: int
@@ -222,7 +222,7 @@ class AcksLost(Event, frozen=True, kw_only=True):
 
 
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
-    """Claims of a Spark query were not extended within ``ack_wait``, so other clients may have received the messages too.
+    """Claims of a Spark query were not extended within ``ack_wait``, so others may have received the messages too.
 
     Up to ``count`` messages, as far as the consumer shows, are processed twice; ``reason`` says what happened.
     """
@@ -234,8 +234,8 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 class ClaimsGone(Event, frozen=True, kw_only=True):
     """Messages that a Spark query had claimed were removed from the stream before they were read.
 
-    ``count`` of them, between ``first_stream_seq`` and ``last_stream_seq``. They were deleted, purged or expired, or, in a
-    work queue, acked by another client; ``lapsed`` says whether the latter is possible.
+    ``count`` of them, between ``first_stream_seq`` and ``last_stream_seq``. They were deleted, purged or expired, or,
+    in a work queue, acked by another client; ``lapsed`` says whether the latter is possible.
     """
 
     count: int

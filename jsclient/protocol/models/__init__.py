@@ -1,4 +1,4 @@
-"""The records of the JetStream API: frozen, with the wire's field names. Source: ADR-1."""
+"""Models of the JetStream API: frozen, with the field names of the wire. Source: ADR-1."""
 
 from __future__ import annotations
 

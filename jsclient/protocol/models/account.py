@@ -1,4 +1,4 @@
-"""What an account uses of JetStream and may use.
+"""JetStream usage and limits of an account.
 
 Source: ADR-1; nats-server server/jetstream.go (JetStreamAccountStats).
 """
@@ -13,7 +13,7 @@ __all__ = ["AccountInfo", "AccountLimits", "AccountTier", "ApiStats"]
 
 
 class AccountLimits(Model, frozen=True, kw_only=True):
-    """What an account, or one of its tiers, may use; -1 (for the bytes of one stream 0) without limit.
+    """Limits of an account or one of its tiers; -1 (0 for the bytes of one stream): unlimited.
 
     Attributes:
         max_memory: Bytes in memory.
@@ -46,7 +46,7 @@ class ApiStats(Model, frozen=True, kw_only=True):
 
 
 class AccountTier(Model, frozen=True, kw_only=True):
-    """What is used (bytes, streams, consumers), and what may be."""
+    """Usage (bytes, streams, consumers) and limits of a tier."""
 
     memory: int = 0
     storage: int = 0

@@ -1,4 +1,4 @@
-"""Where a stream or consumer lives in a cluster.
+"""Placement of a stream or consumer in a cluster.
 
 Source: nats-server server/stream.go (ClusterInfo, PeerInfo).
 """
@@ -18,11 +18,11 @@ class PeerInfo(Model, frozen=True, kw_only=True):
     Attributes:
         name: The server's name.
         peer: Its id in the group.
-        current: It was seen lately and has everything.
-        offline: It was not seen lately.
+        current: It was seen recently and is up to date.
+        offline: It was not seen recently.
         pending: It is assigned but no member of the group yet.
         active: Seconds since it was last active.
-        lag: How many operations it is behind.
+        lag: Operations that it has not applied yet.
     """
 
     name: str = ""
@@ -40,12 +40,12 @@ class ClusterInfo(Model, frozen=True, kw_only=True):
     Attributes:
         name: The cluster.
         raft_group: The group's own name.
-        leader: The server that leads it; None while there is no leader.
-        leader_since: Since when.
+        leader: The server that leads it; None during an election.
+        leader_since: Time of its election.
         system_account: The group's traffic goes through the system account.
         traffic_account: The account that it goes through.
         replicas: The other servers.
-        desired: A move that is under way, as the server describes it.
+        desired: A move in progress, as described by the server.
     """
 
     name: str | None = None

@@ -36,7 +36,7 @@ class AckPolicy(StrEnum):
 
 
 class DeliverPolicy(StrEnum):
-    """Where in the stream a consumer starts."""
+    """The position in the stream at which a consumer starts."""
 
     ALL = "all"
     LAST = "last"
@@ -63,7 +63,7 @@ class PriorityPolicy(StrEnum):
 
 
 class ConsumerConfig(Model, frozen=True, kw_only=True):
-    """What a consumer is to be. A field that is None was not set: the server decides.
+    """Configuration of a consumer. A field that is None is not set: the server decides.
 
     ``ack_policy``, ``deliver_policy`` and ``replay_policy`` are sent always (explicit, all, instant).
 
@@ -71,12 +71,12 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
         name: The consumer's name; with ``durable_name`` the same.
         durable_name: The name of a consumer that outlives its subscribers.
         description: Up to 4 KiB of text.
-        deliver_policy: Where it starts.
+        deliver_policy: The start position.
         opt_start_seq: First stream sequence, with ``by_start_sequence``.
         opt_start_time: Start time, with ``by_start_time``; an aware ``datetime`` or RFC 3339 text.
         ack_policy: Which messages have to be acknowledged.
         ack_wait: Seconds after which a message that was not acknowledged is delivered again.
-        max_deliver: How often a message is delivered at most; -1 without limit.
+        max_deliver: Deliveries of a message at most; -1: unlimited.
         backoff: Seconds before each redelivery; the first replaces ``ack_wait``.
         filter_subject: Only messages of this subject.
         filter_subjects: Only messages of these subjects.
@@ -84,23 +84,23 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
         rate_limit_bps: Bits per second at most, push only.
         sample_freq: Percentage of acknowledgements to be sampled, as text.
         max_waiting: Pull requests that may wait, pull only.
-        max_ack_pending: Messages that may be delivered and not acknowledged; -1 without limit.
+        max_ack_pending: Messages that may be delivered and not acknowledged; -1: unlimited.
         flow_control: The server waits for answers of the subscriber, push only; needs ``idle_heartbeat``.
         headers_only: Deliver headers without payloads, plus ``Nats-Msg-Size``.
         max_batch: Messages that one pull request may ask for.
         max_expires: Seconds that one pull request may wait.
         max_bytes: Bytes that one pull request may ask for.
-        deliver_subject: Where messages are sent; its presence makes it a push consumer.
+        deliver_subject: The subject to deliver to; it makes this a push consumer.
         deliver_group: The queue group that shares them.
         idle_heartbeat: Seconds of silence after which the server sends a heartbeat, push only.
         inactive_threshold: Seconds without subscriber or request after which the server removes the consumer.
         num_replicas: Copies of its state; 0 as many as the stream has.
         mem_storage: Keep its state in memory.
-        metadata: The user's own texts; keys that start with ``_nats.`` are the server's.
+        metadata: The user's own key-value pairs; keys that start with ``_nats.`` belong to the server.
         pause_until: No delivery before this time.
         priority_groups: The groups of pull requests.
         priority_policy: How they share.
-        priority_timeout: Seconds that a pinned client may be silent.
+        priority_timeout: Seconds without a request after which a client is unpinned.
     """
 
     always_sent: ClassVar = {
@@ -145,12 +145,12 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
 
     @property
     def filters(self) -> list[str]:
-        """The filter subjects, however they were given; empty: everything."""
+        """The filter subjects, of both fields; empty: every subject."""
         return self.filter_subjects or ([self.filter_subject] if self.filter_subject else [])
 
 
 class SequenceInfo(Model, frozen=True, kw_only=True):
-    """A place in a consumer and in its stream; ``last_active`` is when it last moved."""
+    """A position in a consumer and in its stream; ``last_active`` is the time of its last change."""
 
     consumer_seq: int = 0
     stream_seq: int = 0
@@ -158,7 +158,7 @@ class SequenceInfo(Model, frozen=True, kw_only=True):
 
 
 class PriorityGroupState(Model, frozen=True, kw_only=True):
-    """Who is pinned in a priority group."""
+    """The pinned client of a priority group."""
 
     group: str = ""
     pinned_client_id: str | None = None
@@ -166,12 +166,12 @@ class PriorityGroupState(Model, frozen=True, kw_only=True):
 
 
 class ConsumerInfo(Model, frozen=True, kw_only=True):
-    """What a consumer is and how far it got.
+    """State of a consumer.
 
     Attributes:
         stream_name: Its stream.
         name: Its name.
-        created: When it was made: another value under the same name is another consumer.
+        created: When it was created: a different time under the same name means a different consumer.
         config: Its configuration with the server's defaults.
         delivered: The last delivery.
         ack_floor: Everything up to here is acknowledged.
@@ -179,7 +179,7 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
         num_redelivered: Of these, delivered more than once.
         num_waiting: Pull requests that wait.
         num_pending: Messages not delivered yet.
-        push_bound: Somebody listens on the deliver subject.
+        push_bound: A subscriber listens on the deliver subject.
         paused: Delivery is paused, for ``pause_remaining`` seconds.
         ts: When this was gathered.
     """

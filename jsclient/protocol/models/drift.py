@@ -1,6 +1,6 @@
-"""Drift: where what exists differs from what was asked for, and what an update has to say.
+"""Drift: differences between a stream or consumer and the requested configuration, and the update that removes them.
 
-Fields that were not set are not compared and not changed; what only the server knows is kept.
+Fields that are not set are neither compared nor changed; unknown fields of the server are kept.
 """
 
 from __future__ import annotations
@@ -23,20 +23,17 @@ __all__ = [
 ]
 
 OnDrift: TypeAlias = Literal["error", "update", "ignore"]
-"""What to do where it differs."""
+"""What to do about a difference."""
 
 
 def check_on_drift(on_drift: str) -> None:
-    """Raises `ConfigError` for a word that is none of `OnDrift`."""
+    """Raises `ConfigError` for a word that `OnDrift` does not list."""
     if on_drift not in ("error", "update", "ignore"):
         raise ConfigError(f"on_drift is {on_drift!r:.60}: it must be error, update or ignore")
 
 
-# --- consumers -------------------------------------------------------------------------------------------
-
-
 def consumer_drift(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """``(field, wanted, found)`` of every field set in ``wanted`` that the consumer has otherwise."""
+    """``(field, wanted, found)`` of every field set in ``wanted`` that differs in the consumer."""
     different = config_mismatches(wanted, found)
     if wanted.deliver_subject is not None and wanted.deliver_subject != found.deliver_subject:
         different.append(("deliver_subject", wanted.deliver_subject, found.deliver_subject))
@@ -52,17 +49,15 @@ def changed_consumer(wanted: ConsumerConfig, found: ConsumerConfig) -> ConsumerC
     return found.replace(**changes, extra=found.extra | wanted.extra)
 
 
-# --- streams ---------------------------------------------------------------------------------------------
-
 _UNLIMITED = frozenset({"max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"})
 _REPLACED = frozenset({"duplicate_window", "num_replicas"})  # 0: the server takes its default
 _SETS = frozenset({"subjects"})
 
 
 def stream_mismatches(wanted: StreamConfig, found: StreamConfig) -> list[tuple[str, Any, Any]]:
-    """``(field, wanted, found)`` of every field set in ``wanted`` that the stream has otherwise.
+    """``(field, wanted, found)`` of every field set in ``wanted`` that differs in the stream.
 
-    The server leaves out what is zero, writes -1 for no limit, and adds metadata of its own.
+    The server omits zero values, writes -1 for unlimited, and adds metadata of its own.
     """
     want, have = to_wire(wanted), to_wire(found)
     return [

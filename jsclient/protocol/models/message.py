@@ -66,7 +66,7 @@ def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
         raise ProtocolError("the answer holds no message")
     seq, time = message.get("seq"), _text(message, "time")
     if isinstance(seq, bool) or not isinstance(seq, int):
-        raise ProtocolError("message.seq: a whole number is needed")
+        raise ProtocolError("message.seq: an integer is needed")
     return StoredMessage(
         subject=_text(message, "subject"),
         seq=seq,
@@ -78,12 +78,12 @@ def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
 
 
 def read_direct_message(headers: Headers, data: bytes) -> StoredMessage:
-    """The message in the answer to a direct get, which says in headers what it is.
+    """The message in the answer to a direct get, which describes it in headers.
 
     The server adds these headers after the message's own, so of a repeated one the last is the server's.
 
     Raises:
-        ProtocolError: A header is missing or makes no sense.
+        ProtocolError: A header is missing or malformed.
     """
     added: dict[str, str] = {}
     own: list[tuple[str, str]] = []
@@ -107,7 +107,7 @@ def read_direct_message(headers: Headers, data: bytes) -> StoredMessage:
 def _text(message: Mapping[str, Any], field: str) -> str:
     value = message.get(field)
     if not isinstance(value, str):
-        raise ProtocolError(f"message.{field}: a text is needed")
+        raise ProtocolError(f"message.{field}: a str is needed")
     return value
 
 

@@ -1,11 +1,11 @@
-"""When two consumer configurations say the same: what a user set against what the server has.
+"""Comparison of a consumer configuration set by the user with that of the server.
 
-The server leaves out what is zero and fills in its defaults, so:
+The server omits zero values and fills in its defaults, so:
 
 - false, 0, empty and absent are the same;
-- where the server replaces 0 (or less) by a default, 0 (or less) fits everything; a limit of -1 that it keeps
-  is compared like any other value;
-- times are compared as instants, durations as whole nanoseconds, enums by their wire word, lists whose order
+- if the server replaces 0 (or less) by a default, 0 (or less) equals any value; a limit of -1 that it keeps is
+  compared like any other value;
+- times are compared as instants, durations as integer nanoseconds, enums by their wire word, lists whose order
   means nothing as sets, ``filter_subject`` and ``filter_subjects`` as one set;
 - ``backoff`` replaces ``ack_wait``, and the ack policy ``flow_control`` sets flow control and its own
   heartbeat;
@@ -39,9 +39,9 @@ _SET_BY_FLOW_CONTROL_POLICY: Final = frozenset({"flow_control", "idle_heartbeat"
 def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
     """Every field that was set in ``wanted`` and differs in ``found``, the server's: (field, wanted, found).
 
-    Compared is what the server makes of a value, so a configuration never conflicts with the consumer that was created
-    from it. Not compared: what was not set, ``name`` (the look-up went by it) and ``deliver_subject`` (the one thing
-    that may change). Source: ADR-15 §Push Consumer active information.
+    Values are compared after the server's defaulting, so a configuration never conflicts with a consumer created from
+    it. Unset fields, ``name`` (which the lookup used) and ``deliver_subject`` (which may change) are not compared.
+    Source: ADR-15 §Push Consumer active information.
     """
     differing = []
     for name, value in user_set(wanted).items():
@@ -58,7 +58,7 @@ def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tup
 
 
 def _is_overruled(name: str, value: Any, wanted: ConsumerConfig, found: ConsumerConfig) -> bool:
-    """Whether the server puts something else in the place of this value."""
+    """Whether the server replaces this value."""
     if name in _REPLACED and value <= 0:
         return True
     if name in _UNLIMITED and value == 0:
@@ -69,7 +69,7 @@ def _is_overruled(name: str, value: Any, wanted: ConsumerConfig, found: Consumer
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """A value in the form in which equal means the same; None for whatever is as good as absent."""
+    """A normalized value; None if it is equivalent to absent."""
     if not value:
         return None
     convert = _FORMS.get(name)

@@ -16,12 +16,12 @@ _IN_PROCESS = 10158
 
 
 class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
-    """A message is stored.
+    """The stream's acknowledgement of a publish.
 
     Attributes:
-        stream: Where.
+        stream: The stream that stored the message.
         seq: Its stream sequence; of a batch, that of its last message.
-        duplicate: A message with this id was stored before, as ``seq``; this one was not stored.
+        duplicate: A message with this id is already stored, as ``seq``; this one was not stored again.
         domain: The JetStream domain.
         val: The counter's new value, as text.
         batch: The id of the batch that was committed.
@@ -41,8 +41,8 @@ class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 quick_pub_ack = msgspec.json.Decoder(PubAck).decode
-"""As `read_pub_ack`, for what is most likely an acknowledgement: what it raises, or gives without stream, without
-sequence or with ``extra`` fields, is for `read_pub_ack` to judge."""
+"""A fast path of `read_pub_ack`. If it raises, or the ack lacks a stream or sequence or has ``extra`` fields, call
+`read_pub_ack`."""
 
 
 def read_pub_ack(data: bytes) -> PubAck:
@@ -50,16 +50,16 @@ def read_pub_ack(data: bytes) -> PubAck:
 
     Raises:
         ApiError: The server refused the message, or is still storing another one of the same id.
-        ProtocolError: It is no acknowledgement.
+        ProtocolError: It is not an acknowledgement.
     """
     try:
         ack = quick_pub_ack(data)
         if ack.seq and ack.stream and not ack.extra:
             return ack
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        pass  # an error, a field that is not known here, or nonsense: the long way says which
+        pass  # an error, an unknown field or a malformed answer: the slow path says which
     ack = from_wire(PubAck, read_response(data))
     if ack.duplicate and not ack.seq:
-        # So said a cluster before 2.11.
+        # Clusters before 2.11 answer so while the first message is still being stored.
         raise ApiError.from_fields(409, _IN_PROCESS, "duplicate message id is in process")
     return ack

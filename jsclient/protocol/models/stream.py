@@ -57,21 +57,21 @@ class LostStreamData(Model, frozen=True, kw_only=True):
 
 
 class StreamState(Model, frozen=True, kw_only=True):
-    """What a stream holds.
+    """Contents of a stream.
 
     Attributes:
         messages: How many messages.
         bytes: How many bytes.
-        first_seq: Sequence of the oldest message; ``last_seq`` + 1 where there is none.
-        first_ts: Its time; None where there is none.
+        first_seq: Sequence of the oldest message; ``last_seq`` + 1 if the stream is empty.
+        first_ts: Its time; None if the stream is empty.
         last_seq: The last sequence given; it stays when messages are removed.
         last_ts: Its time.
         consumer_count: How many consumers.
         num_subjects: How many subjects.
         num_deleted: Gaps between first and last.
-        deleted: Their sequences, where asked for.
-        lost: What a damaged file has cost.
-        subjects: Messages by subject, where asked for.
+        deleted: Their sequences, if requested.
+        lost: Messages lost with a damaged file.
+        subjects: Messages by subject, if requested.
     """
 
     messages: int = 0
@@ -93,7 +93,7 @@ class StreamSourceInfo(Model, frozen=True, kw_only=True):
 
     Attributes:
         name: The stream copied from.
-        lag: Messages behind.
+        lag: Messages not copied yet.
         active: Seconds since it was last heard of; negative: never yet.
         error: Why it fails, the error object as the server sends it.
     """
@@ -116,14 +116,14 @@ class StreamAlternate(Model, frozen=True, kw_only=True):
 
 
 class StreamInfo(Model, frozen=True, kw_only=True):
-    """What a stream is and what it holds.
+    """State of a stream.
 
     Attributes:
         config: Its configuration with the server's defaults.
         created: When it was made: another value under the same name is another stream.
-        state: What it holds.
+        state: Its contents.
         domain: Its JetStream domain.
-        cluster: Where it lives.
+        cluster: Its placement.
         mirror: How far it got as a copy.
         sources: How far it got with each source.
         alternates: Mirrors that can be read instead.

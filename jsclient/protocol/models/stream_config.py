@@ -1,4 +1,4 @@
-"""What a stream is to be. Field names are the wire's.
+"""Configuration of a stream. Field names are the wire's.
 
 Durations are seconds (``max_age``, ``duplicate_window``, ``subject_delete_marker_ttl`` and the inactive
 threshold of ``consumer_limits``), integer nanoseconds on the wire. Source: ADR-8, ADR-31, ADR-43, ADR-49,
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class RetentionPolicy(StrEnum):
-    """When messages leave a stream: by its limits, when all consumers had them, or when one had them."""
+    """When messages are removed: at the stream's limits, or once all consumers, or one consumer, acked them."""
 
     LIMITS = "limits"
     INTEREST = "interest"
@@ -37,14 +37,14 @@ class RetentionPolicy(StrEnum):
 
 
 class StorageType(StrEnum):
-    """Where messages are kept."""
+    """The storage of messages."""
 
     FILE = "file"
     MEMORY = "memory"
 
 
 class DiscardPolicy(StrEnum):
-    """What gives way when a limit is reached: the oldest message, or the new one, which is refused."""
+    """Which message is dropped at a limit: the oldest one, or the new one, which is refused."""
 
     OLD = "old"
     NEW = "new"
@@ -94,7 +94,7 @@ class StreamConsumerSource(Model, frozen=True, kw_only=True):
 
 
 class StreamSource(Model, frozen=True, kw_only=True):
-    """A stream to copy from, and which messages: from where on, which subjects, under which new subjects."""
+    """A stream to copy from, with the start, the subjects, and their transformation."""
 
     name: str | None = None
     opt_start_seq: int | None = None
@@ -114,19 +114,19 @@ class RePublish(Model, frozen=True, kw_only=True):
 
 
 class StreamConsumerLimits(Model, frozen=True, kw_only=True):
-    """What consumers of the stream get where they do not say: seconds inactive, messages not acknowledged."""
+    """Defaults of the stream's consumers: seconds inactive, messages not acknowledged."""
 
     inactive_threshold: Seconds | None = None
     max_ack_pending: int | None = None
 
 
 class StreamConfig(Model, frozen=True, kw_only=True):
-    """What a stream is to be. A field that is None was not set: the server decides.
+    """Configuration of a stream. A field that is None is not set: the server decides.
 
     Attributes:
         name: The stream's name; needed to create one.
         description: Up to 4 KiB of text.
-        subjects: What it stores; without, and without ``mirror`` or ``sources``, its name.
+        subjects: The subjects it stores; without, and without ``mirror`` or ``sources``, its name.
         retention: When messages leave it.
         max_consumers: Consumers at most; -1 without limit.
         max_msgs: Messages at most; -1 without limit.
@@ -134,9 +134,9 @@ class StreamConfig(Model, frozen=True, kw_only=True):
         max_age: Seconds that a message is kept; 0 for ever.
         max_msgs_per_subject: Messages of one subject at most; -1 without limit.
         max_msg_size: Bytes of one message at most; -1 without limit.
-        discard: What gives way at a limit.
+        discard: Which message is dropped at a limit.
         discard_new_per_subject: ``discard`` "new" also for ``max_msgs_per_subject``.
-        storage: Where messages are kept.
+        storage: The storage of messages.
         num_replicas: Copies in the cluster, 1 to 5.
         no_ack: Publishing is not acknowledged.
         duplicate_window: Seconds within which a message id is remembered.
@@ -154,9 +154,9 @@ class StreamConfig(Model, frozen=True, kw_only=True):
         compression: How files are compressed.
         first_seq: The sequence of the first message.
         metadata: The user's own texts; keys that start with ``_nats.`` are the server's.
-        consumer_limits: What consumers get where they do not say.
+        consumer_limits: Defaults of its consumers.
         allow_msg_ttl: A message may have its own time to live (``Nats-TTL``).
-        subject_delete_marker_ttl: Seconds that the server keeps a marker where the last message of a subject
+        subject_delete_marker_ttl: Seconds that the server keeps a marker when the last message of a subject
             ended.
         allow_msg_counter: Messages are increments of counters (``Nats-Incr``).
         allow_atomic: Batches may be published all or nothing.

@@ -33,7 +33,7 @@ WRONG_LAST_SEQUENCE_CONSTANT: Final = 10164
 
 
 class ConsumerAction(StrEnum):
-    """What a consumer create request may do; the third, create or update, is the field's absence."""
+    """The action of a consumer create request. To create or update, the field is omitted."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -43,8 +43,8 @@ def read_response(data: bytes) -> dict[str, Any]:
     """The answer to an API request.
 
     Raises:
-        ApiError: The answer is an error; the class follows its ``err_code``. Numbers that are missing are 0.
-        ProtocolError: It is no JSON object, or its error is none.
+        ApiError: The answer is an error; the class follows its ``err_code``. Missing numbers are 0.
+        ProtocolError: The answer is not a JSON object, or its error is malformed.
     """
     answer = decode(data)
     error = answer.get("error")
@@ -54,12 +54,12 @@ def read_response(data: bytes) -> dict[str, Any]:
 
 
 def page_request(offset: int = 0, **fields: Any) -> dict[str, Any]:
-    """The request for the page from ``offset`` on; other ``fields`` (a subject filter) where not None."""
+    """The request for the page that starts at ``offset``, with the other ``fields`` that are not None."""
     return {"offset": offset, **{name: value for name, value in fields.items() if value is not None}}
 
 
 def page_items(answer: Mapping[str, Any], field: str) -> list[Any]:
-    """The items of a page. Servers write an empty page as null, or leave it out.
+    """The items of a page. Servers write an empty page as null, or omit it.
 
     Raises:
         ProtocolError: The field holds something else than a list.
@@ -73,9 +73,9 @@ def page_items(answer: Mapping[str, Any], field: str) -> list[Any]:
 
 
 def next_offset(answer: Mapping[str, Any], offset: int, count: int) -> int | None:
-    """Where the page after one of ``count`` items begins; None where that was the last.
+    """The offset of the next page after a page of ``count`` items; None after the last page.
 
-    A page without items is the last whatever its total says, so asking always ends.
+    A page without items is always the last, whatever its total, so paging terminates.
     """
     total = answer.get("total")
     if isinstance(total, bool) or not isinstance(total, int) or count <= 0:

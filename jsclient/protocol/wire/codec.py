@@ -1,8 +1,8 @@
-"""JSON and models, both ways: the door through which everything that is not a subject or a header passes.
+"""Conversion between JSON and models, for all payloads of the JetStream API.
 
-A model is a frozen record whose field names are the wire's. Its fields are None unless set. What the server
-sends and this version does not know is kept in ``extra`` and goes back with the next update, so reading,
-changing one field and writing loses nothing.
+A model is a frozen record whose field names are the wire's. Its fields are None unless set. Fields of the
+server that this version does not know are kept in ``extra`` and sent back with the next update, so a
+read-modify-write loses nothing.
 
 - Made by a user, ``StreamConfig(...)``, a model checks every value: ``ConfigError``.
 - Made from an answer, ``from_wire``, it raises ``ProtocolError`` and nothing else, whatever the answer holds.
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
-    """The base of all records that travel as JSON objects. It checks nothing that is given to it: see `Model`.
+    """The base of all structs that are sent as JSON objects. It does not check its values; `Model` does.
 
     Which fields are durations or times is declared by their annotation, ``Seconds``, ``Time`` or
     ``SettableTime``.
@@ -54,10 +54,10 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
     """
 
     always_sent: ClassVar[Mapping[str, Any]] = {}
-    """Fields that ``to_wire`` sends even when they are None, and the value that is sent then."""
+    """Fields that ``to_wire`` sends even if they are None, with the value sent."""
 
     required: ClassVar[frozenset[str]] = frozenset()
-    """Fields without which an answer from the server makes no sense."""
+    """Fields that an answer must have."""
 
     envelope: ClassVar[frozenset[str]] = frozenset()
     """Fields of the answer around the model, not of the model: ``from_wire`` skips them."""
@@ -67,10 +67,10 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
     def replace(self, **changes: Any) -> Self:
         """A copy with other values, None for unset.
 
-        Only these are checked, so words that only the server knows survive.
+        Only these are checked, so unknown words of the server survive.
 
         Raises:
-            ConfigError: A value that the field does not take.
+            ConfigError: The field does not accept the value.
             TypeError: No such field.
         """
         model = copy.copy(self)
@@ -93,7 +93,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
 
 
 class Model(WireStruct, frozen=True, kw_only=True):
-    """A record that a user may make: every value is checked."""
+    """A struct that users may create: every value is checked."""
 
     def __post_init__(self) -> None:
         for name, kind in _kinds(type(self)).items():
@@ -107,7 +107,7 @@ ModelT = TypeVar("ModelT", bound=WireStruct)
 
 
 class Nested(Kind):
-    """A model inside a model. A user may also give a dict of its fields."""
+    """A model inside a model. A dict of its fields is accepted too."""
 
     def __init__(self, cls: type[WireStruct]) -> None:
         self.cls = cls
@@ -142,11 +142,11 @@ def to_wire(model: WireStruct) -> dict[str, Any]:
 
 
 def from_wire(cls: type[ModelT], data: Mapping[str, Any]) -> ModelT:
-    """The model in a decoded JSON object. A null is a field that is not set; unknown fields go to ``extra``.
+    """The model in a decoded JSON object. A null means that the field is not set; unknown fields go to ``extra``.
 
     Raises:
-        ProtocolError: A field has another type than the protocol says, or a required one is missing; the text
-            names it, for example ``ConsumerInfo.config.ack_wait``.
+        ProtocolError: A field has the wrong type, or a required one is missing; the text names it, for example
+            ``ConsumerInfo.config.ack_wait``.
     """
     try:
         return _read(cls, data)
@@ -158,8 +158,7 @@ def encode(obj: WireStruct | Mapping[str, Any]) -> bytes:
     """The JSON text of a model, or of a dict in which models may be, at any depth.
 
     Raises:
-        ConfigError: Something in it has no JSON form here: bytes, times, NaN, lone surrogates, endless
-            nesting.
+        ConfigError: A value cannot be sent as JSON: bytes, times, NaN, lone surrogates, endless nesting.
     """
     try:
         return msgspec.json.encode(_plain(obj))
@@ -191,7 +190,7 @@ _BLANK: dict[type[WireStruct], WireStruct] = {}
 
 
 def _kinds(cls: type[WireStruct]) -> dict[str, Kind]:
-    """The kind of each field but ``extra``, found once per class."""
+    """The kind of each field except ``extra``, cached per class."""
     if cls not in _KINDS:
         hints = get_type_hints(cls, include_extras=True)
         names = [name for name in cls.__struct_fields__ if name != "extra"]
@@ -212,9 +211,9 @@ def _taken(cls: type[WireStruct], name: str, kind: Kind, value: Any) -> Any:
 
 def _taken_extra(cls: type[WireStruct], extra: Any) -> dict[str, Any]:
     if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
-        raise ConfigError(f"{cls.__name__}.extra: a dict with texts as keys is needed")
+        raise ConfigError(f"{cls.__name__}.extra: a dict with str keys is needed")
     if known := sorted(_kinds(cls).keys() & extra.keys()):
-        raise ConfigError(f"{cls.__name__}.extra: {', '.join(known)} is a field of its own; give it as one")
+        raise ConfigError(f"{cls.__name__}.extra: {', '.join(known)} is a declared field; pass it by name")
     return dict(extra)
 
 
@@ -233,7 +232,7 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
                 except WrongValueError as exc:
                     raise WrongValueError(exc.reason, f".{name}{exc.path}") from None
         elif not isinstance(name, str):
-            raise WrongValueError("an object has texts as keys")
+            raise WrongValueError("the keys of an object must be str")
         elif name not in cls.envelope:
             extra[name] = value
     for name in cls.required:
@@ -244,14 +243,14 @@ def _read(cls: type[ModelT], data: Any) -> ModelT:
 
 
 def _blank(cls: type[ModelT]) -> ModelT:
-    """A model with nothing set, to be copied; all but ``extra`` is immutable in it."""
+    """An empty model to be copied; all its fields except ``extra`` are immutable."""
     if cls not in _BLANK:
         _BLANK[cls] = cls()
     return _BLANK[cls]  # type: ignore[return-value]
 
 
 def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
-    """A model from a pickle, as it was: what only the server knows must not be checked again."""
+    """A model from a pickle, unchecked: it may hold words that only the server knows."""
     model = copy.copy(_blank(cls))
     for name, value in values.items():
         force_setattr(model, name, value)
@@ -259,12 +258,12 @@ def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
 
 
 def _plain(obj: Any) -> Any:
-    """``obj`` with its models written out. What JSON has no word for is refused, not guessed at."""
+    """``obj`` with its models as dicts. Values without a JSON form are refused."""
     if isinstance(obj, WireStruct):
         return _plain(to_wire(obj))
     if isinstance(obj, Mapping):
         if not all(isinstance(name, str) for name in obj):
-            raise ConfigError("cannot be sent as JSON: a key that is no text")
+            raise ConfigError("cannot be sent as JSON: a key is not a str")
         return {str(name): _plain(value) for name, value in obj.items()}
     if isinstance(obj, list | tuple):
         return [_plain(value) for value in obj]

@@ -1,9 +1,9 @@
-"""How one field of a model travels: what a user may give, what the server may send, what goes on the wire.
+"""Conversion of a model's fields between values of the user, values of the server, and JSON.
 
-A model declares its fields by annotation, and ``kind_of`` finds the kind that goes with it: ``Seconds`` is a
-float in Python and integer nanoseconds on the wire, ``Time`` is RFC 3339 text on the wire and a ``datetime``
-here, ``SettableTime`` is either and kept as it was given, an enum is itself or, where this version does not
-know the server's word, that word. Every kind raises ``WrongValueError`` and nothing else. Source: ADR-1 (data
+A model declares its fields by annotation, and ``kind_of`` returns the kind for an annotation: ``Seconds`` is a float
+in Python and integer nanoseconds on the wire, ``Time`` is a ``datetime`` in Python and RFC 3339 text on the wire,
+``SettableTime`` is either and is kept as given, an enum falls back to the server's word if this version does not know
+it. Every kind raises ``WrongValueError`` and nothing else. Source: ADR-1 (data
 types).
 """
 
@@ -25,17 +25,17 @@ Seconds: TypeAlias = Annotated[float, "seconds"]
 """A duration: seconds here, nanoseconds on the wire. A user may also give a ``timedelta``."""
 
 Time: TypeAlias = Annotated[datetime, "time"]
-"""A time that the server tells: aware, UTC, microseconds. Go's zero time, *not set*, reads as None."""
+"""A time from the server: aware, UTC, microseconds. Go's zero time, *not set*, reads as None."""
 
 SettableTime: TypeAlias = Annotated[datetime | str, "settable time"]
 """A time that a user sets: an aware ``datetime`` or RFC 3339 text; from the server always its text."""
 
 
 class WrongValueError(Exception):
-    """A value that a field does not take.
+    """A value that a field does not accept.
 
     Attributes:
-        path: Where inside the value, for example ``[2].name``; empty for the value itself.
+        path: The place inside the value, for example ``[2].name``; empty for the value itself.
         reason: What is wrong with it.
     """
 
@@ -49,15 +49,15 @@ class Kind:
     """The base of all kinds, and the kind of a field that may hold anything."""
 
     def take(self, value: Any) -> Any:
-        """What is stored for a value that a user gave."""
+        """Convert a value given by the user for storage in the model."""
         return self.read(value)
 
     def read(self, value: Any) -> Any:
-        """What is stored for a value from the wire; never called with None."""
+        """Convert a value from the wire for storage in the model; never called with None."""
         return value
 
     def write(self, value: Any) -> Any:
-        """What goes on the wire for a stored value."""
+        """Convert a stored value for the wire."""
         return value
 
 
@@ -71,38 +71,38 @@ class Flag(Kind):
 
 
 class Whole(Kind):
-    """An integer of 64 bits, signed or not. A user may give a float without fraction; nobody a bool."""
+    """An integer of 64 bits, signed or unsigned. The user may pass a float without fraction, but no bool."""
 
     def take(self, value: Any) -> Any:
         if isinstance(value, float) and value.is_integer():
             return self.read(int(value))
         if not isinstance(value, bool) and hasattr(value, "__index__"):
             return self.read(operator.index(value))
-        raise _unlike("a whole number", value)
+        raise _unlike("an integer", value)
 
     def read(self, value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise _unlike("a whole number", value)
+            raise _unlike("an integer", value)
         if not -(2**63) <= value < 2**64:
             raise WrongValueError("the number does not fit into 64 bits")
         return value
 
 
 class Text(Kind):
-    """A text that can be encoded as UTF-8."""
+    """A str that can be encoded as UTF-8."""
 
     def read(self, value: Any) -> Any:
         if not isinstance(value, str):
-            raise _unlike("a text", value)
+            raise _unlike("a str", value)
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise WrongValueError("the text holds a lone surrogate and is no UTF-8") from None
+            raise WrongValueError("the str contains a lone surrogate, which UTF-8 cannot encode") from None
         return value
 
 
 class Duration(Kind):
-    """Seconds here, nanoseconds there."""
+    """Seconds in Python, integer nanoseconds on the wire."""
 
     def take(self, value: Any) -> Any:
         try:
@@ -238,7 +238,7 @@ def kind_of(annotation: Any, nested: Callable[[type], Kind | None]) -> Kind:
     """The kind of a field by its annotation; ``nested`` gives that of a model class.
 
     Raises:
-        TypeError: There is none: a mistake in a model, not in data.
+        TypeError: No kind fits: a mistake in the model, not in the data.
     """
     if get_origin(annotation) in (Union, types.UnionType):
         choices = [choice for choice in get_args(annotation) if choice is not type(None)]

@@ -1,9 +1,9 @@
-"""What arrives for a subscription, as the wire handed it over, and which of three kinds it is.
+"""Frames: messages of a subscription as they arrive on the wire, and their three kinds.
 
-A frame is a plain tuple of bytes, ``(subject, reply, header block, payload)``; the header block is empty where there
-is none. *Control is never data, data is never control*: a frame whose reply starts ``$JS.ACK.`` is data, whatever its
-headers say; an inline status without such a reply is control; everything else is foreign, since only the server
-delivers to the inboxes of a consumer. Source: ADR-15 §JSAck, §Automatic Status Management.
+A frame is a plain tuple of bytes, ``(subject, reply, header block, payload)``; the header block may be empty. *Control
+is never data, data is never control*: a frame whose reply starts with ``$JS.ACK.`` is data, whatever its headers say;
+an inline status without such a reply is control; everything else is foreign, because only the server delivers to the
+inboxes of a consumer. Source: ADR-15 §JSAck, §Automatic Status Management.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Frame", "Sink", "frame_size", "is_control", "is_data"]
 Frame: TypeAlias = tuple[bytes, bytes, bytes, bytes]
 
 Sink: TypeAlias = Callable[[list[Frame]], None]
-"""Takes the frames of one subscription, in order, as many at once as arrived together. It must not block."""
+"""Receives the frames of one subscription in order, in batches as they arrive. It must not block."""
 
 
 def frame_size(frame: Frame) -> int:

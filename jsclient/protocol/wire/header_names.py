@@ -1,4 +1,4 @@
-"""The names of the headers that JetStream gives a meaning to.
+"""Names of the headers that have a meaning in JetStream.
 
 Source: ADR-4, ADR-22, ADR-42, ADR-43, ADR-49, ADR-50, ADR-51; nats-server server/stream.go.
 """
@@ -48,7 +48,7 @@ __all__ = [
     "UP_TO_SEQUENCE",
 ]
 
-# --- what a publisher may set ----------------------------------------------------------------------------
+# Set by publishers:
 
 MSG_ID: Final = "Nats-Msg-Id"
 EXPECTED_STREAM: Final = "Nats-Expected-Stream"
@@ -70,7 +70,7 @@ SCHEDULE_TIME_ZONE: Final = "Nats-Schedule-Time-Zone"
 SCHEDULE_ROLLUP: Final = "Nats-Schedule-Rollup"
 REQUIRED_API_LEVEL: Final = "Nats-Required-Api-Level"
 
-# --- what the server sets --------------------------------------------------------------------------------
+# Set by the server:
 
 LAST_CONSUMER: Final = "Nats-Last-Consumer"
 LAST_STREAM: Final = "Nats-Last-Stream"

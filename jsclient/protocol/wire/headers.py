@@ -1,8 +1,7 @@
 """Message headers: the block on the wire, the inline status in its first line, and the headers of a publish.
 
-Names are case-sensitive and kept as they are. Writing is strict: a value that could end its line is refused,
-never rewritten. Reading is total: any bytes give a result, because one odd message must not end the
-connection:
+Names are case-sensitive and kept as they are. Writing is strict: a value that could end its line is refused, never
+rewritten. Reading is total: it returns a result for any bytes, because one odd message must not end the connection:
 
 - a block that does not start with ``NATS/1.0`` has neither status nor headers;
 - lines end with CR LF, as for the server; a line without a colon, or without a name, is skipped; nothing
@@ -82,14 +81,14 @@ class Headers(dict[str, str]):
             self.add(name, value)
 
     def add(self, name: str, value: str) -> None:
-        """One more value of ``name``, behind those that it has."""
+        """Add a value of ``name`` after its other values."""
         if name in self:
             self._repeated.setdefault(name, [self[name]]).append(value)
         else:
             dict.__setitem__(self, name, value)
 
     def get_all(self, name: str) -> list[str]:
-        """All values of ``name`` in their order; none: an empty list."""
+        """All values of ``name`` in order; an empty list if the header is missing."""
         if name not in self:
             return []
         values = self._repeated.get(name, ())
@@ -150,15 +149,13 @@ def inline_status(block: bytes) -> int:
 def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
     """Read a header block: its inline status if it has one, and its headers. Never raises.
 
-    What odd blocks give is in the description of this module.
+    The module's docstring says how malformed blocks are read.
     """
     if block[:8] != _VERSION:
         return None, Headers()
     first, *lines = block.decode(errors="replace").split("\r\n")
     headers = Headers()
-    put = super(
-        Headers, headers
-    ).__setitem__  # in one step, for this is done for every message whose headers are read
+    put = super(Headers, headers).__setitem__  # bound once: this loop runs for every message with headers
     for line in lines:
         if not line:
             break
@@ -177,13 +174,13 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
     """The whole block, ``NATS/1.0`` to the empty line. ``headers`` is not changed.
 
     Args:
-        headers: Names are RFC 7230 tokens. Values are a text, or several for a repeated header; they go out
-            as they are, and readers drop spaces and tabs around them.
+        headers: Names are RFC 7230 tokens. Values are a str, or several for a repeated header; they are sent as they
+            are, and readers drop spaces and tabs around them.
 
     Raises:
-        InvalidNameError: A name is no token, or a value is no text, holds a control character other than tab
-            (CR, LF and NUL above all), or cannot be encoded as UTF-8. ``value`` of the error is the name of
-            the header, so that no secret gets into a log.
+        InvalidNameError: A name is not a token, or a value is not a str, contains a control character other than tab
+            (such as CR, LF or NUL), or cannot be encoded as UTF-8. The error's ``value`` is the header's name, never
+            its value, which may be a secret.
     """
     if (block := _ordinary_block(headers)) is not None:
         return block
@@ -198,12 +195,12 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
 
 
 def _ordinary_block(headers: Mapping[str, str | Sequence[str]]) -> bytes | None:
-    """The block of a plain dict of good names and values, checked in one step; None: look at them one by one."""
+    """The block of a plain dict with valid names and values, checked in one step; None: check them one by one."""
     if type(headers) is not dict:
         return None
     lines = [f"{name}: {value}\r\n" for name, value in headers.items() if type(value) is type(name) is str]
     text = "".join(lines)
-    # As many line ends as headers: no value has one in it.
+    # As many line ends as headers: no value contains one.
     if len(lines) != len(headers) or text.count("\n") != len(lines) or not _LINES.fullmatch(text):
         return None
     try:
@@ -224,31 +221,26 @@ def publish_headers(
     ttl: float | timedelta | str | None = None,
     rollup: str | None = None,
 ) -> dict[str, str | Sequence[str]] | None:
-    """The user's headers and those of a JetStream publish in one new dict; None if there are none.
+    """The user's headers and those of a JetStream publish in one new dict; None if it would be empty.
 
     Args:
         headers: The user's own; not changed.
         msg_id: For de-duplication, not empty.
         expected_stream: The stream that must store the message.
         expected_last_seq: The stream's last sequence must be this one; 0 means an empty stream.
-        expected_last_subject_seq: The last sequence of the message's subject must be this one; 0 means none
-            yet.
-        expected_last_subject_seq_subject: Look at the last sequence of this subject instead, which may have
-            wildcards.
+        expected_last_subject_seq: The last sequence of the message's subject must be this one; 0: no message yet.
+        expected_last_subject_seq_subject: Check the last sequence of this subject instead; wildcards are allowed.
         expected_last_msg_id: The message id of the stream's last message must be this one.
-        ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server counts
-            whole seconds and cuts the rest off, so a fraction is rounded up: a message lives at least as long
-            as asked.
+        ttl: Seconds after which the server removes the message, 1 or more, or ``"never"``. The server
+            truncates to full seconds, so a fraction is rounded up: a message lives at least as long as requested.
         rollup: ``"sub"``: the message replaces all earlier ones of its subject; ``"all"``: of the stream.
 
     Raises:
-        ConfigError: A value out of range, or a header that says something else than the argument for it.
+        ConfigError: A value is out of range, or a header contradicts the argument for it.
     """
     other = expected_last_subject_seq_subject
     if other is not None and expected_last_subject_seq is None:
-        raise ConfigError(
-            "expected_last_subject_seq_subject says where to look: give expected_last_subject_seq, too"
-        )
+        raise ConfigError("expected_last_subject_seq_subject needs expected_last_subject_seq; pass both")
     wanted = {
         MSG_ID: _id("msg_id", msg_id),
         EXPECTED_STREAM: None if expected_stream is None else check_stream_name(expected_stream),
@@ -268,10 +260,10 @@ def merge_headers(
     """The user's ``headers`` and those of ``wanted`` that are not None, in one new dict.
 
     Raises:
-        ConfigError: ``headers`` is no mapping, or says something else than ``wanted``.
+        ConfigError: ``headers`` is not a mapping, or contradicts ``wanted``.
     """
     if headers is not None and not isinstance(headers, Mapping):
-        raise ConfigError(f"headers is {type(headers).__name__}: it must map names to values")
+        raise ConfigError(f"headers: a mapping of names to values is needed, not {type(headers).__name__}")
     merged: dict[str, str | Sequence[str]] = {}
     for name in headers or {}:
         merged[name] = _given(headers or {}, name)
@@ -279,13 +271,13 @@ def merge_headers(
         if value is None:
             continue
         if name in merged and merged[name] not in (value, [value]):
-            raise ConfigError(f"the header {name} and the argument for it differ; give one of them")
+            raise ConfigError(f"the header {name} and the argument for it differ; pass only one of them")
         merged[name] = value
     return merged
 
 
 def _given(headers: Mapping[str, str | Sequence[str]], name: str) -> str | Sequence[str]:
-    """The value or values of a header as the user gave them, all of them where it was read from a message."""
+    """The value or values of a header as given; all of them if the headers were read from a message."""
     if isinstance(headers, Headers):
         values = headers.get_all(name)
         return values if len(values) > 1 else values[0]
@@ -300,13 +292,13 @@ def _values(name: str, given: object) -> list[str]:
             raise InvalidNameError("header", name, f"its value must be a str, not {type(value).__name__}")
         if bad := _NOT_IN_VALUE.search(value):
             raise InvalidNameError(
-                "header", name, f"its value holds {bad[0]!r}; no control character but tab may be in it"
+                "header", name, f"its value contains {bad[0]!r}; tab is the only control character allowed"
             )
         try:
             value.encode()
         except UnicodeEncodeError:
             raise InvalidNameError(
-                "header", name, "its value holds a lone surrogate and is no UTF-8"
+                "header", name, "its value contains a lone surrogate, which UTF-8 cannot encode"
             ) from None
         values.append(value)
     return values
@@ -316,7 +308,7 @@ def _id(what: str, value: str | None) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{what}: a text that is not empty is needed")
+        raise ConfigError(f"{what}: a non-empty str is needed")
     return _values(what, value)[0]
 
 
@@ -324,7 +316,7 @@ def _sequence(what: str, value: int | None) -> str | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_SEQUENCE:
-        raise ConfigError(f"{what}: {value!r:.60} is no sequence (a whole number from 0)")
+        raise ConfigError(f"{what}: {value!r:.60} is not a sequence (an integer >= 0)")
     return str(value)
 
 
@@ -335,7 +327,7 @@ def _rollup(value: str | None) -> str | None:
 
 
 def ttl_header(value: float | timedelta | str | None, what: str = "ttl") -> str | None:
-    """A time to live as the wire has it: whole seconds, rounded up, or ``never``; None stays None.
+    """A time to live for the wire: full seconds, rounded up, or ``never``; None stays None.
 
     Raises:
         ConfigError: It is less than a second, or neither a number nor ``"never"``.

@@ -1,8 +1,8 @@
-"""What may be the name of a stream, a consumer, a queue group, and what may be a subject.
+"""Validation of names of streams, consumers and queue groups, and of subjects.
 
-Everything is checked before it reaches the wire: a space or a line break inside a subject would be read by
-the server as another command, and a control line that is too long ends the connection. What is refused raises
-one error, ``InvalidNameError``, which says what is wrong and what is allowed.
+Every name is checked before it reaches the wire: the server would read a space or a line break inside a subject as
+another command, and closes the connection on a control line that is too long. An invalid name raises
+``InvalidNameError``, which says what is wrong and what is allowed.
 
 Subjects may hold any character that is not a space or a control character, as UTF-8; ASCII is what all
 clients agree on. ``*`` and ``>`` are wildcards only as whole tokens: to the server ``foo*bar`` and ``foo>``
@@ -37,7 +37,7 @@ MAX_NAME_BYTES: Final = 255
 """Longest name of a stream, consumer or queue group, bytes of UTF-8."""
 
 MAX_CONTROL_LINE_BYTES: Final = 4096
-"""Longest control line that a server takes by default, bytes; a longer one ends the connection."""
+"""Longest control line that a server accepts by default, bytes; a longer one ends the connection."""
 
 MAX_SUBJECT_BYTES: Final = MAX_CONTROL_LINE_BYTES - 512
 """Longest subject, bytes of UTF-8; the rest of a control line is for verb, reply or queue, numbers."""
@@ -47,18 +47,18 @@ _NOT_IN_NAME = re.compile(r"[^\x21-\x7e]|[.*>/\\]")
 
 
 def check_stream_name(name: str) -> str:
-    """Return ``name`` if it may name a stream.
+    """Return ``name`` if it is a valid stream name.
 
     Printable ASCII without space and without ``. * > / \\``, at most 255 bytes.
 
     Raises:
-        InvalidNameError: It may not, or is no string.
+        InvalidNameError: It is not valid, or not a str.
     """
     return _check_asset_name(name, "stream")
 
 
 def check_consumer_name(name: str, kind: str = "consumer") -> str:
-    """Return ``name`` if it may name a consumer; the rule is that of streams.
+    """Return ``name`` if it is a valid consumer name; the rule is that of streams.
 
     Args:
         name: The name.
@@ -66,64 +66,64 @@ def check_consumer_name(name: str, kind: str = "consumer") -> str:
             name).
 
     Raises:
-        InvalidNameError: It may not, or is no string.
+        InvalidNameError: It is not valid, or not a str.
     """
     return _check_asset_name(name, kind)
 
 
 def check_queue(name: str) -> str:
-    """Return ``name`` if it may be a queue group of a NATS subscription.
+    """Return ``name`` if it is a valid queue group of a NATS subscription.
 
-    Any text without space or control character, at most 255 bytes; dots and wildcards mean nothing in it.
+    Any str without space or control character, at most 255 bytes; dots and wildcards have no meaning in it.
 
     Raises:
-        InvalidNameError: It may not, or is no string.
+        InvalidNameError: It is not valid, or not a str.
     """
     _check_text(name, "queue", MAX_NAME_BYTES)
     return name
 
 
 def check_token(name: str, kind: str) -> str:
-    """Return ``name`` if it may be one token of a subject: a JetStream domain, for example.
+    """Return ``name`` if it is a valid token of a subject, for example a JetStream domain.
 
     Args:
         name: The token, at most 255 bytes, without dot, wildcard, space or control character.
         kind: What the error calls it.
 
     Raises:
-        InvalidNameError: It may not, or is no string.
+        InvalidNameError: It is not valid, or not a str.
     """
     _check_text(name, kind, MAX_NAME_BYTES)
     if bad := re.search(r"[.*>]", name):
         raise InvalidNameError(
-            kind, name, f"it holds {bad[0]!r}; it must be one token without '.', '*' and '>'"
+            kind, name, f"it contains {bad[0]!r}; it must be one token without '.', '*' and '>'"
         )
     return name
 
 
 def check_publish_subject(subject: str) -> str:
-    """Return ``subject`` if it may be published to.
+    """Return ``subject`` if it is a valid subject to publish to.
 
     Tokens are separated by dots, none is empty, none is ``*`` or ``>``; no space, no control character; at
     most ``MAX_SUBJECT_BYTES`` bytes of UTF-8.
 
     Raises:
-        InvalidNameError: It may not, or is no string.
+        InvalidNameError: It is not valid, or not a str.
     """
     for wildcard in ("*", ">"):
         if wildcard in _tokens(subject):
-            reason = f"it holds the wildcard {wildcard!r}; a subject without wildcards is needed here"
+            reason = f"it contains the wildcard {wildcard!r}; a subject without wildcards is needed here"
             raise InvalidNameError("subject", subject, reason)
     return subject
 
 
 def check_filter_subject(subject: str) -> str:
-    """Return ``subject`` if it may be subscribed to or filtered by.
+    """Return ``subject`` if it is a valid subject to subscribe to or filter by.
 
     As ``check_publish_subject``, but a token may be ``*``, and the last one ``>``.
 
     Raises:
-        InvalidNameError: It may not, or is no string.
+        InvalidNameError: It is not valid, or not a str.
     """
     if ">" in _tokens(subject)[:-1]:
         raise InvalidNameError("subject", subject, "the wildcard '>' is allowed as the last token only")
@@ -133,8 +133,7 @@ def check_filter_subject(subject: str) -> str:
 def subject_matches(pattern: str, subject: str) -> bool:
     """Whether ``pattern`` matches ``subject``: ``*`` stands for one token, ``>`` for one or more at the end.
 
-    Where ``subject`` has wildcards itself the answer is whether ``pattern`` matches everything that it stands
-    for.
+    If ``subject`` has wildcards itself, ``pattern`` must match every subject that it stands for.
     """
     wanted, given = pattern.split("."), subject.split(".")
     for position, part in enumerate(wanted):
@@ -162,12 +161,12 @@ def _check_asset_name(name: str, kind: str) -> str:
     _check_text(name, kind, MAX_NAME_BYTES)
     if bad := _NOT_IN_NAME.search(name):
         allowed = "allowed is printable ASCII without space and without . * > / \\"
-        raise InvalidNameError(kind, name, f"it holds {bad[0]!r}; {allowed}")
+        raise InvalidNameError(kind, name, f"it contains {bad[0]!r}; {allowed}")
     return name
 
 
 def _tokens(subject: str) -> list[str]:
-    """The tokens of a well-formed subject, wildcards not judged."""
+    """The tokens of a well-formed subject; wildcards are not checked."""
     _check_text(subject, "subject", MAX_SUBJECT_BYTES)
     tokens = subject.split(".")
     if "" in tokens:
@@ -176,20 +175,20 @@ def _tokens(subject: str) -> list[str]:
 
 
 def _check_text(value: object, kind: str, limit: int) -> None:
-    """Refuse what is no string, empty, not encodable, too long, or could be misread on the wire."""
+    """Refuse a value that is not a str, empty, not encodable, too long, or could be misread on the wire."""
     if not isinstance(value, str):
         raise InvalidNameError(kind, value, f"a str is needed, not {type(value).__name__}")
     if not value:
         raise InvalidNameError(kind, value, "it is empty")
     if bad := _FORBIDDEN.search(value):
         raise InvalidNameError(
-            kind, value, f"it holds {bad[0]!r}; spaces and control characters are not allowed"
+            kind, value, f"it contains {bad[0]!r}; spaces and control characters are not allowed"
         )
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
         raise InvalidNameError(
-            kind, value, "it cannot be encoded as UTF-8: it holds a lone surrogate"
+            kind, value, "it cannot be encoded as UTF-8: it contains a lone surrogate"
         ) from None
     if size > limit:
         raise InvalidNameError(kind, value, f"it is {size} bytes long; at most {limit} are allowed")

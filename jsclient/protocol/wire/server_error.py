@@ -1,4 +1,4 @@
-"""What a ``-ERR`` line of the server means. Source: nats-server client.go, server.go; ADR-40."""
+"""Meaning of the server's ``-ERR`` lines. Source: nats-server client.go, server.go; ADR-40."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ __all__ = ["ServerError", "is_authentication", "read_server_error"]
 
 _PERMISSION = re.compile(r"permissions violation for (publish|subscription) to \"(.*?)\"", re.IGNORECASE)
 _AUTHENTICATION = re.compile(r"authorization|authentication|(expired|revoked)", re.IGNORECASE)
-_HARMLESS = ("invalid subject", "invalid publish subject", "invalid subscription")  # the server goes on
+_HARMLESS = (
+    "invalid subject",
+    "invalid publish subject",
+    "invalid subscription",
+)  # the connection stays open
 
 
 class ServerError(NamedTuple):
@@ -22,9 +26,9 @@ class ServerError(NamedTuple):
 
 
 def read_server_error(text: str) -> ServerError:
-    """What the text between the quotes says.
+    """Interpret the text between the quotes.
 
-    Expiry, too many connections, a stale connection and what is not known close the connection; reconnecting follows.
+    Expiry, too many connections, a stale connection and unknown errors close the connection; the client reconnects.
     """
     if match := _PERMISSION.search(text):
         operation = "publish" if match[1].lower() == "publish" else "subscribe"
@@ -34,5 +38,5 @@ def read_server_error(text: str) -> ServerError:
 
 
 def is_authentication(text: str) -> bool:
-    """Whether an error is about who we are."""
+    """Whether an error is about authentication."""
     return _AUTHENTICATION.search(text) is not None

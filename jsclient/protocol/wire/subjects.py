@@ -1,6 +1,6 @@
 """The subject of every JetStream API request, under a custom prefix or in a domain.
 
-Names are checked on the way, so nothing that could be read as another command gets into a subject.
+Names are checked, so no text that could be read as another command gets into a subject.
 Source: ADR-1, ADR-19 (prefix), ADR-31 (direct get), ADR-42; nats-server server/jetstream_api.go.
 """
 
@@ -26,25 +26,25 @@ _MAX_PREFIX_BYTES: Final = 1024
 
 
 class Api:
-    """The API subjects of one account, as seen from here.
+    """The API subjects of one account.
 
     Attributes:
-        prefix: What they all start with, without the dot.
+        prefix: Their common prefix, without the final dot.
         domain: The JetStream domain, None without.
     """
 
     def __init__(self, prefix: str = DEFAULT_PREFIX, domain: str | None = None) -> None:
-        """Take a prefix (a dot at its end does no harm) or a domain, not both.
+        """Take a prefix (a final dot is ignored) or a domain, not both.
 
         Raises:
             ConfigError: Both were given.
-            InvalidNameError: The prefix is no subject, or the domain not one token.
+            InvalidNameError: The prefix is not a valid subject, or the domain not a single token.
         """
         bare = prefix.removesuffix(".") if isinstance(prefix, str) else prefix
         _check_prefix(bare)
         if domain is not None:
             if bare != DEFAULT_PREFIX:
-                raise ConfigError(f"give a prefix ({prefix!r}) or a domain ({domain!r}), not both")
+                raise ConfigError(f"pass a prefix ({prefix!r}) or a domain ({domain!r}), not both")
             bare = f"$JS.{check_token(domain, 'domain')}.API"
         self.prefix: Final = bare
         self.domain: Final = domain
@@ -55,7 +55,7 @@ class Api:
     # --- account and streams -----------------------------------------------------------------------------
 
     def account_info(self) -> str:
-        """What the account uses and may use."""
+        """Usage and limits of the account."""
         return f"{self.prefix}.INFO"
 
     def stream_names(self) -> str:
@@ -143,11 +143,11 @@ class Api:
         return self._consumer("CONSUMER.PAUSE", stream, name)
 
     def consumer_reset(self, stream: str, name: str) -> str:
-        """Let a consumer start again at another place."""
+        """Reset a consumer to another position."""
         return self._consumer("CONSUMER.RESET", stream, name)
 
     def consumer_unpin(self, stream: str, name: str) -> str:
-        """Take its pin from the client that is pinned in a priority group."""
+        """Unpin the client that is pinned in a priority group."""
         return self._consumer("CONSUMER.UNPIN", stream, name)
 
     def _stream(self, verb: str, name: str) -> str:
@@ -157,7 +157,7 @@ class Api:
         return f"{self._stream(verb, stream)}.{check_consumer_name(name)}"
 
     def _bounded(self, subject: str, part: str) -> str:
-        """Refuse ``part`` where the whole subject got too long for a control line."""
+        """Refuse ``part`` if it makes the subject too long for a control line."""
         if (size := len(subject.encode())) > MAX_SUBJECT_BYTES:
             reason = f"the API subject with it is {size} bytes long; at most {MAX_SUBJECT_BYTES} are allowed"
             raise InvalidNameError("subject", part, reason)

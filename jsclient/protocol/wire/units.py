@@ -1,8 +1,7 @@
 """Durations and times: seconds and ``datetime`` in Python, integer nanoseconds and RFC 3339 text on the wire.
 
-This is the only place where units are converted (``codec`` offers the same functions). Nothing is truncated
-that goes to the server; what comes from it as time is cut to the microseconds of ``datetime``, and
-``parse_time_ns`` gives it whole.
+Only this module converts units (``codec`` re-exports its functions). Values sent to the server are never truncated;
+times from the server are truncated to the microseconds of ``datetime``, and ``parse_time_ns`` returns all digits.
 
 Source: ADR-1 (data types); RFC 3339.
 """
@@ -28,7 +27,7 @@ __all__ = [
 ]
 
 GO_ZERO_TIME: Final = datetime(1, 1, 1, tzinfo=UTC)
-"""What the server writes for a time that is not set."""
+"""The server's value of a time that is not set."""
 
 _NS: Final = 1_000_000_000
 _MAX_NS: Final = 2**63 - 1
@@ -40,27 +39,27 @@ _RFC3339 = re.compile(
 
 
 def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum: float | None = 0.0) -> int:
-    """Seconds as whole nanoseconds, rounded to the nearest.
+    """Seconds as integer nanoseconds, rounded to the nearest.
 
     Exact both ways (``seconds_to_ns(ns_to_seconds(ns)) == ns``) up to 2**23 seconds, which is 97 days; beyond
     that a float has no room for single nanoseconds. A ``timedelta`` is exact always.
 
     Args:
         seconds: Seconds, or a ``timedelta``. Not a bool, not NaN, not infinite.
-        what: What the error calls it.
-        minimum: Least value allowed, seconds; None for none.
+        what: Its name in the error.
+        minimum: Least value allowed, seconds; None: unlimited.
 
     Raises:
-        ConfigError: It is no such number, or does not fit into 63 bits of nanoseconds (292 years).
+        ConfigError: It is not a number of seconds, or exceeds 63 bits of nanoseconds (292 years).
     """
     if isinstance(seconds, timedelta):
         ns = (seconds.days * 86_400 + seconds.seconds) * _NS + seconds.microseconds * 1000
     elif isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ConfigError(
-            f"{what}: seconds as a number or a timedelta are needed, not {type(seconds).__name__}"
+            f"{what}: a number of seconds or a timedelta is needed, not {type(seconds).__name__}"
         )
     elif not math.isfinite(seconds) if isinstance(seconds, float) else abs(seconds) > _MAX_NS:
-        raise ConfigError(f"{what}: {seconds!r} is no usable number of seconds")
+        raise ConfigError(f"{what}: {seconds!r} is not a valid number of seconds")
     else:
         above, below = seconds.as_integer_ratio()
         ns, rest = divmod(above * _NS, below)
@@ -74,19 +73,19 @@ def seconds_to_ns(seconds: float | timedelta, *, what: str = "duration", minimum
 
 
 def ns_to_seconds(ns: int) -> float:
-    """Whole nanoseconds as seconds: the nearest float."""
+    """Integer nanoseconds as seconds: the nearest float."""
     return ns / _NS
 
 
 def format_time(value: datetime | str) -> str:
-    """A time as the wire has it: RFC 3339, in UTC if it is a ``datetime``, as given if it is text.
+    """A time for the wire: RFC 3339, in UTC if it is a ``datetime``, unchanged if it is a str.
 
     Args:
         value: An aware ``datetime``, or RFC 3339 text (upper-case ``T`` and ``Z``, at most 9 digits of
             fraction).
 
     Raises:
-        ConfigError: A ``datetime`` without a time zone, or text that is no such time.
+        ConfigError: A ``datetime`` without a time zone, or a str that is not such a time.
     """
     if isinstance(value, str):
         try:
@@ -97,11 +96,11 @@ def format_time(value: datetime | str) -> str:
     if not isinstance(value, datetime):
         raise ConfigError(f"a datetime or RFC 3339 text is needed, not {type(value).__name__}")
     if value.utcoffset() is None:
-        raise ConfigError(f"{value!r} has no time zone; give one, for example tzinfo=datetime.UTC")
+        raise ConfigError(f"{value!r} has no time zone; set one, for example tzinfo=datetime.UTC")
     try:
         utc = value.astimezone(UTC)
     except OverflowError:
-        raise ConfigError(f"{value!r} lies outside the years 1 to 9999 of UTC") from None
+        raise ConfigError(f"{value!r} is outside the years 1 to 9999 in UTC") from None
     return f"{utc.replace(tzinfo=None).isoformat()}Z"
 
 
@@ -109,12 +108,12 @@ def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
     """A time as a time, a span (seconds, or a ``timedelta``; over 0) as the time at its end.
 
     Raises:
-        ConfigError: It is neither, or no time before the year 10000.
+        ConfigError: It is neither, or is after the year 9999.
     """
     if isinstance(until, datetime):
         return until
     if not (ns := seconds_to_ns(until, what="until")):
-        raise ConfigError(f"until: {until!r} is no time from now")
+        raise ConfigError(f"until: {until!r} is not in the future; a duration over 0 is needed")
     try:
         return now + timedelta(microseconds=ns // 1000)
     except OverflowError:
@@ -122,10 +121,10 @@ def time_of(until: datetime | timedelta | float, now: datetime) -> datetime:
 
 
 def parse_time(text: str) -> datetime:
-    """The time in ``text``, aware, in UTC, cut to microseconds.
+    """The time in ``text``, aware, in UTC, truncated to microseconds.
 
     Raises:
-        ProtocolError: It is not RFC 3339, or no time between the years 1 and 9999.
+        ProtocolError: It is not RFC 3339, or is outside the years 1 to 9999.
     """
     moment, ns = _parse_or_protocol_error(text)
     return moment + timedelta(microseconds=ns // 1000)
@@ -143,12 +142,12 @@ def parse_time_ns(text: str) -> int:
 
 
 def format_time_ns(ns: int) -> str:
-    """Nanoseconds since 1970 as the wire has it, exactly. Raises `ConfigError` beyond the year 9999."""
+    """Nanoseconds since 1970 as RFC 3339 text, exactly. Raises `ConfigError` beyond the year 9999."""
     seconds, rest = divmod(ns, _NS)
     try:
         return f"{(_EPOCH + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()}.{rest:09}Z"
     except OverflowError:
-        raise ConfigError(f"{ns} ns lie beyond the year 9999") from None
+        raise ConfigError(f"{ns} ns is beyond the year 9999") from None
 
 
 def _parse_or_protocol_error(text: str) -> tuple[datetime, int]:
@@ -171,4 +170,4 @@ def _parse(text: str) -> tuple[datetime, int]:
         local = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second), tzinfo=UTC)
         return local - offset, int((fraction or "").ljust(9, "0"))
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no time between the years 1 and 9999") from None
+        raise ValueError(f"{text!r} is outside the years 1 to 9999") from None
