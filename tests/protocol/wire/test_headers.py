@@ -396,7 +396,7 @@ def test_a_subject_that_is_looked_at_is_a_filter(subject):
 
 
 def test_a_subject_without_its_sequence_says_nothing():
-    with pytest.raises(ConfigError, match="expected_last_subject_seq, too"):
+    with pytest.raises(ConfigError, match="expected_last_subject_seq; pass both"):
         publish_headers(expected_last_subject_seq_subject="a")
 
 
