@@ -796,7 +796,7 @@ def test_an_error_for_each_and_one_for_all():
     error = PublishesFailedError([(f"s.{n}", JetStreamError(f"e{n}")) for n in range(5)], 2)
     assert str(PublishesFailedError([], 2)) == "2 publishes failed; they were reported as PublishFailed events"
     assert str(error) == (
-        "7 publishes failed: 's.0': e0; 's.1': e1; 's.2': e2; and 2 more; 2 before were told as events PublishFailed"
+        "7 publishes failed: 's.0': e0; 's.1': e1; 's.2': e2; and 2 more; 2 earlier ones were reported as PublishFailed events"
     )
 
 

@@ -186,7 +186,7 @@ REFUSED = [
     ("start", 7, "datetime"),
     ("words", "orders.>", "a list is needed, not str"),
     ("words", {"a"}, "a list"),
-    ("words", [1], r"words\[0\]: a text"),
+    ("words", [1], r"words\[0\]: a str"),
     ("texts", {"a": 1}, r"texts\['a'\]"),
     ("texts", {1: "a"}, "a str"),
     ("texts", [("a", "b")], "a map"),
