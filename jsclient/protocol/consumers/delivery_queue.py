@@ -1,7 +1,7 @@
-"""The queue of a push subscription: messages that wait, with marks at their places among them.
+"""The queue of a push subscription: messages, with marks at their positions among them.
 
-What arrives together is counted together, so that a message costs nothing here but its place: sizes are kept by run,
-and taken messages are settled when something arrives or somebody asks.
+Messages that arrive together are counted together, so that a single one costs nothing here: sizes are kept by run, and
+taken messages are accounted for at the next arrival or query.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Mark = TypeVar("Mark")
 
 
 def total_size(frames: list[Frame]) -> int:
-    """Bytes of all of them, as the server counts them."""
+    """Bytes of all frames, as the server counts them."""
     return sum(
         [len(subject) + len(reply) + len(header) + len(data) for subject, reply, header, data in frames]
     )
@@ -27,30 +27,28 @@ def total_size(frames: list[Frame]) -> int:
 
 @dataclass(slots=True)
 class DeliveryQueue(Generic[Mark]):
-    """A bounded queue. An empty one takes a message of any size: it could never be read otherwise.
+    """A bounded queue. An empty one accepts a message of any size, which could never be read otherwise.
 
     Attributes:
-        front: The messages before the first mark; whoever reads takes them from its left.
-        max_messages, max_bytes: What may wait.
+        front: The messages before the first mark; the reader takes them from its left.
+        max_messages, max_bytes: The capacity.
     """
 
     max_messages: int
     max_bytes: int
     front: deque[Frame] = field(default_factory=deque)
-    _behind: deque[list[Frame] | Mark] = field(
+    _after: deque[list[Frame] | Mark] = field(
         default_factory=deque
-    )  # begins with a mark, if there is anything
-    _messages: int = 0  # in it
-    marks: int = 0  # in it
-    _runs: deque[tuple[int, int]] = field(
-        default_factory=deque
-    )  # messages and bytes of what arrived together
+    )  # what follows `front`; starts with a mark
+    _messages: int = 0  # in `_after`
+    marks: int = 0  # in `_after`
+    _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes that arrived together
     _counted: int = 0  # messages in the runs
     _bytes: int = 0  # bytes in the runs
 
     @property
     def messages(self) -> int:
-        """Messages that wait."""
+        """Messages in the queue."""
         return len(self.front) + self._messages
 
     @property
@@ -60,9 +58,9 @@ class DeliveryQueue(Generic[Mark]):
         return self._bytes
 
     def _settle_exactly(self) -> None:
-        """Count the part of the first run that was taken, too."""
+        """As `_settle`, including the taken part of the first run."""
         taken = self._settle()
-        if taken:  # a part of the first run: the rest of it lies in front
+        if taken:  # a part of the first run: the rest of it is at the start of `front`
             count, size = self._runs[0]
             rest = total_size(list(islice(self.front, count - taken)))
             self._runs[0] = (count - taken, rest)
@@ -71,20 +69,20 @@ class DeliveryQueue(Generic[Mark]):
 
     @property
     def has_room_for_mark(self) -> bool:
-        """Whether no more than messages may wait in all."""
+        """Whether messages and marks together are within the capacity in messages."""
         return self.messages + self.marks <= self.max_messages
 
     @property
     def is_half_empty(self) -> bool:
-        """Whether half of the room is free; what was taken of a run counts when all of it was."""
+        """Whether half of the capacity is free; a run counts as taken when all of it was taken."""
         self._settle()
         return self.messages <= self.max_messages // 2 and self._bytes <= self.max_bytes // 2
 
     def __bool__(self) -> bool:
-        return bool(self.front or self._behind)
+        return bool(self.front or self._after)
 
     def _settle(self) -> int:
-        """Forget the runs that were taken; how many messages of the first one that is left were taken too."""
+        """Drop the runs that were taken; returns how many messages of the first remaining run were taken."""
         taken, runs = self._counted - self.messages, self._runs
         while runs and runs[0][0] <= taken:
             count, size = runs.popleft()
@@ -94,17 +92,18 @@ class DeliveryQueue(Generic[Mark]):
         return taken
 
     def add(self, frames: list[Frame]) -> bool:
-        """Messages that arrived together: all of them, or none if there is no room for all."""
+        """Add messages that arrived together: all of them, or none if they do not all fit."""
         count, size = len(frames), total_size(frames)
-        self._settle()
-        waiting = self.messages
+        waiting = len(self.front) + self._messages
+        if self._counted != waiting:
+            self._settle()
         if waiting or count > 1:
             if waiting + count > self.max_messages:
                 return False
             if self._bytes + size > self.max_bytes and self.bytes + size > self.max_bytes:
                 return False
-        if self._behind:
-            self._behind.append(frames)
+        if self._after:
+            self._after.append(frames)
             self._messages += count
         else:
             self.front.extend(frames)
@@ -114,42 +113,42 @@ class DeliveryQueue(Generic[Mark]):
         return True
 
     def mark(self, mark: Mark) -> None:
-        """Behind all that waits."""
-        self._behind.append(mark)
+        """Append a mark."""
+        self._after.append(mark)
         self.marks += 1
 
     def mark_first(self, mark: Mark) -> None:
-        """Before all that waits."""
+        """Put a mark before all queued messages."""
         if self.front:
-            self._settle_exactly()  # the run that is being taken will not lie in front any more
-            self._behind.appendleft(list(self.front))
+            self._settle_exactly()  # the run that is being taken moves out of `front`
+            self._after.appendleft(list(self.front))
             self._messages += len(self.front)
             self.front.clear()
-        self._behind.appendleft(mark)
+        self._after.appendleft(mark)
         self.marks += 1
 
     def advance(self) -> Mark | None:
-        """The mark that comes next, which is taken away; None if there is none. Only when `front` is empty."""
-        behind = self._behind
-        if not behind:
+        """Remove and return the next mark; None if the queue is empty. To be called only when `front` is empty."""
+        after = self._after
+        if not after:
             return None
-        mark = behind.popleft()
+        mark = after.popleft()
         assert not isinstance(mark, list)
         self.marks -= 1
-        while behind and isinstance(run := behind[0], list):
+        while after and isinstance(run := after[0], list):
             self.front.extend(run)
             self._messages -= len(run)
-            behind.popleft()
+            after.popleft()
         return mark
 
     def clear(self) -> list[Frame]:
-        """Forget everything; the messages that waited."""
+        """Empty the queue; returns its messages."""
         frames = [*self.front]
-        for run in self._behind:
+        for run in self._after:
             if isinstance(run, list):
                 frames += run
         self.front.clear()
-        self._behind.clear()
+        self._after.clear()
         self._runs.clear()
         self.marks = self._messages = self._counted = self._bytes = 0
         return frames

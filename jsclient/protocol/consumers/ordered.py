@@ -1,6 +1,6 @@
-"""The ordered push reader: every message once, in order, whatever happens to its consumer.
+"""The ordered push reader: every message once and in order, over changes of its consumer.
 
-`OrderedTracker` is a `PushTracker` that takes in only what its `OrderedCursor` lets pass.
+`OrderedTracker` is a `PushTracker` that accepts only messages that its `OrderedCursor` confirms.
 Source: ADR-17, ADR-15 §Ordered Consumers.
 """
 
@@ -20,13 +20,13 @@ from .push import Command, PushTracker
 __all__ = ["OrderedTracker", "check_ordered", "ordered_config", "ordered_pull_config", "restart_config"]
 
 HEARTBEAT = 5.0  # seconds, the default of ADR-17
-INACTIVE_THRESHOLD = 300.0  # seconds a pull consumer outlives its reader
-PUSH_INACTIVE_THRESHOLD = 30.0  # and a push consumer, which no reader goes back to
+INACTIVE_THRESHOLD = 300.0  # seconds that a pull consumer outlives its reader
+PUSH_INACTIVE_THRESHOLD = 30.0  # the same for a push consumer, to which no reader returns
 
 
 @dataclass(slots=True)
 class OrderedTracker(PushTracker):
-    """A `PushTracker` that never lets a hole or a repeat into its queue."""
+    """A `PushTracker` whose queue has neither gaps nor repeats."""
 
     keeps_policy: InitVar[bool] = False
     cursor: OrderedCursor = field(init=False)
@@ -37,45 +37,45 @@ class OrderedTracker(PushTracker):
 
     @property
     def wants(self) -> Recreate | None:
-        """Why a new consumer is needed; while it is set, nothing is taken in."""
+        """Why a new consumer is needed; while it is set, no message is accepted."""
         return self.cursor.wants
 
     @property
     def last_stream_seq(self) -> int:
-        """That of the last message that entered the queue; 0: none did."""
+        """Stream sequence of the last message that entered the queue; 0: none did."""
         return self.cursor.last_stream_seq
 
     @property
     def resume_stream_seq(self) -> int:
-        """The stream sequence to read on from; 0: the start policy decides."""
+        """The stream sequence to resume from; 0: the start policy decides."""
         return self.cursor.resume_stream_seq
 
     @property
     def may_recreate(self) -> bool:
-        """Whether there is room again: after an overflow the queue is emptied by half first."""
+        """Whether there is capacity again: after an overflow, once the queue is half empty."""
         return self._queue.is_half_empty
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
-        """Frames of the present consumer arrived together, in order."""
+        """Frames of the current consumer arrived together, in order."""
         if self.cursor.wants is None:
             return PushTracker.receive(self, frames, now)
         if self.heartbeat is not None:
-            self.heartbeat.heard(now)  # not taken in, but it was not silent either
+            self.heartbeat.heard(now)  # not accepted, but a sign of life
         return []
 
     def tick(self, now: float) -> list[Command]:
-        """The deadline was reached: silence asks for a new consumer."""
+        """The deadline was reached: silence requires a new consumer."""
         commands = PushTracker.tick(self, now)
         if commands:
             self.lost("no message and no heartbeat")
         return commands
 
     def lost(self, reason: str) -> None:
-        """The present consumer cannot be read from any more."""
+        """The current consumer can no longer be read."""
         self.cursor.lost(reason)
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
-        """There is a new consumer: see `OrderedCursor.recreated`."""
+        """Switch to a new consumer: see `OrderedCursor.recreated`."""
         self.consumer = consumer
         self.flow = FlowControl()
         if self.heartbeat is not None:
@@ -83,7 +83,7 @@ class OrderedTracker(PushTracker):
         return self.cursor.recreated(delivered_stream_seq)
 
     def stream_began_again(self, stream_seq: int) -> Event:
-        """The stream is another one now: see `OrderedCursor.stream_began_again`."""
+        """The stream was replaced: see `OrderedCursor.stream_began_again`."""
         return self.cursor.stream_began_again(self.stream, self.consumer, stream_seq)
 
     def _data(self, frame: Frame, commands: list[Command]) -> None:
@@ -127,7 +127,7 @@ _FORBIDDEN = {
 
 
 def check_ordered(config: ConsumerConfig, queue: str | None) -> None:
-    """Refuse what an ordered consumer cannot have.
+    """Refuse options that an ordered consumer cannot have.
 
     Raises:
         ConfigError: Queue, durable, deliver subject, an ack policy other than none, ``max_deliver`` other than 1,
@@ -147,7 +147,7 @@ def check_ordered(config: ConsumerConfig, queue: str | None) -> None:
 
 
 def ordered_config(config: ConsumerConfig) -> ConsumerConfig:
-    """What the user gave, made that of an ordered push consumer. Source: ADR-17."""
+    """The user's configuration completed to that of an ordered push consumer. Source: ADR-17."""
     return config.replace(
         ack_policy=AckPolicy.NONE,
         max_deliver=1,
@@ -167,13 +167,13 @@ _START_OF = {
 
 
 def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
-    """What the user gave, made that of an ordered pull consumer. Source: ADR-17, ADR-37.
+    """The user's configuration completed to that of an ordered pull consumer. Source: ADR-17, ADR-37.
 
     A start sequence or a start time implies its deliver policy.
 
     Raises:
         ConfigError: As `check_ordered`; fields of push consumers and priority groups; a start that does not fit its
-            policy; filters that contradict each other. `InvalidNameError` for filters that are no subjects.
+            policy; filters that contradict each other. `InvalidNameError` for a filter that is not a valid subject.
     """
     check_ordered(config, None)
     for name in _PUSH_ONLY:
@@ -188,7 +188,7 @@ def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
         check_filter_subject(subject)
     policy = _start_policy(config)
     if policy == DeliverPolicy.LAST_PER_SUBJECT and not filters:
-        filters = [">"]  # the server wants to be told
+        filters = [">"]  # the server requires one
     return config.replace(
         ack_policy=AckPolicy.NONE,
         max_deliver=1,
@@ -213,12 +213,12 @@ def _start_policy(config: ConsumerConfig) -> DeliverPolicy | str | None:
             raise ConfigError(f"the deliver policy {needed} needs {start}")
     seq = config.opt_start_seq
     if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 1):
-        raise ConfigError(f"opt_start_seq is {seq!r}: it must be a whole number of 1 or more")
+        raise ConfigError(f"opt_start_seq is {seq!r}: an integer >= 1 is needed")
     return _START_OF[given[0]] if given else policy
 
 
 def restart_config(config: ConsumerConfig, resume_stream_seq: int) -> ConsumerConfig:
-    """The configuration of the next consumer: as before, but starting at ``resume_stream_seq`` (0: as before)."""
+    """The configuration of the next consumer: starts at ``resume_stream_seq``; 0: unchanged."""
     if not resume_stream_seq:
         return config
     return config.replace(

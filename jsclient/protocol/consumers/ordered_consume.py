@@ -1,8 +1,8 @@
-"""The ordered pull reader as a state machine: every message once, in order, whatever happens to its consumer.
+"""The ordered pull reader as a state machine: every message once and in order, over changes of its consumer.
 
-`OrderedConsume` is a `ConsumeTracker` that takes in only what its `OrderedCursor` lets pass, and that wants a new
-consumer where the other ends. It serves two ways of reading, one at a time: on and on (`OrderedConsume.read`), or one
-request after the other (`OrderedConsume.fetch`). What waits is kept when one way follows the other.
+`OrderedConsume` is a `ConsumeTracker` that accepts only messages that its `OrderedCursor` confirms, and that wants a
+new consumer when a plain reader would end. It supports two ways of reading, one at a time: continuously
+(`OrderedConsume.read`), or by single requests (`OrderedConsume.fetch`). Buffered messages are kept between the two.
 Source: ADR-37 §Consume, §Fetch; ADR-17.
 """
 
@@ -26,17 +26,17 @@ from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]
 
-_SOONER = 0.9  # of the inactive threshold: by whose clock it is reached is not known
+_SOONER = 0.9  # of the inactive threshold: the server's clock may be ahead of ours
 
 
 @dataclass(slots=True)
 class OrderedConsume(ConsumeTracker):
-    """Never lets a hole or a repeat into its queue.
+    """A `ConsumeTracker` whose queue has neither gaps nor repeats.
 
     Attributes:
-        cursor: Where it stands, and whether a new consumer is wanted.
-        reading: Whether its buffer is kept filled.
-        request: The request of the fetch under way.
+        cursor: The position in the stream, and whether a new consumer is wanted.
+        reading: Whether the buffer is kept filled.
+        request: The request of the fetch in flight.
         inactive_threshold: Seconds without a request after which the server removes the consumer.
     """
 
@@ -45,9 +45,9 @@ class OrderedConsume(ConsumeTracker):
     cursor: OrderedCursor = field(init=False)
     reading: bool = False
     request: PullRequest | None = None
-    may_recreate: bool = True  # it asks for no more than it has room for
-    _number: bytes = b""  # of the request: the last token of the subject that its statuses come to
-    _active_at: float = 0.0  # monotonic seconds: when the server last knew of us
+    may_recreate: bool = True  # its requests never exceed its capacity
+    _number: bytes = b""  # of the request: the last token of the subject of its statuses
+    _active_at: float = 0.0  # monotonic seconds: when the consumer was last active
 
     def __post_init__(self, threshold: int, keeps_policy: bool) -> None:
         ConsumeTracker.__post_init__(self, threshold)
@@ -55,7 +55,7 @@ class OrderedConsume(ConsumeTracker):
 
     @property
     def position(self) -> int:
-        """Everything up to this stream sequence was taken; 0: nothing was."""
+        """Every message up to this stream sequence was taken; 0: none was."""
         if self.front:
             return sequences(self.front[0][1])[0] - 1
         cursor = self.cursor
@@ -63,7 +63,7 @@ class OrderedConsume(ConsumeTracker):
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, monotonic seconds; None: not at all."""
+        """When to call `tick`, monotonic seconds; None: never."""
         if not self.reading or self.cursor.wants is not None or self.error is not None:
             return None
         moments = [self.buffer.paused_until] if self.buffer.paused_until is not None else []
@@ -71,10 +71,8 @@ class OrderedConsume(ConsumeTracker):
             moments.append(self.monitor.deadline)
         return min(moments, default=None)
 
-    # --- the two ways to read ----------------------------------------------------------------------------------
-
     def read(self, pull: Pull, threshold: int, now: float) -> list[Command]:
-        """Read on and on from now, with these bounds. What is owed, and what waits, counts."""
+        """Start reading continuously, within these bounds. Owed and buffered messages count."""
         before = self.buffer
         self.pull, self.error, self.reading = pull, None, True
         ConsumeTracker.__post_init__(self, threshold)
@@ -85,34 +83,32 @@ class OrderedConsume(ConsumeTracker):
         return self.ask()
 
     def rest(self) -> None:
-        """Ask for nothing more. What was asked for may still come."""
+        """Send no more requests. Messages already requested may still arrive."""
         self.reading, self.low = False, 0
 
     def fetch(self, pull: Pull, now: float) -> Ask:
-        """Ask once; `request` is the life of it."""
+        """Send a single request, which `request` then follows."""
         self.asked += 1
         self.request, self._number = PullRequest(pull, now), b"%d" % self.asked
         self.buffer.owed += pull.batch
         return Ask(pull, self.asked)
 
     def tick_request(self, now: float) -> list[Command]:
-        """The deadline of the request of a fetch was reached."""
         request = self.request
         if request is None:
             return []
         request.tick(now)
         if not request.ended or request.settled:
             return []
-        self.cursor.lost("the server did not say how a request ended")
+        self.cursor.lost("the end of a request was not reported by the server")
         return self._missed(now - request.sent_at) if request.ending is Ending.SILENT else []
 
     def _recount(self) -> None:
-        """What waits, in a buffer that counts bytes only where they are bounded."""
         self.buffer.buffered = len(self.front)
         self.buffer.buffered_bytes = total_size([*self.front]) if self.pull.max_bytes is not None else 0
 
     def ask(self) -> list[Command]:
-        """What is to be asked for now."""
+        """The requests to send now."""
         if not self.reading or self.cursor.wants is not None:
             self.low = 0
             return []
@@ -121,27 +117,32 @@ class OrderedConsume(ConsumeTracker):
         return commands
 
     def is_forgotten(self, now: float) -> bool:
-        """Whether the server has removed the consumer, because nothing was asked of it for so long."""
+        """Whether the server has removed the consumer, because it was inactive for too long."""
         if now - self._active_at >= self.inactive_threshold * _SOONER:
-            self.cursor.lost("nothing was read for as long as the consumer is kept")
+            self.cursor.lost("nothing was read for the inactive threshold of the consumer")
         return self.cursor.wants is not None
 
-    # --- what arrives ------------------------------------------------------------------------------------------
-
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
-        """Frames of the present consumer arrived together, in order."""
+        """Frames of the current consumer arrived together, in order."""
         commands: list[Command] = []
         if self.cursor.wants is not None:
             return commands
         self._active_at = now
         if self.monitor is not None:
             self.monitor.heard(now)
-        if last := self.cursor.follow(frames):
+        if not self._whole_run(frames, now, commands):
+            # The first delivery shows what the JSAcks of a consumer have in common; the rest can be checked at once.
+            self._one_by_one(frames[:1], now, commands)
+            if self.cursor.wants is None and not self._whole_run(frames[1:], now, commands):
+                self._one_by_one(frames[1:], now, commands)
+        return commands + self.ask()
+
+    def _whole_run(self, frames: list[Frame], now: float, commands: list[Command]) -> bool:
+        last = self.cursor.follow(frames)
+        if last:
             self._arrived(frames, now, commands)
             self.cursor.took(last, len(frames))
-        else:
-            self._one_by_one(frames, now, commands)
-        return commands + self.ask()
+        return last > 0
 
     def _one_by_one(self, frames: Iterable[Frame], now: float, commands: list[Command]) -> None:
         for frame in frames:
@@ -169,7 +170,7 @@ class OrderedConsume(ConsumeTracker):
         if stream_seq:
             self._arrived([frame], now, commands)
             self.cursor.took(stream_seq)
-        elif self.cursor.wants is None:  # had before: it counts as delivered, but does not wait
+        elif self.cursor.wants is None:  # received before: it counts as delivered, but is not kept
             size = frame_size(frame)
             self.buffer.delivered(size)
             self.buffer.taken(size)
@@ -195,27 +196,25 @@ class OrderedConsume(ConsumeTracker):
         elif verdict.ending is not None:
             self.buffer.ended(verdict.meaning, verdict.ending, fields, now)
 
-    # --- time and consumers ------------------------------------------------------------------------------------
-
     def connected(self, now: float) -> list[Command]:
-        """A new consumer can be asked."""
+        """A new consumer accepts requests."""
         self._active_at = now
         return ConsumeTracker.connected(self, now)
 
     def disconnected(self) -> None:
-        """The connection is gone, and with it what was owed."""
+        """The connection is lost, and with it everything owed."""
         ConsumeTracker.disconnected(self)
         if self.request is not None:
             self.request.disconnected()
 
     def tick(self, now: float) -> list[Command]:
-        """The deadline was reached: a pause is over, or silence asks for a new consumer."""
+        """The deadline was reached: a pause has ended, or silence requires a new consumer."""
         commands: list[Command] = []
         self.buffer.tick(now)
         monitor = self.monitor
         if monitor is not None and self.buffer.online and now >= monitor.deadline:
             if not self.buffer.owed:
-                monitor.heard(now)  # nothing was asked for, so silence is right
+                monitor.heard(now)  # no request is in flight, so silence is expected
             elif (silent := monitor.tick(now)) is not None:
                 commands += self._missed(silent)
                 self.cursor.lost("no message and no heartbeat")
@@ -225,7 +224,7 @@ class OrderedConsume(ConsumeTracker):
         return [Tell(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> list[Command]:
-        """There is a new consumer (see `OrderedCursor.recreated`), and its inbox is listened to."""
+        """Switch to a new consumer (see `OrderedCursor.recreated`) whose inbox is subscribed."""
         self.consumer, self.request = consumer, None
         self.cursor.recreated(delivered_stream_seq)
         return self.connected(now)

@@ -1,8 +1,8 @@
-"""A push subscription as a state machine: what arrives, what waits, what is told and answered.
+"""A push subscription as a state machine: arriving frames, queued messages, events and flow control answers.
 
-`PushTracker` puts together heartbeat monitor, gap tracker, flow control and the bounded queue. Frames go in with
-`PushTracker.receive`, messages come out with `PushTracker.take`; both return commands for the runtime to carry out.
-Statuses never come out.
+`PushTracker` combines heartbeat monitor, gap tracker, flow control and the bounded queue. Frames enter with
+`PushTracker.receive`, messages leave with `PushTracker.take`; both return commands for the runtime to carry out.
+Statuses never leave it.
 Source: ADR-15 §Automatic Status Management.
 """
 
@@ -36,15 +36,12 @@ from .status import Meaning, classify
 
 __all__ = ["Answer", "Command", "Emit", "PushTracker", "whole_number"]
 
-
-_MAX_MARKS = 1024  # places in the queue that are no messages; a server has one request at a time under way
-
-
-_UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, where the consumer is not known to send any
+_MAX_MARKS = 1024  # entries of the queue other than messages; a server has one request at a time in flight
+_UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, if the consumer is not known to send any
 
 
 class Emit(msgspec.Struct, frozen=True):
-    """Tell the user."""
+    """Report an event to the user."""
 
     event: Event
 
@@ -60,20 +57,20 @@ Command: TypeAlias = Emit | Answer
 
 @dataclass(frozen=True, slots=True)
 class _Marker:
-    """The place of a flow control request in the queue."""
+    """A flow control request at its position in the queue."""
 
     subject: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """The place of an error in the queue: raised to whoever asks for the next message."""
+    """An error at its position in the queue: raised instead of the next message."""
 
     error: JetStreamError
 
 
 def whole_number(text: str | None) -> int | None:
-    """A header value that is to be a sequence, or None if it is not one."""
+    """Parse a header value as a sequence; None if it is not one."""
     if text is None or not (text.isascii() and text.isdecimal() and len(text) <= 20):
         return None
     return int(text)
@@ -81,26 +78,24 @@ def whole_number(text: str | None) -> int | None:
 
 @dataclass(slots=True)
 class PushTracker:
-    """The queue of a push subscription and all that watches it."""
+    """The queue of a push subscription, with its heartbeat, gap and flow control state."""
 
     stream: str
     consumer: str
-    max_pending: InitVar[int]  # messages that may wait
-    max_pending_bytes: InitVar[int]  # bytes, as the server counts them
+    max_pending: InitVar[int]  # capacity in messages
+    max_pending_bytes: InitVar[int]  # capacity in bytes, as the server counts them
     heartbeat: HeartbeatMonitor | None = None
     gaps: GapTracker | None = None
-    raises: bool = True  # errors take their place in the queue (else they are events)
-    api_prefix: bytes = b"$JS.API"  # under which nothing is answered
+    raises: bool = True  # errors enter the queue (else they become events)
+    api_prefix: bytes = b"$JS.API"  # flow control is never answered under it
     flow: FlowControl = field(default_factory=FlowControl)
     received: int = 0
     dropped: int = 0
     foreign: int = 0
-    front: deque[Frame] = field(
-        init=False
-    )  # messages that can be taken from its left, without a call of `take`
+    front: deque[Frame] = field(init=False)  # messages that can be taken from its left without calling `take`
     _queue: DeliveryQueue[_Marker | _Failure] = field(init=False)
-    _run: bytes = b""  # what the JSAck of the next message is expected to begin with
-    _overflow: SlowConsumer | None = None  # the episode under way
+    _run: bytes = b""  # the expected start of the next message's JSAck
+    _overflow: SlowConsumer | None = None  # the current episode
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
         self._queue = DeliveryQueue(max_pending, max_pending_bytes)
@@ -108,15 +103,13 @@ class PushTracker:
 
     @property
     def pending(self) -> int:
-        """Messages that wait."""
+        """Messages in the queue."""
         return self._queue.messages
 
     @property
     def pending_bytes(self) -> int:
         """Their bytes, as the server counts them."""
         return self._queue.bytes
-
-    # --- what arrives --------------------------------------------------------------------------------------
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
         """Frames arrived together, in order."""
@@ -125,6 +118,13 @@ class PushTracker:
         commands: list[Command] = []
         if self._whole_run(frames):
             return commands
+        # The first delivery shows what the JSAcks have in common; the rest can then be checked at once.
+        self._one_by_one(frames[:1], now, commands)
+        if len(frames) > 1 and not self._whole_run(frames[1:]):
+            self._one_by_one(frames[1:], now, commands)
+        return commands
+
+    def _one_by_one(self, frames: list[Frame], now: float, commands: list[Command]) -> None:
         for frame in frames:
             if is_data(frame):
                 self._data(frame, commands)
@@ -132,7 +132,6 @@ class PushTracker:
                 self._control(frame, commands, now)
             else:
                 self._foreign(frame, commands)
-        return commands
 
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached."""
@@ -161,7 +160,7 @@ class PushTracker:
             self._drop(stream_seq, commands)
 
     def _whole_run(self, frames: list[Frame]) -> bool:
-        """The ordinary case, in few steps: messages only, without a gap, and room for all. Else nothing is done."""
+        """Take a whole batch at once, the ordinary case: messages only, no gap, capacity for all. Else do nothing."""
         gaps = self.gaps
         if gaps is not None and gaps.consumer_seq is None:
             return False
@@ -176,7 +175,7 @@ class PushTracker:
         return True
 
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
-        """No room. Told once an episode, at its start; `dropped` goes on counting."""
+        """The queue is full. One event per episode, at its start; `dropped` counts every message."""
         self.dropped += 1
         first = self._overflow is None
         begun = stream_seq if self._overflow is None else self._overflow.first_stream_seq
@@ -193,7 +192,7 @@ class PushTracker:
 
     def _foreign(self, frame: Frame, commands: list[Command]) -> None:
         self.foreign += 1
-        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: told, but not a flood
+        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: reported without flooding
             subject = frame[0].decode("utf-8", "backslashreplace")
             event = ForeignMessage(
                 stream=self.stream, consumer=self.consumer, subject=subject, count=self.foreign
@@ -212,7 +211,7 @@ class PushTracker:
             self._heartbeat(fields, commands, now)
         elif verdict.error is not None:
             self._fail(verdict.error(status.code, status.description, verdict.retryable), commands)
-        # What is left is the ordinary end of a pull, which says nothing to a push subscription.
+        # The remaining statuses end pull requests and mean nothing to a push subscription.
 
     def _heartbeat(self, fields: names.Headers, commands: list[Command], now: float) -> None:
         last_consumer = whole_number(fields.get(names.LAST_CONSUMER))
@@ -229,7 +228,7 @@ class PushTracker:
                 )
 
     def _compare(self, last_stream: int, last_consumer: int, commands: list[Command]) -> None:
-        """Hold what the server delivered last against what arrived."""
+        """Compare the server's last delivery with the last one that arrived."""
         if self.gaps is not None and (event := self.gaps.heartbeat(last_stream, last_consumer)) is not None:
             commands.append(Emit(event))
 
@@ -259,16 +258,14 @@ class PushTracker:
             commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))
 
     def fail(self, error: JetStreamError) -> None:
-        """The end: ``error`` is raised behind the last message that waits."""
+        """End with ``error``, raised after the last queued message."""
         self._queue.mark(_Failure(error))
 
-    # --- what is taken -------------------------------------------------------------------------------------
-
     def take(self) -> tuple[Frame | None, list[Command]]:
-        """The next message, or None if none waits. Flow control is answered on the way, at its place.
+        """The next message, or None if the queue is empty. Flow control requests are answered when they are reached.
 
         Raises:
-            JetStreamError: An error has its place before the next message. Asking again goes on behind it.
+            JetStreamError: An error precedes the next message. The next call continues after it.
         """
         commands: list[Command] = []
         while not self.front:
@@ -276,7 +273,7 @@ class PushTracker:
             if mark is None:
                 return None, commands
             if isinstance(mark, _Failure):
-                if commands:  # the answers first; the error keeps its place
+                if commands:  # the answers go out first; the error keeps its position
                     self._queue.mark_first(mark)
                     return None, commands
                 raise mark.error
@@ -285,7 +282,7 @@ class PushTracker:
         return self.front.popleft(), commands
 
     def put_back(self, error: JetStreamError) -> None:
-        """An error that `take` raised is to be raised again by the next one."""
+        """Return an error that `take` raised: the next call raises it again."""
         self._queue.mark_first(_Failure(error))
 
     @property
@@ -294,5 +291,5 @@ class PushTracker:
         return bool(self._queue)
 
     def clear(self) -> list[Frame]:
-        """Forget everything that waits; the messages among it."""
+        """Empty the queue; returns its messages."""
         return self._queue.clear()

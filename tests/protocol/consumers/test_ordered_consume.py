@@ -6,6 +6,7 @@ import pytest
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError, PullLimitError
 from jsclient.protocol.consumers.consume import Ask, Tell
+from jsclient.protocol.consumers.cursor import OrderedCursor
 from jsclient.protocol.consumers.fetch import Pull
 from jsclient.protocol.consumers.ordered import ordered_pull_config, restart_config
 from jsclient.protocol.consumers.ordered_consume import OrderedConsume
@@ -156,6 +157,22 @@ def test_where_there_is_more_than_the_threshold_it_is_taken_without_a_call():
         tracker.front.popleft()
     assert len(tracker.front) == tracker.low == 6
     assert asks(tracker.take()[1]) == [5]
+
+
+def test_first_batch_of_a_consumer_is_taken_whole(monkeypatch):
+    placed = []
+    place = OrderedCursor.place
+    monkeypatch.setattr(
+        OrderedCursor, "place", lambda self, reply: placed.append(reply) or place(self, reply)
+    )
+    tracker = reading(Pull(5000, 30.0, idle_heartbeat=5.0), 100)
+    tracker.receive([data(n) for n in range(1, 1001)], 1.0)
+    assert len(placed) == 1
+    tracker.cursor.lost("a test")
+    tracker.recreated("c_2", 1000, 2.0)
+    tracker.receive([data(1000 + n, n, consumer="c_2") for n in range(1, 1001)], 2.0)
+    assert len(placed) == 2
+    assert taken(tracker) == list(range(1, 2001))
 
 
 def test_it_asks_again_where_a_request_ended():

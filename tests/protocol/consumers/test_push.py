@@ -63,6 +63,18 @@ def messages(*numbers: int):
 # --- control is never data, data is never control ----------------------------------------------------------
 
 
+@pytest.mark.parametrize("make", [tracker, watching])
+def test_first_batch_is_taken_whole(make, monkeypatch):
+    single = []
+    one = PushTracker._data
+    monkeypatch.setattr(PushTracker, "_data", lambda *given: single.append(given[1]) or one(*given))
+    push = make()
+    frames = messages(*range(1, 51))
+    assert push.receive(frames, 0.0) == []
+    assert single == frames[:1]
+    assert drained(push) == [frame[3] for frame in frames]
+
+
 @pytest.mark.covers("J81")
 @pytest.mark.parametrize(
     "frame",
