@@ -40,14 +40,17 @@ napoleon_custom_sections = [
 _others = "|".join(map(re.escape, sorted({*sys.stdlib_module_names, "msgspec", "nats", "pyspark"})))
 nitpick_ignore_regex = [
     ("py:.*", rf"({_others})(\..*)?"),
-    ("py:(class|obj)", r"jsclient\.(topics|peers|protocol\.epochs)\..*\.[A-Z]"),  # type variables
+    ("py:(class|obj)", r"jsclient\..*\.([A-Z]|[A-Z][a-z]+T)"),  # type variables
 ]
 # Private names in public signatures.
 nitpick_ignore = [
+    ("py:class", "Callback"),
     ("py:class", "Connection"),
     ("py:class", "DataFrame"),
     ("py:class", "Frame"),
+    ("py:class", "OnDrift"),
     ("py:class", "OnEvent"),
+    ("py:class", "Push"),
     ("py:class", "SparkSession"),
     ("py:class", "_Failure"),
     ("py:class", "_Marker"),
@@ -56,12 +59,7 @@ nitpick_ignore = [
     ("py:class", "jsclient.client._Connecting"),
     ("py:class", "jsclient.peers.backend.Backend"),
     ("py:class", "jsclient.peers.engine._Connecting"),
-    ("py:class", "jsclient.protocol.wire.codec.ModelT"),
-    ("py:class", "jsclient.protocol.publishing.in_flight.TicketT"),
-    ("py:obj", "jsclient.protocol.publishing.in_flight.TicketT"),
     ("py:class", "_Queue"),
-    ("py:class", "jsclient.protocol.consumers.worker.work.T"),
-    ("py:class", "jsclient.protocol.consumers.worker.worker.T"),
 ]
 
 FIELDS = {"attribute", "data", "property"}

@@ -1,61 +1,81 @@
-"""jsclient: NATS JetStream for asyncio. The public surface: imports and ``__all__``, nothing else."""
+"""jsclient: NATS JetStream for asyncio. The public surface: imports and ``__all__``, nothing else.
+
+Handles and optional rooms are imported on first use (PEP 562): a program that publishes a message loads no topics, no
+workers and no embedded server.
+"""
 
 from __future__ import annotations
 
-from . import errors, server
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from . import errors, events
 from ._version import __version__
 from .client import JetStream, connect
-from .consumers.consumer import Consumer
 from .consumers.message import Message, ack_all
-from .consumers.ordered.consumer import OrderedConsumer
-from .consumers.ordered.messages import OrderedMessages
-from .consumers.ordered.subscription import OrderedSubscription
-from .consumers.pull.fetch import Batch
-from .consumers.pull.messages import Messages
-from .consumers.pull_subscription import PullSubscription
-from .consumers.subscription import Subscription
-from .consumers.worker.worker import Worker
 from .errors import *  # noqa: F403
-from .protocol import events
+from .events import *  # noqa: F403
+from .protocol import models as _models
 from .protocol.consumers.ack import Metadata
-from .protocol.consumers.status import Ending
-from .protocol.consumers.worker.work import DeliveriesExhaustedError, Reject, WorkCounts
-from .protocol.events import *  # noqa: F403
 from .protocol.models import *  # noqa: F403
-from .protocol.streams.counter import CounterEntry
-from .protocol.topics.position import Position
-from .protocol.topics.record import Record
 from .protocol.wire.headers import Headers
-from .publishing.batch import AtomicBatch
-from .publishing.fast_ingest import FastIngest
-from .publishing.publisher import Publisher
-from .streams.counter import Counter
-from .streams.direct_get import DirectBatch
-from .streams.stream import Stream
-from .topics.event_history import CurrentEvent, EventHistory, EventSource
-from .topics.event_subscription import EventSubscription
-from .topics.memory_log import MemoryLog
-from .topics.notifiers.iteration import (
-    IterationObserver,
-    IterationSubscription,
-    Notifier,
-    NotifierIterator,
-    NotifierKit,
-    Producer,
-    SubscriptionIterator,
-    SubscriptionKit,
-    UpdateRecord,
-)
-from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
-from .topics.notifiers.observing import observe_iteration, observe_iterator
-from .topics.notifiers.sharing import make_notifier, make_subscription
-from .topics.publisher import TopicPublisher
-from .topics.readers import LatestReader, TopicReader
-from .topics.topic import Topic
+
+if TYPE_CHECKING:
+    from . import epochs, logs, peers, server, spark
+    from ._runtime.awaitable import Opening
+    from .consumers.consumer import Consumer
+    from .consumers.ordered.consumer import OrderedConsumer
+    from .consumers.ordered.messages import OrderedMessages
+    from .consumers.ordered.subscription import OrderedSubscription
+    from .consumers.pull.fetch import Batch
+    from .consumers.pull.messages import Messages
+    from .consumers.pull_subscription import PullSubscription
+    from .consumers.subscription import Subscription
+    from .consumers.worker.worker import Worker
+    from .protocol.consumers.status import Ending
+    from .protocol.consumers.worker.work import DeliveriesExhaustedError, Reject, WorkCounts
+    from .protocol.streams.counter import CounterEntry
+    from .protocol.topics.idle_timer import QuietTimer
+    from .protocol.topics.position import Position
+    from .protocol.topics.record import Record
+    from .protocol.topics.value_codec import Codec, JsonCodec
+    from .publishing.batch import AtomicBatch
+    from .publishing.fast_ingest import FastIngest
+    from .publishing.publisher import Publisher
+    from .streams.counter import Counter
+    from .streams.direct_get import DirectBatch
+    from .streams.stream import Stream
+    from .topics.event_history import CurrentEvent, EventHistory, EventSource
+    from .topics.event_subscription import EventSubscription
+    from .topics.memory_log import MemoryLog
+    from .topics.notifiers.iteration import (
+        IterationObserver,
+        IterationSubscription,
+        Notifier,
+        NotifierIterator,
+        NotifierKit,
+        Producer,
+        SubscriptionIterator,
+        SubscriptionKit,
+        UpdateRecord,
+    )
+    from .topics.notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
+    from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
+    from .topics.notifiers.observing import observe_iteration, observe_iterator
+    from .topics.notifiers.sharing import (
+        NotifierInternals,
+        SubscriptionInternals,
+        make_notifier,
+        make_subscription,
+    )
+    from .topics.publisher import TopicPublisher
+    from .topics.readers import LatestReader, TopicReader
+    from .topics.topic import ReaderOpening, Topic
 
 __all__ = [
     "AtomicBatch",
     "Batch",
+    "Codec",
     "Consumer",
     "Counter",
     "CounterEntry",
@@ -71,14 +91,17 @@ __all__ = [
     "IterationObserver",
     "IterationSubscription",
     "JetStream",
+    "JsonCodec",
     "LatestReader",
     "MemoryLog",
     "Message",
     "Messages",
     "Metadata",
     "Notifier",
+    "NotifierInternals",
     "NotifierIterator",
     "NotifierKit",
+    "Opening",
     "OrderedConsumer",
     "OrderedMessages",
     "OrderedSubscription",
@@ -86,10 +109,15 @@ __all__ = [
     "Producer",
     "Publisher",
     "PullSubscription",
+    "QuietTimer",
+    "ReaderOpening",
     "Record",
     "Reject",
     "Stream",
+    "StreamNotifierKit",
+    "StreamSubscriptionKit",
     "Subscription",
+    "SubscriptionInternals",
     "SubscriptionIterator",
     "SubscriptionKit",
     "Topic",
@@ -101,13 +129,92 @@ __all__ = [
     "__version__",
     "ack_all",
     "connect",
+    "epochs",
     "errors",
     "events",
+    "logs",
     "make_notifier",
     "make_notifier_kit",
     "make_subscription",
     "make_subscription_kit",
     "observe_iteration",
     "observe_iterator",
+    "peers",
     "server",
+    "spark",
 ]
+__all__ += errors.__all__
+__all__ += events.__all__
+__all__ += _models.__all__
+
+_MODULES = frozenset({"epochs", "logs", "peers", "server", "spark"})
+_LAZY = {
+    "AtomicBatch": "publishing.batch",
+    "Batch": "consumers.pull.fetch",
+    "Codec": "protocol.topics.value_codec",
+    "Consumer": "consumers.consumer",
+    "Counter": "streams.counter",
+    "CounterEntry": "protocol.streams.counter",
+    "CurrentEvent": "topics.event_history",
+    "DeliveriesExhaustedError": "protocol.consumers.worker.work",
+    "DirectBatch": "streams.direct_get",
+    "Ending": "protocol.consumers.status",
+    "EventHistory": "topics.event_history",
+    "EventSource": "topics.event_history",
+    "EventSubscription": "topics.event_subscription",
+    "FastIngest": "publishing.fast_ingest",
+    "IterationObserver": "topics.notifiers.iteration",
+    "IterationSubscription": "topics.notifiers.iteration",
+    "JsonCodec": "protocol.topics.value_codec",
+    "LatestReader": "topics.readers",
+    "MemoryLog": "topics.memory_log",
+    "Messages": "consumers.pull.messages",
+    "Notifier": "topics.notifiers.iteration",
+    "NotifierInternals": "topics.notifiers.sharing",
+    "NotifierIterator": "topics.notifiers.iteration",
+    "NotifierKit": "topics.notifiers.iteration",
+    "Opening": "_runtime.awaitable",
+    "OrderedConsumer": "consumers.ordered.consumer",
+    "OrderedMessages": "consumers.ordered.messages",
+    "OrderedSubscription": "consumers.ordered.subscription",
+    "Position": "protocol.topics.position",
+    "Producer": "topics.notifiers.iteration",
+    "Publisher": "publishing.publisher",
+    "PullSubscription": "consumers.pull_subscription",
+    "QuietTimer": "protocol.topics.idle_timer",
+    "ReaderOpening": "topics.topic",
+    "Record": "protocol.topics.record",
+    "Reject": "protocol.consumers.worker.work",
+    "Stream": "streams.stream",
+    "StreamNotifierKit": "topics.notifiers.kits",
+    "StreamSubscriptionKit": "topics.notifiers.kits",
+    "Subscription": "consumers.subscription",
+    "SubscriptionInternals": "topics.notifiers.sharing",
+    "SubscriptionIterator": "topics.notifiers.iteration",
+    "SubscriptionKit": "topics.notifiers.iteration",
+    "Topic": "topics.topic",
+    "TopicPublisher": "topics.publisher",
+    "TopicReader": "topics.readers",
+    "UpdateRecord": "topics.notifiers.iteration",
+    "WorkCounts": "protocol.consumers.worker.work",
+    "Worker": "consumers.worker.worker",
+    "make_notifier": "topics.notifiers.sharing",
+    "make_notifier_kit": "topics.notifiers.memory",
+    "make_subscription": "topics.notifiers.sharing",
+    "make_subscription_kit": "topics.notifiers.memory",
+    "observe_iteration": "topics.notifiers.observing",
+    "observe_iterator": "topics.notifiers.observing",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if (module := _LAZY.get(name)) is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,4 +1,4 @@
-"""The door: `JetStream`, which hands out everything else."""
+"""`connect` and `JetStream`, the entry points of the library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing):
         domain: JetStream domain.
         prefix: API prefix, for imported accounts.
         timeout: Seconds that API requests and publishes wait.
-        on_event: Is called with every event (see `jsclient.protocol.events`); a function or a coroutine function. It
+        on_event: Is called with every event (see `jsclient.events`); a function or a coroutine function. It
             never holds up reading. By default events are logged as warnings.
     """
 

@@ -1,11 +1,12 @@
-"""What is needed for topics of epochs (`JetStream.epochs`): orders of times, frontiers, events.
+"""Classes for topics of epochs (`JetStream.epochs`): orders of times, frontiers, events.
 
 ::
 
     from jsclient.epochs import Data, FrontierUpdate, Int
 
-Whole numbers are `Int`, tuples `Product`. Any object is an order that has ``bottom``, ``less_equal``, ``encode`` and
-``decode`` as `Order` describes them, and perhaps ``name``, by which schemas tell it from others, and ``successor``.
+Integers are ordered by `Int`, tuples by `Product`. Any object is an order that has ``bottom``, ``less_equal``,
+``encode`` and ``decode`` as `jsclient.epochs.Order` describes them. It may also have ``name``, which distinguishes it
+in schemas, and ``successor``.
 """
 
 from __future__ import annotations

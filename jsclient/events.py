@@ -5,5 +5,8 @@ They are given to ``on_event`` of `jsclient.connect` and `jsclient.JetStream`, a
 
 from __future__ import annotations
 
+from .protocol import events as _events
 from .protocol.events import *  # noqa: F403
-from .protocol.events import __all__  # noqa: F401
+
+__all__: list[str] = []
+__all__ += _events.__all__

@@ -1,142 +1,147 @@
-"""The public surface: everything public comes from the top level, once."""
+"""The public surface: each name once, importable from its public module, documented, and cheap to import."""
 
 from __future__ import annotations
 
+import ast
 import importlib
-import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 import jsclient
-from jsclient import errors, events
 
-APART = {
-    "cli",
-    "consumers",
-    "protocol",
-    "publishing",
-    "server",
-    "spark",
-    "streams",
-    "testing",
-    "topics",
-}  # used under their own name
+ROOT = Path(__file__).resolve().parent.parent
+FACES = ("epochs", "errors", "events", "logs", "peers", "server", "spark")
+REFERENCE = "\n".join(
+    page.read_text(encoding="utf-8")
+    for page in sorted((ROOT / "docs/reference").glob("*.md"))
+    if page.name != "protocol.md"  # the sans-IO core, whose names may change
+)
+DOCUMENTED = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)", REFERENCE, re.MULTILINE))
+MAX_MODULES = 100
 
 
-def modules() -> list[str]:
-    """Public modules: no underscore, and not those of the protocol that only the library itself uses."""
-    found = [
-        name
-        for _, name, _ in pkgutil.iter_modules(jsclient.__path__)
-        if not name.startswith("_") and name not in APART
-    ]
-    return [f"jsclient.{name}" for name in found] + ["jsclient.protocol.models", "jsclient.protocol.events"]
+def words(text: str) -> list[str]:
+    return text.split()
 
 
-DOORS = {
-    "publishing.batch": {"AtomicBatch"},
-    "client": {"JetStream", "connect"},
-    "consumers.consumer": {"Consumer"},
-    "streams.counter": {"Counter"},
-    "streams.direct_get": {"DirectBatch"},
-    "publishing.fast_ingest": {"FastIngest"},
-    "topics.memory_log": {"MemoryLog"},
-    "consumers.message": {"Message", "ack_all"},
-    "consumers.pull.messages": {"Messages"},
-    "consumers.ordered.subscription": {"OrderedSubscription"},
-    "consumers.ordered.consumer": {"OrderedConsumer"},
-    "consumers.ordered.messages": {"OrderedMessages"},
-    "publishing.publisher": {"Publisher"},
-    "topics.event_history": {"CurrentEvent", "EventHistory", "EventSource"},
-    "topics.event_subscription": {"EventSubscription"},
-    "topics.notifiers.iteration": {
-        "IterationObserver",
-        "IterationSubscription",
-        "Notifier",
-        "NotifierIterator",
-        "NotifierKit",
-        "Producer",
-        "SubscriptionIterator",
-        "SubscriptionKit",
-        "UpdateRecord",
-    },
-    "topics.notifiers.memory": {"make_notifier_kit", "make_subscription_kit"},
-    "topics.notifiers.sharing": {"make_notifier", "make_subscription"},
-    "consumers.pull.fetch": {"Batch"},
-    "consumers.pull_subscription": {"PullSubscription"},
-    "streams.stream": {"Stream"},
-    "consumers.subscription": {"Subscription"},
-    "topics.topic": {"Topic"},
-    "topics.publisher": {"TopicPublisher"},
-    "topics.readers": {"LatestReader", "TopicReader"},
-    "consumers.worker.worker": {"Worker"},
-    "protocol.consumers.ack": {"Metadata"},
-    "protocol.streams.counter": {"CounterEntry"},
-    "protocol.wire.headers": {"Headers"},
-    "protocol.topics.position": {"Position"},
-    "protocol.topics.record": {"Record"},
-    "protocol.consumers.status": {"Ending"},
-    "protocol.consumers.worker.work": {"DeliveriesExhaustedError", "Reject", "WorkCounts"},
-}
+# The API that the design fixes, its methods apart.
+FIXED = words("""
+    connect JetStream Message ack_all Position StreamConfig ConsumerConfig Headers Metadata PubAck Batch Publisher
+    make_notifier_kit make_subscription_kit observe_iteration observe_iterator make_notifier make_subscription
+    JetStreamError ApiError StreamNotFoundError ConsumerNotFoundError MessageNotFoundError WrongLastSequenceError
+    StreamExistsError ConsumerExistsError ConfigError InvalidNameError NoMatchingStreamError BindError
+    DuplicateSubscriptionError QueueRequiredError QueueMismatchError NotQueueConsumerError SubjectMismatchError
+    PushConsumerError PullConsumerError ConfigMismatchError QueueFlowControlError QueueHeartbeatError StatusError
+    ConsumerDeletedError PullLimitError BadRequestError NoRespondersError RequestTimeoutError ClosedError
+    NotJetStreamMessageError ProtocolError PublishError TooManyInFlightError PositionInvalidError
+    HistoryTruncatedError ProducerFencedError EpochCompletedError EpochsLostError IterationFailed
+    HeartbeatMissed GapDetected ConsumerReset ConsumerDeleted SlowConsumer FlowControlStalled PublishFailed
+    HistoryTruncated Reconnected epochs errors events peers server spark
+""")
+METHODS = words("""
+    create_stream update_stream create_or_update_stream ensure_stream stream delete_stream streams stream_names
+    account_info ordered_consumer subscribe pull_subscribe publish publisher batch topic notifier_kit subscription_kit
+    events epochs close
+""")
 
 
-def test_every_name_of_all_is_there_and_none_twice():
+def test_every_name_exists_once():
     assert len(jsclient.__all__) == len(set(jsclient.__all__))
     for name in jsclient.__all__:
         assert getattr(jsclient, name) is not None
 
 
-@pytest.mark.parametrize("module", modules())
-def test_the_names_of_a_modules_all_exist_and_none_twice(module):
-    loaded = importlib.import_module(module)
-    names = getattr(loaded, "__all__", None)
-    assert names is not None, f"{module} has no __all__"
-    assert len(names) == len(set(names))
-    for name in names:
-        assert hasattr(loaded, name)
+@pytest.mark.parametrize("face", FACES)
+def test_face(face):
+    module = importlib.import_module(f"jsclient.{face}")
+    assert getattr(jsclient, face) is module
+    assert len(module.__all__) == len(set(module.__all__))
+    needs_pyspark = set(module._WHERE) if face == "spark" else set()
+    for name in set(module.__all__) - needs_pyspark:
+        assert hasattr(module, name), name
+    assert needs_pyspark <= set(module.__all__)
 
 
-@pytest.mark.parametrize(("module", "names"), DOORS.items())
-def test_what_a_user_meets_is_at_the_top_level(module, names):
-    loaded = importlib.import_module(f"jsclient.{module}")
-    for name in names:
-        assert name in loaded.__all__
-        assert getattr(jsclient, name) is getattr(loaded, name)
-        assert name in jsclient.__all__
+def test_fixed_names():
+    assert set(FIXED) <= set(jsclient.__all__)
+    assert [name for name in METHODS if not callable(getattr(jsclient.JetStream, name, None))] == []
+    assert jsclient.server.NatsServer
+    assert jsclient.peers.Engine
+    assert jsclient.spark.register
 
 
-@pytest.mark.parametrize("module", [errors, events, importlib.import_module("jsclient.protocol.models")])
-def test_all_errors_events_and_models_are_at_the_top_level(module):
-    for name in module.__all__:
-        assert getattr(jsclient, name) is getattr(module, name), name
+def test_lazy_names_agree_with_the_imports_for_type_checkers():
+    tree = ast.parse((ROOT / "jsclient/__init__.py").read_text(encoding="utf-8"))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    declared = {
+        alias.name: node.module or ""
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    lazy = {**jsclient._LAZY, **dict.fromkeys(jsclient._MODULES, "")}
+    assert lazy == declared
+    assert set(lazy) <= set(jsclient.__all__)
+    assert list(jsclient._LAZY) == sorted(jsclient._LAZY)
 
 
-def test_configurations_and_their_enums_are_at_the_top_level():
-    for name in (
-        "StreamConfig",
-        "ConsumerConfig",
-        "ConsumerInfo",
-        "StreamInfo",
-        "AckPolicy",
-        "DeliverPolicy",
-        "ReplayPolicy",
-        "RetentionPolicy",
-        "StorageType",
-        "DiscardPolicy",
-        "PubAck",
-    ):
-        assert hasattr(jsclient, name), name
+def test_dir_lists_the_public_names():
+    assert dir(jsclient) == sorted(jsclient.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        jsclient.Nothing  # noqa: B018  the access is the point
 
 
-def test_no_name_means_two_things():
-    """What the star imports bring does not hide anything."""
-    sources = [errors.__all__, events.__all__, importlib.import_module("jsclient.protocol.models").__all__]
-    names = [name for source in sources for name in source]
-    assert sorted(names) == sorted(set(names))
-    own = {name for of in DOORS.values() for name in of}
-    assert own.isdisjoint(names)
+def test_errors_events_and_models_are_at_the_top_level():
+    models = importlib.import_module("jsclient.protocol.models")
+    names = [name for module in (jsclient.errors, jsclient.events, models) for name in module.__all__]
+    assert sorted(names) == sorted(set(names)), "a name means two things"
+    assert set(names) <= set(jsclient.__all__)
+    for module in (jsclient.errors, jsclient.events, models):
+        for name in module.__all__:
+            assert getattr(jsclient, name) is getattr(module, name), name
 
 
-def test_the_package_is_typed_and_has_a_version():
-    assert jsclient.__version__.count(".") >= 2 or "." in jsclient.__version__
-    assert any(entry.endswith("jsclient") for entry in jsclient.__path__)
+def public_names() -> set[str]:
+    """Every public name by its path."""
+    top = {f"jsclient.{name}" for name in jsclient.__all__ if name not in {*FACES, "__version__"}}
+    faces = {face: importlib.import_module(f"jsclient.{face}") for face in FACES}
+    return top | {f"jsclient.{face}.{name}" for face, module in faces.items() for name in module.__all__}
+
+
+def test_documented_names_are_public():
+    assert DOCUMENTED - public_names() - {f"jsclient.{face}" for face in FACES} == set()
+
+
+def test_public_names_are_documented():
+    whole = {face for face in FACES if f"jsclient.{face}" in DOCUMENTED}
+    written = {name.rpartition(".")[2] for name in DOCUMENTED}
+    for face in whole:
+        written |= set(importlib.import_module(f"jsclient.{face}").__all__)
+    missing = {name for name in public_names() if name.rpartition(".")[2] not in written}
+    assert {
+        name for name in missing if f"`{name}`" not in REFERENCE and f"`~{name}`" not in REFERENCE
+    } == set()
+
+
+def test_import_is_light():
+    script = (
+        "import sys, jsclient\n"
+        "print(*[name for name in sys.modules if name.partition('.')[0] in {'jsclient', 'pyspark', 'pyarrow'}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    loaded = done.stdout.split()
+    assert len(loaded) <= MAX_MODULES
+    assert {name.partition(".")[0] for name in loaded} == {"jsclient"}
+    rooms = {"peers", "server", "spark", "cli", "logs", "epochs"}
+    assert rooms.isdisjoint(name.removeprefix("jsclient.").partition(".")[0] for name in loaded)
+
+
+def test_package_is_typed_and_has_a_version():
+    assert "." in jsclient.__version__
+    assert (ROOT / "jsclient/py.typed").exists()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._runtime.context import Context
 from ..errors import ConfigError
-from ..protocol.consumers.subscribe_request import SubscribeRequest
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
-from .opening import open_pull_subscription, open_subscription
-from .ordered.consumer import OrderedConsumerOpening, ordered_consumer
-from .pull_subscription import PullSubscription
-from .subscription import Callback, Subscription
+
+if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+    from .._runtime.awaitable import Opening
+    from .ordered.consumer import OrderedConsumer
+    from .pull_subscription import PullSubscription
+    from .subscription import Callback, Subscription
 
 __all__ = ["Subscribing"]
 
@@ -80,6 +81,9 @@ class Subscribing:
 
         Source: ADR-15
         """
+        from ..protocol.consumers.subscribe_request import SubscribeRequest
+        from .opening import open_subscription
+
         request = SubscribeRequest(
             subject=subject,
             stream=stream,
@@ -120,6 +124,9 @@ class Subscribing:
 
         Source: ADR-15
         """
+        from ..protocol.consumers.subscribe_request import SubscribeRequest
+        from .opening import open_pull_subscription
+
         request = SubscribeRequest(
             subject=subject,
             stream=stream,
@@ -147,7 +154,7 @@ class Subscribing:
         name_prefix: str | None = None,
         max_reset_attempts: int | None = None,
         **fields: Any,
-    ) -> OrderedConsumerOpening:
+    ) -> Opening[OrderedConsumer]:
         """Read a stream in order by pulling: ``oc = await js.ordered_consumer(...)``, or ``async with`` it.
 
         Every message comes once, whatever happens. The consumer has no acks, is kept in memory, and is made anew when
@@ -178,6 +185,8 @@ class Subscribing:
 
         Source: ADR-37, ADR-17
         """
+        from .ordered.consumer import ordered_consumer
+
         config = ConsumerConfig(
             filter_subjects=None if filter_subjects is None else _subjects(filter_subjects),
             filter_subject=filter_subject,

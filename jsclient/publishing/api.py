@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .._runtime.context import Context
 from .._runtime.publish import publish
 from ..protocol.models.publish import PubAck
-from .batch import AtomicBatch
-from .fast_ingest import ACK_EVERY, FastIngest
-from .publisher import MAX_BYTES, MAX_IN_FLIGHT, Publisher
+from .limits import ACK_EVERY, MAX_BYTES, MAX_IN_FLIGHT
 from .schedule import Scheduling
+
+if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+    from .batch import AtomicBatch
+    from .fast_ingest import FastIngest
+    from .publisher import Publisher
 
 __all__ = ["Publishing"]
 
@@ -100,6 +103,8 @@ class Publishing(Scheduling):
 
         Source: ADR-50
         """
+        from .batch import AtomicBatch
+
         return AtomicBatch(self._context, ack_every=ack_every, timeout=timeout)
 
     def fast_ingest(
@@ -128,6 +133,8 @@ class Publishing(Scheduling):
 
         Source: ADR-50
         """
+        from .fast_ingest import FastIngest
+
         return FastIngest(
             self._context,
             gap=gap,
@@ -166,6 +173,8 @@ class Publishing(Scheduling):
         Raises:
             ConfigError: An argument out of range.
         """
+        from .publisher import Publisher
+
         return Publisher(
             self._context,
             max_in_flight=max_in_flight,

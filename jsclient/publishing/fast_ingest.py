@@ -24,11 +24,9 @@ from ..protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, chec
 from ..protocol.wire.headers import encode_headers
 from ..protocol.wire.version import check_server
 from .ingest_channel import CHUNK, IngestChannel
+from .limits import ACK_EVERY
 
-__all__ = ["ACK_EVERY", "FastIngest"]
-
-ACK_EVERY = 200
-"""Messages for which one ack is asked for, by default."""
+__all__ = ["FastIngest"]
 
 _FIRST, _MOST = 16, 1000  # payloads that are taken together, at first and later
 _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)

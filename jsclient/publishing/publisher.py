@@ -25,13 +25,7 @@ from ..protocol.publishing.publish_window import NEVER
 from ..protocol.wire.headers import MSG_ID, encode_headers
 from .ack_window import Window
 
-__all__ = ["MAX_BYTES", "MAX_IN_FLIGHT", "Publisher"]
-
-MAX_IN_FLIGHT = 4000
-"""Publishes that may be under way, by default."""
-
-MAX_BYTES = 64 * 1024 * 1024
-"""Bytes of headers and payloads that may be under way, by default."""
+__all__ = ["Publisher"]
 
 _YIELD_AFTER = (
     0.01  # seconds for which publishing keeps the event loop: else nothing is written, and nothing read

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from .._runtime.calls import find_streams
 from .._runtime.context import Context
@@ -15,8 +15,10 @@ from ..protocol.models.stream_config import StreamConfig
 from ..protocol.wire.api import next_offset, page_items, page_request
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.names import check_filter_subject
-from .counter import Counter, open_counter
-from .stream import Stream
+
+if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+    from .counter import Counter
+    from .stream import Stream
 
 __all__ = ["StreamManager"]
 
@@ -119,15 +121,16 @@ class StreamManager:
         return await self.update_stream(changed_stream(wanted, stream.config))
 
     async def _make_stream(self, subject: str, config: StreamConfig, what: str) -> Stream:
-        return Stream(
-            self._context,
-            from_wire(StreamInfo, await self._context.call(subject, to_wire(config), what=what)),
-        )
+        return self._stream(await self._context.call(subject, to_wire(config), what=what))
+
+    def _stream(self, info: dict[str, Any]) -> Stream:
+        from .stream import Stream
+
+        return Stream(self._context, from_wire(StreamInfo, info))
 
     async def stream(self, name: str) -> Stream:
         """The stream of this name. Raises `StreamNotFoundError`."""
-        answer = await self._context.call(self._context.api.stream_info(name), what="stream info")
-        return Stream(self._context, from_wire(StreamInfo, answer))
+        return self._stream(await self._context.call(self._context.api.stream_info(name), what="stream info"))
 
     async def delete_stream(self, name: str) -> None:
         """Delete a stream with all its messages and consumers. Raises `StreamNotFoundError`."""
@@ -170,6 +173,8 @@ class StreamManager:
 
         Source: ADR-49
         """
+        from .counter import open_counter
+
         return await open_counter(self._context, stream)
 
 

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._runtime.context import Context
 from ..protocol.epochs.frontier import Int, Order
-from ..protocol.topics.value_codec import Codec
 from ..protocol.wire.names import check_filter_subject, check_stream_name
 from ..streams.api import StreamManager
-from .epochs.schema import check_topic
-from .epochs.topic import EpochTopic
-from .event_history import EventSource
-from .log_reader import Push
 from .notifiers.iteration import NO_STATE, IterationSubscription, Notifier
-from .notifiers.kits import (
-    StreamNotifierKit,
-    StreamSubscriptionKit,
-    notifier_source,
-    open_notifier_kit,
-    open_subscription_kit,
-    subscription_source,
-)
-from .notifiers.sharing import notifier_of, subscription_of
-from .stream_log import StreamLog, find_log
-from .topic import Topic
-from .topic_stream import check_retention
+
+if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+    from ..protocol.topics.value_codec import Codec
+    from .epochs.topic import EpochTopic
+    from .event_history import EventSource
+    from .log_reader import Push
+    from .notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
+    from .stream_log import StreamLog
+    from .topic import Topic
 
 __all__ = ["Topics"]
 
@@ -45,6 +37,8 @@ class Topics(StreamManager):
         Raises:
             InvalidNameError: That is no subject, or no name of a stream.
         """
+        from .topic import Topic
+
         return Topic(self, subject, stream)
 
     # --- events with a history -----------------------------------------------------------------------------
@@ -64,6 +58,8 @@ class Topics(StreamManager):
 
         Source: P3Sub
         """
+        from .event_history import EventSource
+
         check_filter_subject(subject)
         if stream is not None:
             check_stream_name(stream)
@@ -96,6 +92,9 @@ class Topics(StreamManager):
 
         Source: Strymon
         """
+        from .epochs.schema import check_topic
+        from .topic import Topic
+
         return Topic(self, check_topic(name), stream).epochs(order, partitions=partitions, codec=codec)
 
     # --- notifiers and subscriptions -----------------------------------------------------------------------
@@ -138,6 +137,8 @@ class Topics(StreamManager):
 
         Cancelled: the stream may have been made, and the initial state be stored.
         """
+        from .notifiers.kits import open_notifier_kit
+
         return await open_notifier_kit(
             self,
             self._context,
@@ -174,6 +175,8 @@ class Topics(StreamManager):
                 each, as the stream has it ("auto"); None: they ask when it is quiet.
             quiet: Seconds without a value after which the history is asked.
         """
+        from .notifiers.kits import open_subscription_kit
+
         return await open_subscription_kit(
             self,
             self._context,
@@ -205,6 +208,9 @@ class Topics(StreamManager):
         Raises:
             ConfigError: It is no such descriptor, or of another codec. Where it is still to come: when it is read.
         """
+        from .notifiers.kits import notifier_source
+        from .notifiers.sharing import notifier_of
+
         find = partial(notifier_source, self._context, codec=codec, quiet=quiet)
         return notifier_of(internals, find)
 
@@ -224,12 +230,18 @@ class Topics(StreamManager):
         Raises:
             PositionInvalidError: Its start is none. Where the stream was made anew: when it is read.
         """
+        from .notifiers.kits import subscription_source
+        from .notifiers.sharing import subscription_of
+
         find = partial(subscription_source, self._context, codec=codec, push=push, quiet=quiet)
         return subscription_of(internals, find)
 
 
 async def _with_history(context: Context, subject: str, stream: str | None) -> StreamLog:
     """A log whose records stay when they were read."""
+    from .stream_log import find_log
+    from .topic_stream import check_retention
+
     log = await find_log(context, subject, stream)
     check_retention(log.config)
     return log

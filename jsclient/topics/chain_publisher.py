@@ -24,7 +24,8 @@ from ..protocol.publishing.in_flight import PAUSE
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import MSG_ID
 from ..publishing.admission import Entry
-from ..publishing.publisher import MAX_BYTES, Publisher
+from ..publishing.limits import MAX_BYTES
+from ..publishing.publisher import Publisher
 from ..streams.stream import Stream
 
 __all__ = ["ChainPublisher"]

@@ -21,7 +21,8 @@ from ..protocol.models.publish import PubAck
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.header_names import MSG_ID
-from ..publishing.publisher import MAX_BYTES, Publisher
+from ..publishing.limits import MAX_BYTES
+from ..publishing.publisher import Publisher
 from .chain_publisher import ChainPublisher
 from .stream_log import StreamLog
 

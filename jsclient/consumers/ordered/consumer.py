@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from ..._runtime.awaitable import Opening
 from ..._runtime.calls import consumer_info
 from ..._runtime.context import Context
 from ...errors import ConfigError
@@ -21,7 +23,7 @@ from .fetch import ordered_fetch
 from .messages import OrderedMessages, Seat
 from .puller import OrderedPuller, State
 
-__all__ = ["OrderedConsumer", "OrderedConsumerOpening", "ordered_consumer"]
+__all__ = ["OrderedConsumer", "ordered_consumer"]
 
 _LONGEST_PREFIX = 230  # characters: a serial number follows
 
@@ -218,37 +220,6 @@ _WINDOW, _THRESHOLD = reader_window(
 )
 
 
-class OrderedConsumerOpening:
-    """What `JetStream.ordered_consumer` returns: await it, or use it with ``async with``."""
-
-    def __init__(
-        self, context: Context, stream: str, config: ConsumerConfig, options: dict[str, Any]
-    ) -> None:
-        self._context = context
-        self._stream = stream
-        self._config = config
-        self._options = options
-        self._consumer: OrderedConsumer | None = None
-
-    def __await__(self) -> Generator[Any, None, OrderedConsumer]:
-        return self._open().__await__()
-
-    async def __aenter__(self) -> OrderedConsumer:
-        self._consumer = await self._open()
-        return self._consumer
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._consumer is not None:
-            await self._consumer.stop()
-
-    async def _open(self) -> OrderedConsumer:
-        puller = OrderedPuller(self._context, self._stream, self._config, **self._options)
-        await puller.begin()
-        return OrderedConsumer(puller)
-
-
 def ordered_consumer(
     context: Context,
     stream: str,
@@ -256,7 +227,7 @@ def ordered_consumer(
     *,
     name_prefix: str | None,
     max_reset_attempts: int | None,
-) -> OrderedConsumerOpening:
+) -> Opening[OrderedConsumer]:
     """See `JetStream.ordered_consumer`."""
     check_stream_name(stream)
     if name_prefix is not None:
@@ -267,4 +238,12 @@ def ordered_consumer(
     if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
         raise ConfigError(f"max_reset_attempts is {attempts!r}: it must be a whole number of 1 or more")
     options = {"name_prefix": name_prefix, "max_reset_attempts": max_reset_attempts}
-    return OrderedConsumerOpening(context, stream, ordered_pull_config(config), options)
+    return Opening(partial(_open, context, stream, ordered_pull_config(config), options))
+
+
+async def _open(
+    context: Context, stream: str, config: ConsumerConfig, options: dict[str, Any]
+) -> OrderedConsumer:
+    puller = OrderedPuller(context, stream, config, **options)
+    await puller.begin()
+    return OrderedConsumer(puller)

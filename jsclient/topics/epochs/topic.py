@@ -13,7 +13,7 @@ from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNot
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.topics.value_codec import Codec, JsonCodec
-from ...publishing.publisher import MAX_IN_FLIGHT
+from ...publishing.limits import MAX_IN_FLIGHT
 from ..log_reader import Push
 from ..memory_log import MemoryLog
 from .events import Filter
