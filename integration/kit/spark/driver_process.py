@@ -2,7 +2,8 @@
 
     python -m integration.kit.spark.driver_process '{"files": …, "master": …, "queries": [{"name", …}, …]}'
 
-Writes a line of JSON when all have started, and one at the end.
+Writes a line of JSON when all have started, and one at the end. With "together" the queries start at the same moment,
+else one after another.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from integration.kit.spark.sessions import environment, running_spark
+from integration.kit.spark.sessions import environment, make_active, running_spark
 
 _EXECUTOR = b"CoarseGrainedExecutorBackend"
+_SLOW_STARTS = 5  # of one query
 
 
 def main() -> None:
@@ -30,31 +34,74 @@ def main() -> None:
         from jsclient.spark import register
 
         register(spark)
-        started = []
-        for query in job["queries"]:
-            frame = spark.readStream.format("jetstream").options(**query["source"]).load()
-            writer = (
-                frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
-            )
-            writer = writer.option("checkpointLocation", str(files / query["name"])).queryName(query["name"])
-            running = writer.trigger(availableNow=True).start()
-            started.append(running)
-            # Not all at once: Spark gives each of its Python processes ten seconds to start.
-            while running.isActive and running.status["message"].startswith("Initializing"):
-                time.sleep(0.1)
+        writers = [_writer(spark, query, files / query["name"]) for query in job["queries"]]
+        started = _start_together(spark, writers) if job.get("together") else _start_in_turn(writers)
         print(json.dumps({"started": True}), flush=True)
-        for query in started:
-            query.awaitTermination()
+        for writer, query in zip(writers, started, strict=True):
+            _finish(writer, query)
     print(json.dumps({"done": True}), flush=True)
+
+
+def _writer(spark: Any, query: dict[str, Any], checkpoint: Path) -> Any:
+    frame = spark.readStream.format("jetstream").options(**query["source"]).load()
+    writer = frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
+    writer = writer.option("checkpointLocation", str(checkpoint)).queryName(query["name"])
+    return writer.trigger(availableNow=True)
+
+
+def _start_in_turn(writers: Sequence[Any]) -> list[Any]:
+    """Start each when the one before has its Python process: Spark gives that ten seconds to start."""
+    started = []
+    for writer in writers:
+        started.append(running := writer.start())
+        while running.isActive and running.status["message"].startswith("Initializing"):
+            time.sleep(0.1)
+    return started
+
+
+def _start_together(spark: Any, writers: Sequence[Any]) -> list[Any]:
+    at_once = threading.Barrier(len(writers))
+
+    def start(writer: Any) -> Any:
+        make_active(spark)
+        at_once.wait(60)
+        return writer.start()
+
+    with ThreadPoolExecutor(len(writers)) as threads:
+        return list(threads.map(start, writers))
+
+
+def _finish(writer: Any, query: Any) -> None:
+    """Wait for the end. A query whose Python process took longer than Spark's ten seconds to start is started again."""
+    for _ in range(_SLOW_STARTS):
+        while query.isActive:
+            time.sleep(0.1)
+        if "connect back" not in str(query.exception()):
+            break
+        print(json.dumps({"slow": query.name}), flush=True)
+        query = writer.start()
+    query.awaitTermination()
 
 
 class SparkJob:
     """The process, as the test sees it."""
 
     def __init__(
-        self, files: Path, queries: Sequence[dict[str, Any]], master: str = "local[2,4]", **settings: str
+        self,
+        files: Path,
+        queries: Sequence[dict[str, Any]],
+        master: str = "local[2,4]",
+        *,
+        together: bool = False,
+        **settings: str,
     ) -> None:
-        job = {"files": str(files), "master": master, "queries": list(queries), "settings": settings}
+        job = {
+            "files": str(files),
+            "master": master,
+            "queries": list(queries),
+            "together": together,
+            "settings": settings,
+        }
         self._log = (files / f"job-{time.monotonic_ns()}.log").open("wb+")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "integration.kit.spark.driver_process", json.dumps(job)],
