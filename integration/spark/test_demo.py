@@ -56,7 +56,9 @@ async def test_spark_computes_what_the_file_says_though_its_driver_and_jvm_are_k
     assert went_on is not None
     assert int(went_on[1]) >= 5, "it did not begin anew"
     log = json.loads(kept.read_text())["log"]
-    assert [entry["event"] for entry in log if "event" in entry] == ["start", "up", "killed", "restart", "up"]
+    events = [entry["event"] for entry in log if "event" in entry]
+    # On a busy machine a query can be started again: Spark gives its Python process ten seconds to start.
+    assert [event for event in events if event != "again"] == ["start", "up", "killed", "restart", "up"]
     await run.nothing_left()
     assert list(tmp_path.iterdir()) == [kept], "no file is left"
 

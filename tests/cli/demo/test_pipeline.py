@@ -14,8 +14,8 @@ from jsclient.cli.demo.flights import Flight, FlightsError
 from jsclient.cli.demo.pipeline import needs
 from jsclient.cli.demo.pipeline.access import SECRET, spark_access, without_user
 from jsclient.cli.demo.pipeline.checking import check_rebooked, check_statistics
-from jsclient.cli.demo.pipeline.driver import reason
 from jsclient.cli.demo.pipeline.ending import closing, end_of_flights, kept, weather_table
+from jsclient.cli.demo.pipeline.faults import reason
 from jsclient.cli.demo.pipeline.recount import cancelled_flights, read_weather, recount
 from jsclient.cli.demo.pipeline.rows import COLUMNS, Rebooking, Statistic, Weather, statistic_of
 from jsclient.cli.demo.pipeline.view import PipelineView, StageView

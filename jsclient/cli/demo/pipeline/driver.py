@@ -7,31 +7,32 @@ input ends it goes, with its JVM, however that one ended.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
 from ..reports import frame
-from .words import BatchDone, Failed, Finished, FromDriver, QueryBegins, QueryEnded, Setup, SparkIsUp
+from .faults import reason
+from .watching import Watch
+from .words import Failed, Finished, FromDriver, Setup, SparkIsUp
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from .queries import Queries
 
-__all__ = ["main", "reason"]
+__all__ = ["main"]
 
-_LOOK = 0.1  # seconds between two looks at the queries
+_INTERVAL = 0.1  # seconds between two looks at the work list
+_ATTEMPTS = 4  # of a task
 _LEFT = 60.0  # seconds that the work list may take to be empty, once its query has ended
 
 Say = Callable[[FromDriver], None]
@@ -100,15 +101,16 @@ def _run(setup: Setup, say: Say) -> None:
     jetstream.register(spark)
     say(SparkIsUp(spark.version, _java(spark)))
     queries = Queries(spark, setup)
-    watch = _Watch(say)
+    # Registered again, queries share no state with those that failed.
+    watch = Watch(say, renew=lambda: jetstream.register(spark))
     # What is computed and what is worked off, at the same time; what is kept, when the first is complete.
-    watch.until_ended([queries.statistics(), queries.rebooking()])
+    watch.until_ended([queries.statistics, queries.rebooking])
     _work_off(queries, setup, watch)
-    watch.until_ended([queries.archive()])
+    watch.until_ended([queries.archive])
     spark.stop()
 
 
-def _work_off(queries: Queries, setup: Setup, watch: _Watch) -> None:
+def _work_off(queries: Queries, setup: Setup, watch: Watch) -> None:
     """Until nothing of the work list is left: what a killed driver had been given comes again after the ack wait."""
     from ....spark.engine import session
     from ....spark.options.connect import ConnectOptions
@@ -125,57 +127,9 @@ def _work_off(queries: Queries, setup: Setup, watch: _Watch) -> None:
             pending, acks = counts
             raise RuntimeError(f"the work list is not empty: {pending} to be delivered, {acks} not acked")
         if counts[0]:
-            watch.until_ended([queries.rebooking()])
+            watch.until_ended([queries.rebooking])
         else:
-            time.sleep(_LOOK)
-
-
-class _Watch:
-    """Tells what the queries say of themselves."""
-
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._told: set[tuple[str, int]] = set()
-
-    def until_ended(self, queries: Iterable[StreamingQuery]) -> None:
-        """Wait for all of them.
-
-        Raises:
-            StreamingQueryException: One failed.
-        """
-        active = list(queries)
-        for query in active:
-            self._say(QueryBegins(query.name))
-        while active:
-            time.sleep(_LOOK)
-            for query in list(active):
-                ended = not query.isActive  # before the last look at what it did
-                self._tell(query)
-                if ended:
-                    if (error := query.exception()) is not None:
-                        raise error
-                    active.remove(query)
-                    self._say(QueryEnded(query.name))
-
-    def _tell(self, query: StreamingQuery) -> None:
-        for progress in query.recentProgress:
-            key = query.name, progress.batchId
-            took = {name: int(ms) for name, ms in progress.durationMs.items()}
-            if key in self._told or "addBatch" not in took:  # without, there was no batch: it only looked
-                continue
-            self._told.add(key)
-            states = progress.stateOperators
-            self._say(
-                BatchDone(
-                    query.name,
-                    progress.batchId,
-                    int(progress.numInputRows),
-                    float(progress.processedRowsPerSecond or 0.0),
-                    took,
-                    sum(int(state.numRowsTotal) for state in states),
-                    sum(int(state.numRowsDroppedByWatermark) for state in states),
-                )
-            )
+            time.sleep(_INTERVAL)
 
 
 def _session(directory: Path, partitions: int) -> SparkSession:
@@ -201,7 +155,7 @@ def _session(directory: Path, partitions: int) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }
-    builder = SparkSession.builder.master(f"local[{partitions}]").appName("jsclient demo")
+    builder = SparkSession.builder.master(f"local[{partitions},{_ATTEMPTS}]").appName("jsclient demo")
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -209,21 +163,6 @@ def _session(directory: Path, partitions: int) -> SparkSession:
 
 def _java(spark: SparkSession) -> str:
     return str(getattr(spark, "_jvm").java.lang.System.getProperty("java.version"))  # noqa: B009
-
-
-_ERROR = re.compile(r"^[\s:]*(?:Caused by: )?((?:\w+\.)*\w*(?:Error|Exception)): (\S.*)$", re.MULTILINE)
-
-
-def reason(error: BaseException) -> str:
-    """Why, in a line: our innermost error in the text of Spark's, else the outermost of Java, else how it begins."""
-    text = str(error)
-    found = [(name, f"{name.rpartition('.')[2]}: {told.strip()}") for name, told in _ERROR.findall(text)]
-    ours = [told for name, told in found if name.startswith("jsclient.")]
-    theirs = [told for name, told in found if name.startswith(("java.", "org.apache.spark."))]
-    if ours or theirs:
-        return ours[-1] if ours else theirs[0]
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return f"{type(error).__name__}: {first}"
 
 
 if __name__ == "__main__":

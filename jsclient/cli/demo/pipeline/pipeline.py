@@ -29,7 +29,16 @@ from .recount import Cancelled, Statistics, cancelled_flights, read_weather, rec
 from .results import read_archive, read_rebooked, read_stream
 from .running import Driver, PipelineError
 from .view import PipelineView, StageView
-from .words import BatchDone, Finished, FromDriver, QueryBegins, QueryEnded, Setup, SparkIsUp
+from .words import (
+    BatchDone,
+    Finished,
+    FromDriver,
+    QueryBegins,
+    QueryEnded,
+    QueryStartsAgain,
+    Setup,
+    SparkIsUp,
+)
 
 __all__ = ["Pipeline"]
 
@@ -259,6 +268,9 @@ class Pipeline:
                 stage = view.stages[said.query]
                 stage.end()
                 stage.out = stage.out if said.query == "statistics" else stage.rows
+            case QueryStartsAgain():
+                view.happened("again", self._elapsed, query=said.query, reason=said.reason)
+                self._note(f"{said.query} failed and is started again: {said.reason}")
             case _:
                 raise PipelineError(f"the Spark driver says {type(said).__name__}")
 

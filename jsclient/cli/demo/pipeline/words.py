@@ -9,7 +9,17 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["BatchDone", "Failed", "Finished", "FromDriver", "QueryBegins", "QueryEnded", "Setup", "SparkIsUp"]
+__all__ = [
+    "BatchDone",
+    "Failed",
+    "Finished",
+    "FromDriver",
+    "QueryBegins",
+    "QueryEnded",
+    "QueryStartsAgain",
+    "Setup",
+    "SparkIsUp",
+]
 
 
 class Setup(msgspec.Struct, tag=True, array_like=True):
@@ -60,6 +70,13 @@ class QueryEnded(msgspec.Struct, tag=True, array_like=True):
     query: str
 
 
+class QueryStartsAgain(msgspec.Struct, tag=True, array_like=True):
+    """A query failed through a fault of Spark, and is started again from its checkpoint."""
+
+    query: str
+    reason: str  # in one line
+
+
 class Finished(msgspec.Struct, tag=True, array_like=True):
     """All results are written."""
 
@@ -70,4 +87,6 @@ class Failed(msgspec.Struct, tag=True, array_like=True):
     reason: str
 
 
-FromDriver: TypeAlias = SparkIsUp | QueryBegins | BatchDone | QueryEnded | Finished | Failed
+FromDriver: TypeAlias = (
+    SparkIsUp | QueryBegins | BatchDone | QueryEnded | QueryStartsAgain | Finished | Failed
+)

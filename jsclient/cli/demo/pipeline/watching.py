@@ -1,0 +1,89 @@
+"""The watch over the driver's queries: it reports their progress, and starts a query again after a fault of Spark."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+from .faults import is_transient, reason
+from .words import BatchDone, FromDriver, QueryBegins, QueryEnded, QueryStartsAgain
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Watch"]
+
+_INTERVAL = 0.1  # seconds between two looks at the queries
+_STARTS = 4  # of one query, at most
+
+Start: TypeAlias = "Callable[[], StreamingQuery]"
+
+
+class Watch:
+    """Reports what the queries do.
+
+    Args:
+        report: Receives each message for the parent process.
+        renew: Called before a query is started again. It replaces what the failed query may have left broken.
+    """
+
+    def __init__(self, report: Callable[[FromDriver], None], renew: Callable[[], None]) -> None:
+        self._report = report
+        self._renew = renew
+        self._reported: set[tuple[str, int]] = set()  # batches
+        self._starts: Counter[str] = Counter()
+
+    def until_ended(self, starts: Iterable[Start]) -> None:
+        """Start queries, and wait for the end of all of them.
+
+        Raises:
+            StreamingQueryException: A query failed, and another start would not help.
+        """
+        active = [(start, start()) for start in starts]
+        for _, query in active:
+            self._starts[query.name] = 1
+            self._report(QueryBegins(query.name))
+        while active:
+            time.sleep(_INTERVAL)
+            for entry in list(active):
+                start, query = entry
+                ended = not query.isActive  # before its progress is read for the last time
+                self._report_batches(query)
+                if not ended:
+                    continue
+                active.remove(entry)
+                error = query.exception()
+                if error is None:
+                    self._report(QueryEnded(query.name))
+                else:
+                    active.append((start, self._start_again(start, query.name, error)))
+
+    def _start_again(self, start: Start, name: str, error: Exception) -> StreamingQuery:
+        if not is_transient(error) or self._starts[name] == _STARTS:
+            raise error
+        self._starts[name] += 1
+        self._report(QueryStartsAgain(name, reason(error)))
+        self._renew()
+        return start()
+
+    def _report_batches(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            key = query.name, progress.batchId
+            took = {name: int(ms) for name, ms in progress.durationMs.items()}
+            if key in self._reported or "addBatch" not in took:  # without addBatch it only looked for rows
+                continue
+            self._reported.add(key)
+            states = progress.stateOperators
+            self._report(
+                BatchDone(
+                    query.name,
+                    progress.batchId,
+                    int(progress.numInputRows),
+                    float(progress.processedRowsPerSecond or 0.0),
+                    took,
+                    sum(int(state.numRowsTotal) for state in states),
+                    sum(int(state.numRowsDroppedByWatermark) for state in states),
+                )
+            )
