@@ -1,19 +1,23 @@
-"""The sessions of the project, and a way to run them that needs nothing but Python.
+"""The sessions of the project, run with nothing but Python installed.
 
-    python3 noxfile.py                          lint, types, tests
-    python3 noxfile.py check                    what has to pass: lint, types, tests, integration, spark, docs
+    python3 noxfile.py                          quick: lint, types and unit tests, under 3 minutes
+    python3 noxfile.py smoke                    20 integration tests, under a minute
+    python3 noxfile.py check                    everything a change has to pass, under 10 minutes
+    python3 noxfile.py full                     check, and everything that takes longer
     python3 noxfile.py demo                     the demonstration
-    python3 noxfile.py tests -- -k heartbeat    what comes after -- goes to the session
+    python3 noxfile.py tests -- -k heartbeat    arguments after -- go to the session
     python3 noxfile.py --list                   all sessions; every option of nox works
 
-Run like this, the file makes a virtual environment `.venv` with nox in it and goes on there. Where nox is
-installed, `nox -s check` does the same.
+The first run creates a virtual environment `.venv` with nox in it and continues there. With nox installed,
+`nox -s check` does the same. Environments are created with uv if it can reach the package index, else with virtualenv
+and pip.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,34 +25,49 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent
-NOX = "nox>=2025.2.9"
+NOX = "2026.8.17"  # runs sessions side by side
 
 
 def bootstrap(arguments: list[str]) -> int:
-    """Run nox with ``arguments``, from `.venv`, which is made or mended first where that is needed."""
-    if sys.version_info < (3, 11):  # noqa: UP036 - who runs this file may have any Python
+    """Run nox with ``arguments`` from `.venv`, which is created or repaired first if necessary."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - any Python may run this file
         return complain(f"jsclient needs Python 3.11 or newer; this is {sys.version.split()[0]}")
     environment = ROOT / ".venv"
     python = environment / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     os.environ.setdefault("PIP_DISABLE_PIP_VERSION_CHECK", "1")
-    if not runs(python, "import nox"):
-        print("Making .venv, with nox in it", file=sys.stderr, flush=True)
+    needed = tuple(map(int, NOX.split(".")))
+    found = "tuple(int(part) for part in importlib.metadata.version('nox').split('.'))"
+    if not runs(python, f"import importlib.metadata; assert {found} >= {needed}"):
+        print("Creating .venv with nox", file=sys.stderr, flush=True)
         if not runs(python, "import pip"):
             if importlib.util.find_spec("ensurepip") is None:
                 return complain(
-                    "this Python cannot make virtual environments. Debian, Ubuntu: install python3-venv"
+                    "this Python cannot create virtual environments. Debian, Ubuntu: install python3-venv"
                 )
             clear = [] if runs(python, "pass") else ["--clear"]
             if code := subprocess.call([sys.executable, "-m", "venv", *clear, environment]):
                 return code
-        if code := subprocess.call([python, "-m", "pip", "install", "--quiet", NOX]):
+        if code := subprocess.call([python, "-m", "pip", "install", "--quiet", f"nox>={NOX}"]):
             return code
+        install_uv(python)
     if arguments and not any(argument.startswith("-") for argument in until_dashes(arguments)):
         arguments = ["--session", *arguments]
     command = [str(python), "-m", "nox", "--noxfile", __file__, *arguments]
-    if os.name != "nt":  # where exec gives the prompt back at once
+    if os.name != "nt":  # on Windows exec returns to the prompt at once
         os.execv(python, command)
     return subprocess.call(command)
+
+
+def install_uv(python: Path) -> None:
+    """Install uv, which nox prefers to pip; remove it if it cannot install packages here."""
+    pip = [python, "-m", "pip"]
+    config = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=False).stdout
+    if re.search(r"\.(index-url|no-index)=", config):  # uv does not read pip's configuration
+        return
+    if not works([*pip, "install", "uv"]):
+        return
+    if not works([python, "-m", "uv", "pip", "install", "--dry-run", "--python", python, "hatchling"]):
+        works([*pip, "uninstall", "--yes", "uv"])
 
 
 def until_dashes(arguments: list[str]) -> list[str]:
@@ -56,9 +75,13 @@ def until_dashes(arguments: list[str]) -> list[str]:
 
 
 def runs(python: Path, code: str) -> bool:
-    """Whether ``python`` is there and can do this."""
+    """Whether ``python`` exists and runs ``code`` without an error."""
+    return works([python, "-c", code])
+
+
+def works(command: list[str | Path]) -> bool:
     try:
-        return subprocess.call([python, "-c", code], stderr=subprocess.DEVNULL) == 0
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
     except OSError:
         return False
 
@@ -71,14 +94,24 @@ def complain(message: str) -> int:
 if __name__ == "__main__":
     sys.exit(bootstrap(sys.argv[1:]))
 
-import nox  # noqa: E402 - not there until the bootstrap is done
+import nox  # noqa: E402 - installed by the bootstrap
 
-nox.needs_version = NOX.removeprefix("nox")
+nox.needs_version = f">={NOX}"
 nox.options.default_venv_backend = "uv|virtualenv"
 nox.options.error_on_missing_interpreters = False
-nox.options.sessions = ["lint", "types", "tests"]
+nox.options.sessions = ["quick"]
 
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
+PYTHONS = nox.project.python_versions(PROJECT)
+REPORTS = ROOT / ".nox" / "reports"
+
+# Most integration tests wait for a heartbeat or a timeout: two cores have time for eight processes. Each starts a
+# server of its own. A server that is given is for one process.
+SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "8", "--dist", "worksteal")
+WITHOUT_SPARK = ("integration", "--ignore=integration/spark")
+# The rooms whose tests depend on the version of the server and on its form of ack subjects.
+WIRE = tuple(f"integration/{room}" for room in ("consumers", "publishing", "streams", "topics", "peers"))
+CORE = ("-m", "not full")
 
 
 def group(name: str) -> list[str]:
@@ -86,13 +119,10 @@ def group(name: str) -> list[str]:
     return nox.project.dependency_groups(PROJECT, name)
 
 
-REPORTS = ROOT / ".nox" / "reports"
-
-
-def pytest(session: nox.Session, *arguments: str) -> None:
-    """Run pytest, and keep what it says of failures for `recap`."""
+def pytest(session: nox.Session, *arguments: str, command: tuple[str, ...] = ("pytest",)) -> None:
+    """Run pytest and keep a report of its failures for `print_failures`."""
     report = REPORTS / f"{session.name}-{len(list(REPORTS.glob(f'{session.name}-*'))) + 1}.xml"
-    session.run("pytest", f"--junit-xml={report}", *arguments, *session.posargs)
+    session.run(*command, f"--junit-xml={report}", *arguments, *session.posargs)
 
 
 @nox.session(reuse_venv=True)
@@ -105,159 +135,123 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(reuse_venv=True)
 def types(session: nox.Session) -> None:
-    """Types, and who may import whom."""
+    """Types, and which module may import which."""
     session.install("--editable", ".[cli]", *group("types"))
     session.run("mypy")
     session.run("lint-imports")
 
 
+@nox.session(name="public-types", reuse_venv=True)
+def public_types(session: nox.Session) -> None:
+    """Whether every public name has a type that all type checkers read alike."""
+    session.install("--editable", ".[cli,spark]", *group("public-types"))
+    session.run("pyright", "--verifytypes", "jsclient", "--ignoreexternal")
+
+
 @nox.session(reuse_venv=True)
 def tests(session: nox.Session) -> None:
-    """The tests that need no server."""
+    """The unit tests, which need no server."""
     session.install("--editable", ".", *group("tests"))
     pytest(session, "tests", "-n", "auto")
 
 
-# The same on a given Python; skipped where that is not installed.
-for version in nox.project.python_versions(PROJECT):
+# The same on a given Python; skipped if that is not installed.
+for version in PYTHONS:
     nox.session(tests.func, name=f"tests-{version}", python=version, reuse_venv=True)
 
 
-# Most of these tests wait, for a heartbeat or a timeout: even two cores have time for four at once. Each process has a
-# server of its own, so where one is named for all of them, there is one process.
-SIDE_BY_SIDE = ("-n", "0" if "JSCLIENT_TEST_SERVER" in os.environ else "4", "--dist", "worksteal")
+@nox.session(reuse_venv=True)
+def smoke(session: nox.Session) -> None:
+    """Twenty integration tests: one or two of each feature."""
+    session.install("--editable", ".", *group("integration"))
+    pytest(session, *WITHOUT_SPARK, "-n", "2", "-m", "smoke")
 
 
 @nox.session(reuse_venv=True)
 def integration(session: nox.Session) -> None:
-    """The tests against a real nats-server. Options after --: --server-version=2.10.25, for one."""
+    """The core of the tests against a nats-server. Options after --: --server-version=2.10.25, for example."""
     session.install("--editable", ".", *group("integration"))
-    pytest(session, "integration", "--ignore=integration/spark", *SIDE_BY_SIDE)
+    pytest(session, *WITHOUT_SPARK, *SIDE_BY_SIDE, *CORE)
+
+
+@nox.session(reuse_venv=True)
+def versions(session: nox.Session) -> None:
+    """The wire, on the oldest and an intermediate nats-server, and with the second form of ack subjects."""
+    session.install("--editable", ".", *group("integration"))
+    each(
+        session,
+        *(
+            (*WIRE, "-q", "-rfE", form, *SIDE_BY_SIDE, *CORE)
+            for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25")
+        ),
+    )
 
 
 @nox.session(reuse_venv=True)
 def spark(session: nox.Session) -> None:
-    """The tests of jsclient.spark, on the newest PySpark; they need Java 17. One session, beside it what needs none."""
+    """The core of the tests of jsclient.spark on the newest PySpark. They need Java 17."""
+    session.install("--editable", ".[spark]", *group("spark"))
+    pytest(session, "integration/spark", "-n", "2", "--dist", "loadgroup", *CORE)
+
+
+@nox.session(name="spark-full", reuse_venv=True)
+def spark_full(session: nox.Session) -> None:
+    """All tests of jsclient.spark, among them those that kill drivers, JVMs and executors."""
     session.install("--editable", ".[spark]", *group("spark"))
     pytest(session, "integration/spark", "-n", "2", "--dist", "loadgroup")
 
 
 @nox.session(name="spark-4.2", reuse_venv=True)
 def spark_oldest(session: nox.Session) -> None:
-    """The part of them that shows what depends on Spark, on the oldest PySpark that will do."""
+    """The tests of what depends on Spark itself, on the oldest supported PySpark."""
     session.install("--editable", ".[spark]", *group("spark"), "pyspark==4.2.*")
     pytest(session, "integration/spark/test_compat.py")
 
 
-# What the server's version and the form of its acks make no difference to.
-ANY_SERVER = (
-    "faults",
-    "kit",
-    "spark",
-    "docs/test_benchmarks.py",
-    "connection/test_cancellation.py",
-    "cli/test_demo.py",
-    "docs/test_examples.py",
-    "docs/test_guarantees.py",
-    "consumers/test_malformed_deliveries.py",
-    "connection/test_malformed_protocol.py",
-    "kit/test_kit.py",
-    "connection/test_leaks.py",
-    "docs/test_pages.py",
-    "connection/test_nats_client.py",
-    "connection/test_identity.py",
-    "connection/test_names.py",
-    "connection/test_secrets.py",
-    "connection/test_tls.py",
-    "server/test_server.py",
-)
-
-# Loops over races, and long runs, which take minutes: the same on every server, run on the newest.
-LONG = (
-    "faults/test_cluster.py",
-    "publishing/test_cluster.py",
-    "consumers/test_conformance_acks.py",
-    "consumers/ordered/test_conformance.py",
-    "consumers/pull/test_conformance.py",
-    "consumers/test_conformance_status.py",
-    "topics/epochs/test_stress.py",
-    "publishing/test_fast_ingest.py",
-    "topics/notifiers/test_faults.py",
-    "topics/notifiers/test_wire.py",
-    "topics/notifiers/test_sites.py",
-    "topics/test_log_reader_faults.py",
-    "streams/test_paging.py",
-    "consumers/ordered/test_consumer_faults.py",
-    "publishing/test_publisher.py",
-    "topics/test_cluster.py",
-    "consumers/worker/test_worker.py",
-    "consumers/worker/test_faults.py",
-)
-
-# Readers of topics ack nothing: only what a delivery says of itself is read, and that is shown elsewhere.
-NO_ACKS = (
-    "topics/epochs",
-    "topics/test_event_history.py",
-    "topics/notifiers",
-    "topics/test_log_reader*.py",
-    "peers",
-)
-
-
-@nox.session(reuse_venv=True)
-def versions(session: nox.Session) -> None:
-    """What goes over the wire, against the oldest and a middle nats-server, and with acks in their new form."""
-    session.install("--editable", ".", *group("integration"))
-    ignored = [f"--ignore=integration/{name}" for name in (*ANY_SERVER, *LONG)]
-    for form in ("--ack-v2", "--server-version=2.12.8", "--server-version=2.10.25"):
-        other = [f"--ignore-glob=integration/{name}" for name in NO_ACKS] if form == "--ack-v2" else []
-        pytest(session, "integration", "-q", "-rfE", form, *SIDE_BY_SIDE, *ignored, *other)
-
-
 @nox.session(reuse_venv=True)
 def coverage(session: nox.Session) -> None:
-    """What all tests together do not reach."""
+    """All tests except Spark's, and the code that they do not reach."""
     session.install("--editable", ".", *group("integration"))
     session.run("coverage", "erase")
-    session.run("coverage", "run", "-m", "pytest", "tests", *session.posargs)
-    session.run(
-        "coverage", "run", "-m", "pytest", "integration", "--ignore=integration/spark", *session.posargs
-    )
-    session.run("coverage", "combine")
-    session.run("coverage", "report")
+    parts = (("tests", "-n", "auto"), (*WITHOUT_SPARK, *SIDE_BY_SIDE))
+    try:
+        each(session, *parts, command=("coverage", "run", "-m", "pytest"))
+    finally:
+        session.run("coverage", "combine", "--quiet")
+        session.run("coverage", "report")
 
 
 @nox.session(reuse_venv=True)
 def docs(session: nox.Session) -> None:
-    """The documentation, and its examples."""
+    """The documentation and its examples."""
     session.install("--editable", ".[server]", *group("docs"))
-    # -E: what an earlier build has read would not be warned of again.
-    sphinx = ["sphinx-build", "-q", "-E", "-n", "-W", "--keep-going"]
-    session.run(*sphinx, "-b", "html", "docs", "docs/_build/html")
+    # -E: pages that an earlier build has read would give their warnings no second time.
+    sphinx = ("sphinx-build", "-q", "-n", "-W", "--keep-going", "-d", "docs/_build/doctrees")
+    session.run(*sphinx, "-E", "-b", "html", "docs", "docs/_build/html")
     session.run(*sphinx, "-b", "doctest", "docs", "docs/_build/doctest")
 
 
 @nox.session(reuse_venv=True)
 def bench(session: nox.Session) -> None:
-    """The benchmarks, against other clients. Options after --: --help says which."""
+    """The benchmarks against other clients. Options after --: see --help."""
     session.install("--editable", ".[server]", *group("bench"))
     session.run("python", "-m", "benchmarks", *session.posargs)
 
 
-for version in nox.project.python_versions(PROJECT):
+for version in PYTHONS:
     nox.session(bench.func, name=f"bench-{version}", python=version, reuse_venv=True)
 
 
 @nox.session(name="bench-spark", reuse_venv=True)
 def bench_spark(session: nox.Session) -> None:
-    """The benchmarks in Spark, beside nats-py. Options after --: --help says which."""
+    """The benchmarks in Spark, beside nats-py. Options after --: see --help."""
     session.install("--editable", ".[server,spark]")
     session.run("python", "-m", "benchmarks.spark", *session.posargs)
 
 
 @nox.session(name="bench-topics", reuse_venv=True)
 def bench_topics(session: nox.Session) -> None:
-    """What topics cost, beside nats-py, in about five minutes. Options after --: --help says which."""
+    """The cost of topics, beside nats-py: about five minutes. Options after --: see --help."""
     session.install("--editable", ".[server]")
     session.run("python", "-m", "benchmarks.topics", *session.posargs)
 
@@ -266,21 +260,60 @@ def bench_topics(session: nox.Session) -> None:
 def demo(session: nox.Session) -> None:
     """The demonstration: `jsclient demo`. Ctrl-C ends it."""
     session.install("--editable", ".[demo]")
-    # After Ctrl-C the demonstration stops what it started: that may take longer than nox would wait.
+    # After Ctrl-C the demonstration stops its processes, which may take longer than nox waits.
     session.run("jsclient", "demo", *session.posargs, interrupt_timeout=20.0, terminate_timeout=10.0)
 
 
 @nox.session(venv_backend="none")
-def check(session: nox.Session) -> None:
-    """Everything that has to pass, in order."""
-    shutil.rmtree(REPORTS, ignore_errors=True)
-    for name in ("lint", "types", "tests", "integration", "versions", "spark", "spark-4.2", "docs", "recap"):
-        session.notify(name)
+def quick(session: nox.Session) -> None:
+    """Lint, types and unit tests."""
+    several(session, ["tests", "types", "lint"])
 
 
 @nox.session(venv_backend="none")
-def recap(session: nox.Session) -> None:
-    """The failures of all sessions again: where only the end of a long log is kept, they are in it."""
+def check(session: nox.Session) -> None:
+    """Everything a change has to pass: quick, the core of the integration tests and of Spark's, the documentation."""
+    several(session, ["integration", "lint", "types", "docs", "spark", "tests"])
+
+
+@nox.session(venv_backend="none")
+def full(session: nox.Session) -> None:
+    """All tests, also on older servers, PySparks and other Pythons; coverage, public types, the demonstration."""
+    others = [f"tests-{version}" for version in PYTHONS]
+    several(
+        session,
+        ["lint", "types", "public-types", "docs", *others],
+        ["coverage", "versions", "spark-full", "spark-4.2", "demo"],
+        at_once=1,
+    )
+
+
+def several(session: nox.Session, *stages: list[str], at_once: int = 2) -> None:
+    """Run sessions, ``at_once`` of them side by side, to the end of all; then print every failure again."""
+    shutil.rmtree(REPORTS, ignore_errors=True)
+    codes = []
+    for names in stages:
+        command = [sys.executable, "-m", "nox", "--noxfile", __file__, "--allow-parallel"]
+        codes.append(subprocess.call([*command, "--parallel", str(at_once), "--session", *names]))
+    print_failures(session)
+    if any(codes):
+        session.error("not all sessions passed: see above")
+
+
+def each(session: nox.Session, *parts: tuple[str, ...], command: tuple[str, ...] = ("pytest",)) -> None:
+    """Run pytest once for each part, to the end of all."""
+    failed = 0
+    for part in parts:
+        try:
+            pytest(session, *part, command=command)
+        except nox.command.CommandFailed:
+            failed += 1
+    if failed:
+        session.error(f"{failed} of {len(parts)} runs failed")
+
+
+def print_failures(session: nox.Session) -> None:
+    """Print the failed tests of all sessions: of a long log, often only the end is kept."""
     for report in sorted(REPORTS.glob("*.xml")):
         for case in ElementTree.parse(report).iter("testcase"):
             for failure in (*case.iter("failure"), *case.iter("error")):

@@ -57,6 +57,7 @@ async def test_every_flight_is_processed_though_a_worker_is_killed(
     await run.nothing_left()
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 async def test_without_a_kill_one_worker_does_it_all(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--limit", "700", "--workers", "1", "--no-kill", "--plain")
@@ -67,6 +68,7 @@ async def test_without_a_kill_one_worker_does_it_all(demo: Callable[..., Awaitab
     await run.nothing_left()
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 async def test_the_only_worker_can_be_the_one_that_is_killed(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--limit", "1", "--workers", "1", "--plain")
@@ -74,6 +76,7 @@ async def test_the_only_worker_can_be_the_one_that_is_killed(demo: Callable[...,
     assert proof(run)[3] == "[ok] 1 processed twice and counted once, 1 of them because of the kill"
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 async def test_a_foreign_server_is_used_and_left_as_it_was(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle
@@ -87,6 +90,7 @@ async def test_a_foreign_server_is_used_and_left_as_it_was(
     await run.nothing_left()
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_in_the_middle_ends_all_of_it_and_removes_the_stream(
@@ -116,6 +120,7 @@ async def test_a_signal_while_it_starts_ends_all_of_it(demo: Callable[..., Await
     await run.nothing_left()
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 async def test_nothing_is_left_when_it_is_killed_itself(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--plain")
@@ -126,6 +131,7 @@ async def test_nothing_is_left_when_it_is_killed_itself(demo: Callable[..., Awai
     await run.nothing_left()
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 async def test_a_worker_that_somebody_kills_is_replaced_and_nothing_is_lost(
     demo: Callable[..., Awaitable[Run]],
@@ -160,6 +166,7 @@ async def test_a_server_without_jetstream_is_told_in_a_line(demo: Callable[..., 
         await run.nothing_left()
 
 
+@pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 async def test_a_stream_that_goes_away_on_the_way_is_a_failure_and_no_end_without_proof(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle

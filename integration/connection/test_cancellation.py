@@ -18,7 +18,7 @@ from integration.kit.judge.waiting import eventually
 from jsclient import AckPolicy, ConsumerConfig, JetStreamError
 
 COUNT = 3000
-SEEDS = [1, 2]
+SEEDS = [1, pytest.param(2, marks=pytest.mark.full)]
 
 
 async def _impatiently(call: Callable[[], Awaitable[Any]], chance: random.Random) -> Any:

@@ -112,6 +112,7 @@ async def test_without_in_progress_the_same_wait_ends_in_redelivery(js: Any, str
     await second.ack()
 
 
+@pytest.mark.smoke
 @pytest.mark.row(113)
 @pytest.mark.covers("J73")
 async def test_nak_brings_the_message_again_at_once_or_after_its_delay(

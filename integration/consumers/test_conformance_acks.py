@@ -416,6 +416,7 @@ async def test_a_consumer_that_was_found_can_be_subscribed_to_again_and_again(
     assert await stream.consumer_names() == ["d"]
 
 
+@pytest.mark.full
 @pytest.mark.row(127)
 @pytest.mark.parametrize("way", ["async for", "callback"])
 async def test_a_durable_push_consumer_is_read_on_through_two_hundred_reconnects(

@@ -88,6 +88,7 @@ async def test_without_a_callback_what_waits_can_still_be_taken_and_acked_and_th
         await sub.next(timeout=1)
 
 
+@pytest.mark.smoke
 @pytest.mark.covers("J110")
 async def test_what_is_under_way_when_drain_is_called_still_arrives(
     tap: Any, near: Any, stream: OwnStream

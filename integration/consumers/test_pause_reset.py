@@ -350,6 +350,7 @@ async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: 
     assert len(alarms(events)) == (1 if fields else 0)
 
 
+@pytest.mark.full
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
 @pytest.mark.parametrize("way", ["messages", "push"])

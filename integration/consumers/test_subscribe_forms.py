@@ -88,6 +88,7 @@ async def test_a_pull_subscription_is_read_by_asking_or_iterating(
         assert not (await sub.consumer_info()).is_push
 
 
+@pytest.mark.smoke
 @pytest.mark.row(114)
 @pytest.mark.covers("J1", "J2", "J48")
 @pytest.mark.parametrize("queue", [None, "workers"])
@@ -144,6 +145,7 @@ async def test_a_named_ephemeral_keeps_its_name(js: Any, stream: OwnStream) -> N
         assert (await sub.consumer_info()).config.durable_name is None
 
 
+@pytest.mark.smoke
 @pytest.mark.row(126)
 @pytest.mark.covers("J25", "J31")
 async def test_ten_members_that_start_at_once_share_one_consumer_and_each_message_comes_once(

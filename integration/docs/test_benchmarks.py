@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.full
 def test_every_work_of_the_table_does_what_it_is_to_do():
     command = [sys.executable, "-m", "benchmarks", "--rounds", "1", "--scale", "0.002"]
     command += ["--works", "table", "latency", "subscriptions/10", "--clients", "raw", "jsclient"]
@@ -18,6 +21,7 @@ def test_every_work_of_the_table_does_what_it_is_to_do():
     assert done.stdout.count("`publish`, one by one") == 3
 
 
+@pytest.mark.full
 def test_every_work_on_topics_does_what_it_is_to_do():
     command = [sys.executable, "-m", "benchmarks.topics", "--rounds", "1", "--scale", "0.01", "--works"]
     command += ["waiting", "notifier", "publish", "filter", "epochs", "catch-up/128", "live"]

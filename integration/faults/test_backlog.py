@@ -47,7 +47,7 @@ class Count:
 @pytest.mark.row(34, 35, 38)
 @pytest.mark.limit(120)
 @pytest.mark.covers("J95", "J96")
-@pytest.mark.parametrize("kind", ["ordered", "flow control"])
+@pytest.mark.parametrize("kind", ["ordered", pytest.param("flow control", marks=pytest.mark.full)])
 async def test_a_slow_handler_holds_the_server_back(
     kind: str, proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
@@ -108,7 +108,14 @@ async def test_a_slow_handler_holds_the_server_back(
 
 
 @pytest.mark.row(38)
-@pytest.mark.parametrize("kind", ["ordered", "push", "messages"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "messages",
+        pytest.param("ordered", marks=pytest.mark.full),
+        pytest.param("push", marks=pytest.mark.full),
+    ],
+)
 async def test_many_waiting_small_messages_take_little_memory(
     kind: str, connect: Any, server: Any, stream: OwnStream, events: list[Any]
 ) -> None:

@@ -76,6 +76,7 @@ async def test_a_range_is_read_whole_while_the_leader_changes(
     assert changes
 
 
+@pytest.mark.full
 @WAYS
 async def test_a_range_is_read_whole_though_a_node_dies(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
@@ -130,6 +131,7 @@ async def _last(stream: Any, seq: int) -> list[Any]:
     return [message async for message in stream.get_batch(10, seq=seq, timeout=20.0)]
 
 
+@pytest.mark.full
 @pytest.mark.limit(240)
 async def test_publishes_are_all_stored_once_while_the_leader_changes_and_a_node_dies(
     cluster: OwnCluster, oracle_there: Any, connect: Any

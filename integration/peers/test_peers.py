@@ -59,6 +59,7 @@ def names(events: list[Any]) -> list[str]:
 # --- a relationship begins ---------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.covers(
     "P2", "P3", "P4", "P6", "P16", "P17", "P18", "P19", "P23", "P33", "P34", "P35", "P36", "P37", "P39",
     "P41", "P43", "P44", "P45", "P46", "P47", "P48", "P49", "P50",

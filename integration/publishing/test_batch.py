@@ -79,6 +79,7 @@ async def slots_free(near: Any, stream: OwnStream) -> bool:
 # --- stored ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("count", [1, 2, 100])
 async def test_leaving_the_block_stores_all_of_it(
     tap: Proxy, near: Any, stream: OwnStream, count: int

@@ -59,6 +59,7 @@ async def test_asking_whether_a_message_was_stored_does_a_replicated_stream_no_h
     assert state["messages"] == 3
 
 
+@pytest.mark.full
 async def test_a_chain_goes_on_through_elections_and_the_death_of_nodes(
     cluster: OwnCluster, oracle_there: Oracle, connect: Any
 ) -> None:

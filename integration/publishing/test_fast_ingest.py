@@ -155,6 +155,7 @@ async def test_many_payloads_go_in_one_call(near: Any, stream: OwnStream) -> Non
     assert await stored(stream) == numbered(1, 3003)
 
 
+@pytest.mark.smoke
 async def test_tasks_may_share_it(near: Any, stream: OwnStream) -> None:
     async with near.fast_ingest(ack_every=3) as ingest:
         numbers = await asyncio.gather(*(ingest.publish(stream.subject("a"), b"x") for _ in range(100)))

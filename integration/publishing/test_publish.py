@@ -85,6 +85,7 @@ async def test_the_callers_headers_are_not_changed(js: Any, stream: OwnStream) -
     assert (await stream.messages())[1].headers == block("Mine: 1")
 
 
+@pytest.mark.smoke
 async def test_a_message_id_is_stored_once(js: Any, stream: OwnStream) -> None:
     first = await js.publish(stream.subject("a"), b"1", msg_id="id-1")
     again = await js.publish(stream.subject("a"), b"2", msg_id="id-1")

@@ -60,6 +60,7 @@ async def results(futures: list[Any], timeout: float = 20.0) -> list[Any]:
 # --- the ordinary case -----------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 async def test_every_message_is_acked_and_stored_in_the_order_of_the_calls(
     js: Any, tap: Proxy, stream: OwnStream
 ) -> None:
@@ -641,7 +642,10 @@ async def test_cut_in_the_middle_each_future_is_an_ack_or_unknown(
 
 
 @pytest.mark.limit(120)
-@pytest.mark.parametrize("end", ["stop", "kill", "cuts"])
+@pytest.mark.parametrize(
+    "end",
+    ["kill", pytest.param("stop", marks=pytest.mark.full), pytest.param("cuts", marks=pytest.mark.full)],
+)
 async def test_with_ids_everything_is_stored_once_and_in_order(
     end: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:

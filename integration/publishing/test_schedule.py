@@ -262,6 +262,7 @@ async def test_a_zone_that_the_server_does_not_know_is_refused(js: Any, planned:
 # It comes
 
 
+@pytest.mark.smoke
 @FIRST
 async def test_a_message_comes_at_its_time_and_the_schedule_goes(js: Any, planned: OwnStream) -> None:
     """Row 133: real delivery."""

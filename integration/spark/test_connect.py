@@ -11,6 +11,7 @@ from integration.kit.judge.oracle import number_of
 pytestmark = pytest.mark.server(">=2.11")
 
 
+@pytest.mark.full
 async def test_a_batch_is_read_and_written(connect_spark, server, make_stream):
     stream = await make_stream(allow_direct=True)
     code = """
@@ -55,6 +56,7 @@ async def test_a_query_from_stream_to_stream(connect_spark, server, make_stream,
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 1001))
 
 
+@pytest.mark.full
 async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stream, checkpoint):
     """The function is pickled and runs in a process of the server."""
     source, target = await make_stream(allow_direct=True), await make_stream()

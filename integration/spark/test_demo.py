@@ -16,6 +16,8 @@ from integration.kit.servers.nats_server import NEWEST, ServerUnderTest, find_bi
 
 LIMIT = 300.0  # seconds; Spark is started twice, and half a minute is usual
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 async def demo(

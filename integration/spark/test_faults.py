@@ -103,6 +103,7 @@ def assert_running(job: SparkJob) -> None:
         raise RuntimeError(f"the job has ended:\n{job.log[-6000:]}")
 
 
+@pytest.mark.full
 async def test_driver_and_jvm_are_killed_in_the_middle_of_a_batch(
     own_server: Any, oracle_for: Any, jobs: Any
 ) -> None:
@@ -137,6 +138,7 @@ async def test_driver_and_jvm_are_killed_in_the_middle_of_a_batch(
     assert set(found.values()) == {1, 2}
 
 
+@pytest.mark.full
 async def test_driver_and_jvm_are_killed_while_messages_are_claimed(
     own_server: Any, oracle_for: Any, jobs: Any
 ) -> None:
@@ -177,6 +179,7 @@ async def test_driver_and_jvm_are_killed_while_messages_are_claimed(
     assert work["delivered"]["consumer_seq"] == COUNT
 
 
+@pytest.mark.full
 async def test_executors_are_killed_in_the_middle_of_a_batch(
     own_server: Any, oracle_for: Any, jobs: Any
 ) -> None:
@@ -193,6 +196,7 @@ async def test_executors_are_killed_in_the_middle_of_a_batch(
     assert_each_once(await numbers(oracle, "OUT"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", ["restart", "freeze"])
 async def test_the_server_stops_in_the_middle_of_reading_and_writing(
     own_server: Any, oracle_for: Any, spark: Any, checkpoint: Path, fault: str

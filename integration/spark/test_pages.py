@@ -43,7 +43,13 @@ def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
 
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize(
-    ("page", "language"), [page for page in PAGES if blocks(*page)], ids=lambda page: page
+    ("page", "language"),
+    # `check` leaves out the longest.
+    [
+        pytest.param(*page, marks=[pytest.mark.full] if "tutorial" in page[0] else [])
+        for page in PAGES
+        if blocks(*page)
+    ],
 )
 async def test_the_python_of_a_page_does_what_the_page_says(
     spark: Any, own_server: Any, aside: Any, tmp_path: Path, page: str, language: str

@@ -82,6 +82,7 @@ async def test_a_password_is_in_no_plan_and_no_progress(spark, guarded, aside, d
     assert PLAIN not in told
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -132,6 +133,7 @@ async def test_a_url_with_a_password_is_refused(spark, aside):
     assert PLAIN not in await aside(use)
 
 
+@pytest.mark.full
 async def test_no_log_has_a_secret(connect_spark, guarded, tmp_path):
     """All that a driver, its JVM and its workers write, at level INFO, with queries that succeed and that fail."""
     code = """
@@ -194,6 +196,7 @@ async def test_a_password_from_the_environment_of_every_process(spark, guarded, 
     assert "spark.executorEnv" in str(raised.value)
 
 
+@pytest.mark.full
 async def test_credentials_an_nkey_a_token_and_tls(spark, own_server, aside, tmp_path):
     pytest.importorskip("nkeys")
     from integration.kit.servers.creds import USER, Key, operator_config

@@ -70,6 +70,7 @@ async def test_a_counter_is_read(js: Any, counting: OwnStream) -> None:
     assert isinstance(entry, jsclient.CounterEntry)
 
 
+@pytest.mark.smoke
 async def test_many_add_at_the_same_time_and_nothing_is_lost(
     connect: Any, tap: Proxy, counting: OwnStream
 ) -> None:

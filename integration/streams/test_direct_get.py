@@ -122,6 +122,7 @@ async def test_over_a_connection_of_nats_py(foreign_js: Any, stream: Any, own: O
 # --- many ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @batches
 async def test_a_batch_ends_full_and_the_next_goes_on_behind_it(
     tap: Proxy, stream: Any, own: OwnStream

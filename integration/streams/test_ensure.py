@@ -261,6 +261,7 @@ async def test_a_server_that_takes_the_configuration_but_not_all_of_it_is_told(
 # --- consumers: races --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("on_drift", ["error", "update", "ignore"])
 async def test_somebody_who_creates_it_between_look_and_create_is_found(
     near: Any, tap: Any, stream: OwnStream, on_drift: str

@@ -213,6 +213,7 @@ async def test_the_account_is_told(js: Any, stream: OwnStream, server: ServerUnd
 # Messages
 
 
+@pytest.mark.smoke
 async def test_stored_messages_are_read_and_deleted(js: Any, stream: OwnStream) -> None:
     handle = await js.stream(stream.name)
     await js.publish(stream.subject("a"), b"one", headers={"K": ["1", "2"]})

@@ -67,7 +67,13 @@ async def each_node_dies(cluster: OwnCluster, stream: str, between: Any) -> None
 
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
 @pytest.mark.parametrize(
-    ("push", "direct"), [("consumer", True), ("republish", True), (None, True), (None, False)]
+    ("push", "direct"),
+    [
+        pytest.param("consumer", True, marks=pytest.mark.full),
+        ("republish", True),
+        pytest.param(None, True, marks=pytest.mark.full),
+        pytest.param(None, False, marks=pytest.mark.full),
+    ],
 )
 async def test_a_reader_has_every_record_once(
     cluster: OwnCluster, near: Any, connect: Any, push: Any, direct: bool
@@ -97,6 +103,7 @@ async def test_a_reader_has_every_record_once(
     await check(reader, producer, got, reading)
 
 
+@pytest.mark.full
 @pytest.mark.covers("A10", "A19", "A21", "A23", "A66")
 @pytest.mark.parametrize("kind", ["notifier_kit", "subscription_kit"])
 async def test_a_kit_has_each_state_and_loses_none(
@@ -139,6 +146,7 @@ async def test_a_kit_has_each_state_and_loses_none(
         assert set(got) <= set(range(states))
 
 
+@pytest.mark.full
 async def test_peers_agree_whoever_leads(cluster: OwnCluster, near: Any, connect: Any) -> None:
     """Of each relationship that was asked for both sides have the same, and each event is handled."""
     engine = Engine(near, replicas=3, retry_delay=0.1)

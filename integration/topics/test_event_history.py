@@ -80,6 +80,7 @@ async def test_a_push_carries_its_time_and_its_predecessor_and_the_stream_keeps_
         assert await stream.consumer_names() == []
 
 
+@pytest.mark.smoke
 @pytest.mark.server(">=2.11")
 @pytest.mark.covers("T9", "T10", "T11", "T12", "T13")
 async def test_a_history_of_many_pages_needs_no_consumer(

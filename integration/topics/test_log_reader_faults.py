@@ -33,7 +33,7 @@ async def own_log(server: Any, connect: Any, **config: Any) -> Log:
 
 
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
-@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("direct", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize("push", FEEDS)
 async def test_a_server_that_is_killed_and_started_again_and_again(
     own_server: Any, connect: Any, push: Any, direct: bool

@@ -33,6 +33,7 @@ async def collect(reader: Any, count: int | None = None) -> list[bytes]:
     return got
 
 
+@pytest.mark.smoke
 @FEEDS
 async def test_each_sees_every_record_and_then_the_end(
     js: Any, oracle: Any, stream: OwnStream, push: Any
@@ -52,6 +53,7 @@ async def test_each_sees_every_record_and_then_the_end(
         assert reader.position == end
 
 
+@pytest.mark.smoke
 @FEEDS
 async def test_since_goes_on_strictly_after_a_position(
     js: Any, oracle: Any, stream: OwnStream, push: Any

@@ -102,6 +102,7 @@ async def test_an_object_behind_a_start_time_comes_intact(
     await sub.unsubscribe()
 
 
+@pytest.mark.full
 @pytest.mark.row(92, 99, 109)
 async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
     tap: Any, near: Any, stream: OwnStream
@@ -133,6 +134,7 @@ async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
     await eventually(lambda: no_consumers(stream), what="no consumer")
 
 
+@pytest.mark.full
 @pytest.mark.row(95, 99, 109)
 @pytest.mark.parametrize("way", ["next", "callback"])
 async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(

@@ -252,6 +252,7 @@ async def test_another_process_goes_on_where_this_one_was(js: Any, stream: OwnSt
 # --- how it is read ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.smoke
 @pytest.mark.row(104)
 @pytest.mark.parametrize("connection", ["own", "foreign"])
 async def test_the_ways_to_read_follow_each_other_without_a_hole(

@@ -162,6 +162,7 @@ async def test_an_object_of_one_mebibyte_comes_intact(
     await eventually(lambda: _consumers_are(stream), what="no consumer")
 
 
+@pytest.mark.full
 @pytest.mark.row(92, 99, 109)
 async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
     tap: Any, near: Any, stream: OwnStream
@@ -289,6 +290,7 @@ async def test_a_consumer_that_goes_between_two_fetches_is_made_anew(
     await eventually(lambda: _consumers_are(stream), what="no consumer")
 
 
+@pytest.mark.full
 @pytest.mark.row(95, 99, 109)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(
@@ -509,6 +511,7 @@ async def test_a_slow_reader_just_stops_asking(
     await oc.stop()
 
 
+@pytest.mark.full
 @pytest.mark.row(102)
 async def test_an_end_at_any_moment_of_a_reset_leaves_nothing_and_does_not_hang(
     server: Any, oracle: Any, tap: Any, near: Any, stream: OwnStream, events: list[Any]

@@ -137,6 +137,7 @@ async def test_its_consumer_is_the_one_of_adr_17(tap: Any, near: Any, stream: Ow
     await sub.unsubscribe()
 
 
+@pytest.mark.smoke
 @pytest.mark.row(96, 99)
 @pytest.mark.covers("J93", "J94")
 @pytest.mark.parametrize("fault", ["consumer deleted", "silence", "connection cut"])

@@ -128,6 +128,7 @@ async def test_a_fetch_that_is_cancelled_while_messages_arrive_loses_none(js: An
     assert partly > RACES / 4
 
 
+@pytest.mark.full
 @pytest.mark.row(67, 69)
 async def test_a_reader_that_is_stopped_and_drained_at_once_ends_and_can_be_begun_again(
     js: Any, stream: OwnStream
@@ -157,6 +158,7 @@ async def test_a_reader_that_is_stopped_and_drained_at_once_ends_and_can_be_begu
         assert sorted(numbers([*got, *rest])) == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.full
 @pytest.mark.row(67, 124)
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 async def test_a_subscription_that_ends_while_messages_arrive_gives_them_back_at_once(
@@ -205,6 +207,7 @@ async def test_the_timeouts_of_single_calls_do_not_end_a_reader(js: Any, stream:
     await reader.stop()
 
 
+@pytest.mark.full
 @pytest.mark.row(62, 68, 79)
 @pytest.mark.parametrize("way", ["messages", "fetch"])
 async def test_through_two_hundred_reconnects_every_message_is_acked_and_no_repeat_is_untold(

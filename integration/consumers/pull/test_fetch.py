@@ -30,6 +30,7 @@ async def near(tap: Any, connect: Any) -> Any:
     return await connect(tap)
 
 
+@pytest.mark.smoke
 @pytest.mark.row(51, 80)
 async def test_a_fetch_takes_what_it_asked_for_and_leaves_the_rest(
     tap: Any, near: Any, stream: OwnStream

@@ -257,6 +257,7 @@ async def test_drain_ends_the_iteration_after_what_has_arrived(
     assert len(asked(tap)) == count
 
 
+@pytest.mark.smoke
 @pytest.mark.row(73)
 async def test_two_readers_of_one_consumer_share_its_messages(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)

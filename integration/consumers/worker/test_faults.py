@@ -148,6 +148,7 @@ async def test_a_worker_that_is_killed_loses_nothing(stream: OwnStream, dead: Ow
     assert max(crew.handled.values()) <= 2
 
 
+@pytest.mark.full
 @pytest.mark.limit(90)
 async def test_a_message_that_kills_its_workers_becomes_a_dead_letter(
     stream: OwnStream, dead: OwnStream, crew: Crew
@@ -188,6 +189,7 @@ class Handler:
         self.handled[number] += 1
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["push", "pull"])
 async def test_a_connection_that_breaks_again_and_again_loses_nothing(
     kind: str, stream: OwnStream, dead: OwnStream, proxy: Any, connect: Any

@@ -282,6 +282,7 @@ async def test_what_a_stopping_worker_has_goes_to_the_others_at_once(
 
 
 # A push consumer of 2.10 forgets such messages, with any client: its ack floor passes them.
+@pytest.mark.full
 @pytest.mark.parametrize("kind", [pytest.param("push", marks=pytest.mark.server(">=2.12")), "pull"])
 async def test_stopped_at_any_moment_it_gives_back_what_was_under_way(
     kind: str, stream: OwnStream, js: Any
@@ -377,6 +378,7 @@ async def test_dead_letters_of_a_work_queue_leave_it(
     assert sorted(number_of(letter.payload) for letter in await dead.messages()) == [1, 3, 5, 7, 9]
 
 
+@pytest.mark.smoke
 async def test_a_dead_letter_is_stored_once_though_its_worker_died_before_it_terminated_the_message(
     stream: OwnStream, dead: OwnStream, tap: Any, near: Any, js: Any, events: list[Any]
 ) -> None:

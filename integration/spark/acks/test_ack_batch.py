@@ -72,7 +72,7 @@ async def test_only_the_rows_that_are_there(server, pulled):
     assert await asyncio.to_thread(ack_batch, none, server.url, on="driver") == 0
 
 
-@pytest.mark.parametrize("on", ["executors", "driver"])
+@pytest.mark.parametrize("on", ["executors", pytest.param("driver", marks=pytest.mark.full)])
 async def test_rows_of_several_consumers(server, pulled, on):
     """The last ack of each is confirmed."""
     from jsclient.spark import ack_batch
@@ -190,7 +190,7 @@ async def test_a_consumer_that_is_gone(server, pulled):
         await asyncio.to_thread(ack_batch, frame, server.url, on="driver")
 
 
-@pytest.mark.parametrize("every", [None, ACK_WAIT / 4])
+@pytest.mark.parametrize("every", [ACK_WAIT / 4, pytest.param(None, marks=pytest.mark.full)])
 async def test_signs_of_life_hold_a_long_batch(server, pulled, every):
     """Nothing is delivered again while the block lasts 2.5 times the time that the server waits; after it, all is."""
     from jsclient.spark import heartbeat
@@ -218,6 +218,7 @@ async def _redelivered(stream):
     return (await sub.next_msg(60)).metadata.num_delivered
 
 
+@pytest.mark.full
 async def test_in_a_query_that_acks_by_itself(spark, server, oracle, make_stream, drain):
     """`ackOn` manual: what the function acks is acked, the rest comes again."""
     from jsclient.spark import ack_batch, nak_batch, term_batch
@@ -248,6 +249,7 @@ async def test_in_a_query_that_acks_by_itself(spark, server, oracle, make_stream
     assert info["num_ack_pending"] == (await stream.state())["messages"] == 30
 
 
+@pytest.mark.full
 async def test_with_spark_connect(server, oracle, make_stream, connect_spark, tmp_path):
     """The source, and each helper in ``foreachBatch``, which runs in a process of the server."""
     stream = await make_stream(retention="workqueue", allow_direct=True)

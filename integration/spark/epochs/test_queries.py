@@ -97,6 +97,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
         job.kill()
 
 
+@pytest.mark.full
 async def test_a_table_of_epochs_is_exact_though_the_writer_is_killed_and_the_reader_fails(
     own_server: Any, oracle_for: Any, jobs: Any, spark: Any, aside: Any, tmp_path: Path
 ) -> None:

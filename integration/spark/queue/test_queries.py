@@ -38,7 +38,7 @@ async def queue(server, oracle, spark, make_stream):
     return create
 
 
-@pytest.mark.parametrize("retention", ["workqueue", "limits"])
+@pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
 async def test_a_batch_that_is_slow_and_fails_comes_again_as_it_was(queue, drain, retention):
     """Row: queue source, batch failure, restart, batch longer than AckWait. Nothing is acked before its batch is
     committed, nothing is delivered twice."""
@@ -72,6 +72,7 @@ async def test_a_batch_that_is_slow_and_fails_comes_again_as_it_was(queue, drain
     assert (await stream.state())["messages"] == (600 if retention == "limits" else 0)
 
 
+@pytest.mark.full
 async def test_a_driver_that_is_away_too_long(queue, drain, js):
     """Row: queue source, driver loss longer than AckWait: at least once. What another worker got and acked is gone from
     the work queue, told in the progress, and nothing is missing."""

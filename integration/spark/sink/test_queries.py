@@ -174,6 +174,7 @@ async def test_task_fails_in_the_middle_and_is_tried_again(
         assert found == once()
 
 
+@pytest.mark.full
 async def test_restart_behind_the_window_needs_the_ledger(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
@@ -330,6 +331,7 @@ async def test_publish_batch_of_a_frame(spark: Any, server: Any, stream: OwnStre
 # --- Spark Connect ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_with_connect(server: Any, stream: OwnStream, connect_spark: Any, tmp_path: Path) -> None:
     """A streaming query whose batch is replayed; publish_batch asks for what Spark does not tell there."""
     code = """

@@ -77,6 +77,7 @@ async def test_what_a_topic_is_stands_in_its_stream(js: Any, make: Any) -> None:
             assert topic.name in str(caught.value)
 
 
+@pytest.mark.smoke
 async def test_many_at_once_make_one_topic(js: Any, make: Any) -> None:
     topic = make()
     others = [js.epochs(topic.name, partitions=number) for number in (1, 2, 3, 1, 2, 3)]

@@ -192,6 +192,7 @@ async def test_a_server_restarts_in_the_middle(own_server: Any, connect: Any) ->
     print(world.counts, len(got))
 
 
+@pytest.mark.full
 @pytest.mark.limit(150)
 async def test_leaders_change_in_a_cluster(own_server: Any, connect: Any, oracle_for: Any) -> None:
     """Three replicas: what is read may be behind what is stored."""

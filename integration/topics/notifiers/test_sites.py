@@ -83,7 +83,7 @@ async def kits(server: Any, connect: Any) -> AsyncIterator[Kits]:
 
 
 @pytest.mark.covers("A65", "A69", "A71", "A72", "A77")
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.full)])
 async def test_consumers_in_other_processes_read_from_the_source(kits: Kits, child: Any, fails: bool) -> None:
     """And go on when the one who shared it has gone."""
     updater, notifier = await kits.notifier_kit("first")

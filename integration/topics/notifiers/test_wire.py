@@ -114,6 +114,7 @@ async def test_a_few_asks_during_many_updates(kits: Kits, tap: Any, oracle: Any,
         assert await oracle.consumer_names(subject) == []
 
 
+@pytest.mark.smoke
 @republished
 @pytest.mark.covers("A11")
 async def test_a_wait_is_a_subscription_for_one_message_and_then_a_question(kits: Kits, tap: Any) -> None:
