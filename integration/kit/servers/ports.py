@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-import os
+import atexit
+import itertools
 import random
 import socket
+from collections.abc import Iterator
 
 HOST = "127.0.0.1"
-
-# The processes of a parallel run each have a share to draw from: a port that one of them leaves for a moment, to come
-# back to it, is free to none of the others.
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 
 # Below the range from which kernels take the source ports of outgoing connections: a client that
 # redials a closed port inside that range may connect to itself, or find its port taken.
 _LOWEST, _HIGHEST = 10_000, 32_000
-_SHARE = range(_LOWEST + _WORKER, _HIGHEST, _WORKERS)
+_BLOCK = 200
 
-# Seeded by the system, not by the test run: parallel runs must not draw the same ports.
-_random = random.SystemRandom()
+
+def _own_block() -> Iterator[int]:
+    """The ports of a block that belongs to this process, in turn.
+
+    A process owns a block while it listens on the block's first port. Other processes, also those of another run on the
+    same machine, thus never take a port that a server has left for a moment and returns to.
+    """
+    blocks = list(range(_LOWEST, _HIGHEST, _BLOCK))
+    random.SystemRandom().shuffle(blocks)
+    for first in blocks:
+        guard = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            guard.bind((HOST, first))
+            guard.listen()
+        except OSError:
+            guard.close()
+            continue
+        atexit.register(guard.close)
+        return itertools.cycle(range(first + 1, first + _BLOCK))
+    raise RuntimeError(f"no block of free loopback ports between {_LOWEST} and {_HIGHEST}")
+
+
+_ports = _own_block()
 
 
 def listening_socket(port: int = 0) -> socket.socket:
@@ -34,12 +52,12 @@ def free_port() -> int:
 
 
 def _first_free(*, listen: bool) -> socket.socket:
-    for _ in range(100):
+    for port in itertools.islice(_ports, _BLOCK):
         try:
-            return _try_port(_random.choice(_SHARE), listen=listen)
+            return _try_port(port, listen=listen)
         except OSError:
             continue
-    raise RuntimeError(f"no free loopback port between {_LOWEST} and {_HIGHEST}")
+    raise RuntimeError("no free loopback port in the block of this process")
 
 
 def _try_port(port: int, *, listen: bool) -> socket.socket:
