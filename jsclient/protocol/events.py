@@ -36,6 +36,7 @@ __all__ = [
     "Pinned",
     "PublishFailed",
     "Reconnected",
+    "RecordSkipped",
     "SlowConsumer",
     "StreamReset",
     "Unpinned",
@@ -159,6 +160,19 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
     subject: str
     count: int
+
+
+class RecordSkipped(Event, frozen=True, kw_only=True):
+    """A reader skipped a record whose payload its codec cannot decode; ``error`` is that of the codec.
+
+    ``count`` is the number of records skipped so far by this reader; the event comes for the first and then at each
+    doubling.
+    """
+
+    subject: str
+    stream_seq: int
+    count: int
+    error: JetStreamError
 
 
 class ErrorRaised(Event, frozen=True, kw_only=True):

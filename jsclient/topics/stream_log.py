@@ -14,7 +14,6 @@ from .._runtime.context import Context
 from .._runtime.publish import publish
 from ..consumers.message import frames_of
 from ..errors import (
-    AnswerLostError,
     ConfigError,
     DisconnectedError,
     JetStreamError,
@@ -131,7 +130,7 @@ class StreamLog(Log):
                 async for some in batch.records(linked=self._linked):
                     records += some
                 page = Page(records, more=batch.num_pending > 0)
-            except (AnswerLostError, RequestTimeoutError, DisconnectedError):
+            except (ProtocolError, RequestTimeoutError, DisconnectedError):
                 if not records:
                     raise
                 page = Page(records, more=True)  # up to there nothing is missing

@@ -236,17 +236,19 @@ async def test_history_that_was_cut_is_an_error_and_never_a_hole(
         await anext(aiter(again.subscription))
 
 
-async def test_a_value_of_a_stranger_that_is_no_json_is_an_error_and_passed_by(
+async def test_a_value_that_is_not_json_is_skipped_and_a_completion_raises(
     kits: Kits, oracle: Oracle
 ) -> None:
     subject = kits.subject()
     _, subscription = await kits.subscription_kit(subject=subject)
     await oracle.publish(subject, b"{")
     await oracle.publish(subject, b'"b"')
+    await oracle.publish(subject, b"{", headers={"Jsc-Kind": "finish"})
     iterator = aiter(subscription)
-    with pytest.raises(ProtocolError):
-        await anext(iterator)
     assert await anext(iterator) == "b"
+    for _ in range(2):
+        with pytest.raises(ProtocolError):
+            await anext(iterator)
     await iterator.aclose()
 
 

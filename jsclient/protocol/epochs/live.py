@@ -58,7 +58,7 @@ def read_asked(data: bytes) -> Asked:
     """What a subscriber wants. Raises `ProtocolError` if that makes no sense."""
     try:
         return msgspec.json.decode(data, type=Asked)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(f"nothing that a subscriber would want: {data[:80]!r}: {error}") from None
 
 
@@ -112,7 +112,7 @@ def read_live(block: bytes, payload: bytes, order: Order[T]) -> LiveMessage[T]:
         case "data":
             try:
                 time = order.decode(msgspec.json.decode(headers.get(EPOCH, "")))
-            except (msgspec.DecodeError, ConfigError) as error:
+            except (msgspec.DecodeError, ConfigError, RecursionError) as error:
                 raise ProtocolError(f"live data has no time: {error}") from None
             return LiveMessage("message", count, DataMessage(time, payload))
         case "snapshot":

@@ -128,7 +128,7 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
                 tuple(map(decode, stored.lower)),
                 tuple(map(decode, stored.upper)),
             )
-        except (msgspec.DecodeError, ConfigError, UnicodeError) as error:
+        except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
             raise ProtocolError(f"no frontier record: {data[:80]!r}: {error}") from None
 
 
@@ -183,5 +183,5 @@ class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
             missed = tuple(map(order.decode, read.missed))
             frontiers = tuple(tuple(map(order.decode, one)) for one in read.frontiers)
             return cls(read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation)
-        except (msgspec.DecodeError, ConfigError, UnicodeError) as error:
+        except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
             raise PositionInvalidError(f"{token!r:.200} is no place in a topic of epochs: {error}") from None

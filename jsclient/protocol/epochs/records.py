@@ -158,7 +158,7 @@ class EpochReading(Generic[T]):
             return self._times[text]
         try:
             time = self.order.decode(msgspec.json.decode(text))
-        except (msgspec.DecodeError, ConfigError) as error:
+        except (msgspec.DecodeError, ConfigError, RecursionError) as error:
             raise ProtocolError(
                 f"message {record.seq} on {record.subject!r} has no time: {text!r:.60}: {error}"
             ) from None

@@ -18,7 +18,7 @@ from ..wire import headers as names
 from ..wire.headers import Headers, parse_headers
 from ..wire.units import parse_time, parse_time_ns
 
-__all__ = ["StoredMessage", "read_direct_message", "read_stored_message"]
+__all__ = ["StoredMessage", "mended_block", "read_direct_message", "read_stored_message"]
 
 _ADDED = (
     names.STREAM,
@@ -30,6 +30,7 @@ _ADDED = (
     names.UP_TO_SEQUENCE,
 )
 
+_FIRST_ADDED = b"Nats-Stream: "
 _MAX_DIGITS = 20  # of 64 bits
 
 
@@ -75,6 +76,23 @@ def read_stored_message(answer: Mapping[str, Any]) -> StoredMessage:
         time=parse_time(time),
         time_ns=parse_time_ns(time),
     )
+
+
+def mended_block(block: bytes) -> bytes:
+    """The header block of a message to which the server has added headers, in the form that `parse_headers` reads.
+
+    A client may store any bytes as a header block. The server takes the last two for the line end before the empty
+    line, replaces them with its own headers, and so may overwrite the version or half a line: ``NATS/1Nats-Stream: S``.
+    The message's own headers are those of the complete lines that are left; a block of another kind has none.
+    """
+    start = block.rfind(_FIRST_ADDED)
+    if start < 0:
+        return block
+    own = block[:start]
+    end = own.find(b"\r\n\r\n")
+    own = own[: (own.rfind(b"\r\n") if end < 0 else end) + 2]
+    lines = own[own.find(b"\r\n") + 2 :] if own.startswith(b"NATS/1.0") else b""
+    return b"NATS/1.0\r\n" + lines + block[start:]
 
 
 def read_direct_message(headers: Headers, data: bytes) -> StoredMessage:

@@ -28,7 +28,7 @@ from ...errors import (
     TooManyResultsError,
 )
 from ..consumers.status import Ending
-from ..models.message import StoredMessage, read_direct_message
+from ..models.message import StoredMessage, mended_block, read_direct_message
 from ..wire import header_names as names
 from ..wire.frames import Frame
 from ..wire.headers import Headers, inline_status, parse_headers
@@ -54,6 +54,7 @@ MAX_SUBJECTS: Final = 1024
 _NO_MESSAGE: Final = 10037
 _MAX_SEQUENCE: Final = 2**64 - 1
 
+_FIRST_ADDED: Final = b"Nats-Stream: "
 _FIRST_LINE: Final = len(b"NATS/1.0\r\n")
 _SEQUENCE: Final = b"Nats-Sequence: "
 _LAST: Final = b"Nats-Last-Sequence: "
@@ -132,7 +133,7 @@ def read_direct_answer(frame: Frame) -> StoredMessage:
         MessageNotFoundError: There is none.
         StatusError: The server refused the request. ProtocolError: The answer makes no sense.
     """
-    status, headers = parse_headers(frame[2])
+    status, headers = parse_headers(mended_block(frame[2]))
     if status is None:
         return read_direct_message(headers, frame[3])
     if status.code == 404:
@@ -162,7 +163,7 @@ class DirectBatchTracker:
 
     def take(self, frame: Frame) -> StoredMessage | None:
         """The message in a frame; None: it was the end, or an error: see ``ending`` and ``error``."""
-        if inline_status(frame[2]):
+        if inline_status(frame[2]) and _FIRST_ADDED not in frame[2]:
             self._status(frame)
             return None
         try:
@@ -221,7 +222,7 @@ class DirectBatchTracker:
         )  # what the server added is behind the message's own headers
         found = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
         if found is None:
-            headers = parse_headers(block)[1]
+            headers = parse_headers(mended_block(block))[1]
             message = read_direct_message(headers, frame[3])
             before = headers.get_all(names.LAST_SEQUENCE)
             if message.num_pending is None or not before:

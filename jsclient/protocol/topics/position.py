@@ -78,7 +78,7 @@ class Position:
         try:
             read = msgspec.json.decode(token, type=_Token)
             return cls(read.stream, read.incarnation, read.seq, read.time_ns)
-        except (msgspec.DecodeError, ConfigError, UnicodeError, TypeError) as error:
+        except (msgspec.DecodeError, ConfigError, UnicodeError, TypeError, RecursionError) as error:
             raise PositionInvalidError(f"{token!r:.200} is no position: {error}") from None
 
     # --- order -------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Final
 
 from ...errors import ProtocolError
 from ..consumers.ack import Metadata
-from ..models.message import StoredMessage
+from ..models.message import StoredMessage, mended_block
 from ..wire import header_names as names
 from ..wire.frames import Frame
 from ..wire.headers import Headers, parse_headers
@@ -94,7 +94,7 @@ def republished_record(frame: Frame, stream: str) -> Record:
     Raises:
         ProtocolError: It was not republished by this stream.
     """
-    headers = parse_headers(frame[2])[1]
+    headers = parse_headers(mended_block(frame[2]))[1]
     said: dict[str, str] = {}
     own: list[tuple[str, str]] = []
     for name in headers:

@@ -70,7 +70,7 @@ def read_schema(text: str, topic: str) -> Schema:
     """The schema in a text. Raises `ProtocolError` if there is none, or one of a newer version."""
     try:
         return msgspec.json.decode(text, type=Schema)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(f"the schema of topic {topic!r} makes no sense: {text!r:.100}: {error}") from None
 
 

@@ -2,46 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from ...protocol.topics.record import Kind as RecordKind
-from ...protocol.topics.record import Record
+from ...errors import JetStreamError
+from ...protocol.events import RecordSkipped
+from ...protocol.topics.record import Kind, Record
 from ...protocol.topics.value_codec import Codec
-from .iteration import Entry, Kind
+from ..log import Log
+from .iteration import Entry
+from .newest import NewestLog
 
-__all__ = ["encode_entry", "entry_of", "passable_reason", "record_kind"]
-
-_RECORD_KINDS: Final = {
-    Kind.VALUE: RecordKind.VALUE,
-    Kind.FINISH: RecordKind.FINISH,
-    Kind.FAIL: RecordKind.FAIL,
-}
-_KINDS: Final = {RecordKind.FINISH: Kind.FINISH, RecordKind.FAIL: Kind.FAIL}
-
-
-def record_kind(kind: Kind) -> RecordKind:
-    """What a member is as a record."""
-    return _RECORD_KINDS[kind]
+__all__ = ["EntryReader", "encode_entry", "passable_reason"]
 
 
 def passable_reason(reason: Any) -> Any:
-    """A reason that may pass to another process: of an exception its class and text."""
+    """A reason that can be encoded: an exception becomes its class and text."""
     return f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
 
 
 def encode_entry(kind: Kind, value: Any, codec: Codec) -> bytes:
-    """The payload of a member's record.
-
-    Raises:
-        ConfigError: The value cannot be passed on.
-    """
+    """The payload of a member's record. Raises `ConfigError` if the codec cannot encode the value."""
     return codec.encode(passable_reason(value) if kind is Kind.FAIL else value)
 
 
-def entry_of(record: Record, codec: Codec) -> Entry:
-    """The member in a record.
+class EntryReader:
+    """Decodes records into members of an iteration.
 
-    Raises:
-        ProtocolError: Its payload is none that the codec knows.
+    Any client that may publish to the subject can store a payload that the codec cannot decode. It is no value of the
+    iteration: it is skipped, counted, and reported with the event `RecordSkipped`.
     """
-    return Entry(_KINDS.get(record.kind, Kind.VALUE), codec.decode(record.data), record.seq)
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._skipped = 0
+
+    def entry(self, record: Record, log: Log | NewestLog) -> Entry | None:
+        """The member in a record of this log; None: the record is skipped.
+
+        Raises:
+            ProtocolError: The record ends the iteration, and its completion or reason cannot be decoded.
+        """
+        try:
+            value = self._codec.decode(record.data)
+        except JetStreamError as error:
+            if record.is_last:
+                raise
+            self._skipped += 1
+            if self._skipped & (self._skipped - 1) == 0:
+                log.emit(
+                    RecordSkipped(
+                        stream=log.stream,
+                        subject=record.subject,
+                        stream_seq=record.seq,
+                        count=self._skipped,
+                        error=error,
+                    )
+                )
+            return None
+        return Entry(record.kind if record.is_last else Kind.VALUE, value, record.seq)

@@ -15,19 +15,19 @@ Source: Agoric's notifier package, first form (seed 000); decisions D13 to D16.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from enum import Enum
 from types import TracebackType
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
-from ...errors import IterationFailed
+from ...errors import ClosedError, IterationFailed
+from ...protocol.topics.record import Kind
 
 __all__ = [
     "NO_STATE",
     "Entry",
     "IterationObserver",
     "IterationSubscription",
-    "Kind",
     "Notifier",
     "NotifierIterator",
     "NotifierKit",
@@ -44,14 +44,6 @@ __all__ = [
 
 NO_STATE: Final = object()
 """Stands for a first state that is not given, since None is a state."""
-
-
-class Kind(Enum):
-    """What a member of an iteration is."""
-
-    VALUE = "value"
-    FINISH = "finish"
-    FAIL = "fail"
 
 
 class Entry(NamedTuple):
@@ -116,8 +108,8 @@ class Reader(Protocol):
 class SubscriptionSource(Protocol):
     """An iteration of which every member counts."""
 
-    def reader(self, position: Any) -> Reader:
-        """A reader that starts at ``position``, None for where the source starts."""
+    async def reader(self, position: Any) -> Reader:
+        """Open a reader at ``position``; None: at the start of the source. Cancelled: nothing is left open."""
 
     async def internals(self, position: Any) -> Any:
         """What to give to somebody else who wants to read from there."""
@@ -226,31 +218,48 @@ class SubscriptionIterator(AsyncIterator[Any]):
         completion: The completion, once the iteration has finished and this was read; None before.
     """
 
-    __slots__ = ("_reader", "_source", "completion")
+    __slots__ = ("_closed", "_opening", "_reader", "_source", "_start", "completion")
 
-    def __init__(self, source: SubscriptionSource, position: Any) -> None:
+    def __init__(self, source: SubscriptionSource, start: Any) -> None:
         self._source = source
-        self._reader = source.reader(position)
+        self._start = start
+        self._opening = asyncio.Lock()
+        self._reader: Reader | None = None
+        self._closed = False
         self.completion: Any = None
 
     async def __anext__(self) -> Any:
-        entry = await self._reader.read()
+        entry = await (self._reader or await self._open()).read()
         match entry.kind:
             case Kind.VALUE:
                 return entry.value
             case Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            case Kind.FAIL:
+            case _:
                 raise_reason(entry)
 
+    async def _open(self) -> Reader:
+        async with self._opening:
+            if self._closed:
+                raise ClosedError("the iterator is closed: no value can be read")
+            if self._reader is None:
+                reader = await self._source.reader(self._start)
+                if self._closed:  # meanwhile
+                    await reader.close()
+                self._reader = reader
+            return self._reader
+
     def subscribe(self) -> IterationSubscription:
-        """A subscription that starts where this iterator stands."""
-        return IterationSubscription(self._source, self._reader.position)
+        """A subscription that starts at the position of this iterator."""
+        reader = self._reader
+        return IterationSubscription(self._source, self._start if reader is None else reader.position)
 
     async def aclose(self) -> None:
-        """Nothing more will be read: what is held for the reading is given back."""
-        await self._reader.close()
+        """Stop reading, and release what is held on the server."""
+        self._closed = True
+        if self._reader is not None:
+            await self._reader.close()
 
 
 class IterationSubscription:

@@ -12,6 +12,7 @@ from ...errors import (
 )
 from ...protocol.streams.republish import republished_subject
 from ...protocol.topics.position import Position
+from ...protocol.topics.record import Kind
 from ...protocol.topics.record_codec import stored_record
 from ...protocol.topics.value_codec import Codec, JsonCodec, codec_for, codec_name
 from ...protocol.wire.names import check_publish_subject
@@ -25,7 +26,6 @@ from .descriptors import NotifierDescriptor, SubscriptionDescriptor, read_descri
 from .iteration import (
     NO_STATE,
     IterationSubscription,
-    Kind,
     Notifier,
     NotifierKit,
     NotifierSource,

@@ -13,13 +13,13 @@ from collections.abc import Generator
 from typing import Any
 
 from ...errors import ClosedError
+from ...protocol.topics.record import Kind
 from ...protocol.topics.value_codec import Codec
 from .entries import passable_reason
 from .iteration import (
     NO_STATE,
     Entry,
     IterationSubscription,
-    Kind,
     Notifier,
     NotifierKit,
     NotifierSource,
@@ -180,7 +180,7 @@ class _ChainView(SubscriptionSource):
     def __init__(self, first: _Cell) -> None:
         self._first = first
 
-    def reader(self, position: Any) -> _ChainReader:
+    async def reader(self, position: Any) -> _ChainReader:
         return _ChainReader(self._first if position is None else position)
 
     async def internals(self, position: Any) -> SubscriptionInternals:

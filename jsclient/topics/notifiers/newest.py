@@ -30,6 +30,7 @@ from ...errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
@@ -71,6 +72,14 @@ class NewestLog:
         self.context = context
         self.at = at
         self.push = push
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream."""
+        return self.at.stream
+
+    def emit(self, event: Event) -> None:
+        self.context.emit(event)
 
     async def read(self) -> Record | None:
         """The newest record that any replica has; None: there is none. Raises those of any request."""

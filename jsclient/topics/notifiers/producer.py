@@ -24,12 +24,11 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...protocol.events import PublishFailed
-from ...protocol.topics.record import Record
+from ...protocol.topics.record import Kind, Record
 from ...protocol.topics.value_codec import Codec
 from ...protocol.wire.header_names import MSG_ID
 from ..log import Log
-from .entries import encode_entry, record_kind
-from .iteration import Kind
+from .entries import encode_entry
 
 __all__ = ["LogProducer"]
 
@@ -181,7 +180,7 @@ class LogProducer:
                     if self._in_doubt and (seq := await self._look(member)):
                         return seq
                     position = await self._log.append(
-                        member.data, kind=record_kind(member.kind), expected=self._last, msg_id=member.id
+                        member.data, kind=member.kind, expected=self._last, msg_id=member.id
                     )
                     self._last = position.seq
                     return position.seq

@@ -63,14 +63,14 @@ def make_subscription(
 def notifier_of(given: Any, find: Callable[[Any], NotifierSource]) -> Notifier:
     """A notifier of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
     if inspect.isawaitable(given):
-        return Notifier(_PromisedNotifier(_Promise(given, find)))
+        return Notifier(_Promised(given, find))
     return Notifier(find(given))
 
 
 def subscription_of(given: Any, find: Callable[[Any], SubscriptionSource]) -> IterationSubscription:
     """A subscription of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
     if inspect.isawaitable(given):
-        return IterationSubscription(_PromisedSubscription(_Promise(given, find)))
+        return IterationSubscription(_Promised(given, find))
     return IterationSubscription(find(given))
 
 
@@ -90,73 +90,33 @@ def _is_none(given: object, wanted: type) -> ConfigError:
     return ConfigError(f"{type(given).__name__} is not what was shared: {wanted.__name__} is needed")
 
 
-class _Promise(Generic[SourceT]):
-    """The source of what is to come. It is waited for once, when somebody first reads."""
+class _Promised(NotifierSource, SubscriptionSource, Generic[SourceT]):
+    """A source that is still to come. It is awaited once, by the first read."""
 
     __slots__ = ("_find", "_found", "_given", "_task")
 
     def __init__(self, given: Awaitable[Any], find: Callable[[Any], SourceT]) -> None:
         self._given = given
         self._find = find
-        self._found: SourceT | None = None
+        self._found: Any = None
         self._task: asyncio.Future[Any] | None = None
 
-    async def source(self) -> SourceT:
+    async def _source(self) -> Any:
         if self._found is None:
             if self._task is None:
                 self._task = asyncio.ensure_future(self._given)
-            # One reader that is cancelled must not take it from the others.
-            given = await asyncio.shield(self._task)
-            if self._found is None:  # else another one has found it meanwhile
+            given = await asyncio.shield(self._task)  # other readers wait for it as well
+            if self._found is None:
                 self._found = self._find(given)
         return self._found
 
-
-class _PromisedNotifier(NotifierSource):
-    __slots__ = ("_promise",)
-
-    def __init__(self, promise: _Promise[NotifierSource]) -> None:
-        self._promise = promise
-
     async def entry_after(self, count: Any) -> Entry:
-        return await (await self._promise.source()).entry_after(count)
+        found: Entry = await (await self._source()).entry_after(count)
+        return found
 
-    async def internals(self) -> Any:
-        return await (await self._promise.source()).internals()
+    async def reader(self, position: Any) -> Reader:
+        reader: Reader = await (await self._source()).reader(position)
+        return reader
 
-
-class _PromisedSubscription(SubscriptionSource):
-    __slots__ = ("_promise",)
-
-    def __init__(self, promise: _Promise[SubscriptionSource]) -> None:
-        self._promise = promise
-
-    def reader(self, position: Any) -> Reader:
-        return _PromisedReader(self._promise, position)
-
-    async def internals(self, position: Any) -> Any:
-        return await (await self._promise.source()).internals(position)
-
-
-class _PromisedReader(Reader):
-    __slots__ = ("_position", "_promise", "_reader")
-
-    def __init__(self, promise: _Promise[SubscriptionSource], position: Any) -> None:
-        self._promise = promise
-        self._position = position
-        self._reader: Reader | None = None
-
-    @property
-    def position(self) -> Any:
-        return self._position if self._reader is None else self._reader.position
-
-    async def read(self) -> Entry:
-        if self._reader is None:
-            source = await self._promise.source()
-            if self._reader is None:  # else another read at the same time has made it
-                self._reader = source.reader(self._position)
-        return await self._reader.read()
-
-    async def close(self) -> None:
-        if self._reader is not None:
-            await self._reader.close()
+    async def internals(self, *position: Any) -> Any:
+        return await (await self._source()).internals(*position)

@@ -11,7 +11,7 @@ from ..._runtime.wakeup import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
-from .entries import entry_of
+from .entries import EntryReader
 from .iteration import Entry, NotifierSource
 from .newest import NewestLog
 
@@ -49,7 +49,7 @@ class StreamNotifier(NotifierSource):
         if not quiet > 0:
             raise ConfigError(f"quiet is {quiet!r:.40} s: it must be over 0")
         self._log = log
-        self._codec = codec
+        self._entries = EntryReader(codec)
         self._quiet = quiet
         self._end: Record | None = None
         self._seen = 0  # the newest sequence that came from the server
@@ -66,7 +66,11 @@ class StreamNotifier(NotifierSource):
         self._has_push = False
 
     async def entry_after(self, count: Any) -> Entry:
-        return entry_of(await self.record_after(count), self._codec)
+        while True:
+            record = await self.record_after(count)
+            if (entry := self._entries.entry(record, self._log)) is not None:
+                return entry
+            count = record.seq
 
     async def record_after(self, count: Any) -> Record:
         """The newest record as it is stored; else as `entry_after`."""

@@ -1,8 +1,9 @@
-"""A subscription whose values are records of a log: every one of them, from a position on."""
+"""A lossless subscription whose values are records of a log."""
 
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,10 +11,11 @@ from ..._runtime.retry import Tries
 from ...errors import ClosedError, JetStreamError
 from ...protocol.topics.idle_timer import QuietTimer
 from ...protocol.topics.position import Position
+from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
 from ..log import Log
 from ..log_reader import LogReader, Push, open_reader
-from .entries import entry_of
+from .entries import EntryReader
 from .iteration import Entry, SubscriptionSource
 
 __all__ = ["LogSubscription"]
@@ -23,10 +25,10 @@ class LogSubscription(SubscriptionSource):
     """The values of a log after a position.
 
     Args:
-        log: Of one subject; it is opened when somebody first reads.
-        start: After there.
-        codec: How values travel.
-        share: Gives what others need to read after a position.
+        log: Finds the log, which has one subject. Called on first use.
+        start: The position after which the subscription starts.
+        codec: Decodes the values.
+        share: Returns the descriptor of a subscription that starts after a position.
         push, quiet: As of `LogReader`.
     """
 
@@ -44,87 +46,72 @@ class LogSubscription(SubscriptionSource):
         self._log: Log | None = None
         self._start = start
         self._share = share
-        self._codec = codec
-        QuietTimer(quiet)  # refused now, not when somebody reads
+        self._entries = EntryReader(codec)
+        QuietTimer(quiet)  # an illegal value is refused now and not by the first read
         self._options: dict[str, Any] = {"push": push, "quiet": quiet}
-
-    def reader(self, position: Any) -> _Reader:
-        return _Reader(self, self._start if position is None else position)
 
     async def internals(self, position: Any) -> Any:
         return self._share(self._start if position is None else position)
 
-    async def open(self, position: Position) -> tuple[Log, LogReader]:
-        """Begin to read after a position. Waits while the server is away."""
+    async def reader(self, position: Any) -> _Reader:
+        start = self._start if position is None else position
         tries = Tries()
         while True:
             try:
                 if self._log is None:
                     self._log = await self._open()
                 await self._log.wait_ready()
-                return self._log, await open_reader(self._log, position, **self._options)
+                return _Reader(self._log, await open_reader(self._log, start, **self._options), self._entries)
             except JetStreamError as error:
                 if not await tries.again(error):
                     raise
 
-    def entry(self, record: Any) -> Entry:
-        """The member in a record."""
-        return entry_of(record, self._codec)
-
 
 class _Reader:
-    """A consumer's place. What it holds is given back at the end, when it is closed, and when nobody has it any more.
+    """A consumer's place in the log. Its log reader is closed at the end, by `close`, and with the last reference.
 
     Attributes:
-        position: After what was read; the end counts as unread, so that whoever starts there sees it.
+        position: The position after the last value. The end counts as unread: a reader that starts here sees it.
     """
 
-    __slots__ = ("__weakref__", "_closed", "_end", "_log", "_opening", "_reader", "_source", "position")
+    __slots__ = ("__weakref__", "_end", "_entries", "_log", "_reader", "position")
 
-    def __init__(self, source: LogSubscription, position: Position) -> None:
-        self.position = position
-        self._source = source
-        self._opening = asyncio.Lock()
-        self._log: Log | None = None
-        self._reader: LogReader | None = None
-        self._end: Entry | None = None
-        self._closed = False
+    def __init__(self, log: Log, reader: LogReader, entries: EntryReader) -> None:
+        self.position = reader.position
+        self._log = log
+        self._reader = reader
+        self._entries = entries
+        self._end: Record | None = None
+        weakref.finalize(self, _close_later, log, reader).atexit = False
 
     async def read(self) -> Entry:
+        reader = self._reader
         while self._end is None:
-            reader = self._reader or await self._begin()
             try:
                 record = await reader.next()
             except ClosedError:
-                if self._end is None:  # else another read at the same time has met it
+                if self._end is None:  # otherwise a concurrent read has met the end
                     raise
                 continue
             if record.is_last:
-                self._end = self._source.entry(record)
+                self._end = record
                 await reader.close()
             else:
                 self.position = reader.position
-                return self._source.entry(record)
-        return self._end
-
-    async def _begin(self) -> LogReader:
-        async with self._opening:
-            if self._closed:
-                raise ClosedError("the iterator is closed")
-            if self._reader is None:
-                self._log, self._reader = await self._source.open(self.position)
-            return self._reader
+                if (entry := self._entries.entry(record, self._log)) is not None:
+                    return entry
+        end = self._entries.entry(self._end, self._log)
+        assert end is not None  # the end is never skipped
+        return end
 
     async def close(self) -> None:
-        self._closed = True
-        if self._reader is not None:
-            await self._reader.close()
+        await self._reader.close()
 
-    def __del__(self) -> None:
-        log, reader = self._log, self._reader
-        if log is None or reader is None or reader.is_closed:
-            return
-        try:
-            log.tasks.start(reader.close(), "end of an iterator")
-        except RuntimeError:
-            pass  # the loop has ended, and with it what the reader holds
+
+def _close_later(log: Log, reader: LogReader) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return  # the loop has ended, and everything that the reader holds with it
+    if not reader.is_closed:
+        log.tasks.start(reader.close(), "end of an iterator")

@@ -147,6 +147,7 @@ def test_a_frontier_record_as_json_and_back(times, change):
         b'{"v":1,"updates":[],"lower":[],"upper":["a"]}',
         b'{"v":1,"updates":[],"lower":[]}',
         b'{"v":1,"updates":[],"lower":[],"upper":[],"more":1}',
+        b'{"v":1,"lower":[' + b"[" * 100_000,
     ],
 )
 def test_what_is_no_frontier_record_is_told(data):
@@ -174,6 +175,7 @@ def test_a_place_as_json_and_back(since, times):
         '{"v":1,"since":1,"missed":[],"frontiers":[[-1]]}',
         '{"v":1,"since":1,"missed":[]}',
         '{"v":1,"since":1,"missed":[],"frontiers":[],"more":1}',
+        '{"v":1,"since":1,"missed":[' + "[" * 100_000,
     ],
 )
 def test_what_is_no_place_is_refused(token):

@@ -68,6 +68,8 @@ GOOD = json.loads(AT.to_json())
         json.dumps(GOOD | {"stream": ""}),
         json.dumps(GOOD | {"stream": None}),
         json.dumps(GOOD | {"incarnation": 7}),
+        "[" * 100_000,
+        '{"v":1,"stream":' + "[" * 100_000,
         *[json.dumps({k: v for k, v in GOOD.items() if k != name}) for name in GOOD],
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jsclient.errors import NotJetStreamMessageError, ProtocolError
 from jsclient.protocol.consumers.ack import read_jsack, stored_at
 from jsclient.protocol.consumers.status import Ending
-from jsclient.protocol.streams.direct_get import DirectBatchTracker
+from jsclient.protocol.streams.direct_get import DirectBatchTracker, read_direct_answer
 from jsclient.protocol.topics.record import NO_HEADERS, Kind, Record, RecordHeaders, total_size
 from jsclient.protocol.topics.record_batches import DeliveredRecords, RepublishedRecords, StoredRecords
 from jsclient.protocol.topics.record_codec import delivered_record, republished_record, stored_record
@@ -126,6 +126,57 @@ def test_an_answer_that_makes_no_sense_is_an_error(line, other):
     except ProtocolError as error:
         tracker.error = error
     assert isinstance(tracker.error, ProtocolError)
+
+
+# --- header blocks that no client writes ---------------------------------------------------------------------------
+
+
+odd_blocks = st.one_of(
+    st.binary(min_size=2, max_size=40),
+    st.sampled_from(
+        [
+            b"NATS/1.0",
+            b"NATS/1.0\r\n",
+            b"XXXX\r\n\r\n",
+            b"\r\n",
+            b"NATS/1.0\r\nA: 1\r\nB: 2",
+            b"NATS/1.0\r\n\r\nA: 1\r\n\r\n",
+        ]
+    ),
+    st.sampled_from(OWN).map(lambda own: b"NATS/1.0 204 EOB\r\n" + own + b"\r\n"),
+)
+
+
+@given(odd_blocks, st.booleans())
+def test_any_stored_header_block_is_just_data(block, linked):
+    """The server cuts the last two bytes of a block, whatever they are, and appends its own headers."""
+    plain = direct(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
+    frames = [
+        direct(b"", "a", 3, "2026-01-31T12:00:00Z", 0),
+        (*plain[:2], block[:-2] + plain[2][10:], plain[3]),
+    ]
+    frames.append(direct(b"", "a", 8, "2026-01-31T12:00:00Z", 7))
+    tracker, single = DirectBatchTracker(), DirectBatchTracker()
+    records = StoredRecords(tracker, linked=linked).read(frames)
+    assert [(one.seq, one.subject, one.data) for one in records] == [
+        (n, "a", b"data %d" % n) for n in (3, 7, 8)
+    ]
+    assert tracker.error is None
+    messages = [single.take(frame) for frame in frames]
+    assert [(one.seq, one.subject, one.headers) for one in messages] == [
+        (one.seq, one.subject, one.headers) for one in records
+    ]
+    assert read_direct_answer(frames[1]).headers == records[1].headers
+
+
+@given(odd_blocks)
+def test_any_republished_header_block_is_just_data(block):
+    plain = republished(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
+    odd = (*plain[:2], block[:-2] + plain[2][10:], plain[3])
+    foreign = []
+    found = RepublishedRecords("S").read([plain, odd, plain], foreign.append)
+    assert [(one.seq, one.previous, one.subject, one.data) for one in found] == [(7, 3, "a", b"x")] * 3
+    assert foreign == []
 
 
 # --- what is pushed ----------------------------------------------------------------------------------------------

@@ -22,9 +22,10 @@ from jsclient import (
     WrongLastSequenceError,
 )
 from jsclient.protocol.topics.position import Position
+from jsclient.protocol.topics.record import Kind
 from jsclient.protocol.topics.value_codec import JsonCodec
 from jsclient.topics.memory_log import MemoryLog
-from jsclient.topics.notifiers.iteration import IterationSubscription, Kind, Notifier, Producer
+from jsclient.topics.notifiers.iteration import IterationSubscription, Notifier, Producer
 from jsclient.topics.notifiers.newest import Push
 from jsclient.topics.notifiers.producer import LogProducer
 from jsclient.topics.notifiers.sharing import notifier_of, subscription_of
