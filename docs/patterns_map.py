@@ -1,7 +1,7 @@
-"""Writes patterns-map.md: the statements of the four pattern systems, and which tests show them.
+"""Writes patterns-map.md: the statements of the four pattern systems, and the tests that verify them.
 
     python docs/patterns_map.py            writes docs/patterns-map.md
-    python docs/patterns_map.py --check    exit code 1 where it is not up to date
+    python docs/patterns_map.py --check    exit code 1 if it is out of date
 
 The tests are found by their ``covers`` marks.
 """
@@ -17,9 +17,9 @@ INTRODUCTION = """\
 
 <!-- Written by docs/patterns_map.py. -->
 
-What the four systems that stand on topics are held to, by number, and the files with the tests that show it. A test names
-what it shows: `@pytest.mark.covers("T31")`. Files in `integration/` run against a real nats-server, and run the suites of
-`tests/patterns/` there once more.
+The requirements of the four systems that are built on topics, by number, and the files with the tests that verify them. A
+test names the items that it verifies: `@pytest.mark.covers("T31")`. Files in `integration/` use a real nats-server, and run
+the suites of `tests/topics/` on it again.
 """
 
 # (id, statement), headings within a system, and ("#", system, its modules).
@@ -30,17 +30,20 @@ ROWS = [
         "`topics.notifiers.iteration`, `topics.notifiers.memory`, `topics.notifiers.observing`, `topics.notifiers.sharing`; on a server `topics.notifiers.kits` and its neighbours",
     ),
     "Iteration",
-    ("A1", "Clients are told of state changes without the originator keeping a list of them"),
+    ("A1", "Clients learn of state changes without the originator keeping a list of them"),
     ("A2", "An async iteration is zero or more non-final values, fully ordered, revealed over time"),
     ("A3", "All consumers see the whole sequence or a subset, in the same order"),
-    ("A4", "It may go on for ever, or end once"),
+    ("A4", "It may continue forever, or end once"),
     ("A5", "*finish*, with any value as completion"),
     ("A6", "*fail*, with a reason: an error, or any value"),
     ("A7", "`make_notifier_kit()` gives `{updater, notifier}`"),
     ("A8", "`make_subscription_kit()` gives `{publication, subscription}`"),
     ("A9", "Notifiers are lossy: a consumer asks only for the current value"),
     ("A10", "Subscriptions are lossless"),
-    ("A11", "Values are communicated at the rate they are consumed; what is never asked for is never sent"),
+    (
+        "A11",
+        "Values are communicated at the rate they are consumed; a value that is never requested is never sent",
+    ),
     ("A12", "`notifier` and `consumers.subscription` are async iterables"),
     ("A13", "`updater` and `publication` are iteration observers (`update_state`, `finish`, `fail`)"),
     ("A14", "The observer facet only produces"),
@@ -85,7 +88,7 @@ ROWS = [
     ("A44", "Before any state: waits for the first"),
     (
         "A45",
-        "After finish, with any argument including an old or the last count → the same final record, again and again",
+        "After finish, with any argument including an old or the last count → the same final record, every time",
     ),
     ("A46", "After fail, with any argument → rejected with the same reason"),
     ("A47", "An optional initial state; `None` as a state differs from no state"),
@@ -161,7 +164,7 @@ ROWS = [
     ("P12", "Any other channel whose policy does not block the subscription events works too (parent/child)"),
     ("P13", "Its tags are `wellKnown_Rx` and `Tx_Rx`"),
     ("P14", "The query `wellKnown_Rx()` returns it"),
-    ("P15", "It is made once, not again on restart"),
+    ("P15", "It is created once, and kept over restarts"),
     "Requesting",
     ("P16", "`wrangler:subscription` raised in A starts it"),
     ("P17", "Attributes describe it; any further attributes are seen by B"),
@@ -251,7 +254,7 @@ ROWS = [
         "Publishers are mostly stateless: with no subscriber connected, messages are dropped, not buffered",
     ),
     ("S2", "A subscriber may connect at any time and can reason about the current state"),
-    ("S3", "It is told which times it can still observe and which have passed"),
+    ("S3", "It learns which times it can still observe and which have passed"),
     ("S4", "Atomicity of epochs*: of the tuples of one time it sees all or none"),
     "States",
     ("S5", "A stream is (T, D) tuples; T is partially ordered"),
@@ -261,12 +264,12 @@ ROWS = [
     ("S9", "Active → completed after its last tuple"),
     ("S10", "Latent → completed when skipped (capability released without a tuple)"),
     ("S11", "T strictly smaller than some S of the frontier → completed"),
-    ("S12", "Completion is told outright; the start is implied by the first tuple"),
+    ("S12", "Completion is explicit; the start is implied by the first tuple"),
     "Design",
     ("S13", "A subscriber gets only tuples that were latent when it began to listen"),
     (
         "S14",
-        "The example: completed {0,1,2}, active {3,5} → it sees 6, 7, 8 …, and neither 3, 5, nor 4 (no hole)",
+        "The example: completed {0,1,2}, active {3,5} → it sees 6, 7, 8 …, and neither 3, 5, nor 4 (no gap)",
     ),
     ("S15", "The filter is the antichain of maximal elements (one element in a total order)"),
     ("S16", "The lower frontier is the antichain of minimal elements"),
@@ -314,7 +317,7 @@ ROWS = [
     ("S50", "Time and data types are checked against the topic's schema: mismatch → error"),
     (
         "S51",
-        "A blocking subscribe waits for the topic; a non-blocking one errors when it is not there; publishing an existing name errors",
+        "A blocking subscribe waits for the topic; a non-blocking one errors if it does not exist; publishing an existing name errors",
     ),
     ("S52", "An empty frontier ends the topic after connected subscribers are drained"),
     ("S53", "A subscriber's error never stops the publisher"),
@@ -335,7 +338,7 @@ ROWS = [
     ("T7", "Each event names the event directly before it"),
     ("T8", "Or a monotonic sequence number is used"),
     ("T9", "The publisher stores the history"),
-    ("T10", "It may be cut to a window up to the present"),
+    ("T10", "It may be limited to a window ending now"),
     ("T11", "A query with `since`"),
     ("T12", "Strictly after that time"),
     ("T13", "In sequence"),
@@ -344,14 +347,14 @@ ROWS = [
     "Race",
     ("T16", "The reader finds T0 with the resource"),
     ("T17", "Later it subscribes with callback, T0 and a unique (may be random) id"),
-    ("T18", "The publisher at once emits what came after T0, in sequence, before going on"),
+    ("T18", "The publisher at once emits the events after T0, in sequence, before continuing"),
     ("T19", "So nothing between T0 and the subscription is missed"),
     ("T20", "Each event sent carries the subscription id"),
     "Unavailability",
-    ("T21", "The publisher may go on trying or stop at once"),
-    ("T22", "Re-appearing, the subscriber queries since the last event it had"),
+    ("T21", "The publisher may retry or stop at once"),
+    ("T22", "When it returns, the subscriber queries since the last event it received"),
     ("T23", "Processes the result"),
-    ("T24", "Re-subscribes from the last one it now has"),
+    ("T24", "Re-subscribes from the last one it has now"),
     ("T25", "With a different id"),
     ("T26", "Cancels the old subscription"),
     ("T27", "And rejects every event that still comes with the old id"),
