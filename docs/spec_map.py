@@ -152,8 +152,8 @@ def page() -> str:
         "",
         "<!-- Written by docs/spec_map.py. -->",
         "",
-        "The statements of ADR-15 by number, the module of `jsclient` that implements each, and the tests that verify it.",
-        'A test names the items that it verifies: `@pytest.mark.covers("J26")`.',
+        "The statements of ADR-15 by number, the module of `jsclient` that implements each, and the tests for it. A test",
+        'names the items that it verifies: `@pytest.mark.covers("J26")`.',
         "",
     ]
     for item in ITEMS:
