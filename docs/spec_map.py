@@ -152,7 +152,7 @@ def page() -> str:
         "",
         "<!-- Written by docs/spec_map.py. -->",
         "",
-        "The statements of ADR-15 by number, the module of `jsclient` that implements each, and the tests for it. A test",
+        "The statements of ADR-15 by number, the module of `jsclient` that implements each, and its tests. A test",
         'names the items that it verifies: `@pytest.mark.covers("J26")`.',
         "",
     ]
