@@ -160,7 +160,8 @@ def connect(
     `JetStream.close`.
 
     Args:
-        servers: One URL, or several; ``tls://`` requires TLS.
+        servers: One URL, or several; ``tls://`` requires TLS. User info in a URL, ``user:password@`` or ``token@``,
+            percent-encoded, is also used for the servers that the cluster announces. The options below win over it.
         domain, prefix, timeout, on_event: As `JetStream`.
         inbox_prefix: What reply and deliver subjects start with; one of your own keeps them apart by permissions.
         connect_timeout: Seconds for one attempt.

@@ -18,7 +18,8 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.network.match import is_ack
 from integration.kit.servers.monitor import connections
-from integration.kit.servers.nats_server import fits
+from integration.kit.servers.nats_server import fits, read_info
+from integration.kit.servers.ports import HOST, free_port
 from jsclient import AuthenticationError, ConfigError, ConnectError, Disconnected, ErrorRaised, Reconnected
 
 USER = {"user": "ann", "password": "secret-one"}
@@ -69,6 +70,53 @@ async def test_an_nkey(own_server: Any, connect: Any, tmp_path: Path) -> None:
     file.write_bytes(own_seed)
     assert await (await connect(own, nkeys_seed=str(file))).ping() < 5
     await refused(own.url, nkeys_seed_str=other_seed.decode())
+
+
+@pytest.mark.parametrize("info", ["ann:s%40cret%2Fone", "tok%3Aen"], ids=["password", "token"])
+async def test_url_credentials_reach_discovered_servers(
+    info: str, own_server: Any, connect: Any, events: list[Any]
+) -> None:
+    """User info in the URL, percent-encoded, is also used for servers that the cluster announces."""
+    own = {"user": "ann", "password": "s@cret/one"} if ":" in info else {"token": "tok:en"}
+    first, second = await pair(own_server, own)
+    urls = [server.url.replace("nats://", f"nats://{info}@") for server in (first, second)]
+    await (await connect(urls[1])).ping()
+    js = await connect(urls[0], **FAST)
+    assert await js.ping() < 5
+    await first.kill()
+    back = await told(Reconnected, events)
+    assert back.url == second.url
+    assert await js.ping() < 5
+    assert of(ErrorRaised, events) == []
+
+
+async def pair(own_server: Any, authorization: dict[str, Any]) -> list[Any]:
+    """Two servers that announce each other."""
+    routes = [free_port(), free_port()]
+    servers = await asyncio.gather(
+        *(
+            own_server(
+                jetstream=False,
+                config={
+                    "authorization": authorization,
+                    "cluster": {
+                        "name": "pair",
+                        "listen": f"{HOST}:{port}",
+                        "routes": [f"nats://{HOST}:{port}" for port in routes],
+                    },
+                },
+            )
+            for port in routes
+        )
+    )
+    for server in servers:
+        await eventually(lambda server=server: _announces(server), what="a server that knows the other")
+    return servers
+
+
+async def _announces(server: Any) -> bool:
+    info = await asyncio.to_thread(read_info, server.url)
+    return len(info.get("connect_urls") or ()) == 2
 
 
 def _seed(nkeys: Any) -> bytes:

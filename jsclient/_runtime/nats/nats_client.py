@@ -22,6 +22,7 @@ from ...errors import PermissionDeniedError, ProtocolError
 from ...protocol.wire.frames import Frame
 from .frame_reader import FrameReader, Host
 from .read_tap import Tap
+from .urls import url_identity
 
 __all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
 
@@ -159,6 +160,7 @@ class NatsClient(nats.aio.client.Client):
         self.reader = FrameReader(owner)
         self._ps = _ParserSeam(self.reader)  # type: ignore[assignment]
         self.wants_tls = False
+        self.identity: dict[str, str | None] = {}  # from the URLs, for servers whose URL has none
         self.first_connect = True
         self.last_failure: BaseException | None = None
         self._over = False
@@ -177,6 +179,9 @@ class NatsClient(nats.aio.client.Client):
         )
         if wants and not secure:
             raise nats.errors.SecureConnRequiredError
+        if self.identity:  # nats-py looks at the current server's URL only, and does not decode it
+            server = self._current_server
+            self.options.update((server and url_identity(server.uri)) or self.identity)
         self.reader.reset()
         self.reader.max_payload = self._max_payload
         return super()._connect_command()

@@ -32,7 +32,7 @@ from .ack_replay import LIMIT, UnconfirmedAcks
 from .connection import Connection, Lifecycle
 from .nats_client import NatsClient, WireSubscription
 from .subscriptions import Subscriptions
-from .urls import connect_error, reason, shown
+from .urls import connect_error, reason, shared_identity, shown
 from .write_buffer import Outbox
 
 __all__ = ["GuardedConnection"]
@@ -59,6 +59,7 @@ class GuardedConnection(Connection):
             AuthenticationError: A server refused the credentials.
         """
         nc = self._nc
+        nc.identity = shared_identity(servers, options)
         nc.wants_tls = options.get("tls") is not None or options.get("tls_handshake_first", False)
         try:
             await nc.connect(

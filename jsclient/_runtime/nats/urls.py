@@ -1,17 +1,59 @@
-"""Servers' addresses as they may be shown, and what went wrong in connecting to them."""
+"""Server URLs: as shown to the user, the user info in them, and the error if connecting fails."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-from urllib.parse import urlparse
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import ParseResult, unquote, urlparse
 
 import nats.errors
 
 from ...errors import AuthenticationError, ConnectError
 from ...protocol.wire.server_error import is_authentication
 
-__all__ = ["connect_error", "reason", "shown"]
+__all__ = ["connect_error", "reason", "shared_identity", "shown", "url_identity"]
+
+_IDENTITY: Final = (
+    "user",
+    "password",
+    "token",
+    "user_credentials",
+    "nkeys_seed",
+    "nkeys_seed_str",
+    "signature_cb",
+    "user_jwt_cb",
+)  # options of `connect` that identify the user
+
+
+def url_identity(url: ParseResult) -> dict[str, str | None]:
+    """``user`` and ``password``, or ``token``, from a URL, percent-decoded; {} if it has no user info."""
+    if url.username is None:
+        return {}
+    name = unquote(url.username)
+    if url.password is None:
+        return {"user": None, "password": None, "token": name}
+    return {"user": name, "password": unquote(url.password), "token": None}
+
+
+def shared_identity(servers: Sequence[str], options: Mapping[str, Any]) -> dict[str, str | None]:
+    """The identity for servers without user info in their URL, such as those that a cluster announces.
+
+    It comes from the first of ``servers`` that has user info; {} if ``options`` identify the user.
+    """
+    if any(options.get(name) is not None for name in _IDENTITY):
+        return {}
+    return next(filter(None, map(_identity_in, servers)), {})
+
+
+def _identity_in(server: str) -> dict[str, str | None]:
+    try:
+        return url_identity(urlparse(_with_scheme(server)))
+    except ValueError:  # connecting reports it
+        return {}
+
+
+def _with_scheme(server: str) -> str:
+    return server if "://" in server else f"nats://{server}"
 
 
 def shown(url: Any) -> str:
@@ -35,7 +77,7 @@ def connect_error(
     error: Exception, servers: Sequence[str], last_failure: BaseException | None
 ) -> ConnectError:
     """What `connect` raises for an error of nats-py."""
-    where = ", ".join(shown(server if "://" in server else f"nats://{server}") for server in servers)
+    where = ", ".join(shown(_with_scheme(server)) for server in servers)
     if isinstance(error, nats.errors.SecureConnRequiredError):
         return ConnectError(f"TLS was asked for, and {where} does not offer it")
     if isinstance(error, nats.errors.NoServersError):

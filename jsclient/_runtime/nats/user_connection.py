@@ -29,7 +29,7 @@ from ...protocol.wire.server_error import is_authentication
 from ..event_hub import OnEvent
 from ..tasks import Tasks
 from .connection import Connection, Inbox, Lifecycle
-from .urls import connect_error, reason
+from .urls import connect_error, reason, shared_identity
 
 __all__ = ["ForeignConnection", "open_plain"]
 
@@ -255,6 +255,7 @@ async def open_plain(
     """
     if options.get("tls") is not None or any(server.startswith(("tls:", "wss:")) for server in servers):
         raise ConnectError("TLS cannot be required of this version of nats-py: use one that jsclient knows")
+    options = {**options, **shared_identity(servers, options)}
     failures: list[Exception] = []
 
     async def remember(error: Exception) -> None:

@@ -1,0 +1,40 @@
+"""User info of server URLs, and URLs as they are shown."""
+
+from __future__ import annotations
+
+from urllib.parse import urlparse
+
+import pytest
+
+from jsclient._runtime.nats.urls import shared_identity, shown, url_identity
+
+ANN = {"user": "ann", "password": "p@ss/word", "token": None}
+
+
+@pytest.mark.parametrize(
+    ("url", "identity"),
+    [
+        ("nats://a:1", {}),
+        ("nats://ann:p%40ss%2Fword@a:1", ANN),
+        ("nats://t%3Aoken@a", {"user": None, "password": None, "token": "t:oken"}),
+        ("nats://ann:@a", {"user": "ann", "password": "", "token": None}),
+    ],
+)
+def test_url_identity(url, identity):
+    assert url_identity(urlparse(url)) == identity
+
+
+def test_shared_identity_is_the_first():
+    assert shared_identity(["nats://a", "ann:p%40ss%2Fword@b:1", "nats://bob:x@c"], {}) == ANN
+    assert shared_identity(["nats://a", "b:1", "tls://[::1"], {}) == {}
+
+
+@pytest.mark.parametrize("option", ["user", "token", "user_credentials", "nkeys_seed_str", "signature_cb"])
+def test_options_win_over_urls(option):
+    assert shared_identity(["nats://ann:x@a"], {option: "given"}) == {}
+    assert shared_identity(["nats://ann:x@a"], {option: None}) != {}
+
+
+def test_shown_hides_user_info():
+    assert shown("nats://ann:secret@a:4222") == "nats://a:4222"
+    assert shown("tls://[::1") == "?"
