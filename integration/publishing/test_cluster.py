@@ -1,20 +1,23 @@
-"""Publishing to replicated streams: what a guard that does not hold may cost, and chains through elections."""
+"""Publishing to replicated streams: expectations that fail, and publishes during a leader election."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from typing import Any
 
 import pytest
 
 import jsclient
-from integration.kit.judge.oracle import Oracle
-from integration.kit.judge.waiting import within
+from integration.kit.judge.oracle import Oracle, OracleError
+from integration.kit.judge.waiting import eventually, within
 from integration.kit.servers.cluster import OwnCluster
 from jsclient.protocol.publishing.in_flight import question_about
 from jsclient.protocol.wire.codec import decode
 from jsclient.protocol.wire.headers import parse_headers
+
+NEVER_STORED = question_about("no id of these tests", "never an id")
 
 pytestmark = [pytest.mark.limit(240)]
 
@@ -93,6 +96,123 @@ async def test_a_chain_goes_on_through_elections_and_the_death_of_nodes(
         await asyncio.gather(disturbing, return_exceptions=True)
     assert [future.result().seq for future in futures] == [*range(1, count + 1)]
     assert await within(60, everything(js, count), "reading") == [b"%d" % n for n in range(1, count + 1)]
+
+
+async def publish_singly(js: Any, until: asyncio.Event, *, with_id: bool) -> int:
+    number = 0
+    while not until.is_set():
+        number += 1
+        await js.publish("out.x", b"%d" % number, msg_id=f"one-{number}" if with_id else None)
+    return number
+
+
+async def publish_through_a_window(js: Any, until: asyncio.Event, *, with_id: bool) -> int:
+    number = 0
+    async with js.publisher() as pub:
+        while not until.is_set():
+            number += 1
+            await pub.publish("out.x", b"%d" % number, msg_id=f"many-{number}" if with_id else None)
+            await asyncio.sleep(0.002)
+    return number
+
+
+async def publish_in_batches(js: Any, until: asyncio.Event) -> int:
+    number = 0
+    while not until.is_set():
+        async with js.batch() as batch:
+            for _ in range(3):
+                number += 1
+                await batch.publish("out.x", b"%d" % number)
+    return number
+
+
+async def publish_by_ingests(js: Any, until: asyncio.Event) -> int:
+    number = 0
+    while not until.is_set():
+        async with js.fast_ingest() as ingest:
+            for _ in range(3):
+                number += 1
+                await ingest.publish("out.x", b"%d" % number)
+    return number
+
+
+async def publish_in_a_chain(js: Any, until: asyncio.Event) -> int:
+    futures = []
+    async with js.topic("out.x").publisher(chained=True) as pub:
+        while not until.is_set() and not (futures and futures[-1].done() and futures[-1].exception()):
+            futures.append(await pub.publish(b"%d" % (len(futures) + 1)))
+    return len([future.result() for future in futures])
+
+
+OUTAGES: dict[str, tuple[Any, bool]] = {
+    # the way to publish; whether the leader may die while messages are in flight, because each has an id
+    "publish": (functools.partial(publish_singly, with_id=False), False),
+    "publish with id": (functools.partial(publish_singly, with_id=True), True),
+    "publisher": (functools.partial(publish_through_a_window, with_id=False), False),
+    "publisher with id": (functools.partial(publish_through_a_window, with_id=True), True),
+    "batch": (publish_in_batches, False),
+    "ingest": (publish_by_ingests, False),
+    "chain": (publish_in_a_chain, True),
+}
+
+
+@pytest.mark.parametrize("way", OUTAGES)
+async def test_a_publish_outlasts_the_death_of_the_leader(
+    way: str, cluster: OwnCluster, oracle_for: Any, connect: Any
+) -> None:
+    """None fails, none that was acked is lost, none is doubled."""
+    publish, at_any_time = OUTAGES[way]
+    oracle: Oracle = await oracle_for(cluster.servers["n1"])
+    extra = {"batch": {"allow_atomic": True}, "ingest": {"allow_batched": True}}.get(way, {})
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(OracleError):  # a peer has just been seen offline
+                await oracle.create_stream("OUT", ["out.>"], num_replicas=3, storage="file", **extra)
+                break
+            await asyncio.sleep(0.2)
+    leader, (near, _) = await cluster.places(oracle, "OUT")
+    js = await connect(cluster.servers[near], timeout=20.0)
+    if way != "chain":
+        await js.publish("out.x", b"0")
+    over = asyncio.Event()
+    publishing = asyncio.create_task(publish(js, over)) if at_any_time else None
+    await asyncio.sleep(0.3)
+    await cluster.servers[leader].kill()
+    outage = await no_stream_answers(js)
+    publishing = publishing or asyncio.create_task(publish(js, over))
+    began = asyncio.get_running_loop().time()
+    async with Oracle(cluster.servers[near].url) as probe:
+        await eventually(lambda: leads(probe), 60, what="a new leader")
+    outage += asyncio.get_running_loop().time() - began
+    await asyncio.sleep(1.0)
+    over.set()
+    count = await within(40, publishing, way)
+    assert outage > 1.0, "too short to show anything"
+    expected = {b"%d" % number for number in range(way == "chain", count + 1)}
+    got = await within(60, everything(js, len(expected)), "reading")
+    assert len(got) == len(expected)
+    assert set(got) == expected
+
+
+async def no_stream_answers(js: Any) -> float:
+    """Wait until a publish finds no leader; how long it took."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    while True:
+        try:
+            await js._context.requests.request("out.x", b"", header=NEVER_STORED, timeout=0.5)
+        except jsclient.NoRespondersError:
+            return loop.time() - began
+        except jsclient.RequestTimeoutError:
+            pass
+        await asyncio.sleep(0.02)
+
+
+async def leads(oracle: Oracle) -> bool:
+    try:
+        return bool((await oracle.stream_info("OUT"))["cluster"].get("leader"))
+    except (OracleError, TimeoutError):
+        return False
 
 
 async def test_a_chain_gives_way_to_another_producer(

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Literal, TypedDict, Unpack
 
 from ..errors import (
     ApiError,
@@ -30,6 +30,8 @@ from ..protocol.wire.version import check_server
 from .context import Context
 
 __all__ = [
+    "PublishOptions",
+    "check_count",
     "check_payload",
     "check_subject",
     "check_time",
@@ -39,6 +41,20 @@ __all__ = [
     "publish",
     "request_stored",
 ]
+
+
+class PublishOptions(TypedDict, total=False):
+    """The arguments of a publish that become headers, see `JetStream.publish`."""
+
+    msg_id: str | None
+    expected_stream: str | None
+    expected_last_seq: int | None
+    expected_last_subject_seq: int | None
+    expected_last_subject_seq_subject: str | None
+    expected_last_msg_id: str | None
+    ttl: float | timedelta | Literal["never"] | None
+    rollup: Literal["sub", "all"] | None
+
 
 known_subjects: dict[str, bytes] = {}
 """Subjects that were checked, with their encoded form."""
@@ -57,6 +73,16 @@ def check_payload(data: object) -> bytes:
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes; encode a str first")
+
+
+def check_count(what: str, value: object) -> None:
+    """Check a number of messages or bytes.
+
+    Raises:
+        ConfigError: It is not an integer >= 1.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{what} is {value!r:.60}: it must be an integer >= 1")
 
 
 def check_time(what: str, value: object) -> float:
@@ -101,7 +127,7 @@ def _is_plain(id: object) -> bool:
 
 
 def message_headers(
-    context: Context, headers: Mapping[str, str | Sequence[str]] | None, **options: Any
+    context: Context, headers: Mapping[str, str | Sequence[str]] | None, **options: Unpack[PublishOptions]
 ) -> dict[str, str | Sequence[str]]:
     """The user's headers with those of the arguments of a publish, see `publish_headers`.
 
@@ -111,9 +137,11 @@ def message_headers(
     if list(options.values()).count(None) == len(options):
         return dict(headers) if type(headers) is dict else merge_headers(headers, {})
     merged = publish_headers(headers, **options)
-    for what in ("ttl", "expected_last_subject_seq_subject"):
-        if options.get(what) is not None:
-            check_server(context.connection.server_version, (2, 11), what)
+    version = context.connection.server_version
+    if options.get("ttl") is not None:
+        check_server(version, (2, 11), "ttl")
+    if options.get("expected_last_subject_seq_subject") is not None:
+        check_server(version, (2, 11), "expected_last_subject_seq_subject")
     return merged or {}
 
 
@@ -123,16 +151,9 @@ async def publish(
     data: bytes = b"",
     *,
     headers: Mapping[str, str | Sequence[str]] | None = None,
-    msg_id: str | None = None,
-    expected_stream: str | None = None,
-    expected_last_seq: int | None = None,
-    expected_last_subject_seq: int | None = None,
-    expected_last_subject_seq_subject: str | None = None,
-    expected_last_msg_id: str | None = None,
-    ttl: float | timedelta | Literal["never"] | None = None,
-    rollup: Literal["sub", "all"] | None = None,
     timeout: float | None = None,
     stream_exists: bool = False,
+    **options: Unpack[PublishOptions],
 ) -> PubAck:
     """See `JetStream.publish`.
 
@@ -143,18 +164,7 @@ async def publish(
     payload = check_payload(data)
     if timeout is not None:
         check_time("timeout", timeout)
-    merged = message_headers(
-        context,
-        headers,
-        msg_id=msg_id,
-        expected_stream=expected_stream,
-        expected_last_seq=expected_last_seq,
-        expected_last_subject_seq=expected_last_subject_seq,
-        expected_last_subject_seq_subject=expected_last_subject_seq_subject,
-        expected_last_msg_id=expected_last_msg_id,
-        ttl=ttl,
-        rollup=rollup,
-    )
+    merged = message_headers(context, headers, **options)
     block = encode_headers(merged) if merged else b""
     context.connection.check_size(len(block) + len(payload))
     whole = context.timeout if timeout is None else timeout
@@ -212,17 +222,24 @@ async def _send(
 
 
 async def request_stored(
-    context: Context, subject: str, payload: bytes, *, header: bytes, timeout: float, what: str
+    context: Context,
+    subject: str,
+    payload: bytes,
+    *,
+    header: bytes,
+    timeout: float,
+    what: str,
+    trouble: Trouble | None = None,
 ) -> bytes:
     """Send a message whose answer is not a plain ack, and return the answer.
 
     "No responders" is retried as for a publish without an id: until the timeout if a stream has answered on this
-    subject before, else three times in all.
+    subject before, else three times in all; ``trouble`` counts these attempts.
 
     Raises:
         NoRespondersError: No stream took the message: nothing was stored. And those of `Requests.ask`.
     """
-    loop, trouble = asyncio.get_running_loop(), Trouble()
+    loop, trouble = asyncio.get_running_loop(), trouble or Trouble()
     encoded = known_subjects.get(subject) or subject.encode()
     deadline = loop.time() + timeout
     while True:

@@ -43,8 +43,9 @@ class Publishing(Scheduling):
     ) -> PubAck:
         """Publish a message and wait until a stream has stored it.
 
-        With a ``msg_id`` it is tried again inside the timeout when the answer is lost, and stored once; without one a
-        lost answer means *unknown*. Where no stream answers it is tried three times, 0.25 s apart.
+        With a ``msg_id`` it is sent again within the timeout if the answer is lost, and stored once; without one a lost
+        answer means *unknown*. If no stream takes it, as during a leader election, it is sent again within the timeout,
+        provided it has a ``msg_id`` or a stream has answered on this subject before; else three times in all.
 
         Args:
             subject: Without wildcards.

@@ -1,20 +1,29 @@
-"""Publishing messages all or nothing: `JetStream.batch`. Source: ADR-50."""
+"""Atomic batches: `JetStream.batch`. Source: ADR-50."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Literal, NoReturn, Self, TypeVar, Unpack
 
 from .._runtime.context import Context
-from .._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
+from .._runtime.publish import (
+    PublishOptions,
+    check_count,
+    check_payload,
+    check_subject,
+    check_time,
+    known_subjects,
+    message_headers,
+    request_stored,
+)
 from ..errors import (
     BatchAbandonedError,
+    BatchIncompleteError,
     ClosedError,
-    ConfigError,
     DisconnectedError,
     JetStreamError,
     NoRespondersError,
@@ -23,17 +32,20 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
+from ..protocol.publishing.in_flight import PAUSE, Trouble
 from ..protocol.wire.headers import encode_headers
 from ..protocol.wire.version import check_server
 
 __all__ = ["AtomicBatch"]
 
+AnswerT = TypeVar("AnswerT")
+
 
 class AtomicBatch:
-    """Messages that a stream stores together or not at all. Made by `JetStream.batch`.
+    """Messages that a stream stores together or not at all. Created by `JetStream.batch`.
 
-    Leaving ``async with`` commits; an exception inside it, or `abandon`, leaves nothing behind. The stream must have
-    ``allow_atomic``; all messages must be its own.
+    Leaving ``async with`` commits; after an exception inside it, or `abandon`, nothing is stored. The stream must have
+    ``allow_atomic``, and all subjects must belong to it.
     """
 
     def __init__(self, context: Context, *, ack_every: int | None, timeout: float | None) -> None:
@@ -41,18 +53,19 @@ class AtomicBatch:
         self._context = context
         self._timeout = context.timeout if timeout is None else timeout
         self._tracker = BatchTracker(secrets.token_hex(16), ack_every)
-        self._lock = asyncio.Lock()  # messages go out in the order of their numbers
+        self._lock = asyncio.Lock()  # messages are sent in the order of their numbers
+        self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
         self._ack: PubAck | None = None
         self._failure: JetStreamError | None = None
 
     @property
     def id(self) -> str:
-        """Its id, the header ``Nats-Batch-Id`` of each message stored."""
+        """The id of the batch: the header ``Nats-Batch-Id`` of each stored message."""
         return self._tracker.id
 
     @property
     def ack(self) -> PubAck | None:
-        """The answer to the commit: ``seq`` is that of the last message, ``count`` how many; None before it."""
+        """The answer to the commit: ``seq`` of the last message, ``count`` of messages; None before."""
         return self._ack
 
     @property
@@ -80,27 +93,27 @@ class AtomicBatch:
         ttl: float | timedelta | Literal["never"] | None = None,
         rollup: Literal["sub", "all"] | None = None,
     ) -> int:
-        """Add a message; its number in the batch, from 1.
+        """Add a message, and return its number in the batch, from 1.
 
-        Each call sends the message before, so that the last one can carry the commit. The first one sent is answered:
-        so what refuses the batch as a whole is raised by the second call, or the commit. Expectations are checked by
-        the server at the commit, against the stream as it is then.
+        Each call sends the previous message, so that the last one can carry the commit. The first message sent is
+        answered, so an error that concerns the whole batch is raised by the second call, or the commit. The server
+        checks expectations at the commit, against the stream as it is then.
 
         Args:
-            subject, data, headers: As of `JetStream.publish`.
+            subject, data, headers: See `JetStream.publish`.
             msg_id: The commit fails with `BatchDuplicateError` if the stream holds a message with this id (2.12.1).
             expected_stream: The stream that must store the batch.
             expected_last_seq: The stream's last sequence before the batch; with the first message only.
             expected_last_subject_seq: The last sequence of the subject before the batch; not if an earlier message of
                 the batch has that subject. ``expected_last_subject_seq_subject``: of this subject instead.
-            ttl, rollup: As of `JetStream.publish`.
+            ttl, rollup: See `JetStream.publish`.
 
         Raises:
-            ConfigError, InvalidNameError, MaxPayloadError: It was not added; the batch stands.
+            ConfigError, InvalidNameError, MaxPayloadError: The message was not added; the batch can continue.
             BatchNotEnabledError, TooManyBatchesError, BatchIncompleteError, ApiError, NoRespondersError: The server
                 refused the batch; nothing was stored.
-            BatchAbandonedError: The connection was lost or an answer did not come; nothing was stored.
-            BatchNotAtomicError: The server does not know batches.
+            BatchAbandonedError: The connection was lost or an answer did not arrive; nothing was stored.
+            BatchNotAtomicError: The server does not support batches.
             ClosedError: The batch has ended.
 
         Cancelled: the batch is abandoned.
@@ -125,19 +138,19 @@ class AtomicBatch:
         data: bytes = b"",
         *,
         headers: Mapping[str, str | Sequence[str]] | None = None,
-        **options: Any,
+        **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """Have all of it stored; with a ``subject``, this message as the last one.
+        """Store the whole batch; with a ``subject``, this message is the last one.
 
         Args:
-            subject, data, headers, options: As of `publish`; None: the message added last is the last one.
+            subject, data, headers, options: See `publish`; None: the message added last is the last one.
 
         Raises:
             WrongLastSequenceError, BatchDuplicateError, BatchTooLargeError, BatchHeaderError, BatchIncompleteError,
                 ApiError: The server refused the batch; nothing was stored.
             RequestTimeoutError, DisconnectedError: Whether the batch was stored is unknown. If it was, its messages
                 have the header ``Nats-Batch-Id``.
-            ConfigError: It is empty. And those of `publish`.
+            ConfigError: The batch is empty. And those of `publish`.
 
         Cancelled: whether it was stored is unknown.
         """
@@ -147,13 +160,17 @@ class AtomicBatch:
             return await self._commit()
 
     async def abandon(self) -> None:
-        """End it; nothing is stored. Harmless if it has ended."""
+        """End the batch; nothing is stored. A no-op after its end."""
         self._drop()
 
     async def _add(
-        self, subject: str, data: object, headers: Mapping[str, str | Sequence[str]] | None, **options: Any
+        self,
+        subject: str,
+        data: object,
+        headers: Mapping[str, str | Sequence[str]] | None,
+        **options: Unpack[PublishOptions],
     ) -> int:
-        """Check a message, take it, and send the one before it."""
+        """Check and add a message, and send its predecessor."""
         tracker, connection = self._tracker, self._context.connection
         tracker.check_open()
         if type(subject) is not str or subject not in known_subjects:
@@ -173,22 +190,20 @@ class AtomicBatch:
         return number
 
     async def _send(self, message: Outgoing) -> None:
-        """Send a message that is not the last one. If that fails, the batch is abandoned."""
+        """Send a message that is not the last one. A failure abandons the batch."""
         tracker = self._tracker
         try:
             if message.acked:
-                tracker.read_answer(await self._request(message))
+                await self._exchange(message, tracker.read_answer)
             else:
-                await self._context.connection.publish(
-                    message.subject, message.payload, header=message.header
-                )
+                await self._write(message)
         except (DisconnectedError, RequestTimeoutError, ClosedError) as error:
             self._fail_with(error)
         except JetStreamError as error:
             self._drop()
             self._failure = error
             raise
-        except BaseException:  # cancelled: whether the message was sent cannot be told
+        except BaseException:  # cancelled: it is unknown whether the message was sent
             self._drop()
             self._failure = BatchAbandonedError(
                 f"batch {tracker.id} was abandoned at message {tracker.sent}: the publish was cancelled"
@@ -207,20 +222,22 @@ class AtomicBatch:
         tracker.check_open()
         if not connection.is_connected:
             try:
-                # A batch that was begun has most likely lost messages with the connection: say so at once.
+                # A batch in progress has most likely lost messages with the connection: fail at once.
                 patience = 0.0 if tracker.sent else self._timeout
                 await connection.wait_connected(connection.now() + patience)
             except (DisconnectedError, ClosedError) as error:
                 self._fail_with(error)
         message = tracker.commit()
         try:
-            self._ack = tracker.read_commit(await self._request(message))
+            self._ack = await self._exchange(message, tracker.read_commit)
         except (DisconnectedError, RequestTimeoutError, ClosedError) as error:
+            if tracker.state is BatchState.OPEN:  # while it was sent again, before its commit
+                self._fail_with(error)
             tracker.state = BatchState.UNKNOWN
             self._failure = _unknown(error, f"whether batch {tracker.id} was stored is unknown")
             raise self._failure from error
         except (NoRespondersError, PermissionDeniedError) as error:
-            tracker.state, self._failure = BatchState.ABANDONED, error  # nobody got the commit
+            tracker.state, self._failure = BatchState.ABANDONED, error  # the commit was not received
             raise
         except JetStreamError as error:
             self._failure = error
@@ -228,34 +245,68 @@ class AtomicBatch:
         finally:
             if tracker.state is BatchState.COMMITTING:
                 tracker.state = BatchState.UNKNOWN
+            self._drop()  # if it ended while it was sent again, before its commit
         return self._ack
 
+    async def _exchange(self, message: Outgoing, read: Callable[[bytes], AnswerT]) -> AnswerT:
+        """Send a message that is answered. If an election lost the batch, send all of it again."""
+        tracker, connection = self._tracker, self._context.connection
+        deadline = connection.now() + self._timeout
+        committing, lost = tracker.state is BatchState.COMMITTING, False
+        while True:
+            try:
+                if lost:
+                    message = await self._resend(committing=committing)
+                return read(await self._request(message))
+            except BatchIncompleteError:
+                if not (self._saw_election and tracker.can_restart) or connection.now() + PAUSE >= deadline:
+                    raise
+            lost = True
+            await asyncio.sleep(PAUSE)
+
+    async def _resend(self, *, committing: bool) -> Outgoing:
+        """Send the batch again up to its latest message, and return that one."""
+        tracker = self._tracker
+        *earlier, latest = tracker.restart(commit=committing)
+        for message in earlier:
+            if message.acked:
+                tracker.read_answer(await self._request(message))
+            else:
+                await self._write(message)
+        if committing:
+            tracker.state = BatchState.COMMITTING
+        return latest
+
     async def _request(self, message: Outgoing) -> bytes:
+        trouble = Trouble()
         try:
-            return await self._context.requests.request(
+            return await request_stored(
+                self._context,
                 message.subject,
                 message.payload,
                 header=message.header,
                 timeout=self._timeout,
                 what=f"batch {self.id}",
+                trouble=trouble,
             )
-        except NoRespondersError as error:
-            raise NoRespondersError(
-                error.code, f"no stream took the message on {message.subject!r}", error.retryable
-            ) from None
+        finally:
+            self._saw_election |= trouble.refused > 0
+
+    async def _write(self, message: Outgoing) -> None:
+        await self._context.connection.publish(message.subject, message.payload, header=message.header)
 
     def _check_server(self) -> None:
-        """An older server would store each message on its own."""
+        """Refuse an older server, which would store each message separately."""
         check_server(self._context.connection.server_version, BATCH_SERVER, "an atomic batch")
 
     def _drop(self) -> None:
-        """End it here, and tell the server, so that it does not wait for more."""
+        """End the batch, and make the server drop it."""
         farewell = self._tracker.abandon()
         if farewell is not None:
             try:
                 self._context.connection.send(farewell.subject, farewell.payload, header=farewell.header)
             except JetStreamError:
-                pass  # the server drops it by itself, in 10 s
+                pass  # the server drops it in 10 s
 
     async def __aenter__(self) -> Self:
         self._check_server()
@@ -267,7 +318,7 @@ class AtomicBatch:
         if error is not None or not len(self):
             self._drop()
         elif self._failure is not None:
-            raise self._failure  # it was caught inside the block, where it may have been taken for a message's
+            raise self._failure  # it was caught inside the block, perhaps as the failure of one message
         elif not self.is_closed:
             await self.commit()
 
@@ -279,9 +330,7 @@ def _unknown(error: JetStreamError, text: str) -> JetStreamError:
 
 
 def _check_options(ack_every: int | None, timeout: float | None) -> None:
-    if ack_every is not None and (
-        isinstance(ack_every, bool) or not isinstance(ack_every, int) or ack_every < 1
-    ):
-        raise ConfigError(f"ack_every is {ack_every!r:.60}: it must be a whole number of 1 or more")
+    if ack_every is not None:
+        check_count("ack_every", ack_every)
     if timeout is not None:
         check_time("timeout", timeout)

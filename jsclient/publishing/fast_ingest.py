@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, NoReturn, Self
+from typing import Literal, NoReturn, Self, Unpack
 
 from .._runtime.context import Context
-from .._runtime.publish import check_payload, check_subject, check_time, known_subjects, message_headers
+from .._runtime.publish import (
+    PublishOptions,
+    check_payload,
+    check_subject,
+    check_time,
+    known_subjects,
+    message_headers,
+)
 from ..errors import (
     ClosedError,
     ConfigError,
@@ -21,6 +28,8 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
+from ..protocol.publishing.in_flight import Trouble
+from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import encode_headers
 from ..protocol.wire.version import check_server
 from .ingest_channel import CHUNK, IngestChannel
@@ -166,10 +175,13 @@ class FastIngest:
         if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
             await self._room()
         # Between the number and the message nothing may come.
-        channel.write(to, tracker.next_reply(), block, data)
+        reply = tracker.next_reply()
+        channel.write(to, reply, block, data)
         number = tracker.sent
         if number == 1:
-            await self._accepted()
+            await self._begin((to, reply, block, data), lambda: tracker.accepted, channel.ping)
+            if tracker.failure is not None:
+                await self._failed()
         return number
 
     async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
@@ -207,7 +219,7 @@ class FastIngest:
         data: bytes = b"",
         *,
         headers: Mapping[str, str | Sequence[str]] | None = None,
-        **options: Any,
+        **options: Unpack[PublishOptions],
     ) -> PubAck:
         """End it, and wait until all is stored; the final ack. With a ``subject``, this message is the last one.
 
@@ -230,8 +242,11 @@ class FastIngest:
             self._context.connection.check_size(len(block) + len(payload))
             to = check_subject(subject)
             await self._room()
-            channel.write(to, tracker.commit_reply(), block, payload)
+            frame = (to, tracker.commit_reply(), block, payload)
+            channel.write(*frame)
             tracker.close()
+            if tracker.sent == 1:
+                await self._begin(frame, lambda: tracker.ended, channel.end)
         elif not tracker.sent:
             raise ConfigError("nothing was published: there is nothing to commit")
         elif not tracker.closing:
@@ -287,12 +302,31 @@ class FastIngest:
         if tracker.closing or self._over:
             raise self._closed()
 
-    async def _accepted(self) -> None:
-        """Wait for the answer to the first message."""
-        tracker, channel = self._tracker, self._channel
-        await channel.until(lambda: tracker.accepted, channel.ping)
-        if tracker.failure is not None:
-            await self._failed()
+    async def _begin(self, first: Frame, done: Callable[[], bool], again: Callable[[], None]) -> None:
+        """Wait for the answer to the first message; "no responders" is retried as for any other publish."""
+        tracker, channel, answered = self._tracker, self._channel, self._context.answered
+        trouble, loop = Trouble(), asyncio.get_running_loop()
+        deadline = loop.time() + channel.timeout
+        try:
+            while True:
+                await channel.until(lambda: tracker.no_stream is not None or done(), again)
+                if (error := tracker.no_stream) is None:
+                    break
+                left, expected = deadline - loop.time(), first[0] in answered
+                final, pause = trouble.refusal(error, first[0].decode(), left, expected=expected)
+                if pause is None:
+                    tracker.not_begun(final)
+                    break
+                await asyncio.sleep(pause)
+                if tracker.failure is not None:
+                    break
+                tracker.no_stream = None
+                channel.write(*first)
+        finally:
+            if (error := tracker.no_stream) is not None:  # cancelled, or the connection was closed
+                tracker.not_begun(error)
+        if tracker.accepted:
+            answered.add(first[0])
 
     async def _failed(self) -> NoReturn:
         """Hear from the server how much of it is stored, and raise."""

@@ -46,7 +46,7 @@ class IngestChannel:
         self.is_open = False
         self._context, self._connection = context, context.connection
         self.max_payload = self._connection.max_payload  # bytes of headers and payload, as last looked at
-        self._timeout = timeout
+        self.timeout = timeout
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()
         self._changed = Signal()
@@ -122,6 +122,8 @@ class IngestChannel:
 
     def ping(self) -> None:
         """Ask the server how far it is. A ping under way is enough."""
+        if self.tracker.no_stream is not None:
+            return  # a ping would begin an ingest without its first message
         if not self._ping_due and self._subject and self._connection.is_connected:
             self._ping_due = True
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")
@@ -208,13 +210,13 @@ class IngestChannel:
         """
         tracker, connection = self.tracker, self._connection
         now = connection.now()
-        acked, deadline, look = tracker.acked, now + self._timeout, now + PING_AFTER
+        acked, deadline, look = tracker.acked, now + self.timeout, now + PING_AFTER
         while not (done() or tracker.failure is not None or tracker.ended):
             self.flush()
             await self._changed.wait_until(min(deadline, look))
             now = connection.now()
             if tracker.acked != acked:
-                acked, deadline = tracker.acked, now + self._timeout
+                acked, deadline = tracker.acked, now + self.timeout
             elif now >= deadline:
                 tracker.fail(self._silence())
             if now >= look:
@@ -224,12 +226,12 @@ class IngestChannel:
     def _silence(self) -> JetStreamError:
         if not self._connection.is_connected:
             return DisconnectedError("not connected to a server")
-        return RequestTimeoutError("the server does not answer", self._timeout)
+        return RequestTimeoutError("the server does not answer", self.timeout)
 
     async def final(self) -> None:
         """Wait for the server's last word, also after a failure; it may not come."""
         tracker, connection = self.tracker, self._connection
-        deadline = connection.now() + self._timeout
+        deadline = connection.now() + self.timeout
         while not tracker.ended:
             now = connection.now()
             if now >= deadline or connection.is_closed:

@@ -11,6 +11,7 @@ from typing import Literal, Self
 from .._runtime.context import Context
 from .._runtime.nats.write_buffer import CHUNK
 from .._runtime.publish import (
+    check_count,
     check_payload,
     check_subject,
     check_time,
@@ -18,7 +19,7 @@ from .._runtime.publish import (
     known_subjects,
     message_headers,
 )
-from ..errors import ConfigError, PublishesFailedError
+from ..errors import PublishesFailedError
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER
@@ -60,9 +61,9 @@ class Publisher(Window):
         room_timeout: float | None,
         resend: bool,
     ) -> None:
-        _check_count("max_in_flight", max_in_flight)
+        check_count("max_in_flight", max_in_flight)
         if max_bytes is not None:
-            _check_count("max_bytes", max_bytes)
+            check_count("max_bytes", max_bytes)
         if room_timeout is not None and room_timeout != 0:
             check_time("room_timeout", room_timeout)
         super().__init__(
@@ -256,8 +257,3 @@ class Publisher(Window):
                 self._raise_failures()
         finally:
             await self._end()
-
-
-def _check_count(what: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{what} is {value!r:.60}: it must be a whole number of 1 or more")

@@ -20,7 +20,7 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.chain_window import ChainWindow
-from ..protocol.publishing.in_flight import PAUSE
+from ..protocol.publishing.in_flight import ATTEMPT, PAUSE
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import MSG_ID
 from ..publishing.admission import Entry
@@ -30,6 +30,7 @@ from ..streams.stream import Stream
 
 __all__ = ["ChainPublisher"]
 
+_LONGEST_LOOK: Final = 8.0  # seconds
 _STALE: Final = 20  # looks, PAUSE apart, that find less than was acked
 
 
@@ -184,12 +185,14 @@ class ChainPublisher(Publisher):
             self._mind()
 
     async def _mend_once(self) -> None:
-        chain, tries, stale = self._chain, Tries(), 0
+        chain, tries, stale, patience = self._chain, Tries(), 0, ATTEMPT
         while chain.is_broken:
             try:
                 await self._connection.wait_connected(None)
-                found = await self._look()
+                found = await self._look_within(patience)
             except JetStreamError as error:
+                if isinstance(error, RequestTimeoutError):
+                    patience = min(2 * patience, _LONGEST_LOOK)
                 if not await tries.again(error):
                     raise
                 continue
@@ -206,6 +209,14 @@ class ChainPublisher(Publisher):
             if stale >= _STALE:
                 raise ProtocolError(f"stream {self._stream.name!r} has lost records that it had acked")
             await asyncio.sleep(PAUSE)
+
+    async def _look_within(self, seconds: float) -> tuple[int, int] | None:
+        """`_look`; a request that reached a leader just before it died is not answered."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._look()
+        except TimeoutError:
+            raise RequestTimeoutError("look for the last record of a chain", seconds) from None
 
     async def _look(self) -> tuple[int, int] | None:
         """Which record of this chain is the last one there, and its sequence; None: somebody else's is."""

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from jsclient.errors import BatchAbandonedError, ClosedError, PermissionDeniedError, RequestTimeoutError
+from jsclient.errors import (
+    BatchAbandonedError,
+    BatchIncompleteError,
+    ClosedError,
+    NoRespondersError,
+    PermissionDeniedError,
+    RequestTimeoutError,
+)
+from jsclient.protocol.publishing import batch as tracker_module
 from jsclient.protocol.wire.headers import parse_headers
 from tests.support.fake import FakeConnection, Sent, connected
 from tests.support.virtual import settle, virtual
@@ -25,6 +34,29 @@ def answer(connection: FakeConnection, payload: bytes = b"") -> None:
     """What the server says to the message sent last."""
     reply = connection.to("s.")[-1].reply
     connection.deliver(reply, [(reply.encode(), b"", b"", payload)])
+
+
+def no_stream(connection: FakeConnection) -> None:
+    """The answer of a server that has no stream on the subject of the latest message."""
+    reply = connection.to("s.")[-1].reply
+    connection.deliver(reply, [(reply.encode(), b"", b"NATS/1.0 503\r\n\r\n", b"")])
+
+
+INCOMPLETE = b'{"error":{"code":400,"err_code":10176,"description":"batch publish is incomplete"}}'
+
+
+async def lost_in_an_election(connection: FakeConnection, seconds: float) -> None:
+    """No stream answers the latest message for these seconds; the new leader does not know the batch."""
+    until = asyncio.get_running_loop().time() + seconds
+    sent = -1
+    while asyncio.get_running_loop().time() < until:
+        if sent != len(connection.to("s.")):
+            sent = len(connection.to("s."))
+            no_stream(connection)
+        await asyncio.sleep(0.05)
+    await asyncio.sleep(1.5)
+    answer(connection, INCOMPLETE)
+    await asyncio.sleep(0.3)
 
 
 def ack(batch: object, count: int) -> bytes:
@@ -157,3 +189,113 @@ async def test_what_was_begun_is_not_committed_without_a_connection():
             await batch.commit()
         assert asyncio.get_running_loop().time() == began
         assert numbers(connection) == ["1"]
+
+
+async def begun(js: Any, connection: FakeConnection, count: int = 3, **options: Any) -> Any:
+    """A batch of which the server has confirmed the first message."""
+    batch = js.batch(**options)
+    await batch.publish("s.a", b"1")
+    adding = asyncio.ensure_future(batch.publish("s.a", b"2"))
+    await settle()
+    answer(connection)
+    await adding
+    for number in range(3, count + 1):
+        await batch.publish("s.a", b"%d" % number)
+    return batch
+
+
+@virtual
+async def test_a_batch_lost_in_an_election_is_sent_again():
+    async with connected() as (js, connection):
+        batch = await begun(js, connection, timeout=20.0)
+        committing = asyncio.ensure_future(batch.commit())
+        await settle()
+        await lost_in_an_election(connection, 6.0)
+        assert numbers(connection)[-1] == "1"
+        answer(connection)
+        await settle()
+        assert numbers(connection)[-3:] == ["1", "2", "3c"]
+        answer(connection, ack(batch, 3))
+        assert (await committing).count == 3
+        assert [sent.payload for sent in connection.to("s.")[-3:]] == [b"1", b"2", b"3"]
+
+
+@virtual
+async def test_a_message_between_that_is_answered_survives_it_too():
+    async with connected() as (js, connection):
+        batch = await begun(js, connection, 3, ack_every=3, timeout=20.0)
+        adding = asyncio.ensure_future(batch.publish("s.a", b"4"))
+        await settle()
+        await lost_in_an_election(connection, 6.0)
+        answer(connection)
+        await settle()
+        assert numbers(connection)[-3:] == ["1", "2", "3"]
+        answer(connection)
+        assert await adding == 4
+        committing = asyncio.ensure_future(batch.commit())
+        await settle()
+        answer(connection, ack(batch, 4))
+        assert (await committing).count == 4
+
+
+@virtual
+async def test_silence_while_it_is_sent_again_means_that_nothing_is_stored():
+    async with connected() as (js, connection):
+        batch = await begun(js, connection, timeout=20.0)
+        committing = asyncio.ensure_future(batch.commit())
+        await settle()
+        await lost_in_an_election(connection, 6.0)
+        with pytest.raises(BatchAbandonedError, match="nothing was stored"):
+            await committing
+        assert batch.is_closed
+
+
+@virtual
+async def test_cancelled_while_it_is_sent_again_it_is_abandoned():
+    async with connected() as (js, connection):
+        batch = await begun(js, connection, timeout=20.0)
+        committing = asyncio.ensure_future(batch.commit())
+        await settle()
+        await lost_in_an_election(connection, 6.0)
+        committing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await committing
+        assert "abandoned" in repr(batch)
+
+
+@virtual
+async def test_without_an_election_an_incomplete_batch_is_an_error():
+    async with connected() as (js, connection):
+        batch = await begun(js, connection)
+        committing = asyncio.ensure_future(batch.commit())
+        await settle()
+        answer(connection, INCOMPLETE)
+        with pytest.raises(BatchIncompleteError):
+            await committing
+        assert numbers(connection) == ["1", "2", "3c"]
+
+
+@virtual
+async def test_a_batch_too_large_to_keep_is_not_sent_again(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tracker_module, "MAX_KEPT", 2)
+    async with connected() as (js, connection):
+        batch = await begun(js, connection, timeout=20.0)
+        committing = asyncio.ensure_future(batch.commit())
+        await settle()
+        await lost_in_an_election(connection, 6.0)
+        with pytest.raises(BatchIncompleteError):
+            await committing
+
+
+@virtual
+async def test_a_batch_on_an_unknown_subject_gets_three_attempts():
+    async with connected() as (js, connection):
+        batch = js.batch(timeout=20.0)
+        committing = asyncio.ensure_future(batch.commit("s.a"))
+        for _ in range(3):
+            await settle()
+            no_stream(connection)
+            await asyncio.sleep(0.25)
+        with pytest.raises(NoRespondersError):
+            await committing
+        assert numbers(connection) == ["1c"] * 3

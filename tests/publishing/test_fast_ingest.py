@@ -11,6 +11,7 @@ import pytest
 from jsclient.errors import (
     DisconnectedError,
     IngestError,
+    NoRespondersError,
     PermissionDeniedError,
     RequestTimeoutError,
 )
@@ -226,3 +227,79 @@ async def test_an_end_that_may_have_been_lost_with_the_connection_is_said_again_
         assert codes(connection) == ["1.0", "2.3", "2.3"]
         answer(connection, {"stream": "S", "seq": 9, "batch": ingest.id, "count": 1})
         assert (await committing).count == 1
+
+
+def no_stream(connection: FakeConnection) -> None:
+    """The answer of a server that has no stream on the subject of the latest message."""
+    reply = connection.to("s.")[-1].reply
+    connection.deliver(reply, [(reply.encode(), b"", b"NATS/1.0 503\r\n\r\n", b"")])
+
+
+async def election(connection: FakeConnection, seconds: float) -> None:
+    """No stream answers for these seconds."""
+    until, sent = asyncio.get_running_loop().time() + seconds, -1
+    while asyncio.get_running_loop().time() < until:
+        if sent != len(connection.to("s.")):
+            sent = len(connection.to("s."))
+            no_stream(connection)
+        await asyncio.sleep(0.05)
+    async with asyncio.timeout(1.5):  # until the next attempt, which is answered
+        while len(connection.to("s.")) == sent:
+            await asyncio.sleep(0.05)
+
+
+@virtual
+async def test_an_ingest_can_begin_during_an_election():
+    async with connected() as (js, connection):
+        js._context.answered.add(b"s.a")
+        ingest = js.fast_ingest(timeout=20.0)
+        first = asyncio.ensure_future(ingest.publish("s.a", b"1"))
+        await settle()
+        await election(connection, 8.0)
+        answer(connection, flow(0))
+        assert await first == 1
+        assert set(codes(connection)) == {"1.0"}  # a ping would begin an ingest without its first message
+        assert await ingest.publish("s.a", b"2") == 2
+
+
+@virtual
+async def test_an_ingest_of_one_message_outlasts_an_election():
+    async with connected() as (js, connection):
+        js._context.answered.add(b"s.a")
+        ingest = js.fast_ingest(timeout=20.0)
+        committing = asyncio.ensure_future(ingest.commit("s.a", b"1"))
+        await settle()
+        await election(connection, 8.0)
+        assert set(codes(connection)) == {"1.2"}
+        answer(connection, {"stream": "S", "seq": 7, "batch": ingest.id, "count": 1})
+        assert (await committing).seq == 7
+
+
+@virtual
+async def test_an_ingest_on_an_unknown_subject_gets_three_attempts():
+    async with connected() as (js, connection):
+        ingest = js.fast_ingest(timeout=20.0)
+        first = asyncio.ensure_future(ingest.publish("s.a", b"1"))
+        await settle()
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(election(connection, 2.0), return_exceptions=True)
+        with pytest.raises(NoRespondersError):
+            await first
+        assert codes(connection).count("1.0") == 3
+        assert asyncio.get_running_loop().time() - began < 4.0
+
+
+@virtual
+async def test_cancelled_during_an_election_an_ingest_has_not_begun():
+    async with connected() as (js, connection):
+        js._context.answered.add(b"s.a")
+        ingest = js.fast_ingest(timeout=20.0)
+        first = asyncio.ensure_future(ingest.publish("s.a", b"1"))
+        await settle()
+        no_stream(connection)
+        await settle()
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        with pytest.raises(NoRespondersError):
+            await ingest.publish("s.a", b"2")

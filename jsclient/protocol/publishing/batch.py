@@ -1,12 +1,13 @@
-"""An atomic batch: which message goes out when, with which headers, and what the answers mean.
+"""An atomic batch: the order and headers of its messages, and the meaning of the answers.
 
-The commit rides on the last message, and nobody knows which is the last until the batch ends. So the newest message is
-kept back: each new one sends the one before it, the end sends the one kept with the commit. Against the empty message
-that ends a batch since server 2.14 this works with every server that knows batches, and costs a message and, in a batch
-of one, a round trip less.
+The last message carries the commit, but it is known as the last one only when the batch ends. So the newest message is
+held back: each new one sends its predecessor, and the end sends the held one with the commit. Unlike the empty message
+that ends a batch since server 2.14, this works with every server that supports batches, and saves a message and, in a
+batch of one, a round trip.
 
-Nothing is stored before the commit, and the server drops a batch in which a number is missing. So whatever fails before
-the commit was sent means: nothing was stored.
+Nothing is stored before the commit, and the server drops a batch in which a number is missing. So any failure before
+the commit is sent means that nothing was stored. For the same reason a batch can be sent again after a leader election,
+in which the server lost it; its messages are kept for that, up to `MAX_KEPT` bytes.
 
 Source: ADR-50; nats-server server/stream.go (processJetStreamAtomicBatchMsg).
 """
@@ -28,10 +29,13 @@ from ..wire.header_names import (
     EXPECTED_LAST_SEQUENCE,
 )
 
-__all__ = ["BATCH_SERVER", "BatchState", "BatchTracker", "Outgoing", "check_batch_headers"]
+__all__ = ["BATCH_SERVER", "MAX_KEPT", "BatchState", "BatchTracker", "Outgoing", "check_batch_headers"]
 
 BATCH_SERVER: Final = (2, 12)
-"""The first server that knows batches; an older one stores each message on its own."""
+"""The first server that supports batches; an older one stores each message separately."""
+
+MAX_KEPT: Final = 64 * 1024 * 1024
+"""Bytes of headers and payloads that are kept to send a batch again."""
 
 _START: Final = b"NATS/1.0\r\n"
 _COMMIT_LINE: Final = f"{BATCH_COMMIT}: 1\r\n".encode()
@@ -40,19 +44,19 @@ _MAX_DIGITS: Final = 20  # of a number in the headers
 
 
 class BatchState(Enum):
-    """Where a batch stands."""
+    """The state of a batch."""
 
     OPEN = "open"
     COMMITTING = "committing"
     COMMITTED = "committed"
     ABANDONED = "abandoned"  # nothing was stored
-    UNKNOWN = "unknown"  # the answer to the commit did not come
+    UNKNOWN = "unknown"  # the commit was not answered
 
 
 class Outgoing(NamedTuple):
-    """A message to be published.
+    """A message to publish.
 
-    ``acked``: it asks for an answer, which is to be waited for.
+    ``acked``: it requests an answer, and the handle must wait for it.
     """
 
     subject: str
@@ -62,31 +66,33 @@ class Outgoing(NamedTuple):
 
 
 def check_batch_headers(headers: Mapping[str, str | Sequence[str]], *, first: bool) -> None:
-    """Refuse headers with which the whole batch would fail at its commit.
+    """Reject headers that would make the whole batch fail at its commit.
 
     Raises:
-        ConfigError: One of the batch's own, the expectation of a last message id, or that of the stream's last sequence
-            on a message that is not the first.
+        ConfigError: A header reserved for batches, an expected last message id, or an expected last sequence on a
+            message that is not the first.
     """
     if taken := sorted(_OWN.intersection(headers)):
-        raise ConfigError(f"the header {taken[0]} is the batch's own: leave it out")
+        raise ConfigError(f"the header {taken[0]} is reserved for the batch itself: leave it out")
     if EXPECTED_LAST_MSG_ID in headers:
         raise ConfigError(f"the header {EXPECTED_LAST_MSG_ID} cannot be used in a batch")
     if not first and EXPECTED_LAST_SEQUENCE in headers:
-        raise ConfigError("expected_last_seq can be given with the first message of a batch only")
+        raise ConfigError("expected_last_seq needs the first message of a batch: leave it out of later ones")
 
 
 @dataclass(slots=True)
 class BatchTracker:
-    """One batch. The handle sends what `add` and `commit` give, in that order."""
+    """One batch. The handle sends the messages that `add`, `commit` and `restart` return, in that order."""
 
     id: str  # at most 64 characters
-    ack_every: int | None = None  # ask for an answer at each so many messages; the first asks always
+    ack_every: int | None = None  # request an answer every n messages; the first one always does
     count: int = 0  # messages in the batch
-    sent: int = 0  # of them, given out to be sent
-    accepted: bool = False  # the server said that it knows the batch
+    sent: int = 0  # messages returned for sending
+    accepted: bool = False  # the server has confirmed the batch
     state: BatchState = BatchState.OPEN
     _held: Outgoing | None = None
+    _kept: list[Outgoing] | None = field(default_factory=list)  # all that were sent; None: too large
+    _kept_size: int = 0
     _subject: str = ""  # of the first message
     _id_line: bytes = field(init=False)
 
@@ -95,7 +101,7 @@ class BatchTracker:
 
     @property
     def overhead(self) -> int:
-        """Bytes that the batch adds to the headers of a message, at most."""
+        """The maximum number of bytes that the batch adds to the headers of a message."""
         return len(_START) + 2 + len(self._id_line) + _MAX_DIGITS + 2 + len(_COMMIT_LINE)
 
     def check_open(self) -> None:
@@ -104,44 +110,44 @@ class BatchTracker:
             raise ClosedError(f"batch {self.id} has ended: {self.state.value}")
 
     def add(self, subject: str, header: bytes, payload: bytes) -> Outgoing | None:
-        """A message of the user, with its header block; what is to be sent now: the message before it."""
+        """Add a message with its header block. Returns the message to send now: its predecessor."""
         self.check_open()
         self.count += 1
         before, self._held = self._held, Outgoing(subject, header, payload)
         return None if before is None else self._next(before)
 
     def commit(self) -> Outgoing:
-        """What ends the batch: the message kept back.
+        """Close the batch. Returns the message held back, which carries the commit.
 
         Raises:
-            ConfigError: There is no message in the batch.
+            ConfigError: The batch is empty.
         """
         self.check_open()
         held, self._held = self._held, None
         if held is None:
-            raise ConfigError("the batch is empty: there is nothing to commit")
+            raise ConfigError("the batch is empty: add a message before the commit")
         self.state = BatchState.COMMITTING
         return self._next(held, commit=True)
 
     def abandon(self) -> Outgoing | None:
-        """The batch is over, nothing is to be stored. What to send so that the server drops it now and not in 10 s.
+        """End the batch; nothing is stored. Returns a message that makes the server drop it now, not in 10 s.
 
-        That is a number out of turn: the server drops a batch with a gap, and a number that does not begin a batch that
-        it does not know.
+        That message has a number out of turn: the server drops a batch with a gap, and if it does not know the batch it
+        ignores a number above 1.
         """
         if self.state is not BatchState.OPEN:
             return None
-        self.state, self._held = BatchState.ABANDONED, None
+        self.state, self._held, self._kept = BatchState.ABANDONED, None, None
         if not self.accepted:
             return None
         return Outgoing(self._subject, self._block(b"", self.sent + 2, commit=False), b"")
 
     def read_answer(self, data: bytes) -> None:
-        """The answer to a message before the commit: nothing, if all is well.
+        """Process the answer to a message before the commit; an empty one confirms the batch.
 
         Raises:
             ApiError: The server dropped the batch.
-            BatchNotAtomicError: It stored the message instead.
+            BatchNotAtomicError: The server stored the message at once.
         """
         if data:
             ack = read_pub_ack(data)
@@ -149,12 +155,12 @@ class BatchTracker:
         self.accepted = True
 
     def read_commit(self, data: bytes) -> PubAck:
-        """The answer to the commit.
+        """Process the answer to the commit.
 
         Raises:
             ApiError: The server dropped the batch.
-            BatchNotAtomicError: It stored messages one by one.
-            ProtocolError: The answer makes no sense.
+            BatchNotAtomicError: The server stored the messages separately.
+            ProtocolError: The answer is not a valid ack of this batch.
         """
         try:
             ack = read_pub_ack(data)
@@ -180,10 +186,37 @@ class BatchTracker:
         if self.sent == 1:
             self._subject = message.subject
         acked = commit or self.sent == 1 or (self.ack_every is not None and self.sent % self.ack_every == 0)
+        if self._kept is not None:
+            self._keep(message)
         header = self._block(message.header, self.sent, commit=commit)
         return Outgoing(message.subject, header, message.payload, acked)
 
+    def _keep(self, message: Outgoing) -> None:
+        assert self._kept is not None
+        self._kept.append(message)
+        self._kept_size += len(message.header) + len(message.payload)
+        if self._kept_size > MAX_KEPT:
+            self._kept = None
+
+    @property
+    def can_restart(self) -> bool:
+        """Whether all messages were kept."""
+        return self._kept is not None
+
+    def restart(self, *, commit: bool) -> list[Outgoing]:
+        """All messages sent so far, to be sent again after the server lost the batch: nothing of it was stored.
+
+        With ``commit`` the last one commits; the state is OPEN until the handle sends it.
+        """
+        assert self._kept is not None
+        messages, self._kept, self._kept_size = self._kept, [], 0
+        self.state, self.sent, self.accepted = BatchState.OPEN, 0, False
+        return [
+            self._next(message, commit=commit and number == len(messages))
+            for number, message in enumerate(messages, 1)
+        ]
+
     def _block(self, header: bytes, number: int, *, commit: bool) -> bytes:
-        """The user's header block with the batch's lines."""
+        """The user's header block with the lines of the batch."""
         start = header[:-2] if header else _START  # without its last, empty line
         return b"%b%b%d\r\n%b\r\n" % (start, self._id_line, number, _COMMIT_LINE if commit else b"")

@@ -87,6 +87,7 @@ class IngestTracker:
     closing: bool = False  # nothing more is to be sent but the end
     final: PubAck | None = None
     failure: JetStreamError | None = None  # what ended it, or is about to
+    no_stream: NoRespondersError | None = None  # the first message was not received: it can be sent again
     ended: bool = False  # the server has nothing more to say
     complete: bool = False  # none but the messages up to `acked` was stored
     _opened: int = -1  # what was acked when one more message was let go
@@ -205,6 +206,9 @@ class IngestTracker:
 
     def _uncounted(self, number: int, error: JetStreamError, *, end: bool = False) -> Event | None:
         """The server did not take a message, and will miss its number later."""
+        if isinstance(error, NoRespondersError) and number == 1 and not self.accepted:
+            self.no_stream = error
+            return None
         code = error.err_code if isinstance(error, ApiError) else 0
         if code == _UNKNOWN_ID and self.accepted and not end:
             # Forgotten, or this message was for another stream: the answer to the end will tell.
@@ -242,6 +246,11 @@ class IngestTracker:
             self.acked, self.complete = max(self.acked, count), not forgotten
         if self.acked < self.sent or not self.closing:
             self.fail(PublishError(f"the stream ended the ingest after {count} messages"))
+
+    def not_begun(self, error: JetStreamError) -> None:
+        """End the ingest because no stream took its first message."""
+        self.no_stream, self.ended, self.complete = None, True, True
+        self.fail(error)
 
     def fail(self, error: JetStreamError) -> None:
         """It goes no further."""
