@@ -50,13 +50,13 @@ async def test_spark_computes_what_the_file_says_though_its_driver_and_jvm_are_k
     )
     assert late == "[ok] 0 flights came too late for their hour"
     assert re.fullmatch(
-        r"\[ok\] driver and JVM were killed at [4-9]\d %, and went on from the checkpoints", killed
+        r"\[ok\] driver and JVM were killed at [4-9]\d %, and resumed from the checkpoints", killed
     )
     assert "SIGKILL for the Spark driver" in run.text
     assert re.search(r"Spark 4\.\d+\.\d+ is up again on Java", run.text)
-    went_on = re.search(r"statistics went on with batch (\d+)", run.text)
-    assert went_on is not None
-    assert int(went_on[1]) >= 5, "it did not begin anew"
+    resumed = re.search(r"statistics resumed with batch (\d+)", run.text)
+    assert resumed is not None
+    assert int(resumed[1]) >= 5, "it did not begin anew"
     log = json.loads(kept.read_text())["log"]
     events = [entry["event"] for entry in log if "event" in entry]
     # On a busy machine a query can be started again: Spark gives its Python process ten seconds to start.

@@ -16,13 +16,14 @@ _MAX_WORKERS = 16
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit code.
+    """Run a command and return its exit code.
 
-    0: it did what it should. 1: it failed, and said why in a line. 2: wrong arguments, or an optional package is
-    missing. 130: it was interrupted.
+    Returns:
+        0: success. 1: failure, with a one-line message on standard error. 2: invalid arguments, or an optional package
+        is missing. 130: interrupted.
     """
     options = _parser().parse_args(arguments)
-    # Before the event loop runs, a termination is to be what Ctrl-C is.
+    # Until the event loop runs, SIGTERM acts like Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         from .demo.command import run
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read the output is gone. Python flushes it once more at the end: that must not fail again.
+        # The reader of the output has gone. Python flushes the output again at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     finally:
@@ -49,13 +50,13 @@ def _parser() -> argparse.ArgumentParser:
         help="replay a year of flights through a stream and Spark, kill workers, and prove that nothing was lost",
         description=(
             "Replay the 336,776 flights that left New York in 2013 through a stream, to a queue group of worker "
-            "processes. One of them is killed on the way and another takes its place; at the end it is shown by "
-            "count that every flight was processed, and that the aggregates are those of the file. Then, where "
-            "PySpark and Java are there, Spark reads the stream: delays by hour and airport, with the weather, into "
-            "another stream and into Parquet, and a work list that is acked. Its driver is killed on the way and goes "
-            "on from its checkpoints; the results are compared, row by row, with a recount of the file."
+            "processes. One worker is killed on the way and replaced. At the end the counts show that every flight "
+            "was processed, and that the aggregates equal those of the file. If PySpark and Java are installed, Spark "
+            "then reads the stream: it writes delays by hour and airport, with the weather, to another stream and to "
+            "Parquet, and acks a work list. Its driver is killed on the way and resumes from its checkpoints. The "
+            "results are compared, row by row, with a recount of the file."
         ),
-        epilog="The exit code is 0 only if that holds. Ctrl-C stops it at any time.",
+        epilog="The exit code is 0 only if every comparison succeeds. Ctrl-C stops the demonstration at any time.",
     )
     demo.add_argument("--limit", type=_positive, metavar="N", help="only the first N flights of the year")
     demo.add_argument(
@@ -65,26 +66,28 @@ def _parser() -> argparse.ArgumentParser:
         "--servers",
         type=_servers,
         metavar="URL[,URL]",
-        help="use this server or cluster, with a stream of its own that is removed at the end "
+        help="use this server or cluster; the streams of the demonstration are removed at the end "
         "(default: a nats-server started for the demonstration)",
     )
-    demo.add_argument("--no-kill", dest="kill", action="store_false", help="kill no worker and no driver")
+    demo.add_argument(
+        "--no-kill", dest="kill", action="store_false", help="do not kill a worker and the Spark driver"
+    )
     demo.add_argument(
         "--no-spark",
         dest="spark",
         action="store_false",
-        help="leave out the Spark part; so it is too where PySpark or Java is not there",
+        help="skip the Spark part (default if PySpark or Java is missing)",
     )
     demo.add_argument(
         "--spark-progress",
         type=_new_file,
         metavar="FILE",
-        help="keep the progress of Spark's queries, batch by batch, as JSON",
+        help="write the progress of the Spark queries, batch by batch, to this file as JSON",
     )
     demo.add_argument(
         "--plain",
         action="store_true",
-        help="lines in place of the live table; so it is too where the output is no terminal",
+        help="print lines instead of the live table (default if the output is not a terminal)",
     )
     return parser
 
@@ -93,16 +96,16 @@ def _positive(text: str) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer; use one >= 1") from None
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+        raise argparse.ArgumentTypeError(f"{number} is less than 1; use an integer >= 1")
     return number
 
 
 def _workers(text: str) -> int:
     number = _positive(text)
     if number > _MAX_WORKERS:
-        raise argparse.ArgumentTypeError(f"{number} is more than {_MAX_WORKERS}")
+        raise argparse.ArgumentTypeError(f"{number} is more than {_MAX_WORKERS}; use 1 to {_MAX_WORKERS}")
     return number
 
 
@@ -110,7 +113,7 @@ def _new_file(text: str) -> Path:
     path = Path(text)
     if path.is_dir() or not path.parent.is_dir():
         raise argparse.ArgumentTypeError(
-            f"{text!r} cannot be written: its directory is not there, or it is one"
+            f"{text!r} cannot be written: use the name of a file in an existing directory"
         )
     return path
 
@@ -118,5 +121,5 @@ def _new_file(text: str) -> Path:
 def _servers(text: str) -> list[str]:
     urls = [url.strip() for url in text.split(",")]
     if not all(urls):
-        raise argparse.ArgumentTypeError(f"{text!r} has an empty URL")
+        raise argparse.ArgumentTypeError(f"{text!r} contains an empty URL; separate URLs with one comma")
     return urls

@@ -16,10 +16,10 @@ from jsclient.cli import main
         ([], "required: command"),
         (["dance"], "invalid choice"),
         (["demo", "--limit", "0"], "0 is less than 1"),
-        (["demo", "--limit", "many"], "'many' is not a whole number"),
+        (["demo", "--limit", "many"], "'many' is not an integer"),
         (["demo", "--workers", "0"], "0 is less than 1"),
         (["demo", "--workers", "17"], "17 is more than 16"),
-        (["demo", "--servers", "nats://a,,nats://b"], "has an empty URL"),
+        (["demo", "--servers", "nats://a,,nats://b"], "contains an empty URL"),
         (["demo", "--fast"], "unrecognized arguments"),
     ],
 )

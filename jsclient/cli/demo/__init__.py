@@ -1,1 +1,1 @@
-"""The demonstration: flights through queue workers and Spark."""
+"""The demonstration: flights are processed by queue workers and by Spark."""

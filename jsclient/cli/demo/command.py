@@ -1,4 +1,4 @@
-"""``jsclient demo``: what surrounds a run: what it needs, what ends it, what its exit code is."""
+"""The command ``jsclient demo``: requirements, signals and exit code of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["run"]
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run it; the exit code. See `jsclient.cli.main`."""
+    """Run the demonstration and return its exit code. See `jsclient.cli.main`."""
     plain = options.plain or not sys.stdout.isatty()
     data = find_data()
     missing = _missing(data, plain=plain)
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         return _fail(str(error), 2)
     left_out = why_not() if options.spark else "--no-spark"
     if left_out is not None and options.spark_progress is not None:
-        return _fail(f"--spark-progress is for the Spark part, which is left out: {left_out}", 2)
+        return _fail(f"--spark-progress needs the Spark part, which is skipped: {left_out}", 2)
     replay = Replay(
         data,
         PlainScreen() if plain else LiveScreen(),
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     except (ReplayError, FlightsError, WorkerError, PipelineError, JetStreamError, OSError) as error:
         return _fail(" ".join(str(error).split()) or type(error).__name__, 1)
     if options.spark and left_out is not None and code != INTERRUPTED:
-        print(f"The Spark part was left out: {left_out}.")
+        print(f"The Spark part was skipped: {left_out}.")
     return code
 
 
@@ -69,13 +69,13 @@ def _fail(text: str, code: int) -> int:
 
 
 async def _until_stopped(replay: Replay) -> int:
-    """Run it; SIGINT, SIGTERM and SIGHUP end it in good order."""
+    """Run the demonstration. SIGINT, SIGTERM and SIGHUP cancel it, and its cleanup runs."""
     running = asyncio.create_task(replay.run())
     stopped = False
 
     def stop() -> None:
         nonlocal stopped
-        if not stopped:  # a second one would break the cleaning up, which does not take long
+        if not stopped:  # a second signal would interrupt the cleanup, which is short
             stopped = True
             running.cancel()
 

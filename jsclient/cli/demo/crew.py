@@ -1,4 +1,4 @@
-"""The worker processes, as the one that starts them sees them."""
+"""The worker processes, seen from the parent process."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .reports import FromWorker, Ready, Report, Setup, Verdict, frame, read_fram
 
 __all__ = ["Crew", "WorkerError", "WorkerProcess"]
 
-_GRACE = 4.0  # seconds that the workers get to end in
+_GRACE = 4.0  # seconds in which a worker must end before it is killed
 
 _decode = msgspec.msgpack.Decoder[FromWorker](FromWorker).decode
 
 
 class WorkerError(Exception):
-    """A worker ended that should not have."""
+    """A worker ended unexpectedly."""
 
 
 class WorkerProcess:
@@ -32,12 +32,12 @@ class WorkerProcess:
     def __init__(self, number: int, process: Process) -> None:
         self.view = WorkerView(number, process.pid)
         self.ready = asyncio.Event()
-        self.wanted = True  # it may not end
+        self.wanted = True  # its end would be an error
         self.log: deque[str] = deque(maxlen=5)
         self._process = process
 
     def kill(self) -> None:
-        """SIGKILL: no farewell, no ack, no unsubscribe."""
+        """Send SIGKILL. The worker cannot ack or unsubscribe."""
         self.wanted = False
         self.view.state = "killed"
         try:
@@ -46,7 +46,7 @@ class WorkerProcess:
             pass
 
     async def answer(self, verdict: Verdict) -> None:
-        """Tell it what became of its report."""
+        """Send the answer to a report."""
         await self._write(frame(verdict))
 
     async def _write(self, data: bytes) -> None:
@@ -55,26 +55,26 @@ class WorkerProcess:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has ended: reading from it tells so
+            pass  # the process has ended, which the next read reports
 
     async def begin(self, setup: Setup) -> None:
-        """Say what to work on."""
+        """Send the setup."""
         await self._write(frame(setup))
 
     async def read(self) -> Ready | Report | None:
-        """What it says next; None when it has ended."""
+        """Read the next message; None after the process has ended."""
         assert self._process.stdout is not None
         body = await read_frame(self._process.stdout)
         return None if body is None else _decode(body)
 
     async def read_log(self) -> None:
-        """Keep the end of what it writes to standard error."""
+        """Keep the last lines of its standard error."""
         assert self._process.stderr is not None
         while line := await self._process.stderr.readline():
             self.log.append(line.decode(errors="replace").rstrip())
 
     async def stop(self) -> None:
-        """Have it end, one way or the other."""
+        """Close its standard input, and kill it if it does not end in time."""
         self.wanted = False
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -88,16 +88,16 @@ class WorkerProcess:
             self.view.state = "ended"
 
     async def ended(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for the end of the process and return its exit code."""
         return await self._process.wait()
 
 
 OnReport: TypeAlias = Callable[[WorkerProcess, Report], Verdict | None]
-"""Answers a report; None: not at all."""
+"""Returns the answer to a report; None: no answer is sent."""
 
 
 class Crew:
-    """Starts workers, listens to them, ends them."""
+    """The workers of a run: it starts them, handles their reports and ends them."""
 
     def __init__(self, setup: Setup, on_report: OnReport, on_killed: Callable[[WorkerProcess], None]) -> None:
         self._setup = setup
@@ -106,24 +106,24 @@ class Crew:
         self.workers: list[WorkerProcess] = []
 
     async def hire(self) -> WorkerProcess:
-        """Start one more worker. It is at work when its `ready` is set and `attend` runs."""
+        """Start another worker. It works once `attend` runs for it and its `ready` is set."""
         number = len(self.workers) + 1
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "jsclient.cli.demo.worker"),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            start_new_session=True,  # Ctrl-C in the terminal is not for it
+            start_new_session=True,  # Ctrl-C in the terminal must not reach it
         )
         worker = WorkerProcess(number, process)
         self.workers.append(worker)
         return worker
 
     async def attend(self, worker: WorkerProcess) -> None:
-        """Listen to a worker until its end. One that a signal killed while it worked is told to ``on_killed``.
+        """Handle the reports of a worker until it ends. If a signal killed it during work, ``on_killed`` is called.
 
         Raises:
-            WorkerError: It ended by itself though it was wanted.
+            WorkerError: It ended unexpectedly.
         """
         name = f"{self._setup.name} worker {worker.view.number}"
         logging = asyncio.create_task(worker.read_log())
@@ -142,11 +142,11 @@ class Crew:
                     worker.view.state = "killed"
                     self._on_killed(worker)
                     return
-                told = f": {worker.log[-1]}" if worker.log else ""
-                raise WorkerError(f"worker {worker.view.number} ended with code {code}{told}")
+                last = f": {worker.log[-1]}" if worker.log else ""
+                raise WorkerError(f"worker {worker.view.number} ended with code {code}{last}")
         finally:
             logging.cancel()
 
     async def dismiss(self) -> None:
-        """End all workers; returns when the processes are gone."""
+        """End all workers and wait until their processes have ended."""
         await asyncio.gather(*(worker.stop() for worker in self.workers))

@@ -23,14 +23,14 @@ _COLUMNS = (
 
 
 class FlightsError(Exception):
-    """The data set is not there or not what it should be."""
+    """The data set is missing or invalid."""
 
 
 class Flight(msgspec.Struct, frozen=True, gc=False):
     """One flight. As JSON it is the payload of a message.
 
-    ``scheduled`` is the planned departure, local time, and sorts as text. Delays are minutes, negative when early, None
-    when it was cancelled or did not land where it should; ``distance`` is miles.
+    ``scheduled`` is the planned departure in local time, in a form that sorts by time. Delays are in minutes: negative
+    if early, None if the flight was cancelled or diverted. ``distance`` is in miles.
     """
 
     scheduled: str
@@ -44,7 +44,7 @@ class Flight(msgspec.Struct, frozen=True, gc=False):
     distance: int
 
     def subject(self, prefix: str) -> str:
-        """Where it is published: ``<prefix>.<origin>.<carrier>``, with ``.cancelled`` behind it where it never left."""
+        """The subject of the message: ``<prefix>.<origin>.<carrier>``, and ``.cancelled`` if it never left."""
         ending = "" if self.dep_delay is not None else ".cancelled"
         return f"{prefix}.{self.origin}.{self.carrier}{ending}"
 
@@ -61,7 +61,7 @@ def find_data(package: str = PACKAGE) -> Path | None:
 
 
 def read_flights(data: Path) -> Iterator[Flight]:
-    """The flights in the order of the file, which is not that of time.
+    """Yield the flights in the order of the file, which is not sorted by time.
 
     Raises:
         FlightsError: The file is missing, broken, or has other columns.
@@ -83,7 +83,7 @@ def _parse(text: io.TextIOWrapper, path: Path) -> Iterator[Flight]:
     if missing:
         raise FlightsError(f"{path} has no column {', '.join(missing)}")
     places = [header.index(name) for name in _COLUMNS]
-    intern = sys.intern  # a few hundred different words in a third of a million rows
+    intern = sys.intern  # a third of a million rows share a few hundred distinct codes
     for row in rows:
         try:
             year, month, day, time, carrier, flight, tailnum, origin, dest, left, landed, distance = [
@@ -108,7 +108,7 @@ _ABSENT = ("NA", "")
 
 
 def airline_names(data: Path) -> dict[str, str]:
-    """Names by carrier code; empty where the file is not to be had, as they only adorn."""
+    """Airline names by carrier code; empty if the file cannot be read, as the names are optional."""
     try:
         with (data / "airlines.csv").open(encoding="utf-8", newline="") as file:
             return {row["carrier"]: _short(row["name"]) for row in csv.DictReader(file)}

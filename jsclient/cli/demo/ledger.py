@@ -1,4 +1,4 @@
-"""The books: which flights were counted, by whom, and how often they came. Pure."""
+"""The ledger: which flights were counted, and which were delivered or processed again. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["Ledger"]
 
 
 class Ledger:
-    """Counts each stream sequence once, however often it is delivered and to whomever.
+    """Counts each stream sequence once, even if it is delivered several times or to several workers.
 
     Attributes:
-        total: Flights that are to be counted: the sequences 1 to ``total``.
-        tally: What the counted flights come to.
-        count: How many were counted.
-        redelivered: Sequences that were delivered more than once, as the deliveries themselves said.
+        total: The number of flights to count: the sequences 1 to ``total``.
+        tally: The sums over the counted flights.
+        count: The number of counted flights.
+        redelivered: Sequences whose deliveries had a ``num_delivered`` above 1.
         repeated: Sequences that were processed again after they had been counted.
         orphaned: Sequences that were counted, and whose worker was killed before it could ack them.
-        unexpected: Sequences that nobody published.
+        unexpected: Sequences outside of 1 to ``total``.
     """
 
     def __init__(self, total: int) -> None:
@@ -34,9 +34,10 @@ class Ledger:
         self._counted = bytearray(total + 1)
 
     def enter(self, report: Report) -> list[int]:
-        """Count a report whole, or, where it has sequences that are counted already, not at all.
+        """Count a report, unless it contains a sequence that is already counted or unexpected.
 
-        Returns: those sequences.
+        Returns:
+            These sequences; empty if the report was counted.
         """
         counted, sequences = self._counted, report.sequences
         self.redelivered.update(report.redelivered)
@@ -54,7 +55,7 @@ class Ledger:
         return []
 
     def orphan(self, sequences: Iterable[int]) -> None:
-        """Their worker was killed: they were counted and not acked."""
+        """Record counted sequences whose worker was killed before it acked them."""
         self.orphaned.update(sequences)
 
     @property
@@ -64,5 +65,5 @@ class Ledger:
 
     @property
     def lost(self) -> int:
-        """How many were not counted, by looking at each sequence."""
+        """The number of sequences that were not counted, each one checked."""
         return self._counted.count(0, 1)

@@ -1,4 +1,4 @@
-"""Where the demonstration happens: a server, and streams of its own there, which are removed at the end."""
+"""The server of the demonstration, and its streams there, which are removed at the end."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from ...server import NatsServer
 
 __all__ = ["Place"]
 
-_KEEP = (
-    3600.0  # seconds after which a foreign server empties a stream itself, should nobody be left to remove it
-)
+_MAX_AGE = 3600.0  # seconds; on an existing server messages expire, in case the streams cannot be removed
 
 
 class Place:
-    """A server, and the names of what is made there.
+    """A server, and the names of the streams on it.
 
     Args:
         servers: An existing server; None starts one.
 
     Attributes:
-        stream, prefix: The stream of the flights, and what its subjects begin with.
-        statistics, statistics_prefix: The stream of what Spark makes of them.
-        ledger: The bucket in which Spark's sink keeps its books.
+        stream, prefix: The stream of the flights, and the prefix of its subjects.
+        statistics, statistics_prefix: The same for the stream of Spark's results.
+        ledger: The bucket of the ledger of Spark's sink.
     """
 
     def __init__(self, servers: list[str] | None) -> None:
         self._servers = servers
-        # On somebody else's server: names that nobody else has.
+        # Unique names on an existing server.
         token = secrets.token_hex(4)
         own = servers is None
         self.stream = "FLIGHTS" if own else f"JSCLIENT_DEMO_{token}"
@@ -43,7 +41,7 @@ class Place:
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[list[str]]:
-        """The URLs of the server, which is there meanwhile."""
+        """Start the server, unless one was given; the URLs of the server."""
         if self._servers is not None:
             yield self._servers
             return
@@ -52,23 +50,23 @@ class Place:
 
     @asynccontextmanager
     async def flights_on(self, js: JetStream) -> AsyncIterator[None]:
-        """The stream of the flights is there meanwhile."""
+        """Create the stream of the flights, and remove it at the end."""
         async with self._stream(js, self.stream, self.prefix):
             yield
 
     @asynccontextmanager
     async def statistics_on(self, js: JetStream) -> AsyncIterator[None]:
-        """The stream of the statistics is there meanwhile; the bucket of the sink, which makes it, not afterwards."""
+        """Create the stream of the statistics. At the end remove it, and the bucket that the sink has created."""
         async with self._stream(js, self.statistics, self.statistics_prefix):
             try:
                 yield
             finally:
                 if self._servers is not None:
-                    await _remove(js, f"KV_{self.ledger}", told=True)
+                    await _remove(js, f"KV_{self.ledger}", report=True)
 
     @asynccontextmanager
     async def _stream(self, js: JetStream, name: str, prefix: str) -> AsyncIterator[None]:
-        # Direct: Spark reads what it claimed by sequence.
+        # Direct gets: Spark reads claimed messages by sequence.
         subjects, direct = [f"{prefix}.>"], {"allow_direct": True}
         if self._servers is None:
             await js.create_stream(name, subjects=subjects, **direct)
@@ -76,20 +74,20 @@ class Place:
             return
         created = False
         try:
-            # Inside the try: cancelled here, it may have been created all the same.
-            await js.create_stream(name, subjects=subjects, max_age=_KEEP, **direct)
+            # In the try block: a call that is cancelled may have created the stream.
+            await js.create_stream(name, subjects=subjects, max_age=_MAX_AGE, **direct)
             created = True
             yield
         finally:
-            await _remove(js, name, told=created)
+            await _remove(js, name, report=created)
 
 
-async def _remove(js: JetStream, name: str, *, told: bool) -> None:
-    """Delete a stream of ours on a foreign server; where that fails, say so if it is known to be there."""
+async def _remove(js: JetStream, name: str, *, report: bool) -> None:
+    """Delete a stream on an existing server; with ``report``, print a failure."""
     try:
         await js.delete_stream(name)
     except StreamNotFoundError:
-        pass  # it had not been made yet, or somebody was faster
+        pass  # not created yet, or already deleted by another client
     except JetStreamError as error:
-        if told:
+        if report:
             print(f"jsclient demo: stream {name} was not removed: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""How far it is: the numbers that are shown while it runs. Pure."""
+"""The progress of a run: the numbers shown while it runs. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Progress", "Rate", "WorkerView", "in_words", "line"]
 
 
 class Rate:
-    """How fast a count grows, over the last seconds."""
+    """The growth of a count per second, over the last seconds."""
 
     def __init__(self, window: float = 3.0) -> None:
         self._window = window
@@ -22,7 +22,7 @@ class Rate:
         self.value = 0.0  # per second
 
     def at(self, now: float, count: int) -> None:
-        """The count is this, now (monotonic seconds)."""
+        """Record the count at a time in monotonic seconds."""
         seen = self._seen
         seen.append((now, count))
         while len(seen) > 2 and seen[1][0] <= now - self._window:
@@ -33,7 +33,7 @@ class Rate:
 
 @dataclass(slots=True)
 class WorkerView:
-    """What is shown of a worker."""
+    """The state of a worker, as shown."""
 
     number: int
     pid: int
@@ -45,14 +45,16 @@ class WorkerView:
 
 @dataclass(slots=True)
 class Progress:
-    """What is shown of the whole. ``phase`` is what is being done; ``pending`` are messages that the consumer has still
-    to deliver, ``ack_pending`` those it has delivered and that are not acked. ``pipeline`` is there in the Spark part.
+    """The state of the run, as shown.
+
+    ``phase`` is the current step. ``pending`` is the number of messages that the consumer has not delivered yet,
+    ``ack_pending`` the number of delivered messages without an ack. ``pipeline`` is set in the Spark part.
     """
 
     phase: str = "starting"
     where: str = ""
     elapsed: float = 0.0  # seconds
-    total: int = 0  # 0: not known yet
+    total: int = 0  # 0: unknown
     read: int = 0
     published: int = 0
     counted: int = 0
@@ -66,7 +68,7 @@ class Progress:
     pipeline: PipelineView | None = None
 
     def tick(self, now: float) -> None:
-        """Bring the rates up to ``now``, monotonic seconds."""
+        """Update the rates at ``now``, in monotonic seconds."""
         self.publishing.at(now, self.published)
         self.counting.at(now, self.counted)
         for worker in self.workers:
@@ -74,17 +76,17 @@ class Progress:
 
     @property
     def stored(self) -> int:
-        """Flights known to be in the stream. An answer to the publisher may come after the flight was processed."""
+        """Flights known to be in the stream. A flight can be processed before its publish ack arrives."""
         return max(self.published, self.counted)
 
     @property
     def working(self) -> int:
-        """Workers at work."""
+        """The number of workers in state ``working``."""
         return sum(worker.state == "working" for worker in self.workers)
 
 
 def line(progress: Progress) -> str:
-    """It in a line, for an output that is no terminal."""
+    """The progress in one line, for plain output."""
     p = progress
     head = f"{p.elapsed:6.1f} s  "
     if p.pipeline is not None:
@@ -98,7 +100,7 @@ def line(progress: Progress) -> str:
 
 
 def in_words(event: Event) -> str:
-    """An event in a line: its name, and what it says."""
+    """An event in one line: its name and its fields."""
     fields = msgspec.structs.asdict(event).items()
-    told = ", ".join(f"{name} {value}" for name, value in fields if value not in ("", None))
-    return " ".join(f"{type(event).__name__}: {told}".split())
+    text = ", ".join(f"{name} {value}" for name, value in fields if value not in ("", None))
+    return " ".join(f"{type(event).__name__}: {text}".split())

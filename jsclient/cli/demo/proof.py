@@ -1,4 +1,4 @@
-"""What has to hold at the end, and whether it does. Pure."""
+"""The claims at the end of a run, and whether they hold. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Claim", "Killing", "claims"]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement with the numbers it rests on."""
+    """A statement with its numbers, and whether it holds."""
 
     holds: bool
     text: str
@@ -23,7 +23,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Killing:
-    """Which worker was killed, and how many flights had been counted by then."""
+    """The worker that was killed, and the number of flights counted by then."""
 
     worker: int
     counted: int
@@ -32,14 +32,14 @@ class Killing:
 def claims(
     ledger: Ledger, expected: Tally, *, stored: int, pending: int, ack_pending: int, killing: Killing | None
 ) -> list[Claim]:
-    """Compare the books with the file and with what the server says.
+    """Compare the ledger with the file and with the server's state.
 
     Args:
-        ledger: What the workers reported.
-        expected: What the flights of the file come to, without a server in between.
-        stored: Messages in the stream.
-        pending, ack_pending: Of the consumer: still to be delivered; delivered and not acked.
-        killing: The worker that was killed, if one was.
+        ledger: The reports of the workers.
+        expected: The sums over the flights of the file, computed without a server.
+        stored: The number of messages in the stream.
+        pending, ack_pending: The consumer's messages that are not delivered yet, and those without an ack.
+        killing: The killed worker; None without a kill.
     """
     total = ledger.total
     done = total - ledger.lost
@@ -47,7 +47,7 @@ def claims(
         Claim(
             done == total == ledger.count and not ledger.unexpected,
             f"{done:,} of {total:,} flights processed, {ledger.lost:,} lost (distinct stream sequences)"
-            + (f", {len(ledger.unexpected):,} that nobody published" if ledger.unexpected else ""),
+            + (f", {len(ledger.unexpected):,} that were not published" if ledger.unexpected else ""),
         ),
         Claim(
             stored == total and pending == 0 and ack_pending == 0,

@@ -1,4 +1,4 @@
-"""Publishing the flights, many at a time."""
+"""Publishing the flights, with many publishes in flight."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from .flights import Flight
 
 __all__ = ["publish_all"]
 
-_CHUNK = 500  # publishes that are waited for together
-_CHUNKS = 3  # chunks under way
+_CHUNK = 500  # publishes that are awaited together
+_CHUNKS = 3  # chunks in flight
 _TIMEOUT = 30.0  # seconds, for one publish
 
 
 async def publish_all(
     js: JetStream, flights: Sequence[Flight], prefix: str, on_stored: Callable[[int], None]
 ) -> None:
-    """Publish in order; ``on_stored`` is told how many more the stream has confirmed.
+    """Publish in order, and call ``on_stored`` with the number of newly confirmed flights.
 
-    Each has a message id, so a publish whose answer is lost is tried again and stored once.
+    Each publish has a message id, so that a retry after a lost publish ack is stored once.
 
     Raises:
-        What `JetStream.publish` raises, in an `ExceptionGroup`.
+        ExceptionGroup: With the errors of `JetStream.publish`.
     """
-    under_way: deque[asyncio.Task[None]] = deque()
+    in_flight: deque[asyncio.Task[None]] = deque()
     async with asyncio.TaskGroup() as tasks:
         for start in range(0, len(flights), _CHUNK):
-            if len(under_way) == _CHUNKS:
-                await under_way.popleft()
+            if len(in_flight) == _CHUNKS:
+                await in_flight.popleft()
             chunk = flights[start : start + _CHUNK]
-            under_way.append(tasks.create_task(_publish(js, chunk, start + 1, prefix, on_stored)))
+            in_flight.append(tasks.create_task(_publish(js, chunk, start + 1, prefix, on_stored)))
 
 
 async def _publish(

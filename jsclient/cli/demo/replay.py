@@ -1,4 +1,4 @@
-"""The run itself: server, stream, workers, replay, proof."""
+"""A run of the demonstration: server, stream, workers, replay and proof."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from .tally import Tally
 __all__ = ["Replay", "ReplayError"]
 
 _GROUP = "workers"
-_ACK_WAIT = 5.0  # seconds after which what a dead worker held is delivered to another
-_ACK_PENDING = 3000  # messages under way to all workers together
+_ACK_WAIT = 5.0  # seconds after which the messages of a dead worker are redelivered
+_ACK_PENDING = 3000  # messages in flight to all workers together
 _KILL_AT = 0.4  # of all flights
-_TICK = 0.25  # seconds between two looks
-_STALLED = 60.0  # seconds without any progress after which it is given up
-_STARTING = 60.0  # seconds that the workers may take to start
-_FLIGHTS = 336_776  # in the whole file; only for the bar while it is read
-_READ_CHUNK = 2000  # flights read before the event loop gets its turn
+_TICK = 0.25  # seconds between two updates
+_STALLED = 60.0  # seconds without progress after which the run is stopped
+_STARTING = 60.0  # seconds in which the workers must start
+_FLIGHTS = 336_776  # in the whole file; used for the progress bar only
+_READ_CHUNK = 2000  # flights read between two yields to the event loop
 
 
 class ReplayError(Exception):
-    """It could not go on."""
+    """The run cannot continue."""
 
 
 class Replay:
-    """One run.
+    """One run of the demonstration.
 
     Args:
         data: The directory of the data set.
-        screen: Where it is shown.
+        screen: The display.
         servers: An existing server; None starts one.
-        limit: Only so many flights.
-        workers: How many worker processes.
-        kill: Whether one of them is killed, and later Spark's driver.
-        spark: Whether the Spark part follows.
-        keep: A file for the course of its queries, as JSON.
+        limit: The maximum number of flights; None: all.
+        workers: The number of worker processes.
+        kill: Whether to kill a worker, and later the Spark driver.
+        spark: Whether to run the Spark part.
+        keep: A file for the progress of the Spark queries, as JSON.
     """
 
     def __init__(
@@ -89,21 +89,21 @@ class Replay:
 
     @property
     def state(self) -> str:
-        """How far it came, in words."""
+        """The progress in words."""
         p = self._progress
         if not p.published:
             return "no flight was published yet"
-        told = f"{p.counted:,} of {p.total:,} flights were processed"
-        return told if p.pipeline is None or self._pipeline is None else f"{told}; {self._pipeline.state}"
+        text = f"{p.counted:,} of {p.total:,} flights were processed"
+        return text if p.pipeline is None or self._pipeline is None else f"{text}; {self._pipeline.state}"
 
     async def run(self) -> bool:
-        """From start to proof; whether that holds.
+        """Run from start to proof, and return whether every claim holds.
+
+        If this is cancelled, all processes are ended and the streams are removed.
 
         Raises:
-            ReplayError, WorkerError, PipelineError, FlightsError, JetStreamError: It came to no end; possibly in
-                exception groups.
-
-        Cancelled: all that was started is ended, and the streams removed.
+            ReplayError, WorkerError, PipelineError, FlightsError, JetStreamError: The run cannot continue. They can be
+                in exception groups.
         """
         self._screen.start()
         try:
@@ -177,7 +177,7 @@ class Replay:
         return Verdict([])
 
     def _kill_worker(self, worker: WorkerProcess, sequences: list[int]) -> None:
-        """At the worst moment: these flights are counted, and not acked."""
+        """Kill a worker whose flights are counted but not acked, which is the worst moment."""
         worker.kill()
         self._ledger.orphan(sequences)
         number = worker.view.number
@@ -189,8 +189,8 @@ class Replay:
         self._tasks.create_task(self._replace())
 
     def _on_killed(self, worker: WorkerProcess) -> None:
-        """Not by us."""
-        self._screen.note(f"{self._elapsed:.1f} s: somebody killed worker {worker.view.number}")
+        """Replace a worker that another process killed."""
+        self._screen.note(f"{self._elapsed:.1f} s: worker {worker.view.number} was killed by another process")
         self._tasks.create_task(self._replace())
 
     async def _replace(self) -> None:
@@ -239,7 +239,7 @@ class Replay:
         return text, all(claim.holds for claim in proof)
 
     async def _read(self) -> tuple[list[Flight], Tally]:
-        """The flights in the order of time, and what they come to."""
+        """The flights in order of departure, and their sums."""
         progress = self._progress
         progress.total = _FLIGHTS
         flights: list[Flight] = []
@@ -270,7 +270,7 @@ class Replay:
         self._progress.published += count
 
     async def _settled(self, js: JetStream) -> ConsumerInfo:
-        """Wait until every flight was counted and the server has every ack."""
+        """Wait until every flight is counted and the server has received every ack."""
         while True:
             info = await self._look(js)
             if (
@@ -283,11 +283,11 @@ class Replay:
             await asyncio.sleep(_TICK)
 
     async def _look(self, js: JetStream) -> ConsumerInfo | None:
-        """How the consumer stands; None if that is not to be known now."""
+        """The state of the consumer; None if the server does not report it."""
         try:
             info = await (await js.stream(self._stream)).consumer(_GROUP)
         except JetStreamError:
-            return None  # before the first worker has created it, or while the server is away
+            return None  # not created yet, or the server is not reachable
         self._progress.pending = info.cached_info.num_pending
         self._progress.ack_pending = info.cached_info.num_ack_pending
         return info.cached_info
@@ -299,7 +299,7 @@ class Replay:
         return time.monotonic() - self._begun
 
     async def _watch(self, js: JetStream) -> None:
-        """Show how it goes, and give up when it does not go on."""
+        """Show the progress. Raises ReplayError if there is none for a minute."""
         progress = self._progress
         looked: asyncio.Task[ConsumerInfo | None] | None = None
         before: object = None
@@ -312,7 +312,7 @@ class Replay:
             if now != before:
                 before, moved = now, time.monotonic()
             elif time.monotonic() - moved > _STALLED:
-                raise ReplayError(f"no progress for {_STALLED:.0f} s: {self.state}; given up")
+                raise ReplayError(f"no progress for {_STALLED:.0f} s: {self.state}; stopped")
             if progress.published and (looked is None or looked.done()):
                 looked = self._tasks.create_task(self._look(js))
             await asyncio.sleep(_TICK)

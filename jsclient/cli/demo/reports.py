@@ -1,7 +1,7 @@
-"""What a worker process and the one that started it say to each other, over the worker's standard input and output.
+"""The messages between a worker process and its parent, over the worker's standard input and output.
 
-A worker digests a batch, sends a `Report`, waits for the `Verdict`, and acks only then. Whatever was acked has been
-counted, therefore; and if the worker dies before, the messages are delivered again, and known.
+A worker digests a batch, sends a `Report`, waits for the `Verdict`, and then acks. So every acked message is counted.
+If the worker dies before the ack, the messages are redelivered, and the ledger recognizes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["FromWorker", "Ready", "Report", "Setup", "ToWorker", "Verdict", "dig
 
 
 class Setup(msgspec.Struct, tag=True, array_like=True):
-    """The first word to a worker. Not on its command line: URLs may hold a password."""
+    """The first message to a worker. It is not on the command line, because URLs can contain a password."""
 
     servers: list[str]
     name: str
@@ -36,7 +36,7 @@ class Ready(msgspec.Struct, tag=True, array_like=True):
 
 
 class Report(msgspec.Struct, tag=True, array_like=True):
-    """What a batch comes to."""
+    """The result of a batch."""
 
     sequences: list[int]  # stream sequences, each once; their flights are in `rows`
     redelivered: list[int]  # those seen in the batch with num_delivered over 1
@@ -44,7 +44,7 @@ class Report(msgspec.Struct, tag=True, array_like=True):
 
 
 class Verdict(msgspec.Struct, tag=True, array_like=True):
-    """The answer to a report. Nothing in `known`: it was counted. Else nothing was: send it again without these."""
+    """The answer to a report. If `known` is empty, the report was counted. Otherwise send it again without these."""
 
     known: list[int]
 
@@ -59,10 +59,10 @@ _decode_flight: Callable[[bytes], Flight] = msgspec.json.Decoder(Flight).decode
 
 
 def digest(deliveries: Iterable[Delivery], known: AbstractSet[int] = frozenset()) -> Report:
-    """Process a batch, leaving out what is known and what comes a second time in it.
+    """Process a batch without the known sequences, and each sequence once.
 
     Raises:
-        msgspec.MsgspecError: A payload is no flight.
+        msgspec.MsgspecError: A payload is not a valid flight.
     """
     seen = set(known)
     sequences: list[int] = []
@@ -79,13 +79,13 @@ def digest(deliveries: Iterable[Delivery], known: AbstractSet[int] = frozenset()
 
 
 def frame(message: msgspec.Struct) -> bytes:
-    """A message for the pipe."""
+    """Encode a message for the pipe, with its length."""
     body = msgspec.msgpack.encode(message)
     return len(body).to_bytes(4, "big") + body
 
 
 async def read_frame(pipe: asyncio.StreamReader) -> bytes | None:
-    """The next message of the pipe; None when the other side is gone, also in the middle of one."""
+    """Read the next message from the pipe; None if the other side has closed it, even within a message."""
     try:
         return await pipe.readexactly(int.from_bytes(await pipe.readexactly(4), "big"))
     except (asyncio.IncompleteReadError, ConnectionError):

@@ -1,4 +1,4 @@
-"""What is seen while it runs: a live table in a terminal, else a line every few seconds."""
+"""The display of a run: a live table in a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["LiveScreen", "PlainScreen", "Screen"]
 
 _LINE_EVERY = 3.0  # seconds
 _NOTES = 3
-_ROWS = 6  # workers that are shown; the oldest that have ended give way
+_ROWS = 6  # workers in the table; the oldest ended ones are left out
 
 
 class Screen(Protocol):
-    """Where it is shown."""
+    """The display of a run."""
 
     def start(self) -> None: ...
 
     def show(self, progress: Progress) -> None:
-        """The numbers have changed. May be called as often as one likes."""
+        """Show new numbers. Frequent calls are cheap."""
 
     def note(self, text: str) -> None:
-        """Something happened."""
+        """Show an event."""
 
     def stop(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
 
 class PlainScreen:
-    """Lines."""
+    """Prints lines."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out if out is not None else sys.stdout
@@ -47,7 +47,7 @@ class PlainScreen:
         """Nothing to prepare."""
 
     def show(self, progress: Progress) -> None:
-        """A line, when the last one is some seconds old or another phase has begun."""
+        """Print a line if the last one is a few seconds old, or a new phase has begun."""
         if (
             self._last is None
             or progress.elapsed - self._last >= _LINE_EVERY
@@ -59,7 +59,7 @@ class PlainScreen:
             print(line(progress), file=self._out, flush=True)
 
     def note(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         print(f"          {text}", file=self._out, flush=True)
 
     def stop(self) -> None:
@@ -67,27 +67,27 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """A table that stays in its place, made with rich. It is gone after `stop`."""
+    """A table that is updated in place, by rich. `stop` removes it."""
 
     def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
         self._console = console if console is not None else Console(highlight=False)
-        # Drawn when we say so: a thread of its own would draw a state that is being changed.
+        # No automatic refresh: rich's thread would draw a state while it changes.
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
         self._notes: deque[str] = deque(maxlen=_NOTES)
 
     def start(self) -> None:
-        """Take the terminal."""
+        """Begin to draw."""
         self._live.start()
 
     def show(self, progress: Progress) -> None:
-        """Draw it."""
+        """Draw the table."""
         self._live.update(self._draw(progress), refresh=True)
 
     def note(self, text: str) -> None:
-        """Shown below the table, until newer notes push it out."""
+        """Show a line below the table until newer ones replace it."""
         self._notes.append(text)
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ class LiveScreen:
             Text(),
             *shown,
             *([*notes, Text()] if notes else []),
-            # Short, so that an echoed ^C stays in its line and is erased with it.
+            # Short, so that an echoed ^C stays in this line and is erased with it.
             Text("Ctrl-C stops it", style="dim"),
         )
 
@@ -181,7 +181,7 @@ def _crew(workers: list[WorkerView]) -> Table:
 
 
 def _stages(pipeline: PipelineView) -> Table:
-    """The queries of the Spark part."""
+    """The table of the Spark queries."""
     from rich import box
     from rich.table import Table
 
@@ -207,7 +207,7 @@ def _stages(pipeline: PipelineView) -> Table:
 
 
 def _shown(workers: list[WorkerView]) -> list[WorkerView]:
-    """The killed one and its successor are worth seeing, then the others as they came."""
+    """The killed workers and the newest one first, then the others in order of start."""
     if len(workers) <= _ROWS:
         return workers
     first = [w for w in workers if w.state == "killed"] + [workers[-1]]

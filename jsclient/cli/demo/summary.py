@@ -1,4 +1,4 @@
-"""The text at the end: what the flights show, what is proved, how fast it was. Pure."""
+"""The summary at the end: flight statistics, proof and speed. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .tally import Tally
 __all__ = ["pace", "summary"]
 
 _TOP = 5
-_FULL_MINIMUM = 100  # landed flights that make a route worth ranking, in the whole data set
+_FULL_MINIMUM = 100  # landed flights that a route needs to be ranked, in the whole data set
 
 
 def summary(
     tally: Tally, names: Mapping[str, str], proof: Sequence[Claim], closing: Sequence[str]
 ) -> list[str]:
-    """Lines of at most 79 characters, as long as airline names and counts are what they are."""
+    """The summary, in lines of at most 79 characters for the names and counts of the data set."""
     minimum = max(1, min(_FULL_MINIMUM, tally.flights // 1000))
     columns = [
         [
@@ -44,8 +44,10 @@ def summary(
 def pace(
     flights: int, workers: int, *, published: float, counted: float, acked: float, whole: float
 ) -> list[str]:
-    """How fast it was. Seconds: from the first publish to the last one's answer, to the last flight in the books, to
-    the last ack; and ``whole`` for all, with starting and reading.
+    """The speed of the run.
+
+    All times are in seconds. ``published``, ``counted`` and ``acked`` are measured from the first publish to the last
+    publish ack, counted flight and ack; ``whole`` includes starting and reading.
     """
     crew = f"{workers} worker{'s' if workers != 1 else ''}"
     return [

@@ -1,4 +1,4 @@
-"""What is computed of the flights: counts and delays by carrier and route. Pure."""
+"""Counts and delays of flights, by carrier and route. Pure."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ Row: TypeAlias = tuple[str, str, str, int, int, int]
 
 @dataclass(slots=True)
 class Sum:
-    """Flights of one kind. ``delay`` is minutes, all together, of those that landed."""
+    """A sum of flights. ``delay`` is the total arrival delay of the landed flights, in minutes."""
 
     flights: int = 0
     landed: int = 0
     delay: int = 0
 
     def add(self, flights: int, landed: int, delay: int) -> None:
-        """Count more."""
+        """Add counts."""
         self.flights += flights
         self.landed += landed
         self.delay += delay
 
     @property
     def average_delay(self) -> float:
-        """Minutes; 0 where none landed."""
+        """Minutes; 0 if no flight landed."""
         return self.delay / self.landed if self.landed else 0.0
 
 
 class Tally:
-    """Sums by carrier, origin and destination. Whole numbers, so the order of adding does not matter."""
+    """Sums by carrier, origin and destination. All are integers, so the order of additions does not matter."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
         self._sums: dict[tuple[str, str, str], Sum] = {}
@@ -53,7 +53,7 @@ class Tally:
         self._sum(place).add(1, 0 if delay is None else 1, delay or 0)
 
     def merge(self, rows: Iterable[Row]) -> None:
-        """Count what another tally counted."""
+        """Add the rows of another tally."""
         for carrier, origin, dest, flights, landed, delay in rows:
             self._sum((carrier, origin, dest)).add(flights, landed, delay)
 
@@ -64,27 +64,25 @@ class Tally:
         return found
 
     def rows(self) -> list[Row]:
-        """All of it, to be sent and merged elsewhere."""
+        """All sums as rows, to be sent and merged into another tally."""
         return [(*place, s.flights, s.landed, s.delay) for place, s in self._sums.items()]
 
     @property
     def flights(self) -> int:
-        """How many were counted."""
+        """The number of counted flights."""
         return sum(s.flights for s in self._sums.values())
 
-    # --- what it shows ---------------------------------------------------------------------------------------
-
     def busiest_routes(self, top: int) -> list[tuple[str, Sum]]:
-        """Routes with the most flights, the busiest first."""
+        """The routes with the most flights, in descending order."""
         ranked = sorted(self._by(_route), key=lambda entry: (-entry[1].flights, entry[0]))
         return ranked[:top]
 
     def latest_carriers(self, top: int, at_least: int = 1) -> list[tuple[str, Sum]]:
-        """Carriers with the worst average delay among those with so many landed flights."""
+        """The carriers with the worst average delay, out of those with ``at_least`` landed flights."""
         return _latest(self._by(_carrier), top, at_least)
 
     def latest_routes(self, top: int, at_least: int = 1) -> list[tuple[str, Sum]]:
-        """Routes with the worst average delay among those with so many landed flights."""
+        """The routes with the worst average delay, out of those with ``at_least`` landed flights."""
         return _latest(self._by(_route), top, at_least)
 
     def _by(self, name: Callable[[str, str, str], str]) -> Iterator[tuple[str, Sum]]:

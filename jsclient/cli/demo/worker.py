@@ -1,7 +1,7 @@
-"""A worker process: takes flights from the queue group, digests them, reports, acks.
+"""A worker process: it receives flights from the queue group, reports their sums, and acks them.
 
-Started by `jsclient.cli.demo.crew` with pipes. It ends when its standard input does, so it does not outlive the process
-that started it, however that one ends.
+`jsclient.cli.demo.crew` starts it, with pipes. It ends when its standard input is closed, so that it never outlives its
+parent process.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .reports import Ready, Report, Setup, ToWorker, Verdict, digest, frame, rea
 __all__ = ["main"]
 
 _BATCH = 500  # messages in one report
-_GRACE = 3.0  # seconds to end in, after which the process just goes
+_GRACE = 3.0  # seconds after which the process exits without cleanup
 
 _decode = msgspec.msgpack.Decoder[ToWorker](ToWorker).decode
 
 
 def main() -> int:
-    """Work until there is nobody to work for; the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process ends it
-    # Whatever is printed by accident must not get between the reports.
+    """Work until the parent process closes the input, and return the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    # Other output must not be mixed with the reports.
     out = os.dup(1)
     os.dup2(2, 1)
     try:
@@ -89,7 +89,7 @@ async def _consume(setup: Setup, out: asyncio.StreamWriter, verdicts: asyncio.Qu
         await out.drain()
 
     async with connect(setup.servers, name=setup.name) as js:
-        # The first worker creates the consumer, the others find it; it stays when one of them goes.
+        # The first worker creates the consumer, the others bind to it, and none of them deletes it.
         group = await js.subscribe(
             setup.subject,
             stream=setup.stream,
@@ -107,7 +107,7 @@ async def _consume(setup: Setup, out: asyncio.StreamWriter, verdicts: asyncio.Qu
 async def _have_counted(
     batch: list[Message], report: Callable[[Report], Awaitable[None]], verdicts: asyncio.Queue[Verdict]
 ) -> None:
-    """Return when each message of the batch is in the books, by this report or by an earlier one."""
+    """Return when every message of the batch is counted, through this report or an earlier one."""
     deliveries = [(m.metadata.stream_seq, m.metadata.num_delivered, m.data) for m in batch]
     known: set[int] = set()
     while True:

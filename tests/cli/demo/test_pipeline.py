@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import json
+import os
+from pathlib import Path
 
 import msgspec
 import pytest
 
+import jsclient
 from jsclient.cli import main
 from jsclient.cli.demo.flights import Flight, FlightsError
-from jsclient.cli.demo.pipeline import needs
+from jsclient.cli.demo.pipeline import needs, running
 from jsclient.cli.demo.pipeline.access import SECRET, spark_access, without_user
 from jsclient.cli.demo.pipeline.checking import check_rebooked, check_statistics
 from jsclient.cli.demo.pipeline.ending import closing, end_of_flights, kept, weather_table
@@ -236,8 +239,8 @@ def test_why_spark_is_left_out_is_said_in_a_line(monkeypatch):
         assert "4.1.9 is older than 4.2" in needs.why_not()
     with monkeypatch.context() as changed:
         changed.setattr("shutil.which", lambda _: None)
-        assert "there is no Java" in needs.why_not()
-    for release, said in ((11, "is Java 11: Spark needs 17"), (None, "does not run")):
+        assert "no Java found" in needs.why_not()
+    for release, said in ((11, "is Java 11: Spark needs Java 17"), (None, "does not run")):
         with monkeypatch.context() as changed:
             changed.setattr(needs, "java_release", lambda _, release=release: release)
             assert said in needs.why_not()
@@ -271,7 +274,7 @@ def test_a_file_for_the_progress_needs_its_directory_and_spark(monkeypatch, caps
     monkeypatch.setattr("jsclient.cli.demo.command.find_data", lambda: tmp_path)
     monkeypatch.setattr("jsclient.cli.demo.command.find_server", lambda: None)
     assert main(["demo", "--plain", "--no-spark", "--spark-progress", str(tmp_path / "p.json")]) == 2
-    assert "is for the Spark part, which is left out: --no-spark" in capsys.readouterr().err
+    assert "needs the Spark part, which is skipped: --no-spark" in capsys.readouterr().err
 
 
 # --- what is shown and kept
@@ -328,7 +331,7 @@ def test_the_last_lines_say_how_often_spark_was_started():
     view.happened("up", 1.0)
     view.happened("up", 2.0)
     text = closing(view, SparkIsUp("4.3.0", "17"), ran=5.0, whole=10.0)
-    assert text == ["Spark 4.3.0: 0 rows in 0 batches in 5.0 s, with starting twice;", "10.0 s in all."]
+    assert text == ["Spark 4.3.0: 0 rows in 0 batches in 5.0 s, including 2 starts;", "10.0 s in all."]
 
 
 def test_of_a_failure_the_error_of_jsclient_is_told_else_the_first_line():
@@ -342,3 +345,10 @@ def test_of_a_failure_the_error_of_jsclient_is_told_else_the_first_line():
     assert reason(RuntimeError(py4j)) == "SparkException: no room"
     assert reason(RuntimeError("\n  it broke\nmore")) == "RuntimeError: it broke"
     assert reason(RuntimeError()) == "RuntimeError: "
+
+
+def test_the_driver_imports_this_jsclient_though_it_is_not_installed(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    paths = running._environment()["PYTHONPATH"].split(os.pathsep)
+    assert (Path(paths[0]) / "jsclient" / "__init__.py").samefile(jsclient.__file__)
+    assert paths[1:] == ["/elsewhere"]

@@ -1,4 +1,4 @@
-"""How Spark reaches the server that the demonstration uses. Pure."""
+"""Spark's access to the server of the demonstration. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRET = "JSCLIENT_DEMO_SECRET"  # an environment variable
 def spark_access(urls: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """Options for source and sink, and environment variables for driver and executors.
 
-    A user in a URL would be seen in Spark's plans: it becomes an option, and the password or token a variable.
+    Spark's plans would show a user in a URL. So the user becomes an option, and the password or token a variable.
     """
     options = {"servers": ",".join(without_user(url) for url in urls)}
     for url in urls:
@@ -28,7 +28,7 @@ def spark_access(urls: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def without_user(url: str) -> str:
-    """The URL as it may be shown."""
+    """The URL without user and password."""
     parts = urlsplit(_whole(url))
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 

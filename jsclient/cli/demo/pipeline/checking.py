@@ -1,4 +1,4 @@
-"""Whether the results of the pipeline are those of the file, row by row. Pure."""
+"""Comparison of the pipeline's results with the file, row by row. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_rebooked", "check_statistics"]
 def check_statistics(
     where: str, found: Iterable[Statistic], expected: Mapping[tuple[str, str], Statistic]
 ) -> Claim:
-    """Compare rows with those that are expected: each is there once, and equal in every column."""
+    """Compare rows with the expected ones: each must exist once, and be equal in every column."""
     rows: dict[tuple[str, str], list[Statistic]] = {}
     for row in found:
         rows.setdefault(row.key, []).append(row)
@@ -28,7 +28,7 @@ def check_statistics(
     count = sum(map(len, rows.values()))
     if not any(wrong.values()):
         return Claim(True, f"{where}: {count:,} rows of {len(COLUMNS)} columns, each equal to the recount")
-    return Claim(False, f"{where}: {count:,} rows for {len(expected):,}: {_told(wrong)}")
+    return Claim(False, f"{where}: {count:,} rows for {len(expected):,}: {_differences(wrong)}")
 
 
 def check_rebooked(
@@ -38,12 +38,12 @@ def check_rebooked(
     pending: int,
     unacked: int,
 ) -> Claim:
-    """Compare the work that was done with the work there was.
+    """Compare the rebooked flights with the cancelled ones.
 
     Args:
-        found: What was rebooked.
-        expected: The cancelled flights.
-        pending, unacked: Of the consumer: still to be delivered; delivered and not acked.
+        found: The rebooked flights.
+        expected: The cancelled flights of the file.
+        pending, unacked: The consumer's messages that are not delivered yet, and those without an ack.
     """
     rebooked = list(found)
     flights = Counter(tuple(row[1:]) for row in rebooked)
@@ -59,12 +59,12 @@ def check_rebooked(
         text = f"work list: {len(rebooked):,} cancelled flights rebooked once, those of the file; {acks}"
         return Claim(not pending and not unacked, text)
     return Claim(
-        False, f"work list: {len(rebooked):,} rebooked of {wanted.total():,}; {acks}: {_told(wrong)}"
+        False, f"work list: {len(rebooked):,} rebooked of {wanted.total():,}; {acks}: {_differences(wrong)}"
     )
 
 
-def _told(wrong: Mapping[str, list[Any]]) -> str:
-    """How many of which kind, with the first as an example."""
+def _differences(wrong: Mapping[str, list[Any]]) -> str:
+    """The number of differences of each kind, with the first as an example."""
     parts = [
         f"{len(keys):,} {kind}, as {' '.join(map(str, keys[0])) if isinstance(keys[0], tuple) else keys[0]}"
         for kind, keys in wrong.items()

@@ -1,7 +1,7 @@
-"""The program of the Spark part: a driver in a process of its own, so that it can be killed and started again.
+"""The Spark driver of the demonstration, a separate process that can be killed and started again.
 
-`jsclient.cli.demo.pipeline.running` starts it, as the leader of a process group, with pipes. When its standard
-input ends it goes, with its JVM, however that one ended.
+`jsclient.cli.demo.pipeline.running` starts it as the leader of a process group, with pipes. When its standard input is
+closed, the process and its JVM end.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["main"]
 
 _INTERVAL = 0.1  # seconds between two looks at the work list
 _ATTEMPTS = 4  # of a task
-_LEFT = 60.0  # seconds that the work list may take to be empty, once its query has ended
+_LEFT = 60.0  # seconds in which the work list must be empty after its query has ended
 
-Say = Callable[[FromDriver], None]
+Report = Callable[[FromDriver], None]
 
 
 def main() -> int:
-    """Run the queries to their end; the exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who started this process ends it
-    # Whatever is printed by accident must not get between the reports.
+    """Run the queries to their end, and return the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one
+    # Other output must not be mixed with the reports.
     out = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     setup = _read_setup(sys.stdin.buffer)
@@ -53,17 +53,17 @@ def main() -> int:
     )
     ending.start()
 
-    def say(word: FromDriver) -> None:
-        out.write(frame(word))
+    def report(message: FromDriver) -> None:
+        out.write(frame(message))
 
     try:
-        _run(setup, say)
-        say(Finished())
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+        _run(setup, report)
+        report(Finished())
+    except Exception as error:  # noqa: BLE001 - every error is reported to the parent
         if unwanted.is_set():
-            ending.join()  # which ends this process, when the files are removed
+            ending.join()  # it removes the files, and ends this process
         traceback.print_exc()
-        say(Failed(reason(error)))
+        report(Failed(reason(error)))
         return 1
     return 0
 
@@ -75,7 +75,7 @@ def _read_setup(pipe: BinaryIO) -> Setup | None:
 
 
 def _end_with_parent(pipe: BinaryIO, directory: str, unwanted: threading.Event) -> None:
-    """Wait for the end of the input. Nobody else may be left to remove the files, so that is done here."""
+    """Wait for the end of the input, then end the JVM, the files and this process. The parent may be dead already."""
     pipe.read()
     unwanted.set()
     jvm = _jvm()
@@ -87,23 +87,23 @@ def _end_with_parent(pipe: BinaryIO, directory: str, unwanted: threading.Event) 
 
 
 def _jvm() -> Any:
-    """The JVM's process, once there is one."""
+    """The process of the JVM; None before it has started."""
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     return getattr(getattr(context, "_gateway", None), "proc", None)
 
 
-def _run(setup: Setup, say: Say) -> None:
+def _run(setup: Setup, report: Report) -> None:
     os.environ.update(setup.environment)
     spark = _session(Path(setup.directory), setup.partitions)
     from .... import spark as jetstream
     from .queries import Queries
 
     jetstream.register(spark)
-    say(SparkIsUp(spark.version, _java(spark)))
+    report(SparkIsUp(spark.version, _java(spark)))
     queries = Queries(spark, setup)
-    # Registered again, queries share no state with those that failed.
-    watch = Watch(say, renew=lambda: jetstream.register(spark))
-    # What is computed and what is worked off, at the same time; what is kept, when the first is complete.
+    # A new registration shares no state with queries that failed.
+    watch = Watch(report, renew=lambda: jetstream.register(spark))
+    # These two run at the same time. The third one reads the complete results of the first.
     watch.until_ended([queries.statistics, queries.rebooking])
     _work_off(queries, setup, watch)
     watch.until_ended([queries.archive])
@@ -111,7 +111,7 @@ def _run(setup: Setup, say: Say) -> None:
 
 
 def _work_off(queries: Queries, setup: Setup, watch: Watch) -> None:
-    """Until nothing of the work list is left: what a killed driver had been given comes again after the ack wait."""
+    """Wait until the work list is empty. The claims of a killed driver are redelivered after the ack wait."""
     from ....spark.engine import session
     from ....spark.options.connect import ConnectOptions
 
@@ -125,7 +125,9 @@ def _work_off(queries: Queries, setup: Setup, watch: Watch) -> None:
     while any(counts := connection.run(left())):
         if time.monotonic() > deadline:
             pending, acks = counts
-            raise RuntimeError(f"the work list is not empty: {pending} to be delivered, {acks} not acked")
+            raise RuntimeError(
+                f"the work list is not empty after {_LEFT:.0f} s: {pending} pending, {acks} not acked"
+            )
         if counts[0]:
             watch.until_ended([queries.rebooking])
         else:
@@ -144,7 +146,7 @@ def _session(directory: Path, partitions: int) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        # The first two halve the CPU time of a start; the others keep files out of shared directories.
+        # The first two halve the CPU time of a start. The others keep files out of shared directories.
         "spark.driver.extraJavaOptions": (
             f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={temporary}"
         ),

@@ -1,4 +1,4 @@
-"""What is said and kept at the end of the Spark part. Pure."""
+"""The summary of the Spark part, and its last message. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["closing", "end_of_flights", "kept", "weather_table"]
 
 
 def end_of_flights(last: Flight) -> Flight:
-    """A message behind the last flight: days later, so that the watermark passes every hour that has flights."""
+    """A message after the last flight, days later, so that the watermark passes every hour with flights."""
     later = datetime.fromisoformat(last.scheduled) + timedelta(days=4)
     return Flight(later.isoformat(timespec="minutes"), "", 0, None, "", "", None, None, 0)
 
 
 def weather_table(statistics: Iterable[Statistic]) -> list[str]:
-    """How the weather at the airport shows in the departures: some lines."""
+    """A table of departures by the weather at the airport."""
     kinds = {
         "dry, clear": (0, 0, 0.0),
         "low visibility": (0, 0, 0.0),
@@ -50,19 +50,19 @@ def _kind(row: Statistic) -> str:
 
 
 def closing(view: PipelineView, versions: SparkIsUp, *, ran: float, whole: float) -> list[str]:
-    """How long it took, in seconds: the Spark part, and all."""
+    """The duration in seconds: ``ran`` of the Spark part, ``whole`` of the demonstration."""
     rows = sum(stage.rows for stage in view.stages.values())
     batches = sum(stage.batches for stage in view.stages.values())
     starts = sum(entry.get("event") == "up" for entry in view.log)
-    times = {1: "once", 2: "twice"}.get(starts, f"{starts} times")
+    times = "one start" if starts == 1 else f"{starts} starts"
     return [
-        f"Spark {versions.spark}: {rows:,} rows in {batches} batches in {ran:.1f} s, with starting {times};",
+        f"Spark {versions.spark}: {rows:,} rows in {batches} batches in {ran:.1f} s, including {times};",
         f"{whole:.1f} s in all.",
     ]
 
 
 def kept(view: PipelineView, about: dict[str, Any]) -> dict[str, Any]:
-    """The course of the queries, to be drawn: seconds since the Spark part began."""
+    """The progress of the queries for a chart. Times are seconds since the Spark part began."""
     stages = {
         stage.name: {"does": stage.does, "rows": stage.rows, "total": stage.total}
         for stage in view.stages.values()

@@ -1,4 +1,4 @@
-"""The Spark part from start to proof: work list, driver, kill, restart, comparison."""
+"""A run of the Spark part: work list, driver, kill, restart and comparison."""
 
 from __future__ import annotations
 
@@ -43,27 +43,25 @@ from .words import (
 __all__ = ["Pipeline"]
 
 _CONSUMER = "rebooking"
-_ACK_WAIT = (
-    10.0  # seconds after which what a killed driver had claimed and not written down is delivered again
-)
-_CLAIMS = 20_000  # messages of the work list under way at most
+_ACK_WAIT = 10.0  # seconds after which claims that a killed driver has not recorded are redelivered
+_CLAIMS = 20_000  # messages of the work list in flight, at most
 _KILL_AT = 0.4  # of all flights
-_BATCHES = 12  # in which the flights are read, so that there is a middle
+_BATCHES = 12  # batches of the flights, so that the kill falls between the first and the last
 _WORK_BATCHES = 12
 _PARTITIONS = 2
-_TICK = 0.25  # seconds between two looks
+_TICK = 0.25  # seconds between two updates
 
 
 class Pipeline:
     """One run of the Spark part, on the stream that the first part has filled.
 
     Args:
-        place: Where the streams are.
+        place: The server and its streams.
         data: The directory of the data set.
-        screen, progress: Where and how it is shown.
-        begun: When the demonstration began, monotonic seconds.
-        kill: Whether the driver is killed in the middle.
-        keep: A file for the course of the queries, as JSON.
+        screen, progress: The display, and the numbers it shows.
+        begun: The start of the demonstration, in monotonic seconds.
+        kill: Whether to kill the driver in the middle.
+        keep: A file for the progress of the queries, as JSON.
     """
 
     def __init__(
@@ -86,7 +84,7 @@ class Pipeline:
         self._kill = kill
         self._keep = keep
         self._killed_at: float | None = None  # part of the flights
-        self._went_on: set[str] = set()
+        self._resumed: set[str] = set()
         self._versions = SparkIsUp("", "")
         stages = [
             StageView("statistics", "flights → delays by hour, with the weather → stream"),
@@ -98,13 +96,13 @@ class Pipeline:
     async def run(
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight]
     ) -> tuple[list[str], bool]:
-        """From start to proof: what to print, and whether it holds.
+        """Run from start to proof; the summary, and whether every claim holds.
+
+        If this is cancelled, driver and JVM are killed and their files are removed.
 
         Raises:
-            PipelineError: Spark could not go on.
-            FlightsError, JetStreamError: As the first part.
-
-        Cancelled: driver and JVM are gone, and so is what they wrote.
+            PipelineError: Spark failed.
+            FlightsError, JetStreamError: As in the first part.
         """
         self._begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="jsclient-demo-", ignore_cleanup_errors=True) as directory:
@@ -144,7 +142,7 @@ class Pipeline:
             Claim(not self._view.late, f"{self._view.late:,} flights came too late for their hour"),
         ]
         if self._killed_at is not None:
-            text = f"driver and JVM were killed at {100 * self._killed_at:.0f} %, and went on from the checkpoints"
+            text = f"driver and JVM were killed at {100 * self._killed_at:.0f} %, and resumed from the checkpoints"
             claims.append(Claim(True, text))
         if self._keep is not None:
             about = {"flights": len(flights), "spark": self._versions.spark, "java": self._versions.java}
@@ -165,7 +163,7 @@ class Pipeline:
     async def _prepare(
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight], directory: Path
     ) -> Setup:
-        """The end of the flights, the work list, and what the driver has to know."""
+        """Publish the end of the flights and create the work list; the setup of the driver."""
         place, stages = self._place, self._view.stages
         await js.publish(
             f"{place.prefix}.end", msgspec.json.encode(end_of_flights(flights[-1])), msg_id="end"
@@ -198,7 +196,7 @@ class Pipeline:
     # --- the driver ------------------------------------------------------------------------------------------
 
     async def _drive(self, setup: Setup) -> None:
-        """Run the driver to its end; a second one, where the first was killed."""
+        """Run the driver to its end; after the kill, a second one."""
         self._view.happened("start", self._elapsed)
         driver = await Driver.start(setup)
         self._view.driver = driver.pid
@@ -213,7 +211,7 @@ class Pipeline:
             self._view.driver = 0
 
     def _is_the_middle(self, said: FromDriver) -> bool:
-        """The statistics are half read. At the latest, before they are archived."""
+        """Whether the driver is to be killed now: during the statistics, or before the archive at the latest."""
         stages = self._view.stages
         if not self._kill or self._killed_at is not None:
             return False
@@ -223,7 +221,7 @@ class Pipeline:
         )
 
     async def _kill_and_restart(self, driver: Driver, setup: Setup) -> Driver:
-        """At a bad moment: the next batch is under way, and its results are partly written."""
+        """Kill the driver while the next batch is in flight, and start another one."""
         view, statistics = self._view, self._view.stages["statistics"]
         await driver.kill()
         self._killed_at = statistics.rows / statistics.total
@@ -257,12 +255,12 @@ class Pipeline:
                 if said.query == "archive":
                     view.stages[said.query].total = view.stages["statistics"].out
             case BatchDone():
-                if said.query not in self._went_on and self._killed_at is not None:
-                    self._went_on.add(said.query)
+                if said.query not in self._resumed and self._killed_at is not None:
+                    self._resumed.add(said.query)
                     if said.batch:
-                        self._note(f"{said.query} went on with batch {said.batch}")
+                        self._note(f"{said.query} resumed with batch {said.batch}")
                 view.enter(said, self._elapsed)
-                if said.query != "statistics":  # of that one the server says it
+                if said.query != "statistics":  # the server reports the results of that query
                     view.stages[said.query].out = view.stages[said.query].rows
             case QueryEnded():
                 stage = view.stages[said.query]
@@ -272,13 +270,13 @@ class Pipeline:
                 view.happened("again", self._elapsed, query=said.query, reason=said.reason)
                 self._note(f"{said.query} failed and is started again: {said.reason}")
             case _:
-                raise PipelineError(f"the Spark driver says {type(said).__name__}")
+                raise PipelineError(f"unexpected message from the Spark driver: {type(said).__name__}")
 
     # --- what is seen ----------------------------------------------------------------------------------------
 
     @property
     def state(self) -> str:
-        """How far it came, in words."""
+        """The progress in words."""
         statistics = self._view.stages["statistics"]
         return f"Spark had read {statistics.rows:,} of {statistics.total:,}"
 
@@ -293,9 +291,9 @@ class Pipeline:
         self._progress.phase = phase
 
     async def _keep_showing(self, js: JetStream) -> None:
-        """Redraw, with what the server says of the results."""
+        """Redraw, with the number of results on the server."""
         while True:
-            with suppress(JetStreamError):  # the server may be away: Spark waits, and so does this
+            with suppress(JetStreamError):  # the server may be unreachable: Spark waits, and this does
                 info = await (await js.stream(self._place.statistics)).info()
                 self._view.stages["statistics"].out = info.state.messages
             self._progress.elapsed = time.monotonic() - self._demo_begun

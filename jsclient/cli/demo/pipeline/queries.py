@@ -4,7 +4,8 @@ statistics  flights → delays by origin and hour, with the weather → a stream
 archive     that stream → Parquet
 rebooking   cancelled flights, claimed from a durable consumer → Parquet, acked when they are written
 
-All have the trigger AvailableNow: they read what is there in batches, and end. So there is an end to compare at.
+All use the trigger AvailableNow: they read the existing messages in batches, and then end, so that the results can be
+compared.
 """
 
 from __future__ import annotations
@@ -31,17 +32,17 @@ _STATISTIC = (
 )
 _MEASURED = ("temp", "wind_speed", "precip", "visib")
 _TIME = "yyyy-MM-dd'T'HH:mm"
-# The flights were published in the order of their planned departure, but many at a time: neighbours may have changed
-# places.
+# The flights were published in the order of their planned departure, but with many publishes in flight: neighbours can
+# be in another order in the stream.
 _LATENESS = "2 days"
 
 
 class Queries:
-    """Starts them.
+    """The queries of the demonstration. Each method starts one.
 
     Args:
-        spark: A session that knows ``format("jetstream")``, with the time zone UTC: local times are taken as they are.
-        setup: What to read and where to write.
+        spark: A session with ``format("jetstream")``, and time zone UTC, so that local times stay as they are.
+        setup: The input and output of the queries.
     """
 
     def __init__(self, spark: SparkSession, setup: Setup) -> None:
@@ -55,16 +56,16 @@ class Queries:
     def statistics(self) -> StreamingQuery:
         """Delays by origin and hour, each row written once, when its hour is complete.
 
-        Output mode append: a window is given out when the watermark has passed its end, and never again, so that the
-        stream has one message for each, and nothing to be merged or corrected by who reads it. Complete mode would
-        write all windows again with every batch, update mode every window as often as it changed. The price of append
-        is that the last windows stay open until something later comes: the demonstration publishes a last message, days
-        behind the last flight, which closes them (and whose own window stays open).
+        In output mode append, a window is emitted once, when the watermark has passed its end. The stream then has one
+        message per window, and readers need not merge or correct any. Complete mode would write all windows with every
+        batch, and update mode each window whenever it changes. The disadvantage of append is that the last windows stay
+        open until a later row arrives. So the demonstration publishes a last message, days after the last flight, which
+        closes them; its own window stays open.
         """
         from pyspark.sql import functions as f
 
         flights = self._read(self._setup.stream, self._setup.rows_per_batch, startingOffsets="earliest")
-        # A planned departure that is no time would be null, belong to no window, and be missed by the comparison.
+        # An invalid departure time becomes null and belongs to no window, so that the comparison finds it missing.
         departures = _parsed(flights, _FLIGHT).withColumn("departure", f.to_timestamp("scheduled", _TIME))
         hours = (
             departures.withWatermark("departure", _LATENESS)
@@ -94,7 +95,7 @@ class Queries:
         return self._start(STATISTICS, writer.options(**self._setup.options, **own))
 
     def _measured(self) -> DataFrame:
-        """The weather by origin and hour. Where summer time ends an hour comes twice: the first of the two counts."""
+        """The weather by origin and hour. At the end of summer time an hour occurs twice, and the first one counts."""
         from pyspark.sql import functions as f
 
         if self._weather is None:
@@ -117,19 +118,19 @@ class Queries:
     # --- statistics → Parquet ---------------------------------------------------------------------------------
 
     def archive(self) -> StreamingQuery:
-        """What lies in the stream of statistics, as Parquet."""
+        """The stream of the statistics, as Parquet."""
         stored = self._read(self._setup.statistics, self._setup.rows_per_batch, startingOffsets="earliest")
         rows = _parsed(stored, _STATISTIC)
         return self._start(ARCHIVE, rows.writeStream.foreachBatch(self._archive_batch))
 
     def _archive_batch(self, rows: DataFrame, batch: int) -> None:
-        # A directory for each batch, overwritten where it is done again: exactly once, for any reader of Parquet.
+        # A repeated batch overwrites its directory: exactly once for every reader of Parquet.
         self._write(rows, ARCHIVE, batch)
 
     # --- cancelled flights → rebooked and acked ---------------------------------------------------------------
 
     def rebooking(self) -> StreamingQuery:
-        """The work list. Spark claims messages from the consumer and knows the claims again after a kill."""
+        """The work list. Spark claims messages from the consumer, and recognizes its claims after a kill."""
         claimed = self._read(
             self._setup.stream,
             self._setup.items_per_batch,
@@ -140,10 +141,10 @@ class Queries:
         return self._start(REBOOKING, claimed.writeStream.foreachBatch(self._rebook))
 
     def _rebook(self, claimed: DataFrame, batch: int) -> None:
-        claimed.persist()  # read once, though written and acked
+        claimed.persist()  # read once for both the write and the acks
         try:
             self._write(_parsed(claimed, _FLIGHT, "sequence"), REBOOKING, batch)
-            # Only now: a batch that is not written is not acked, and would be done again. A small one, so from here.
+            # After the write, so that a batch that is not written is delivered again. It is small, so the driver acks.
             ack_batch(claimed, self._setup.options, on="driver")
         finally:
             claimed.unpersist()
@@ -168,7 +169,7 @@ def _names(ddl: str) -> list[str]:
 
 
 def _parsed(messages: DataFrame, ddl: str, *others: str) -> DataFrame:
-    """The JSON of ``data`` as columns. FAILFAST: what is no such JSON ends the query, rather than be a row of nulls."""
+    """The JSON of ``data`` as columns. With FAILFAST, invalid JSON ends the query instead of giving a row of nulls."""
     from pyspark.sql import functions as f
 
     value: Any = f.from_json(f.col("data").cast("string"), ddl, {"mode": "FAILFAST"})

@@ -1,4 +1,4 @@
-"""The results once more, straight from the files: no Spark, no pandas, no stream. Pure, but for reading the weather."""
+"""The expected results, computed from the files without Spark, pandas or a stream. Pure, except for reading files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Statistics: TypeAlias = dict[tuple[str, str], Statistic]
 
 
 def read_weather(path: Path) -> dict[tuple[str, str], Weather]:
-    """By origin and local hour. Where summer time ends an hour comes twice: the first of the two counts.
+    """The weather by origin and local hour. At the end of summer time an hour occurs twice, and the first one counts.
 
     Raises:
         FlightsError: The file is missing, broken, or has other columns.
@@ -75,7 +75,7 @@ def recount(flights: Iterable[Flight], weather: Mapping[tuple[str, str], Weather
 
 
 def cancelled_flights(flights: Iterable[Flight]) -> Counter[Cancelled]:
-    """Those that never left."""
+    """The flights that never left."""
     return Counter(
         (f.scheduled, f.carrier, f.flight, f.origin, f.dest) for f in flights if f.dep_delay is None
     )

@@ -1,4 +1,4 @@
-"""Reading what the pipeline has written: from the stream, and from Parquet."""
+"""The results of the pipeline, read from the stream and from Parquet."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["read_archive", "read_rebooked", "read_stream"]
 
 
 async def read_stream(js: JetStream, stream: str) -> list[Statistic]:
-    """Every message of a stream, in its order.
+    """Every message of a stream, in order.
 
     Raises:
-        msgspec.MsgspecError: One is no statistic.
+        msgspec.MsgspecError: A message is not a valid statistic.
     """
     decode = msgspec.json.Decoder(Statistic).decode
     found: list[Statistic] = []
@@ -43,7 +43,7 @@ def read_rebooked(directory: Path) -> list[Rebooking]:
 
 
 def _rows(directory: Path, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Of every batch. What Spark was still writing when it was killed is in directories that begin with "_"."""
+    """The rows of every batch. Unfinished files of a killed driver are in directories that begin with "_"."""
     from pyarrow import parquet
 
     found: list[dict[str, Any]] = []

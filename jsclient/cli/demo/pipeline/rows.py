@@ -1,4 +1,4 @@
-"""What the pipeline computes: the shapes of its results. Pure."""
+"""The rows that the pipeline computes. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["COLUMNS", "Rebooking", "Statistic", "Weather", "statistic_of"]
 
 
 class Weather(NamedTuple):
-    """What was measured at an airport in an hour; None where it was not. °F, mph, inches, miles."""
+    """The weather at an airport in an hour, in °F, mph, inches and miles; None: not measured."""
 
     temp: float | None = None
     wind_speed: float | None = None
@@ -23,8 +23,8 @@ class Weather(NamedTuple):
 class Statistic(msgspec.Struct, frozen=True):
     """The departures from an airport in an hour. As JSON it is the payload of a message.
 
-    ``hour`` is local time, as in "2013-01-01T05:00". Delays are minutes, of the ``flights`` that left; None where all
-    were ``cancelled``.
+    ``hour`` is local time, as in "2013-01-01T05:00". Delays are in minutes, of the ``flights`` that left; None if all
+    of them were ``cancelled``.
     """
 
     hour: str
@@ -40,7 +40,7 @@ class Statistic(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str]:
-        """What there is one of."""
+        """Origin and hour, which identify the row."""
         return self.origin, self.hour
 
 
@@ -48,16 +48,16 @@ COLUMNS: tuple[str, ...] = Statistic.__struct_fields__
 
 
 def statistic_of(row: dict[str, Any]) -> Statistic:
-    """From a row of a Parquet file.
+    """The statistic in a row of a Parquet file.
 
     Raises:
-        msgspec.ValidationError: It is another shape.
+        msgspec.ValidationError: The row has other columns or types.
     """
     return msgspec.convert(row, Statistic)
 
 
 class Rebooking(NamedTuple):
-    """A cancelled flight whose passengers are to be rebooked. ``sequence`` is its place in the stream."""
+    """A cancelled flight whose passengers are to be rebooked. ``sequence`` is its stream sequence."""
 
     sequence: int
     scheduled: str

@@ -1,4 +1,4 @@
-"""The Spark driver, as the one that starts it sees it: it is started, killed once, started again, and listened to."""
+"""The process of the Spark driver, seen from the parent process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from pathlib import Path
 
 import msgspec
 
+import jsclient
+
 from ..reports import frame, read_frame
 from .words import Failed, FromDriver, Setup
 
 __all__ = ["Driver", "PipelineError"]
 
-_SILENCE = 120.0  # seconds without a word of the driver after which it is given up
-# Settings of the user for another Spark than the one that is installed here.
+_SILENCE = 120.0  # seconds without a message from the driver after which it counts as dead
+# Settings of the user that are for another Spark than the installed one.
 _NOT_OURS = (
     *("SPARK_HOME", "SPARK_CONF_DIR", "SPARK_REMOTE", "SPARK_CONNECT_MODE", "SPARK_API_MODE", "SPARK_MASTER"),
     *("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "JAVA_TOOL_OPTIONS"),
@@ -28,7 +30,7 @@ _decode: Callable[[bytes], FromDriver] = msgspec.msgpack.Decoder[FromDriver](Fro
 
 
 class PipelineError(Exception):
-    """The Spark part could not go on."""
+    """The Spark part cannot continue."""
 
 
 class Driver:
@@ -40,7 +42,7 @@ class Driver:
 
     @classmethod
     async def start(cls, setup: Setup) -> Driver:
-        """Start it, in a process group of its own. Cancelled: none is left."""
+        """Start a driver in a new process group. If this is cancelled, the process is killed."""
         log = Path(setup.directory) / "driver.log"
         with log.open("ab") as stderr:
             starting = asyncio.create_task(
@@ -64,7 +66,7 @@ class Driver:
             process.stdin.write(frame(setup))
             await process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it has ended: reading from it tells so
+            pass  # the process has ended, which the next read reports
         except BaseException:
             await driver.kill()
             raise
@@ -75,10 +77,10 @@ class Driver:
         return self._process.pid
 
     async def read(self) -> FromDriver:
-        """What it says next.
+        """Read the next message.
 
         Raises:
-            PipelineError: It failed, ended, or has nothing to say any more.
+            PipelineError: The driver failed, ended, or was silent for two minutes.
         """
         assert self._process.stdout is not None
         try:
@@ -86,7 +88,7 @@ class Driver:
                 body = await read_frame(self._process.stdout)
         except TimeoutError:
             raise PipelineError(
-                f"the Spark driver has said nothing for {_SILENCE:.0f} s{self._tail()}"
+                f"no message from the Spark driver for {_SILENCE:.0f} s{self._tail()}"
             ) from None
         if body is None:
             code = await self._process.wait()
@@ -97,16 +99,16 @@ class Driver:
         return said
 
     def _tail(self) -> str:
-        """The last thing it wrote to standard error."""
+        """The last line of its standard error."""
         try:
             lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
             return ""
-        told = [line.strip() for line in lines if line.strip()]
-        return f": {told[-1]}" if told else ""
+        written = [line.strip() for line in lines if line.strip()]
+        return f": {written[-1]}" if written else ""
 
     async def kill(self) -> None:
-        """SIGKILL for the driver and its JVM: no farewell, no commit. Python workers end when they lose the JVM."""
+        """Send SIGKILL to the driver and its JVM: nothing is committed. Python workers end when the JVM is gone."""
         try:
             os.killpg(self._process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
@@ -114,7 +116,7 @@ class Driver:
         await asyncio.shield(self._process.wait())
 
     async def end(self) -> None:
-        """Wait until it has gone by itself, as it does when it has finished; kill what does not go."""
+        """Wait for the end of a driver that has finished, and kill it after ten seconds."""
         try:
             async with asyncio.timeout(10.0):
                 await self._process.wait()
@@ -125,8 +127,8 @@ class Driver:
 
 
 def _environment() -> dict[str, str]:
-    """Executors and driver are the same Python, with the jsclient of this one, installed or not."""
-    package = Path(__file__).resolve().parents[3]
+    """Executors and driver use this Python and this jsclient, installed or not."""
+    package = Path(jsclient.__file__).resolve().parents[1]
     paths = [str(package), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {
         **{name: value for name, value in os.environ.items() if name not in _NOT_OURS},

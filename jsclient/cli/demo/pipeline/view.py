@@ -1,4 +1,4 @@
-"""How far the pipeline is: the numbers that are shown while it runs, and kept for a picture. Pure."""
+"""The progress of the pipeline: the numbers shown while it runs, and kept for a chart. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ __all__ = ["PipelineView", "StageView"]
 
 @dataclass(slots=True)
 class StageView:
-    """A query. ``total`` is how many rows it will read; 0: not known yet."""
+    """The state of a query, as shown. ``total`` is the number of rows it will read; 0: unknown."""
 
     name: str
     does: str
     total: int = 0
     state: str = "waiting"  # waiting, running, killed, done
-    out: int = 0  # rows that it has written, where that is counted apart
+    out: int = 0  # rows that it has written
     rate: float = 0.0  # rows a second, of its last batch
-    rows_by_batch: dict[int, int] = field(default_factory=dict)  # a batch that is done again counts once
+    rows_by_batch: dict[int, int] = field(default_factory=dict)  # a repeated batch counts once
 
     def end(self) -> None:
-        """It has read all there is. What it committed just before a kill it could not tell: that is the rest."""
+        """The query has read every row. Rows that it committed but could not report before a kill are added."""
         self.state = "done"
         if self.total > self.rows:
             self.rows_by_batch[-1] = self.total - self.rows
@@ -39,16 +39,16 @@ class StageView:
 
 @dataclass(slots=True)
 class PipelineView:
-    """What is shown of the whole. ``driver`` is the process id of Spark's driver, 0 while there is none."""
+    """The state of the pipeline, as shown. ``driver`` is the process id of the Spark driver; 0: not running."""
 
     stages: dict[str, StageView]
     driver: int = 0
     state: str = "starting"  # starting, running, killed, restarting, comparing, ended
-    late: int = 0  # rows that a closed window refused
+    late: int = 0  # rows that arrived after their window was closed
     log: list[dict[str, Any]] = field(default_factory=list)
 
     def enter(self, done: BatchDone, at: float) -> None:
-        """A batch was done, ``at`` seconds after the pipeline was begun."""
+        """Record a finished batch, ``at`` seconds after the start of the pipeline."""
         stage = self.stages[done.query]
         stage.rows_by_batch[done.batch] = done.rows
         if done.rows:
@@ -68,12 +68,12 @@ class PipelineView:
         )
 
     def happened(self, what: str, at: float, **more: Any) -> None:
-        """Keep it among the batches."""
+        """Record an event between the batches."""
         self.log.append({"at": round(at, 3), "event": what, **more})
 
     def line(self) -> str:
-        """It in a line, for an output that is no terminal."""
-        told = []
+        """The state in one line, for plain output."""
+        parts = []
         for stage in self.stages.values():
             if stage.state == "waiting" and not stage.batches:
                 continue
@@ -81,5 +81,5 @@ class PipelineView:
             rate = f", {stage.rate:,.0f}/s" if stage.state == "running" and stage.rate else ""
             out = f", {stage.out:,} out" if stage.out else ""
             plural = "" if stage.batches == 1 else "es"
-            told.append(f"{stage.name} {stage.rows:,}{of} ({stage.batches} batch{plural}{rate}{out})")
-        return f"Spark {self.state}" + (f": {'  '.join(told)}" if told else "")
+            parts.append(f"{stage.name} {stage.rows:,}{of} ({stage.batches} batch{plural}{rate}{out})")
+        return f"Spark {self.state}" + (f": {'  '.join(parts)}" if parts else "")

@@ -1,6 +1,6 @@
-"""What the Spark driver and the one that started it say to each other, over the driver's standard input and output.
+"""The messages between the Spark driver and its parent process, over the driver's standard input and output.
 
-The driver gets a `Setup`, and then nothing more: when its input ends, it goes, with its JVM.
+The driver receives a `Setup` and no other message. When its input is closed, it ends with its JVM.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ __all__ = [
 
 
 class Setup(msgspec.Struct, tag=True, array_like=True):
-    """What to run. Not on the command line: ``environment`` may hold a password."""
+    """The job of the driver. It is not on the command line, because ``environment`` can contain a password."""
 
-    options: dict[str, str]  # how Spark reaches the server
+    options: dict[str, str]  # of the connection, for source and sink
     environment: dict[str, str]
-    directory: str  # for all that is written: checkpoints, results, temporary files
+    directory: str  # for checkpoints, results and temporary files
     weather: str  # the file
     stream: str  # of the flights
     consumer: str  # its durable consumer with the work list
     statistics: str  # the stream of the results
     prefix: str  # of the subjects of the results
-    ledger: str  # the bucket in which the sink keeps its books
+    ledger: str  # the bucket of the sink's ledger
     rows_per_batch: int
     items_per_batch: int  # of the work list
     partitions: int
 
 
 class SparkIsUp(msgspec.Struct, tag=True, array_like=True):
-    """The session is there."""
+    """The session has started."""
 
     spark: str  # versions
     java: str
 
 
 class QueryBegins(msgspec.Struct, tag=True, array_like=True):
-    """A query was started."""
+    """A query has started."""
 
     query: str
 
 
 class BatchDone(msgspec.Struct, tag=True, array_like=True):
-    """What a StreamingQueryProgress says of a batch."""
+    """A finished batch, from its StreamingQueryProgress."""
 
     query: str
     batch: int
     rows: int  # read
     rate: float  # rows a second
     took: dict[str, int]  # milliseconds, by phase
-    state: int = 0  # rows that it keeps from batch to batch
-    late: int = 0  # rows that came after their window had closed
+    state: int = 0  # rows in the state store
+    late: int = 0  # rows that arrived after their window was closed
 
 
 class QueryEnded(msgspec.Struct, tag=True, array_like=True):
-    """A query has read all there is."""
+    """A query has read every row."""
 
     query: str
 
@@ -82,7 +82,7 @@ class Finished(msgspec.Struct, tag=True, array_like=True):
 
 
 class Failed(msgspec.Struct, tag=True, array_like=True):
-    """It goes no further; in a line, why."""
+    """The driver has failed."""
 
     reason: str
 
