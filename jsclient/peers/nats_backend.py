@@ -16,7 +16,6 @@ from ..errors import (
     ClosedError,
     ConsumerNotFoundError,
     DisconnectedError,
-    InvalidNameError,
     JetStreamError,
     MaxPayloadError,
     StreamNotFoundError,
@@ -25,7 +24,7 @@ from ..protocol.events import Event
 from ..protocol.peers.channel import event_subject, inbox_subject, queries_subject
 from ..protocol.peers.outbox import Send
 from ..protocol.wire.frames import Frame
-from ..protocol.wire.names import check_publish_subject
+from ..protocol.wire.replies import may_answer
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver
 from .connections import Hosts
 from .options import EngineOptions
@@ -203,13 +202,12 @@ class _ServerAttendance(Attendance):
                 self._tasks.start(self._answer(frame), f"query to peer {self._peer}")
 
     async def _answer(self, frame: Frame) -> None:
-        """Answer, where the reply is an inbox: the asker chose it, and is not to have others written to."""
+        """Answer a query whose reply is an inbox."""
         try:
-            where = check_publish_subject(frame[1].decode())
-            subject = frame[0].decode()
-        except (UnicodeDecodeError, InvalidNameError):
+            subject, where = frame[0].decode(), frame[1].decode()
+        except UnicodeDecodeError:
             return
-        if not where.startswith(self._backend.options.reply_prefix):
+        if not may_answer(where, (self._backend.options.reply_prefix,)):
             return
         self._answering += 1
         try:

@@ -2,9 +2,8 @@
 
 A request takes its place in the reader's queue and is answered, with an empty message to its reply subject, when that
 place is reached: so the answer is true, and the server never has more under way than its window. If the request or
-the answer was lost, heartbeats repeat the subject in ``Nats-Consumer-Stalled``. The subject is the server's own
-business and is not read, but a subject that cannot be published to, or that is an API or system subject, is not
-answered: whoever can send to the deliver subject must not be able to make us call the API.
+the answer was lost, heartbeats repeat the subject in ``Nats-Consumer-Stalled``. Which subjects are answered is decided
+by `jsclient.protocol.wire.replies.may_answer_flow_control`.
 Source: ADR-15 §Flow Control.
 """
 
@@ -12,26 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["FlowControl", "may_answer"]
-
-_FORBIDDEN = (b"$JS.API.", b"$SYS.", b"$JS.ACK.")
-_ILLEGAL = frozenset(b" \t\r\n\0")
-
-
-def may_answer(subject: bytes, api_prefix: bytes = b"$JS.API") -> bool:
-    """Whether an empty message may be published to this subject; ``api_prefix`` is that of the API in use."""
-    if (
-        not subject
-        or subject.startswith(api_prefix + b".")
-        or len(subject) > 1024
-        or subject.startswith(_FORBIDDEN)
-        or not _ILLEGAL.isdisjoint(subject)
-    ):
-        return False
-    tokens = subject.split(b".")
-    if tokens[0] == b"$JS" and (tokens[1:2] == [b"API"] or (tokens[2:3] == [b"API"] and tokens[1] != b"FC")):
-        return False  # $JS.<domain>.API.…, but not $JS.FC.<a stream named API>.…
-    return all(token and token not in {b"*", b">"} for token in tokens)
+__all__ = ["FlowControl"]
 
 
 @dataclass(slots=True)

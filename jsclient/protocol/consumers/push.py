@@ -27,9 +27,10 @@ from ..events import (
 from ..wire import headers as names
 from ..wire.frames import Frame, is_control, is_data
 from ..wire.headers import parse_headers
+from ..wire.replies import may_answer_flow_control
 from .ack import run_of, runs_on, sequences
 from .delivery_queue import DeliveryQueue
-from .flow_control import FlowControl, may_answer
+from .flow_control import FlowControl
 from .gap import GapTracker
 from .heartbeat import HeartbeatMonitor
 from .status import Meaning, classify
@@ -233,7 +234,7 @@ class PushTracker:
             commands.append(Emit(event))
 
     def _flow_control(self, subject: bytes, commands: list[Command], stalled_at: float | None = None) -> bool:
-        if not may_answer(subject, self.api_prefix):
+        if not may_answer_flow_control(subject, self.api_prefix):
             text = subject.decode("utf-8", "backslashreplace")
             commands.append(
                 Emit(FlowControlRefused(stream=self.stream, consumer=self.consumer, subject=text))

@@ -17,6 +17,7 @@ from ...protocol.epochs.live import LiveMessage, live_subject, read_asked, write
 from ...protocol.epochs.trackers import EpochPublisher, EpochState
 from ...protocol.topics.value_codec import Codec
 from ...protocol.wire.frames import Frame
+from ...protocol.wire.replies import INBOX, may_answer
 from .schema import codec_name, order_name
 
 __all__ = ["LivePublisher"]
@@ -36,11 +37,23 @@ class LivePublisher(Generic[T]):
     """
 
     def __init__(
-        self, context: Context, topic: str, partition: int, order: Order[T], codec: Codec, *, beat: float
+        self,
+        context: Context,
+        topic: str,
+        partition: int,
+        order: Order[T],
+        codec: Codec,
+        *,
+        beat: float,
+        max_subscribers: int,
+        reply_prefix: str | None,
     ) -> None:
         self._context, self._connection = context, context.connection
         self._topic, self._partition, self._order, self._codec = topic, partition, order, codec
-        self._beat = beat
+        self._beat, self._max_subscribers = beat, max_subscribers
+        own = f"{self._connection.inbox_prefix}."
+        self._reply_prefixes = (INBOX, own) if reply_prefix is None else (reply_prefix,)
+        self._refused = 0
         self._types = f"order {order_name(order)}, codec {codec_name(codec)}"
         self._broadcast: EpochBroadcast[T] = EpochBroadcast(EpochPublisher(order))
         self._sent: dict[str, int] = {}  # the last number of each subscriber
@@ -80,6 +93,11 @@ class LivePublisher(Generic[T]):
     def subscribers(self) -> int:
         """Those that are connected."""
         return len(self._broadcast.subscribers)
+
+    @property
+    def refused(self) -> int:
+        """Requests so far that were not answered: unreadable, without an inbox, or beyond ``max_subscribers``."""
+        return self._refused
 
     @property
     def put_out(self) -> int:
@@ -166,15 +184,17 @@ class LivePublisher(Generic[T]):
 
     def _receive(self, frames: list[Frame]) -> None:
         for subject, reply, _, data in frames:
+            who = reply.decode(errors="replace")
             try:
                 asked = read_asked(data)
+                if not may_answer(who, self._reply_prefixes):
+                    raise ProtocolError(
+                        f"{who!r:.200} is not an inbox, the reply of a subscriber on {subject!r} needs one"
+                    )
             except ProtocolError as error:
-                self._context.report(error)
+                self._refuse(error)
                 continue
-            who = reply.decode(errors="replace")
-            if not who:
-                self._context.report(ProtocolError(f"a subscriber on {subject!r} gave no inbox"))
-            elif asked.verb == "leave":
+            if asked.verb == "leave":
                 self._forget(who)
             elif asked.verb == "connect":
                 self._connect(who, f"order {asked.order}, codec {asked.codec}")
@@ -189,10 +209,21 @@ class LivePublisher(Generic[T]):
         if types != self._types:
             self._answer(who, LiveMessage("mismatch", 0, None, self._types))
             return
+        if who not in self._heard and len(self._heard) >= self._max_subscribers:
+            self._refuse(
+                ProtocolError(f"partition {self._partition} already has {len(self._heard)} subscribers")
+            )
+            return
         self._broadcast.connect(who)
         self._sent[who] = 0
         self._heard[who] = asyncio.get_running_loop().time()
         self._wake.set()
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """Report the first refusal and then each doubling: requests come from strangers."""
+        self._refused += 1
+        if self._refused & (self._refused - 1) == 0:
+            self._context.report(error)
 
     def _answer(self, who: str, live: LiveMessage[T]) -> None:
         header, payload = write_live(live, self._order)

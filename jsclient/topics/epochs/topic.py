@@ -13,6 +13,7 @@ from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNot
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.topics.value_codec import Codec, JsonCodec
+from ...protocol.wire.names import check_publish_subject
 from ...publishing.limits import MAX_IN_FLIGHT
 from ..log_reader import Push
 from ..memory_log import MemoryLog
@@ -196,7 +197,14 @@ class EpochTopic(Generic[T]):
 
     # --- without a stream ------------------------------------------------------------------------------------
 
-    async def live_publisher(self, partition: int = 0, *, beat: float = 2.0) -> LivePublisher[T]:
+    async def live_publisher(
+        self,
+        partition: int = 0,
+        *,
+        beat: float = 2.0,
+        max_subscribers: int = 1000,
+        reply_prefix: str | None = None,
+    ) -> LivePublisher[T]:
         """Publish a partition to those who are there, over plain NATS: nothing is stored, by anyone.
 
         Each life of a publisher begins with the least time. There is to be one of a partition at a time.
@@ -204,12 +212,24 @@ class EpochTopic(Generic[T]):
         Args:
             partition: Which one.
             beat: Seconds; a subscriber that says nothing for three of them is forgotten.
+            max_subscribers: Further subscribers are refused.
+            reply_prefix: The prefix of the inboxes that are answered; a subscriber with another one is refused. By
+                default ``_INBOX``, which includes ``_INBOX_guest``, and the inbox prefix of this connection.
 
         Raises: those of a subscription. ConfigError: There is no such partition, or the topic is in memory.
         """
         check_partition(partition, self._partitions or _ONE)
+        if isinstance(max_subscribers, bool) or not isinstance(max_subscribers, int) or max_subscribers < 1:
+            raise ConfigError(f"max_subscribers is {max_subscribers!r:.40}, needs an integer >= 1")
         publisher = LivePublisher(
-            self._home.context, self.name, partition, self._order, self._codec, beat=check_time("beat", beat)
+            self._home.context,
+            self.name,
+            partition,
+            self._order,
+            self._codec,
+            beat=check_time("beat", beat),
+            max_subscribers=max_subscribers,
+            reply_prefix=None if reply_prefix is None else check_publish_subject(reply_prefix),
         )
         await publisher.begin()
         return publisher

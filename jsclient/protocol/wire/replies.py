@@ -1,0 +1,62 @@
+"""Reply subjects from the wire: which of them this library publishes to.
+
+A reply subject is chosen by the sender of a message, and an answer is published with the permissions of this client: a
+user who may send almost nothing could use it to call the API. So a subject from the wire is published to only if it has
+the form that is expected in that place:
+
+- an answer to another client goes to an inbox: `may_answer`;
+- an answer to flow control goes anywhere but to the API, the system and acks: `may_answer_flow_control`, since ADR-15
+  leaves the form of that subject to the server;
+- an ack goes to a JSAck: `jsclient.protocol.consumers.ack`.
+
+``tests/test_replies.py`` lists all places that publish, and fails on a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ...errors import InvalidNameError
+from .names import check_publish_subject
+
+__all__ = ["INBOX", "may_answer", "may_answer_flow_control"]
+
+INBOX: Final = "_INBOX"
+"""The prefix of inboxes by convention; users with permissions of their own often have ``_INBOX_<name>``."""
+
+_FORBIDDEN: Final = (b"$JS.API.", b"$SYS.", b"$JS.ACK.")
+_ILLEGAL: Final = frozenset(b" \t\r\n\0")
+_MAX_FLOW_CONTROL: Final = 1024  # bytes
+
+
+def may_answer(subject: str, prefixes: Iterable[str] = (INBOX,)) -> bool:
+    """Whether an answer to another client may be published to ``subject``.
+
+    It is an inbox: a legal subject without wildcards that starts with one of the prefixes, has a further token, and
+    does not start with ``$``. The prefix ``_INBOX`` includes ``_INBOX_guest``; ``_INBOX.`` does not.
+    """
+    if subject.startswith("$") or not any(
+        subject.startswith(prefix) and "." in subject[len(prefix.rstrip(".")) :] for prefix in prefixes
+    ):
+        return False
+    try:
+        check_publish_subject(subject)
+    except InvalidNameError:
+        return False
+    return True
+
+
+def may_answer_flow_control(subject: bytes, api_prefix: bytes = b"$JS.API") -> bool:
+    """Whether an empty message may be published to this subject; ``api_prefix`` is the prefix of the API in use."""
+    if (
+        not subject
+        or subject.startswith((api_prefix + b".", *_FORBIDDEN))
+        or len(subject) > _MAX_FLOW_CONTROL
+        or not _ILLEGAL.isdisjoint(subject)
+    ):
+        return False
+    tokens = subject.split(b".")
+    if tokens[0] == b"$JS" and (tokens[1:2] == [b"API"] or (tokens[2:3] == [b"API"] and tokens[1] != b"FC")):
+        return False  # $JS.<domain>.API.…, but not $JS.FC.<a stream named API>.…
+    return all(token and token not in {b"*", b">"} for token in tokens)

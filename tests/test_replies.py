@@ -1,0 +1,114 @@
+"""Nothing is published to a subject from the wire unless `jsclient.protocol.wire.replies` allows it.
+
+All calls that publish on a connection, and all literal ``PUB`` commands, are listed here with the origin of their
+subject. A new one fails this test: add it only if its subject is the caller's or our own; if the subject comes from
+the wire, check it first, and list it under `CHECKED` with its check.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsclient
+
+ROOT = Path(jsclient.__file__).parent
+CALLS = {"publish", "send", "send_frames", "ack", "ack_at_once", "request"}
+OWNERS = ("connection", "_connection", "_nc", "requests", "_requests", "js", "_js")
+
+CHECKED = {
+    "_runtime/calls.py:nak_all": "match_jsack",
+    "consumers/message.py:ack": "match_jsack",
+    "consumers/message.py:_send": "sequences",
+    "consumers/message.py:ack_sync": "sequences",
+    "consumers/push/reader.py:_carry_out": "jsclient/protocol/consumers/push.py:may_answer_flow_control",
+    "consumers/worker/dead_letters.py:store": "dead_letter_subject",
+    "peers/nats_backend.py:publish": "event_subject",
+    "peers/nats_backend.py:_answer": "may_answer",
+    "spark/acks/bulk_ack.py:confirm": "check_replies",
+    "spark/acks/bulk_ack.py:_write": "check_replies",
+    "topics/epochs/live_publisher.py:_answer": "may_answer",
+    "topics/epochs/live_publisher.py:_pump": "may_answer",
+}
+"""Publishes to a subject from the wire, and the name of what checks it (in the same module, or in another one)."""
+
+OWN = {
+    "_runtime/context.py:call",
+    "_runtime/nats/own_connection.py:_command",
+    "_runtime/nats/own_connection.py:ack",
+    "_runtime/nats/own_connection.py:ack_at_once",
+    "_runtime/nats/user_connection.py:publish",
+    "_runtime/nats/write_buffer.py:write_frames",
+    "_runtime/publish.py:_send",
+    "_runtime/publish.py:publish_patiently",
+    "_runtime/requests.py:_publish",
+    "_runtime/requests.py:ask",
+    "cli/demo/pipeline/pipeline.py:_prepare",
+    "cli/demo/publishing.py:_publish",
+    "consumers/ordered/puller.py:_send",
+    "consumers/pull/messages.py:_carry_out",
+    "consumers/pull/requests.py:request",
+    "peers/nats_backend.py:ask",
+    "peers/store.py:_publish",
+    "publishing/ack_window.py:_send_again",
+    "publishing/ack_window.py:_send_slowly",
+    "publishing/api.py:publish",
+    "publishing/batch.py:_drop",
+    "publishing/batch.py:_request",
+    "publishing/batch.py:_send",
+    "publishing/bulk.py:_burst",
+    "publishing/ingest_channel.py:flush",
+    "publishing/publisher.py:publish",
+    "publishing/schedule.py:finish_schedule",
+    "publishing/schedule.py:schedule",
+    "spark/sink/ledger.py:begin",
+    "streams/counter.py:add",
+    "streams/direct_get.py:ask",
+    "topics/epochs/live_subscription.py:_ask",
+    "topics/epochs/outlet.py:record",
+    "topics/stream_log.py:append",
+}
+"""Publishes to a subject of our own or of the caller."""
+
+
+def publishes() -> Iterator[str]:
+    for path in sorted(ROOT.rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        for function in ast.walk(tree):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for node in ast.walk(function):
+                    if _is_call(node) or _is_command(node):
+                        yield f"{path.relative_to(ROOT).as_posix()}:{function.name}"
+
+
+def _is_call(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id in ("publish", "publish_patiently")
+    if not (isinstance(node.func, ast.Attribute) and node.func.attr in CALLS):
+        return False
+    owner = node.func.value
+    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return name in OWNERS
+
+
+def _is_command(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.Constant) else None
+    return (isinstance(value, bytes) and value[:4] in (b"PUB ", b"HPUB")) or (
+        isinstance(value, str) and value[:4] in ("PUB ", "HPUB")
+    )
+
+
+def test_all_publishes_are_known():
+    found = set(publishes())
+    assert found - OWN - CHECKED.keys() == set(), "a new place that publishes: see the docstring of this test"
+    assert (OWN | CHECKED.keys()) - found == set(), "these places are gone"
+
+
+def test_checked_publishes_name_their_check():
+    for place, check in CHECKED.items():
+        module, _, name = check.rpartition(":")
+        text = (ROOT.parent / module if module else ROOT / place.partition(":")[0]).read_text()
+        assert f"{name}(" in text, place
