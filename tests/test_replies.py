@@ -34,42 +34,25 @@ CHECKED = {
 """Publishes to a subject from the wire, and the name of what checks it (in the same module, or in another one)."""
 
 OWN = {
-    "_runtime/context.py:call",
-    "_runtime/nats/own_connection.py:_command",
-    "_runtime/nats/own_connection.py:ack",
-    "_runtime/nats/own_connection.py:ack_at_once",
-    "_runtime/nats/user_connection.py:publish",
-    "_runtime/nats/write_buffer.py:write_frames",
-    "_runtime/publish.py:_send",
-    "_runtime/publish.py:publish_patiently",
-    "_runtime/requests.py:_publish",
-    "_runtime/requests.py:ask",
-    "cli/demo/pipeline/pipeline.py:_prepare",
-    "cli/demo/publishing.py:_publish",
-    "consumers/ordered/puller.py:_send",
-    "consumers/pull/messages.py:_carry_out",
-    "consumers/pull/requests.py:request",
+    "_runtime/context.py",
+    "_runtime/nats/own_connection.py",
+    "_runtime/nats/user_connection.py",
+    "_runtime/nats/write_buffer.py",
+    "_runtime/publish.py",
+    "_runtime/requests.py",
+    "cli/demo/",
+    "consumers/ordered/",
+    "consumers/pull/",
     "peers/nats_backend.py:ask",
-    "peers/store.py:_publish",
-    "publishing/ack_window.py:_send_again",
-    "publishing/ack_window.py:_send_slowly",
-    "publishing/api.py:publish",
-    "publishing/batch.py:_drop",
-    "publishing/batch.py:_request",
-    "publishing/batch.py:_send",
-    "publishing/bulk.py:_burst",
-    "publishing/ingest_channel.py:flush",
-    "publishing/publisher.py:publish",
-    "publishing/schedule.py:finish_schedule",
-    "publishing/schedule.py:schedule",
-    "spark/sink/ledger.py:begin",
-    "streams/counter.py:add",
-    "streams/direct_get.py:ask",
-    "topics/epochs/live_subscription.py:_ask",
-    "topics/epochs/outlet.py:record",
-    "topics/stream_log.py:append",
+    "peers/store.py",
+    "publishing/",
+    "spark/sink/",
+    "streams/",
+    "topics/epochs/live_subscription.py",
+    "topics/epochs/outlet.py",
+    "topics/stream_log.py",
 }
-"""Publishes to a subject of our own or of the caller."""
+"""Functions, modules and folders that publish to a subject of our own or of the caller."""
 
 
 def publishes() -> Iterator[str]:
@@ -103,8 +86,9 @@ def _is_command(node: ast.AST) -> bool:
 
 def test_all_publishes_are_known():
     found = set(publishes())
-    assert found - OWN - CHECKED.keys() == set(), "a new place that publishes: see the docstring of this test"
-    assert (OWN | CHECKED.keys()) - found == set(), "these places are gone"
+    new = {place for place in found - CHECKED.keys() if not place.startswith(tuple(OWN))}
+    assert new == set(), "a new place that publishes: see the docstring of this test"
+    assert CHECKED.keys() - found == set(), "these places are gone"
 
 
 def test_checked_publishes_name_their_check():
