@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "_tools"))
 
 from statuses import Statuses
 
@@ -17,7 +17,7 @@ author = "the jsclient authors"
 release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "changes"]
+exclude_patterns = ["_build", "_tools", "changes"]
 html_theme = "furo"
 html_title = f"jsclient {release}"
 

@@ -33,11 +33,11 @@ def functions(path: Path) -> frozenset[str]:
 @cache
 def shown() -> dict[str, list[str]]:
     """The tests of each row, by their marks."""
-    sys.path.insert(0, str(ROOT / "docs"))
+    sys.path.insert(0, str(ROOT / "docs" / "_tools"))
     try:
         from marked import marked
     finally:
-        sys.path.remove(str(ROOT / "docs"))
+        sys.path.remove(str(ROOT / "docs" / "_tools"))
     return marked("row")
 
 
@@ -53,9 +53,9 @@ def test_every_test_that_the_page_names_exists():
             file, _, name = test.partition("::")
             path = ROOT / file
             assert path.exists(), (
-                f"row {number}: {file} is gone; python docs/conformance.py writes the page anew"
+                f"row {number}: {file} is gone; python docs/_tools/conformance.py writes the page anew"
             )
-            assert name in functions(path), f"row {number}: {test} is gone; python docs/conformance.py"
+            assert name in functions(path), f"row {number}: {test} is gone; python docs/_tools/conformance.py"
 
 
 def test_every_row_is_shown_by_a_mark_and_no_mark_names_a_row_that_does_not_exist():

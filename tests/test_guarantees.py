@@ -8,16 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+TOOLS = Path(__file__).resolve().parent.parent / "docs" / "_tools"
 
 
 @cache
 def guarantees() -> dict[str, Any]:
-    sys.path.insert(0, str(DOCS))
+    sys.path.insert(0, str(TOOLS))
     try:
-        return runpy.run_path(str(DOCS / "guarantees.py"))
+        return runpy.run_path(str(TOOLS / "guarantees.py"))
     finally:
-        sys.path.remove(str(DOCS))
+        sys.path.remove(str(TOOLS))
 
 
 def test_every_cell_has_a_test_and_no_mark_names_another():
@@ -34,4 +34,4 @@ def test_the_table_is_whole():
 
 def test_the_page_is_up_to_date():
     fresh = guarantees()["page"]()
-    assert guarantees()["PAGE"].read_text(encoding="utf-8") == fresh, "run docs/guarantees.py"
+    assert guarantees()["PAGE"].read_text(encoding="utf-8") == fresh, "run docs/_tools/guarantees.py"

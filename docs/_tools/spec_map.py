@@ -1,7 +1,7 @@
 """Writes spec-map.md: the module that implements each acceptance item of ADR-15, and the tests that verify it.
 
-    python docs/spec_map.py            writes docs/spec-map.md
-    python docs/spec_map.py --check    exit code 1 if it is out of date
+    python docs/_tools/spec_map.py            writes docs/spec-map.md
+    python docs/_tools/spec_map.py --check    exit code 1 if it is out of date
 
 Statements and modules are in the table below; the tests are found by their ``covers`` marks.
 """
@@ -150,7 +150,7 @@ def page() -> str:
     lines = [
         "# From ADR-15 to module and test",
         "",
-        "<!-- Written by docs/spec_map.py. -->",
+        "<!-- Written by docs/_tools/spec_map.py. -->",
         "",
         "The statements of ADR-15 by number, the module of `jsclient` that implements each, and its tests. A test",
         'names the items that it verifies: `@pytest.mark.covers("J26")`.',

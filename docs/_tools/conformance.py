@@ -1,7 +1,7 @@
 """Writes conformance.md: the behaviours that the tests of other clients require, and the tests that verify them here.
 
-    python docs/conformance.py            writes docs/conformance.md
-    python docs/conformance.py --check    exit code 1 if it is out of date
+    python docs/_tools/conformance.py            writes docs/conformance.md
+    python docs/_tools/conformance.py --check    exit code 1 if it is out of date
 
 The behaviours are in the table below; the tests are found by their ``row`` marks.
 """
@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "conformance.md"
 INTRODUCTION = """\
 # Conformance, row by row
 
-<!-- Written by docs/conformance.py. -->
+<!-- Written by docs/_tools/conformance.py. -->
 
 The behaviours that the test suites of the Go, Rust, Java and JavaScript clients require of a JetStream client, in our
 own words, and the tests that verify them here. *Differs* marks a behaviour of jsclient that is different, and describes

@@ -1,7 +1,7 @@
 """Writes guarantee-table.md: the guarantees of each reader of a topic, and the tests for each cell.
 
-    python docs/guarantees.py            writes docs/guarantee-table.md
-    python docs/guarantees.py --check    exit code 1 if it is out of date
+    python docs/_tools/guarantees.py            writes docs/guarantee-table.md
+    python docs/_tools/guarantees.py --check    exit code 1 if it is out of date
 
 The statements are in the table below; the tests are found by their ``guarantee`` marks, such as
 ``guarantee("each.slow")``.
@@ -65,7 +65,11 @@ CELLS = {
 def page() -> str:
     """The text of guarantee-table.md."""
     tests = marked("guarantee")
-    lines = ["<!-- Written by docs/guarantees.py. -->", "", f"| | {' | '.join(f'`{r}`' for r in READERS)} |"]
+    lines = [
+        "<!-- Written by docs/_tools/guarantees.py. -->",
+        "",
+        f"| | {' | '.join(f'`{r}`' for r in READERS)} |",
+    ]
     lines.append("|" + "---|" * (len(READERS) + 1))
     for column, heading in COLUMNS.items():
         cells = (CELLS[f"{reader}.{column}"] for reader in READERS)

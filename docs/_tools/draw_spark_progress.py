@@ -1,7 +1,7 @@
 """Draw the course of the demonstration's Spark queries, as `jsclient demo --spark-progress FILE` keeps it.
 
-python docs/draw_spark_progress.py FILE      keeps FILE as explanation/spark-progress.json, and draws it
-python docs/draw_spark_progress.py           draws that again, as explanation/spark-progress.svg
+python docs/_tools/draw_spark_progress.py FILE      keeps FILE as explanation/spark-progress.json, and draws it
+python docs/_tools/draw_spark_progress.py           draws that again, as explanation/spark-progress.svg
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-_HERE = Path(__file__).resolve().parent / "explanation"
+_HERE = Path(__file__).resolve().parents[1] / "explanation"
 _KEPT, _PICTURE = _HERE / "spark-progress.json", _HERE / "spark-progress.svg"
 
 _WIDTH, _LEFT, _RIGHT = 920, 118, 96

@@ -1,7 +1,7 @@
 """Writes patterns-map.md: the statements of the four pattern systems, and the tests that verify them.
 
-    python docs/patterns_map.py            writes docs/patterns-map.md
-    python docs/patterns_map.py --check    exit code 1 if it is out of date
+    python docs/_tools/patterns_map.py            writes docs/patterns-map.md
+    python docs/_tools/patterns_map.py --check    exit code 1 if it is out of date
 
 The tests are found by their ``covers`` marks.
 """
@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "patterns-map.md"
 INTRODUCTION = """\
 # From the pattern systems to their tests
 
-<!-- Written by docs/patterns_map.py. -->
+<!-- Written by docs/_tools/patterns_map.py. -->
 
 The requirements of the four systems that are built on topics, by number, and the files with the tests that verify them. A
 test names the items that it verifies: `@pytest.mark.covers("T31")`. Files in `integration/` use a real nats-server, and run

@@ -1,6 +1,6 @@
 """Draws the one idea: a topic is an ordered log, and readers have positions in it.
 
-python docs/draw_topics.py           writes docs/explanation/topics.svg
+python docs/_tools/draw_topics.py           writes docs/explanation/topics.svg
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-_PICTURE = Path(__file__).resolve().parent / "explanation" / "topics.svg"
+_PICTURE = Path(__file__).resolve().parents[1] / "explanation" / "topics.svg"
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
 # Colours in light and in dark. It has a ground of its own, as a page may be dark where the system is light.
 _COLOURS = {
