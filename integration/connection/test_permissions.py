@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
+import jsclient
+import jsclient.server
 from integration.kit.judge.reading import of, take, told
 from integration.kit.judge.streams import OwnStream
 from jsclient import ConsumerConfig, JetStreamError, PermissionDenied, PermissionDeniedError
 
 LIMIT = 1.0 + 2.0
+WITHOUT_INBOX = """
+accounts { A { jetstream: enabled, users: [
+  { user: a, password: b, permissions: { publish: ">", subscribe: "nothing" } }
+] } }
+"""
 """X3, and what a loaded machine adds."""
 
 
@@ -165,3 +172,15 @@ async def test_two_calls_that_match_are_both_told(own_server: Any, oracle_for: A
     )
     assert [isinstance(result, PermissionDeniedError) for result in results] == [True, False, True]
     assert not isinstance(results[1], JetStreamError)
+
+
+async def test_requests_without_an_inbox() -> None:
+    """Each is refused by name, without waiting for an answer that cannot come."""
+    async with jsclient.server.NatsServer(port=0, config=WITHOUT_INBOX) as server:
+        url = server.url.replace("nats://", "nats://a:b@")
+        async with jsclient.connect(url, on_event=lambda _: None) as js:
+            for _ in range(3):
+                started = time.monotonic()
+                with pytest.raises(jsclient.PermissionDeniedError):
+                    await js.account_info()
+                assert time.monotonic() - started < 2

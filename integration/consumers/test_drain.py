@@ -238,3 +238,44 @@ async def test_p20_drain_after_a_fetch_that_found_nothing_is_quick(
     await within(3, near.close(), "close")
     assert await gone(stream)
     assert alarms(events) == []
+
+
+@pytest.mark.covers("J110", "J113")
+async def test_a_cancelled_drain_continues(js: Any, stream: OwnStream) -> None:
+    """A second call waits for its end, and the consumer is deleted."""
+    handled: list[Any] = []
+
+    async def handle(message: Any) -> None:
+        await asyncio.sleep(0.2)
+        handled.append(message)
+
+    sub = await js.subscribe(stream.all, durable="d", callback=handle)
+    await stream.publish(4)
+    await eventually(lambda: sub.pending, what="some wait")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await sub.drain()
+    await within(5, sub.drain(), "the second call")
+    assert numbers(handled) == [1, 2, 3, 4]
+    assert await stream.consumer_names() == []
+
+
+async def test_drain_with_an_uncancellable_handler(js: Any, stream: OwnStream) -> None:
+    seen: list[Any] = []
+
+    async def handle(message: Any) -> None:
+        seen.append(message)
+        until = time.monotonic() + 3
+        while time.monotonic() < until:
+            try:
+                await asyncio.sleep(0.2)
+            except asyncio.CancelledError:
+                pass
+
+    sub = await js.subscribe(stream.all, callback=handle)
+    await stream.publish(5)
+    await eventually(lambda: seen, what="the first")
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await within(2.5, sub.drain(timeout=0.2), "drain")
+    await asyncio.sleep(2)
+    assert len(seen) == 1

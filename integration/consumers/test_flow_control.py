@@ -29,7 +29,7 @@ async def tap(proxy: Any) -> Any:
 @pytest.fixture
 async def near(tap: Any, connect: Any) -> Any:
     """A jsclient connection through the proxy."""
-    return await connect(tap)
+    return await connect(tap, reconnect_time_wait=0.1)
 
 
 def answered(tap: Any) -> list[str]:
@@ -312,3 +312,34 @@ async def test_a_pull_subscription_does_not_answer_flow_control(
     assert numbers(await fetching) == [1]
     await near.ping()
     assert answered(tap) == []
+
+
+@pytest.mark.row(37)
+@pytest.mark.covers("J100")
+async def test_a_lost_answer_is_given_again(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """The stalled heartbeats ask for it, although the subject was answered once."""
+    await stream.publish(1000, size=10_000)
+    lost = tap.drop_frames(match.is_flow_control_reply, count=1)
+    sub = await near.subscribe(stream.all, config=CONFIG)
+    assert numbers(await take(sub, 1000)) == list(range(1, 1001))
+    assert lost.count == 1
+    assert (await told(jsclient.FlowControlStalled, events)).subject == lost.frames[0].subject
+
+
+@pytest.mark.row(37)
+@pytest.mark.covers("J100")
+async def test_an_unsent_answer_follows_the_reconnect(tap: Any, near: Any, stream: OwnStream) -> None:
+    await stream.publish(1000, size=10_000)
+    sub = await near.subscribe(stream.all, durable="d", config=CONFIG)
+    await eventually(lambda: tap.find(match.is_flow_control), what="a request")
+    await near.ping()
+    tap.refuse()
+    tap.cut()
+    await eventually(lambda: not near.is_connected, what="the disconnect")
+    waiting = sub.pending
+    got = await take(sub, waiting)
+    await tap.accept()
+    got += await take(sub, 1000 - waiting)
+    assert numbers(got) == list(range(1, 1001))

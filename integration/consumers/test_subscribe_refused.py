@@ -11,6 +11,7 @@ import pytest
 import jsclient
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import alarms
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -304,3 +305,10 @@ async def test_a_subject_that_no_stream_holds_leaves_nothing(
         await getattr(js, kind)(stream.all, stream="no_such_stream")
     with pytest.raises(jsclient.StreamNotFoundError):
         await getattr(js, kind)(stream.all, stream="no_such_stream", durable="d")
+
+
+async def test_a_raised_error_is_no_event(js: Any, stream: OwnStream, events: list[Any]) -> None:
+    with pytest.raises(jsclient.ApiError):
+        await js.subscribe(stream.all, config=jsclient.ConsumerConfig(opt_start_seq=5))
+    await js.ping()
+    assert alarms(events) == []

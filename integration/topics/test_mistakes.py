@@ -170,3 +170,38 @@ async def test_a_stream_that_forgets_what_was_acked_is_for_workers_only(
         message = await work.next(5.0)
         assert message.data == b"1"
         await message.ack()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"quiet": float("nan")},
+        {"quiet": "5"},
+        {"quiet": True},
+        {"quiet": -1},
+        {"max_pending": "10"},
+        {"max_pending": float("nan")},
+        {"max_pending": 1.5},
+        {"max_pending": 0},
+        {"push": []},
+        {"push": ""},
+    ],
+    ids=repr,
+)
+async def test_invalid_reader_options(
+    js: Any, oracle: Any, stream: OwnStream, options: dict[str, Any]
+) -> None:
+    with pytest.raises(jsclient.ConfigError):
+        await js.topic(stream.subject("a")).each(**options)
+
+
+@pytest.mark.parametrize("timeout", [float("nan"), "5", True], ids=repr)
+async def test_invalid_timeouts(js: Any, oracle: Any, stream: OwnStream, timeout: Any) -> None:
+    topic = js.topic(stream.subject("a"))
+    async with topic.each() as reader:
+        with pytest.raises(jsclient.ConfigError):
+            await within(2, reader.next(timeout), "the read")
+        with pytest.raises(jsclient.ConfigError):
+            await within(2, anext(reader.batches(0)), "the batch")
+    with pytest.raises(jsclient.ConfigError):
+        await within(2, topic.latest().next(timeout), "the read")

@@ -298,3 +298,28 @@ async def test_a_stream_that_was_deleted_and_made_again_is_told_and_read_from_it
     again = await told(jsclient.StreamReset, events)
     assert (again.stream, again.last_stream_seq) == (stream.name, 20)
     await sub.unsubscribe()
+
+
+@pytest.mark.row(108)
+@pytest.mark.covers("J93")
+async def test_a_message_larger_than_the_queue(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """A few consumers suffice."""
+    await stream.publish(3, size=5000)
+    sub = await near.subscribe(stream.all, ordered=True, max_pending_bytes=1000)
+    assert numbers(await take(sub, 3)) == [1, 2, 3]
+    assert len(tap.sent(CREATES)) <= 3
+
+
+@pytest.mark.row(106)
+@pytest.mark.covers("J84", "J93")
+async def test_a_slow_reader_is_not_silence(js: Any, stream: OwnStream, events: list[Any]) -> None:
+    """Messages that wait for room are a sign of life too."""
+    await stream.publish(300)
+    config = jsclient.ConsumerConfig(idle_heartbeat=0.2)
+    sub = await js.subscribe(stream.all, ordered=True, config=config, max_pending=100)
+    await told(jsclient.SlowConsumer, events)
+    await asyncio.sleep(1.5)
+    assert of(jsclient.HeartbeatMissed, events) == []
+    assert numbers(await take(sub, 300)) == list(range(1, 301))

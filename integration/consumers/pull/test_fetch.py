@@ -335,3 +335,16 @@ async def test_fetching_leaves_no_inboxes_or_tasks_behind(
         await asyncio.gather(*(sub.fetch(1, expires=0.2) for _ in range(5)))
         await sub.unsubscribe()
     assert of(jsclient.ErrorRaised, events) == []
+
+
+@pytest.mark.row(58)
+async def test_a_late_status_ends_no_other_fetch(tap: Any, near: Any, stream: OwnStream) -> None:
+    """A 408 may come after the fetch that it ends, if a round trip takes half a second."""
+    sub = await near.pull_subscribe(stream.all)
+    tap.delay(0.4)
+    assert len(await sub.fetch(5, expires=0.5)) == 0
+    fetching = asyncio.create_task(sub.fetch(5, expires=4))
+    await asyncio.sleep(1.2)
+    assert not fetching.done()
+    await stream.publish(5)
+    assert numbers(await fetching) == [1, 2, 3, 4, 5]

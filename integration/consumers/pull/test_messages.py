@@ -26,7 +26,7 @@ async def tap(proxy: Any) -> Any:
 @pytest.fixture
 async def near(tap: Any, connect: Any) -> Any:
     """A jsclient connection through the proxy."""
-    return await connect(tap)
+    return await connect(tap, reconnect_time_wait=0.1)
 
 
 def asked(tap: Any) -> list[dict[str, Any]]:
@@ -329,3 +329,87 @@ async def test_leaving_the_iteration_leaves_nothing_behind(
                 async for _ in reader:
                     break
     await never(stream.consumer_names, 0.1, "a consumer")
+
+
+async def _waiting(stream: OwnStream, count: int) -> bool:
+    return bool((await stream.consumer_info("d"))["num_waiting"] == count)
+
+
+@pytest.mark.row(67, 124)
+@pytest.mark.parametrize("end", ["unsubscribe", "drain"])
+async def test_the_subscription_ends_its_readers(js: Any, stream: OwnStream, end: str) -> None:
+    await stream.create_consumer("d")
+    sub = await js.pull_subscribe(stream=stream.name, consumer="d")
+    got: list[Any] = []
+
+    async def read() -> None:
+        got.extend([message async for message in sub.messages()])
+
+    reading = asyncio.create_task(read())
+    await eventually(lambda: _waiting(stream, 1), what="a pull")
+    await getattr(sub, end)()
+    await within(5, reading, "the reader")
+    await stream.publish(1)
+    await asyncio.sleep(0.2)
+    assert got == []
+    assert await _waiting(stream, 0)
+
+
+@pytest.mark.row(67)
+async def test_the_next_loop_gets_what_waits(js: Any, stream: OwnStream) -> None:
+    await stream.publish(20)
+    sub = await js.pull_subscribe(stream.all)
+    got: list[Any] = []
+
+    async def read(count: int) -> None:
+        async for message in sub:
+            await message.ack()
+            got.append(message)
+            if len(got) == count:
+                break
+
+    await within(5, read(3), "three")
+    await within(5, read(20), "the rest")
+    assert numbers(got) == list(range(1, 21))
+
+
+@pytest.mark.row(82)
+async def test_stream_deleted_during_a_disconnect(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    sub = await near.pull_subscribe(stream.all, durable="d")
+    reading = asyncio.create_task(sub.messages().next())
+    await eventually(lambda: _waiting(stream, 1), what="a pull")
+    tap.refuse()
+    tap.cut()
+    await eventually(lambda: not near.is_connected, what="the disconnect")
+    await stream.delete()
+    await tap.accept()
+    with pytest.raises(jsclient.ConsumerDeletedError):
+        await within(20, reading, "the reader")
+    await told(jsclient.ConsumerDeleted, events)
+
+
+@pytest.mark.row(63, 79)
+async def test_limits_hold_after_many_reconnects(
+    tap: Any, near: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Pulls from before a disconnect are not served beside the new ones."""
+    await stream.oracle.create_consumer(stream.name, "d", ack_policy="explicit")
+    sub = await near.pull_subscribe(stream=stream.name, consumer="d")
+    reader = sub.messages(max_messages=10)
+    first = asyncio.create_task(reader.next())
+    for cuts in range(1, 6):
+        await eventually(lambda: near.is_connected, what="a connection")
+        tap.cut()
+        await eventually(lambda n=cuts: len(of(jsclient.Reconnected, events)) >= n, what="a reconnect")
+    await stream.oracle.wait_consumer(stream.name, "d", lambda info: info["num_waiting"] == 1)
+    await stream.publish(100)
+    got = [await within(10, first, "the first message")]
+    got += [await reader.next(timeout=10) for _ in range(99)]
+    assert sorted(numbers(got)) == list(range(1, 101))
+    await stream.publish(100)
+    await eventually(lambda: reader.pending > 0, what="a message that waits")
+    await near.ping()
+    assert reader.pending <= 10
+    await reader.stop()
