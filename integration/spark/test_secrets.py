@@ -230,5 +230,5 @@ async def test_credentials_an_nkey_a_token_and_tls(spark, own_server, aside, tmp
             await js.create_stream("S", subjects=["s.>"])
             await js.publish("s.x", b"one")
         assert await counts(aside, spark, url, **options) == 1
-    with pytest.raises(Exception, match="there is no file"):
+    with pytest.raises(Exception, match="no file"):
         await counts(aside, spark, nkey.url, nkeySeedFile=str(tmp_path / "none.nk"))

@@ -1,7 +1,7 @@
-"""Connections for code that is not asynchronous: one event loop a process, in a thread, and one connection a server.
+"""Connections for synchronous code: one event loop per process, in a thread, and one connection per server.
 
-Spark calls sources, sinks and handlers from ordinary threads, and uses its Python workers again and again. So a
-connection is kept for the next task; one that is lost is made anew by itself.
+Spark calls sources, sinks and handlers from ordinary threads and reuses its Python workers, so a connection is kept for
+the next task. A lost connection reconnects automatically.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Session:
-    """A `JetStream` and the loop it lives in. Made by `session`.
+    """A `JetStream` and its event loop. Returned by `session`.
 
     Attributes:
-        js: To be used by what runs on the loop: see `run`.
+        js: Use it only in coroutines on the loop; see `run`.
     """
 
     def __init__(self, js: JetStream, loop: asyncio.AbstractEventLoop) -> None:
@@ -35,7 +35,7 @@ class Session:
         self.loop = loop
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run on the loop, and wait for the end. When the caller is interrupted the work is cancelled."""
+        """Run a coroutine on the loop and wait for its result. An interrupt of the caller cancels it."""
         future = self.start(work)
         try:
             return future.result()
@@ -44,12 +44,12 @@ class Session:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run on the loop, in the background."""
+        """Run a coroutine on the loop in the background."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
 
 class _Engine:
-    """The loop of this process, and its connections."""
+    """The event loop of this process and its connections."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -83,7 +83,7 @@ class _Engine:
             self.loop.close()
 
 
-_engines: dict[int, _Engine] = {}  # by process: Spark forks its workers, and a thread does not survive that
+_engines: dict[int, _Engine] = {}  # by process: Spark forks its workers, and threads do not survive a fork
 _starting = threading.Lock()
 
 
@@ -102,10 +102,10 @@ async def _open(options: ConnectOptions) -> JetStream:
 
 
 def session(options: ConnectOptions) -> Session:
-    """The connection of this process to these servers, made where it is not there. It is kept for whoever asks next.
+    """The connection of this process to these servers, opened on first use and kept for later callers.
 
     Raises:
         ConnectError, AuthenticationError: As `jsclient.connect`.
-        ConfigError: A file or an environment variable is not there.
+        ConfigError: A file or an environment variable does not exist.
     """
     return _engine().get(options)

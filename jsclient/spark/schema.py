@@ -1,4 +1,4 @@
-"""The columns of a row, as Spark's DDL. Sinks take the first four of them by name, too."""
+"""The columns of a row, as Spark's DDL. Sinks accept the first four by name as well."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOG_COLUMNS: Mapping[str, str] = MappingProxyType(
         "timestamp_ns": "bigint",
     }
 )
-"""Of a message that is read by its place in the stream; ``headers`` is null where there are none."""
+"""Columns of a message read by its sequence; ``headers`` is null for a message without headers."""
 
 QUEUE_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
@@ -27,19 +27,19 @@ QUEUE_COLUMNS: Mapping[str, str] = MappingProxyType(
         "consumer_sequence": "bigint",
         "num_delivered": "int",
         "num_pending": "bigint",
-        "reply": "string",  # what an ack is sent to
+        "reply": "string",  # the subject for its ack
     }
 )
-"""Of a message that is claimed from a durable consumer."""
+"""Columns of a message claimed from a durable consumer."""
 
 EPOCH_COLUMNS: Mapping[str, str] = MappingProxyType(
     {
-        "epoch": "bigint",  # or string, JSON, where times are no numbers
+        "epoch": "bigint",  # or string, JSON, if times are not numbers
         "partition": "int",
         **LOG_COLUMNS,
     }
 )
-"""Of data of a topic of epochs."""
+"""Columns of data of a topic of epochs."""
 
 
 def ddl(columns: Mapping[str, str]) -> str:

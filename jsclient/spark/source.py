@@ -1,4 +1,4 @@
-"""``format("jetstream")``: what Spark asks for readers and writers."""
+"""``format("jetstream")``: the data source through which Spark creates readers and writers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.streaming.datasource import ReadLimit  # noqa: F401  there since 4.2, which is the oldest that will do
+from pyspark.sql.streaming.datasource import ReadLimit  # noqa: F401  exists since 4.2, the oldest version supported
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -42,7 +42,7 @@ _TYPES: dict[str, DataType] = {
 
 
 class JetStreamSource(DataSource):
-    """Streams as data frames, and data frames into streams. Options and columns are in the documentation."""
+    """Reads streams as data frames and writes data frames to streams. The documentation lists options and columns."""
 
     @classmethod
     def name(cls) -> str:
@@ -87,7 +87,7 @@ class JetStreamSource(DataSource):
         _refuse(overwrite=overwrite)
         if is_epochs(self.options):
             raise ConfigError(
-                "option 'epochs' is for streaming queries: a batch write has no number that would be its epoch"
+                "option 'epochs' is for streaming queries: a batch write has no number for its epoch"
             )
         from .options.sink import SinkOptions
         from .sink.spark_writer import JetStreamBatchWriter
@@ -109,7 +109,7 @@ class JetStreamSource(DataSource):
 def _refuse(*, overwrite: bool) -> None:
     if overwrite:
         raise ConfigError(
-            "a stream is not overwritten: use mode('append') for a batch, and outputMode('append') for a streaming "
+            "a stream cannot be overwritten: use mode('append') for a batch, and outputMode('append') for a streaming "
             "query; for updates, publish_batch in foreachBatch"
         )
 
@@ -120,17 +120,17 @@ def _mode_columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]
 
 
 def _epoch_columns(schema: StructType) -> tuple[tuple[str, ...], bool | None]:
-    """The columns, and whether ``epoch`` has numbers; None: it is not there."""
+    """The columns, and whether ``epoch`` is numeric; None: no such column."""
     numbers = schema["epoch"].dataType != _TYPES["string"] if "epoch" in schema.fieldNames() else None
     known = EPOCH_COLUMNS if numbers is not False else {**EPOCH_COLUMNS, "epoch": "string"}
     return _columns(schema, known, "a topic of epochs"), numbers
 
 
 def _columns(schema: StructType, known: Mapping[str, str], what: str) -> tuple[str, ...]:
-    """The columns of a schema, which is the default one, or of the user: then any of them, in any order.
+    """The columns of the default schema, or of the user's: any of them, in any order.
 
     Raises:
-        ConfigError: One is not there, or has another type.
+        ConfigError: A column is unknown, or has the wrong type.
     """
     for field in schema.fields:
         if field.name not in known:
@@ -143,7 +143,7 @@ def _columns(schema: StructType, known: Mapping[str, str], what: str) -> tuple[s
                 f"the schema has column {field.name!r} as {field.dataType.simpleString()}: it is {known[field.name]}"
             )
         if not field.nullable:
-            raise ConfigError(f"the schema has column {field.name!r} as not nullable: leave that out")
+            raise ConfigError(f"the schema has column {field.name!r} as not nullable: make it nullable")
     if not schema.fields:
         raise ConfigError("the schema has no columns")
     return tuple(schema.fieldNames())

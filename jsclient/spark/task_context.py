@@ -1,8 +1,8 @@
-"""Where a task is: the one place that knows names inside Spark.
+"""Reads Spark's task context and job properties; the only module that uses Spark's internal names.
 
-Spark tells a sink in Python neither its query nor its epoch. Both are local properties of the job, under names that are
-not documented and could change. So a property that is missing or looks different is an error, and the epoch that tasks
-have read is compared with the one that Spark gives to `check_epoch`'s caller on the driver.
+Spark passes neither its query nor its epoch to a sink in Python. Both are local properties of the job, under names that
+are undocumented and could change. So a property that is missing or malformed is an error, and the epochs read by the
+tasks are compared with the one that Spark passes to the caller of `check_epoch` on the driver.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _EPOCH = "streaming.sql.batchId"
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 _FIX = (
-    "this release of Spark keeps it in another place than jsclient knows: use a column msg_id with exactlyOnce=window, "
+    "this release of Spark stores it under a name unknown to jsclient: use a column msg_id with exactlyOnce=window, "
     "or exactlyOnce=none, and report it with the version of Spark"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task that writes.
+    """The current task of Spark.
 
     Attributes:
         partition: From 0.
-        attempt: From 0; a copy of a slow task counts, too.
+        attempt: From 0; a speculative copy counts, too.
     """
 
     partition: int
@@ -40,38 +40,35 @@ class Task:
 
 
 def current_task() -> Task:
-    """The task that this process runs.
+    """The task run by this process.
 
     Raises:
-        ConfigError: It runs none.
+        ConfigError: It does not run a task.
     """
     context = _context()
     return Task(context.partitionId(), context.attemptNumber())
 
 
 def epoch_of(properties: Callable[[str], str | None] | None = None) -> tuple[str, int]:
-    """The id of the streaming query whose job this task is part of, and of its batch.
+    """The ids of the streaming query of this task and of its batch.
 
     Args:
-        properties: Local properties by name; by default those of the task.
+        properties: Lookup of local properties; by default those of the task.
 
     Raises:
-        ConfigError: Spark does not tell.
+        ConfigError: Spark does not provide them.
     """
     get = properties or _context().getLocalProperty
     query, epoch = get(_QUERY), get(_EPOCH)
     if query is None or not _UUID.fullmatch(query):
-        raise ConfigError(f"the local property {_QUERY!r} of this task is {query!r}, and no query id: {_FIX}")
+        raise ConfigError(f"the local property {_QUERY!r} of this task is {query!r}, not a query id: {_FIX}")
     if epoch is None or not (epoch.isascii() and epoch.isdecimal()):
-        raise ConfigError(f"the local property {_EPOCH!r} of this task is {epoch!r}, and no batch id: {_FIX}")
+        raise ConfigError(f"the local property {_EPOCH!r} of this task is {epoch!r}, not a batch id: {_FIX}")
     return query, int(epoch)
 
 
 def driver_query(spark: object) -> str | None:
-    """The id of the streaming query in whose ``foreachBatch`` this is called; None where Spark does not tell.
-
-    Spark Connect does not.
-    """
+    """The id of the streaming query whose ``foreachBatch`` is running; None if unknown, as with Spark Connect."""
     context = getattr(spark, "_sc", None)
     if context is None:
         return None
@@ -80,23 +77,23 @@ def driver_query(spark: object) -> str | None:
 
 
 def activate(spark: object) -> None:
-    """Make this session the one of this thread: Spark looks for data sources in Python in no other.
+    """Make this the active session of the thread, the only one in which Spark looks up Python data sources.
 
-    A thread that Python has started has none. Spark Connect needs none.
+    A thread started by Python has no active session. Spark Connect does not need one.
     """
     jvm, session = getattr(spark, "_jvm", None), getattr(spark, "_jsparkSession", None)
     if jvm is not None and session is not None:
         getattr(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
 
 
-def check_epoch(told: int, read: Iterable[int]) -> None:
-    """On the driver: compare the epoch that Spark tells with those that the tasks have read.
+def check_epoch(epoch: int, read: Iterable[int]) -> None:
+    """On the driver: compare Spark's epoch with those read by the tasks.
 
     Raises:
         ConfigError: They differ, so message ids are wrong.
     """
-    if wrong := sorted({epoch for epoch in read if epoch != told}):
-        raise ConfigError(f"batch {told} was written as {', '.join(map(str, wrong))}: {_FIX}")
+    if wrong := sorted({one for one in read if one != epoch}):
+        raise ConfigError(f"batch {epoch} was written as {', '.join(map(str, wrong))}: {_FIX}")
 
 
 def _context() -> Any:
@@ -104,5 +101,5 @@ def _context() -> Any:
 
     context = TaskContext.get()
     if context is None:
-        raise ConfigError("a sink writes in a task of Spark, and this is none")
+        raise ConfigError("no Spark task is running: a sink writes inside a task")
     return context

@@ -19,10 +19,10 @@ def test_told() -> None:
     ("change", "told"),
     [
         ({"sql.streaming.queryId": None}, "sql.streaming.queryId"),
-        ({"sql.streaming.queryId": "q"}, "no query id"),
+        ({"sql.streaming.queryId": "q"}, "not a query id"),
         ({"streaming.sql.batchId": None}, "streaming.sql.batchId"),
-        ({"streaming.sql.batchId": "-1"}, "no batch id"),
-        ({"streaming.sql.batchId": "first"}, "no batch id"),
+        ({"streaming.sql.batchId": "-1"}, "not a batch id"),
+        ({"streaming.sql.batchId": "first"}, "not a batch id"),
     ],
 )
 def test_missing(change: dict[str, str | None], told: str) -> None:

@@ -1,6 +1,6 @@
-"""How a Spark job reaches NATS: the options that source, sink and helpers share.
+"""Connection options shared by the source, the sink and the helpers.
 
-Paths and environment variables are looked up where the connection is made, on the driver and on each executor.
+Paths and environment variables are resolved on the machine that connects: the driver and each executor.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _USER_INFO = re.compile(r"//[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """Where the servers are, and who we are. Secrets are files or names of environment variables wherever they can be.
+    """Servers and credentials. Secrets are files or names of environment variables wherever possible.
 
     Attributes:
         servers: URLs.
         credentials_file: A ``.creds`` file.
         nkey_seed_file: A file with an nkey seed.
-        user: With ``password``, or the variable ``password_env`` that holds it.
-        token: Or the variable ``token_env`` that holds it.
+        user: With ``password``, or ``password_env``, the environment variable that holds it.
+        token: Or ``token_env``, the environment variable that holds it.
         tls_ca, tls_cert, tls_key: Files; any of them requires TLS.
         domain, prefix: As of `jsclient.connect`.
-        inbox_prefix: What reply subjects start with.
-        timeout: Seconds of an API request, and of one attempt to connect.
+        inbox_prefix: Prefix of reply subjects.
+        timeout: Seconds for an API request, and for one attempt to connect.
     """
 
     servers: tuple[str, ...]
@@ -57,7 +57,7 @@ class ConnectOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str] | str) -> ConnectOptions:
-        """From the options of a helper: a mapping, or just the URLs with commas."""
+        """From the options of a helper: a mapping, or only the URLs, separated by commas."""
         given = OptionReader({"servers": options} if isinstance(options, str) else options, "the connection")
         read = cls.read(given)
         given.finish()
@@ -65,12 +65,12 @@ class ConnectOptions:
 
     @classmethod
     def read(cls, given: OptionReader) -> ConnectOptions:
-        """Ask the reader for all of them.
+        """Read all of them.
 
         Raises:
-            ConfigError: One is missing or wrong, or two contradict each other.
+            ConfigError: An option is missing or invalid, or two contradict each other.
         """
-        given.required("servers", "give the URL of a NATS server, or several with commas")
+        given.required("servers", "set the URL of a NATS server, or several separated by commas")
         read = cls(
             servers=given.names("servers"),
             credentials_file=given.text("credentialsFile"),
@@ -96,7 +96,7 @@ class ConnectOptions:
             if _USER_INFO.search(url):
                 # Spark shows options in plans, logs and its web pages.
                 raise ConfigError(
-                    "option 'servers' has a user in a URL, which Spark would show in its plans: "
+                    "option 'servers' contains a user in a URL, which Spark would show in its plans: "
                     "use 'user' and 'passwordEnv', or 'credentialsFile'"
                 )
         ways = {
@@ -107,22 +107,20 @@ class ConnectOptions:
         }
         chosen = [name for name, value in ways.items() if value]
         if len(chosen) > 1:
-            raise ConfigError(
-                f"options {' and '.join(map(repr, chosen))} are both given: choose one identity"
-            )
+            raise ConfigError(f"options {' and '.join(map(repr, chosen))} are both set: choose one identity")
         if (self.password or self.password_env) and not self.user:
-            raise ConfigError("option 'user' is missing beside the password")
+            raise ConfigError("option 'user' is missing: the password needs one")
         if self.user and not (self.password or self.password_env):
             raise ConfigError(
                 "option 'passwordEnv' is missing: the environment variable with the password of 'user'"
             )
         for plain, env in (("password", "password_env"), ("token", "token_env")):
             if getattr(self, plain) and getattr(self, env):
-                raise ConfigError(f"options {plain!r} and '{plain}Env' are both given: choose one")
+                raise ConfigError(f"options {plain!r} and '{plain}Env' are both set: choose one")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise ConfigError("options 'tlsCert' and 'tlsKey' go together")
+            raise ConfigError("options 'tlsCert' and 'tlsKey' must be set together")
         if self.domain and self.prefix != DEFAULT_PREFIX:
-            raise ConfigError("options 'domain' and 'prefix' are both given: choose one")
+            raise ConfigError("options 'domain' and 'prefix' are both set: choose one")
         check_publish_subject(self.inbox_prefix)
 
     def __repr__(self) -> str:
@@ -130,10 +128,10 @@ class ConnectOptions:
         return f"ConnectOptions(servers={','.join(self.servers)})"
 
     def arguments(self) -> dict[str, Any]:
-        """What `jsclient.connect` takes, here on this machine.
+        """The arguments of `jsclient.connect`, resolved on this machine.
 
         Raises:
-            ConfigError: A file or an environment variable is not there; the message says on which machine.
+            ConfigError: A file or an environment variable does not exist; the message names the machine.
         """
         given: dict[str, Any] = {
             "servers": list(self.servers),
@@ -165,7 +163,7 @@ class ConnectOptions:
 
 def _file(name: str, path: str | None) -> str | None:
     if path is not None and not Path(path).is_file():
-        raise ConfigError(f"option {name!r}: there is no file {path!r} on {os.uname().nodename}")
+        raise ConfigError(f"option {name!r}: no file {path!r} on {os.uname().nodename}")
     return path
 
 
@@ -176,6 +174,6 @@ def _variable(name: str, variable: str | None) -> str | None:
     if not value:
         raise ConfigError(
             f"option {name!r}: the environment variable {variable!r} is not set on {os.uname().nodename}; "
-            "executors get it by spark.executorEnv"
+            "set it for executors with spark.executorEnv"
         )
     return value

@@ -1,4 +1,4 @@
-"""The options of source and sink for topics of epochs."""
+"""Options of the source and the sink for topics of epochs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def is_epochs(options: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EpochSourceOptions:
-    """What to read of a topic of epochs, and how.
+    """How to read a topic of epochs.
 
     Attributes:
         topic: Its name.
-        read: The stream it lies in, and how its messages are read.
-        start: Where a new query begins: "earliest", "latest", or a number, the first epoch.
-        max_epochs_per_trigger: Of one micro-batch, at most.
+        read: Its stream, and how its messages are read.
+        start: The start of a new query: "earliest", "latest", or the number of the first epoch.
+        max_epochs_per_trigger: Epochs of one micro-batch at most.
     """
 
     topic: str
@@ -43,11 +43,11 @@ class EpochSourceOptions:
         """Read the options.
 
         Args:
-            options: As Spark hands them over.
-            streaming: Whether for a streaming or a batch read. None: it is not known yet.
+            options: As passed by Spark.
+            streaming: True for a streaming read, False for a batch read, None if unknown.
 
         Raises:
-            ConfigError: One is missing, wrong or unknown, or some do not go together.
+            ConfigError: An option is missing, invalid or unknown, or contradicts another.
         """
         given = OptionReader(options, "the source 'jetstream' with option 'epochs'")
         connect = ConnectOptions.read(given)
@@ -58,7 +58,7 @@ class EpochSourceOptions:
             raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
         if streaming is False:
             for name in ("startingOffsets", "maxEpochsPerTrigger", "pollIntervalMs"):
-                given.refuse(name, "is for streaming reads: a batch read has all that is there; leave it out")
+                given.refuse(name, "is for streaming reads: a batch read reads everything stored; omit it")
         read = SourceOptions(
             connect=connect,
             stream=stream,
@@ -80,7 +80,7 @@ class EpochSourceOptions:
 
 
 def _start(given: OptionReader, default: str) -> str | int:
-    epoch = given.whole_number("startingEpoch")
+    epoch = given.integer("startingEpoch")
     chosen = given.choice("startingOffsets", ("earliest", "latest"), default)
     if epoch is None:
         return chosen
@@ -91,12 +91,12 @@ def _start(given: OptionReader, default: str) -> str | int:
 
 @dataclass(frozen=True)
 class EpochSinkOptions:
-    """Where micro-batches are written as epochs, and how.
+    """How micro-batches are written as epochs.
 
     Attributes:
         topic: The topic's name.
-        stream: The stream it lies in.
-        partitions: How many the topic has; None: as many as it has, or one if it is made.
+        stream: Its stream.
+        partitions: Number of partitions; None: those of the topic, or one for a new topic.
         write: How rows are published.
     """
 

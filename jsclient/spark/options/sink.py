@@ -1,4 +1,4 @@
-"""What may be said of a sink."""
+"""Sink options."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from .values import OptionReader
 __all__ = ["SinkOptions"]
 
 MAX_BYTES = 32 * 1024 * 1024
-"""Bytes that a task has under way, by default: two tasks stay below what a server holds back for one client."""
+"""Bytes in flight per task by default: two tasks stay below the server's limit for the pending data of one client."""
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of a sink, which go to the executors with it.
+    """The options of a sink; they are sent to the executors.
 
     Attributes:
         connect: How to reach the servers.
-        subject: Of rows that have none of their own.
-        dedup: Where message ids come from: "content" of the row, its "index" in the partition, the "column" ``msg_id``,
-            or "none". None: "column" where there is that column, else "content".
-        dedup_scope: Of equal rows, with ids from content. "partition": each is a message. "epoch": those of different
-            partitions are one message, and it does not matter in which partition a row is when its epoch is replayed.
-        exactly_once: "window": while the stream remembers ids; "ledger": also after that; "none": at least once.
-        min_duplicate_window: Seconds for which the stream should remember ids; a shorter time is warned of.
-        expected_stream: The stream that has to store the messages.
-        ack_timeout: Seconds that a message may take to be stored, in each of its tries.
-        retries: How often rows are sent again which were refused for the moment, or whose fate is unknown.
-        window: Messages of a task that may be under way.
-        window_bytes: Bytes of them.
-        ledger: Name of the bucket that keeps the ledgers.
-        dedup_key, dedup_batch: Of a batch write: what it is called and its number there. One that is repeated under
-            the same names stores nothing twice.
+        subject: Subject of rows without one.
+        dedup: The source of message ids: "content" of the row, its "index" in the partition, the "column" ``msg_id``,
+            or "none". None: "column" if that column exists, else "content".
+        dedup_scope: For equal rows, with ids from content. "partition": each is a message. "epoch": equal rows of
+            different partitions are one message, so a replay may move rows between partitions.
+        exactly_once: "window": within the stream's duplicate window; "ledger": at any time; "none": at least once.
+        min_duplicate_window: Expected duplicate window of the stream, seconds; a shorter one is logged as a warning.
+        expected_stream: The stream that must store the messages.
+        ack_timeout: Seconds to wait for an ack, per attempt.
+        retries: Attempts to resend rows that were refused temporarily or whose outcome is unknown.
+        window: Messages in flight per task.
+        window_bytes: Bytes in flight per task.
+        ledger: Name of the bucket with the ledgers.
+        dedup_key, dedup_batch: Name of a batch write, and its number under that name. Repeating a write with the same
+            key and number stores nothing twice.
     """
 
     connect: ConnectOptions
@@ -59,7 +59,7 @@ class SinkOptions:
         """Read the options of ``writeStream`` or ``write``.
 
         Raises:
-            ConfigError: An option is wrong, unknown, missing, or does not go with another one.
+            ConfigError: An option is missing, invalid or unknown, or contradicts another.
         """
         given = OptionReader(options, "the sink of JetStream")
         dedup = given.choice("dedup", ("auto", "content", "index", "column", "none"), "auto")
@@ -69,7 +69,7 @@ class SinkOptions:
         if dedup == "none" and exactly_once != "none":
             raise ConfigError(
                 f"options 'dedup' and 'exactlyOnce' are 'none' and {exactly_once!r}: without message ids "
-                "nothing is stored exactly once; leave 'dedup' out, or set 'exactlyOnce' to 'none'"
+                "nothing is stored exactly once; omit 'dedup', or set 'exactlyOnce' to 'none'"
             )
         if dedup == "auto" and exactly_once == "none":
             dedup = "none"
@@ -95,17 +95,17 @@ class SinkOptions:
         if read.dedup_batch is not None and read.dedup_key is None:
             raise ConfigError("option 'dedupKey' is missing: 'dedupBatch' is a number within it")
         if read.dedup_key is not None and dedup == "none":
-            raise ConfigError("option 'dedupKey' is given, but there are no message ids with 'dedup' none")
+            raise ConfigError("option 'dedupKey' is set, but 'dedup' = 'none' disables message ids")
         return read
 
     def ids(self, *, column: bool) -> str:
-        """Where ids come from: "content", "index", "column" or "none".
+        """The source of ids: "content", "index", "column" or "none".
 
         Args:
             column: Whether the rows have a column ``msg_id``.
 
         Raises:
-            ConfigError: The column is missing, or there in vain.
+            ConfigError: The column is missing, or would be ignored.
         """
         if self.dedup is None:
             return "column" if column else "content"
@@ -114,6 +114,6 @@ class SinkOptions:
         if column and self.dedup != "column":
             raise ConfigError(
                 f"the rows have a column 'msg_id', but option 'dedup' is {self.dedup!r}: "
-                "leave the option out, or drop the column"
+                "omit the option, or drop the column"
             )
         return self.dedup

@@ -1,4 +1,4 @@
-"""The options of the source, read and checked on the driver."""
+"""Source options, read and checked on the driver."""
 
 from __future__ import annotations
 
@@ -23,19 +23,21 @@ from .values import OptionReader
 
 __all__ = ["MOST_FETCH", "WORTH_A_TASK", "Place", "SourceOptions"]
 
-MOST_FETCH = 24 << 20  # two requests in flight stay well below the 64 MiB at which a server gives a client up
-WORTH_A_TASK = 512  # rows; for fewer a second task costs more than it saves
+MOST_FETCH = (
+    24 << 20
+)  # two requests in flight stay well below the 64 MiB at which a server disconnects a client
+WORTH_A_TASK = 512  # rows; with fewer, a second task costs more than it saves
 _DEFAULT_PARTITIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a stream, as a user says it.
+    """A start or end of reading, as set by the user.
 
     Attributes:
-        kind: What it is.
-        sequence: Of "sequence".
-        time: Of "time": RFC 3339.
+        kind: Its form.
+        sequence: For "sequence".
+        time: For "time": RFC 3339.
     """
 
     kind: Literal["earliest", "latest", "sequence", "time"]
@@ -45,27 +47,27 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What to read, and how.
+    """Options of a source.
 
     Attributes:
         stream: The stream.
-        subjects: Filters; none: all messages.
-        mode: "log" (by sequence, again and again) or "queue" (claimed from ``consumer``).
-        consumer: A durable: where the progress is shown (log), or what is claimed from (queue).
-        start: Where a new query, or a batch read, begins.
-        end: Where a batch read ends: "latest"; a sequence, with it; or a time, before it.
-        max_messages_per_trigger, max_bytes_per_trigger: Of one micro-batch, at most.
-        min_partitions: Tasks of one batch, at least.
-        min_partition_rows: Rows for which another task is worth it.
-        max_messages_per_partition: Rows of one task, at most.
-        fail_on_data_loss: Whether it is an error that messages are gone.
+        subjects: Filters; empty: all messages.
+        mode: "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``).
+        consumer: A durable consumer: it shows the progress (log), or messages are claimed from it (queue).
+        start: Start of a new query or a batch read.
+        end: End of a batch read: "latest", a sequence (inclusive), or a time (exclusive).
+        max_messages_per_trigger, max_bytes_per_trigger: Limits of one micro-batch.
+        min_partitions: Least number of tasks per batch.
+        min_partition_rows: Rows that justify another task.
+        max_messages_per_partition: Rows of one task at most.
+        fail_on_data_loss: Whether removed messages are an error.
         read_mode: "auto", "consumer" or "direct".
-        include_headers: Whether there is a column of them, where no schema is given.
-        pushdown: Whether filters of a batch read come here: Spark must be told so, too.
-        poll_interval: Seconds between two questions for new messages, at least.
-        fetch_max_bytes: Bytes of one request.
+        include_headers: Whether the default schema has a headers column.
+        pushdown: Whether filters of a batch read are pushed down; Spark needs a setting for it, too.
+        poll_interval: Seconds between two polls for new messages at least.
+        fetch_max_bytes: Bytes requested at once.
         batch_rows: Rows of one Arrow batch.
-        ack_on: When messages of a queue are acked: "batch", "manual" or "purge".
+        ack_on: When claimed messages are acked: "batch", "manual" or "purge".
     """
 
     connect: ConnectOptions
@@ -94,19 +96,19 @@ class SourceOptions:
         """Read the options of a source.
 
         Args:
-            options: As Spark hands them over.
-            streaming: Whether for a streaming or a batch read. None: it is not known yet, so what only one of them
-                takes is not refused.
+            options: As passed by Spark.
+            streaming: True for a streaming read, False for a batch read. None: unknown, so options that only one of
+                them accepts are not refused.
 
         Raises:
-            ConfigError: One is missing, wrong or unknown, or some do not go together.
+            ConfigError: An option is missing, invalid or unknown, or contradicts another.
         """
         given = OptionReader(options, "the source 'jetstream'")
         connect = ConnectOptions.read(given)
         mode = given.choice("mode", ("log", "queue"), "log")
         _refuse_by_mode(given, mode)
         _refuse_by_kind(given, streaming, mode)
-        given.required("stream", "give the name of the stream to read")
+        given.required("stream", "set the name of the stream to read")
         least = given.count("minPartitions", most=100_000)
         size = given.size("fetchMaxBytes", 8 << 20) or 0
         if size > MOST_FETCH:
@@ -140,7 +142,7 @@ class SourceOptions:
     def _check(self) -> None:
         if self.start.kind == self.end.kind == "sequence" and self.start.sequence > self.end.sequence:
             raise ConfigError(
-                f"option 'startingSequence' is {self.start.sequence}, which is behind 'endingSequence', "
+                f"option 'startingSequence' is {self.start.sequence}, which is after 'endingSequence', "
                 f"{self.end.sequence}"
             )
         if len(self.subjects) > 1 and self.read_mode == "direct":
@@ -150,11 +152,11 @@ class SourceOptions:
             )
         for one, other in combinations(self.subjects, 2):
             if subjects_overlap(one, other):
-                raise ConfigError(f"option 'subjects': {one!r} and {other!r} overlap: leave one out")
+                raise ConfigError(f"option 'subjects': {one!r} and {other!r} overlap: omit one")
 
     @property
     def columns(self) -> dict[str, str]:
-        """The columns where no schema is given."""
+        """The columns of the default schema."""
         known = LOG_COLUMNS if self.mode == "log" else QUEUE_COLUMNS
         left_out = {"timestamp_ns"} if self.include_headers else {"timestamp_ns", "headers"}
         return {name: kind for name, kind in known.items() if name not in left_out}
@@ -169,9 +171,9 @@ def _refuse_by_mode(given: OptionReader, mode: str) -> None:
         given.refuse("ackOn", "is for mode 'queue': log mode needs no acks")
         return
     for name in (*_STARTS, *_ENDS):
-        given.refuse(name, "is for mode 'log': a queue begins where its consumer stands")
-    given.refuse("subjects", "is for mode 'log': the consumer of a queue has filters of its own")
-    given.refuse("readMode", "is for mode 'log': what a queue claimed is read by direct get")
+        given.refuse(name, "is for mode 'log': a queue starts at the position of its consumer")
+    given.refuse("subjects", "is for mode 'log': the consumer of a queue has its own filters")
+    given.refuse("readMode", "is for mode 'log': claimed messages are read by direct get")
 
 
 def _refuse_by_kind(given: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  private
@@ -183,7 +185,7 @@ def _refuse_by_kind(given: OptionReader, streaming: bool | None, mode: str) -> N
         if mode == "queue":
             raise ConfigError("option 'mode' is 'queue': that is for streaming reads; batch reads need 'log'")
         for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "pollIntervalMs"):
-            given.refuse(name, "is for streaming reads: a batch read has one batch; leave it out")
+            given.refuse(name, "is for streaming reads: a batch read has one batch; omit it")
         given.refuse("consumer", "is for streaming reads: a batch read has no progress to show")
 
 
@@ -234,14 +236,14 @@ def _end(given: OptionReader) -> Place:
 def _one_of(given: OptionReader, names: tuple[str, ...]) -> None:
     found = [name for name in names if given.text(name) is not None]
     if len(found) > 1:
-        raise ConfigError(f"options {' and '.join(map(repr, found))} are both given: choose one")
+        raise ConfigError(f"options {' and '.join(map(repr, found))} are both set: choose one")
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _time(given: OptionReader, name: str) -> str | None:
-    """RFC 3339 as it is, or milliseconds since 1970 as Kafka's source takes them."""
+    """RFC 3339 as given, or milliseconds since 1970 as accepted by Kafka's source."""
     text = given.text(name)
     if text is None:
         return None
@@ -251,6 +253,6 @@ def _time(given: OptionReader, name: str) -> str | None:
         return format_time(text)
     except (ConfigError, OverflowError):
         raise ConfigError(
-            f"option {name!r} is {text!r}: it must be a time as 2026-01-31T12:00:00Z, with a time zone, or "
+            f"option {name!r} is {text!r}: a time such as 2026-01-31T12:00:00Z, with a time zone, is needed, or "
             "milliseconds since 1970"
         ) from None

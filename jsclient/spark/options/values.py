@@ -1,6 +1,6 @@
-"""Reading options, which Spark hands over as texts with names in any case.
+"""Reader of options, which Spark passes as str under names in any case.
 
-Every error is a `ConfigError` that names the option, what was given, and what it may be. Secrets are never shown.
+Every error is a `ConfigError` that names the option, its value, and the values allowed. Secrets are never shown.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ...errors import ConfigError
 
 __all__ = ["OptionReader"]
 
-# What Spark itself may put among the options of a source or sink.
+# Options that Spark itself may add to those of a source or sink.
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
 _SIZE = re.compile(r"([0-9]+)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class OptionReader:
-    """The options of one source or sink. Ask for each, then call `finish`, which refuses all that nobody asked for."""
+    """The options of one source or sink. Read each, then call `finish`, which refuses the options left over."""
 
     def __init__(self, options: Mapping[str, str], what: str) -> None:
         self._given = {name.lower(): (name, str(value)) for name, value in options.items()}
@@ -28,14 +28,14 @@ class OptionReader:
         self._known: list[str] = []
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """The text, without spaces around it. Empty is refused."""
+        """The value without surrounding spaces. An empty one is refused."""
         self._known.append(name)
         given = self._given.get(name.lower())
         if given is None:
             return default
         value = given[1].strip()
         if not value:
-            raise ConfigError(f"option {name!r} is empty: leave it out, or give a value")
+            raise ConfigError(f"option {name!r} is empty: omit it, or set a value")
         return value
 
     def required(self, name: str, why: str) -> str:
@@ -45,7 +45,7 @@ class OptionReader:
         return value
 
     def names(self, name: str) -> tuple[str, ...]:
-        """A list with commas; () where it is not given."""
+        """A comma-separated list; () if the option is not set."""
         value = self.text(name)
         if value is None:
             return ()
@@ -67,19 +67,19 @@ class OptionReader:
     def count(
         self, name: str, default: int | None = None, *, least: int = 1, most: int = 2**63 - 1
     ) -> int | None:
-        """A whole number."""
+        """An integer within bounds."""
         value = self.text(name)
         if value is None:
             return default
         if not (value.isascii() and value.isdecimal()) or not least <= int(value) <= most:
-            raise ConfigError(f"option {name!r} is {value!r}: it must be a whole number, {least} to {most}")
+            raise ConfigError(f"option {name!r} is {value!r}: an integer from {least} to {most} is needed")
         return int(value)
 
-    def whole_number(self, name: str) -> int | None:
-        """A whole number, which may be below 0; None where it is not given."""
+    def integer(self, name: str) -> int | None:
+        """An integer, which may be negative; None if the option is not set."""
         value = self.text(name)
         if value is not None and not re.fullmatch("-?[0-9]{1,18}", value, re.ASCII):
-            raise ConfigError(f"option {name!r} is {value!r}: it must be a whole number")
+            raise ConfigError(f"option {name!r} is {value!r}: an integer is needed")
         return None if value is None else int(value)
 
     def size(self, name: str, default: int | None = None) -> int | None:
@@ -90,7 +90,9 @@ class OptionReader:
         found = _SIZE.fullmatch(value)
         size = 0 if found is None else int(found[1]) * _UNITS[found[2].lower()[:1].replace("b", "")]
         if not 0 < size < 2**63:
-            raise ConfigError(f"option {name!r} is {value!r}: it must be a number of bytes, as 8388608 or 8m")
+            raise ConfigError(
+                f"option {name!r} is {value!r}: a number of bytes is needed, for example 8388608 or 8m"
+            )
         return size
 
     def seconds(self, name: str, default: float) -> float:
@@ -103,16 +105,16 @@ class OptionReader:
         except ValueError:
             number = -1.0
         if not 0 < number < 1e9:
-            raise ConfigError(f"option {name!r} is {value!r}: it must be a number of seconds above 0")
+            raise ConfigError(f"option {name!r} is {value!r}: a number of seconds over 0 is needed")
         return number
 
     def refuse(self, name: str, because: str) -> None:
-        """Raise if this is given."""
+        """Raise if the option is set."""
         if self.text(name) is not None:
             raise ConfigError(f"option {name!r} {because}")
 
     def finish(self) -> None:
-        """Raise for an option that there is not."""
+        """Raise for an unknown option."""
         known = {name.lower(): name for name in self._known}
         for lower, (name, _) in self._given.items():
             if lower in known or lower in _SPARKS:

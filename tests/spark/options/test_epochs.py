@@ -39,7 +39,7 @@ def test_where_a_query_begins():
     assert source(startingEpoch="-7").start == -7
     with pytest.raises(ConfigError, match="choose one"):
         source(startingEpoch="1", startingOffsets="latest")
-    with pytest.raises(ConfigError, match="whole number"):
+    with pytest.raises(ConfigError, match="an integer"):
         source(startingEpoch="1.5")
 
 

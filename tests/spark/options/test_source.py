@@ -126,7 +126,7 @@ def test_what_cannot_work_is_refused(options, message):
         ({"maxMessagesPerTrigger": "5"}, "'maxMessagesPerTrigger' is for streaming reads"),
         ({"pollIntervalMs": "5"}, "'pollIntervalMs' is for streaming reads"),
         ({"consumer": "c"}, "'consumer' is for streaming reads"),
-        ({"startingSequence": "5", "endingSequence": "4"}, "behind 'endingSequence'"),
+        ({"startingSequence": "5", "endingSequence": "4"}, "after 'endingSequence'"),
         ({"endingSequence": "5", "endingTimestamp": "0"}, "choose one"),
     ],
 )
