@@ -98,6 +98,39 @@ async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stre
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 301))
 
 
+@pytest.mark.full
+async def test_queries_with_a_registration_of_their_own_start_together(
+    connect_spark, server, make_stream, tmp_path
+):
+    source, target = await make_stream(allow_direct=True), await make_stream()
+    await source.publish(100)
+    code = """
+        from jsclient.spark import register
+
+        queries = []
+        for number in range(3):
+            register(spark)
+            frame = (
+                spark.readStream.format("jetstream")
+                .options(servers=servers, stream=source, startingOffsets="earliest")
+                .load()
+                .selectExpr(f"'{subject}' as subject", "data")
+            )
+            writer = frame.writeStream.format("jetstream").trigger(availableNow=True)
+            queries.append(writer.options(servers=servers, checkpointLocation=f"{files}/{number}").start())
+        assert all(query.awaitTermination(120) for query in queries)
+    """
+    await asyncio.to_thread(
+        connect_spark,
+        code,
+        servers=server.url,
+        source=source.name,
+        subject=target.subject("copy"),
+        files=str(tmp_path),
+    )
+    assert sorted(number_of(one.payload) for one in await target.messages()) == sorted([*range(1, 101)] * 3)
+
+
 async def test_a_wrong_option_is_told_to_the_client(connect_spark, server):
     code = """
         try:

@@ -14,7 +14,7 @@ from integration.kit.judge.oracle import number_of
 from integration.kit.judge.waiting import eventually
 from integration.kit.spark.driver_process import SparkJob
 
-pytestmark = [pytest.mark.limit(900), pytest.mark.server(">=2.11")]
+pytestmark = [pytest.mark.full, pytest.mark.limit(900), pytest.mark.server(">=2.11")]
 
 QUERIES = 6
 COUNT = 6_000
