@@ -122,7 +122,7 @@ ITEMS = [
     (94, "ordered: so do missed heartbeats; its configuration", "protocol.consumers.ordered"),
     (95, "flow control is answered at its place in the queue", "protocol.consumers.push"),
     (96, "with an empty publish to its reply", "consumers.subscription"),
-    (97, "next continues after it, within its timeout", "consumers.push.reader"),
+    (97, "next continues after it, within its timeout", "consumers.push.buffer"),
     (98, "the subject is not inspected", "protocol.consumers.flow_control"),
     (99, "it requires a heartbeat: the server's error", "protocol.wire.api"),
     (100, "a stalled heartbeat is answered", "protocol.consumers.push"),

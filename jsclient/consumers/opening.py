@@ -1,4 +1,4 @@
-"""Puts a subscription together: workflow, tracker, handle."""
+"""Opens subscriptions: runs the workflow, then builds tracker and handle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def open_subscription(
     context.connection.check_open()
     binder = Binder(context, request)
     binding = await binder.bind()
-    context.connection.check_open()  # closed meanwhile: nothing would ever wake who reads
+    context.connection.check_open()  # closed meanwhile: readers would wait forever
     info, inbox = binding.info, binder.inbox
     assert info is not None
     assert inbox is not None
@@ -74,7 +74,7 @@ async def open_subscription(
         auto_ack=callback is not None and auto_ack is not False,
         delete_on_close=delete_on_close is not False,
     )
-    subscription.start(inbox, binder.intake, info.config)
+    subscription.start(inbox, binder.intake)
     return subscription
 
 

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from enum import Enum
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
-from .._runtime.calls import delete_consumer, nak_all
+from .._runtime.calls import consumer_info, delete_consumer, is_gone, nak_all
 from .._runtime.context import Context
 from .._runtime.holding_sink import Intake
 from .._runtime.nats.connection import Inbox, Lifecycle
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ..protocol.consumers.push import PushTracker
 from ..protocol.consumers.subscribe import Binding
-from ..protocol.events import DeleteFailed, HandlerFailed
-from ..protocol.models.consumer import AckPolicy, ConsumerConfig
+from ..protocol.events import ConsumerDeleted, DeleteFailed, Event
+from ..protocol.models.consumer import AckPolicy, ConsumerInfo
 from ..protocol.wire.frames import Frame
 from .message import AckChannel, Message
-from .push.reader import PushReader, State
+from .push.buffer import Batches, Callback, PushBuffer
 from .worker.run import Running
 from .worker.sources import PushSource, Source
 from .worker.worker import Worker
 
 __all__ = ["Callback", "Subscription"]
 
-Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
-
 DRAIN_TIMEOUT = 30.0  # seconds
 _FLUSH_TIMEOUT = 1.0  # seconds
-_CANCEL_TIMEOUT = 1.0  # seconds a handler gets to end when it is cancelled
-_TURN = 0.005  # seconds a callback may go on before the event loop gets its turn
+_CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
 
 
-class Subscription(PushReader, Running):
-    """A push subscription: ask with `next`, iterate, take `batches`, `run` a worker, or give a callback.
+class State(Enum):
+    """Open until `drain` or the end; a drained subscription closes once all its messages are handled."""
 
-    Made by `JetStream.subscribe`. Statuses never come out of it: heartbeats, flow control and gaps are handled, what is
-    worth knowing is told through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are
-    raised from `next` and the iterations, or told as events where a callback is used; the subscription goes on.
+    OPEN = "open"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class Subscription(Running):
+    """A push subscription: read it with `next`, ``async for`` or `batches`, `run` a worker, or give it a callback.
+
+    Made by `JetStream.subscribe`. It handles statuses itself: heartbeats, flow control and gaps; noteworthy ones are
+    reported through `events` and the connection's ``on_event``. Errors (409, 503, unknown statuses) are raised from
+    `next` and the iterations, or reported as events if there is a callback; the subscription continues.
     """
 
     def __init__(
@@ -52,74 +56,130 @@ class Subscription(PushReader, Running):
         callback: Callback | None,
         auto_ack: bool,
         delete_on_close: bool,
+        received: Callable[[], None] | None = None,
+        taken: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(context, tracker, binding)
+        self._context = context
+        self._binding = binding
         self._callback = callback
-        if callback is not None:
-            self._has_callback, self._ready = True, deque()
-        self._auto_ack = auto_ack
-        self._deletes = delete_on_close and binding.created
-        self._inbox: Inbox | None = None
-        self._finished: asyncio.Task[None] | None = None
-        self._runner: asyncio.Task[None] | None = None
-        self._draining: asyncio.Task[None] | None = None
-
-    # --- running ---------------------------------------------------------------------------------------------
-
-    def _lifecycle(self, what: Lifecycle) -> None:
-        if what is Lifecycle.CLOSED:
-            self._end()
-        elif what is Lifecycle.CONNECTED:
-            # While nobody listened the server may have removed it; without heartbeats nothing else would tell.
-            self._check_consumer()
-
-    async def _run(self) -> None:
-        """The callback's task: one message after the other."""
-        callback = self._callback
-        assert callback is not None
-        front, channel, auto_ack = self._tracker.front, self._channel, self._auto_ack
-        is_coroutine = inspect.iscoroutinefunction(callback)
-        now = asyncio.get_running_loop().time
-        since = now()
-        while True:
-            message = Message(front.popleft(), channel) if front else self._take()
-            if message is None:
-                if self._nothing_comes:
-                    return
-                await self._arrived.wait()
-                since = now()
-                continue
-            try:
-                result = callback(message)
-                if is_coroutine or inspect.isawaitable(result):
-                    await result  # type: ignore[misc]  # it is what its function says
-                if auto_ack:
-                    await message.ack()
-            except asyncio.CancelledError:
-                if (task := asyncio.current_task()) is not None and task.cancelling():
-                    raise
-                self._handler_failed(message, asyncio.CancelledError("the handler was cancelled"))
-            except Exception as error:  # noqa: BLE001  a user's callback may raise anything
-                self._handler_failed(message, error)
-            if not len(front) % 8 and now() - since > _TURN:  # not each time: the clock costs, too
-                self._taken()
-                await asyncio.sleep(0)
-                since = now()
-
-    def _handler_failed(self, message: Message, error: BaseException) -> None:
-        try:
-            sequence = message.metadata.stream_seq
-        except JetStreamError:
-            sequence = 0
-        self._emit(
-            HandlerFailed(
-                stream=self.stream,
-                consumer=self.consumer,
-                error=error,
-                subject=message.subject,
-                stream_seq=sequence,
-            )
+        silent = binding.info is not None and binding.info.config.ack_policy == AckPolicy.NONE
+        self._auto_ack = auto_ack and not silent
+        self._buffer = PushBuffer(
+            context,
+            tracker,
+            AckChannel(context.connection, context.requests, context.timeout, silent),
+            has_callback=callback is not None,
+            silent=self._check_consumer,
+            emptied=self._emptied,
+            received=received,
+            taken=taken,
         )
+        self._state = State.OPEN
+        self._deletes = delete_on_close and binding.created
+        self._checking = False
+        self._inbox: Inbox | None = None
+        self._runner: asyncio.Task[None] | None = None  # of the callback, or of a worker
+        self._draining: asyncio.Task[None] | None = None
+        self._deleting: asyncio.Task[None] | None = None  # after a drain
+
+    @property
+    def stream(self) -> str:
+        """The stream it reads from."""
+        return self._buffer.tracker.stream
+
+    @property
+    def consumer(self) -> str:
+        """The consumer it reads through. An ordered subscription replaces it when necessary."""
+        return self._buffer.tracker.consumer
+
+    @property
+    def subject(self) -> str:
+        """The NATS subject that the consumer delivers to."""
+        return self._binding.deliver_subject or ""
+
+    @property
+    def queue(self) -> str | None:
+        """The queue group, if any."""
+        return self._binding.queue
+
+    @property
+    def created(self) -> bool:
+        """Whether this subscription created its consumer; by default it deletes it at its end."""
+        return self._binding.created
+
+    @property
+    def pending(self) -> int:
+        """Messages that have arrived and wait to be read."""
+        return self._buffer.tracker.pending
+
+    @property
+    def pending_bytes(self) -> int:
+        """Their bytes, as the server counts them."""
+        return self._buffer.tracker.pending_bytes
+
+    @property
+    def dropped(self) -> int:
+        """Messages dropped because the queue was full (see the event `SlowConsumer`)."""
+        return self._buffer.tracker.dropped
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no more messages will come."""
+        return self._state is State.CLOSED
+
+    def __repr__(self) -> str:
+        return f"<Subscription {self.stream}/{self.consumer} {self._state.value}>"
+
+    async def consumer_info(self) -> ConsumerInfo:
+        """Ask the server for the consumer's current state. Raises `ConsumerNotFoundError` and those of any request."""
+        return await consumer_info(self._context, self.stream, self.consumer)
+
+    def events(self) -> AsyncIterator[Event]:
+        """The events of this subscription: the recent ones, then each new one, until it ends."""
+        return self._buffer.log.read()
+
+    async def next(self, timeout: float | None = None) -> Message:
+        """Wait for the next message.
+
+        Args:
+            timeout: Seconds; None waits without limit.
+
+        Raises:
+            RequestTimeoutError: No message came in ``timeout`` seconds.
+            StatusError: The server sent an error status at this position; the next call continues after it.
+            ClosedError: The subscription is closed, or drained and empty.
+            ConfigError: The subscription has a callback.
+
+        Cancelled: no message is lost; the next call gets it.
+        """
+        return await self._buffer.next(timeout)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
+        buffer = self._buffer
+        if buffer.ready:
+            return Message(buffer.ready.popleft(), buffer.channel)
+        try:
+            return await buffer.next(None)
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    def batches(self, max_messages: int = 1000) -> AsyncIterator[list[Message]]:
+        """Iterate over arrived messages, 1 to ``max_messages`` at a time, until the subscription ends.
+
+        Raises as `next`. The batch belongs to the caller; flow control requests among its messages are answered when
+        the batch is made.
+        """
+        if isinstance(max_messages, bool) or max_messages < 1:
+            raise ConfigError(f"max_messages is {max_messages!r}: it must be 1 or more")
+        return Batches(self._buffer, max_messages)
+
+    async def next_batch(self, max_messages: int = 1000) -> list[Message]:
+        """Wait for a message; return it and all others that have arrived, up to ``max_messages``. Raises as `next`."""
+        return await self._buffer.next_batch(max_messages)
 
     def _source(self, group: Mapping[str, Any]) -> Source:
         if group:
@@ -129,53 +189,92 @@ class Subscription(PushReader, Running):
         if self._runner is not None and not self._runner.done():
             raise ConfigError("the subscription has a callback or a worker: its messages go there")
         known = None if self._binding.info is None else self._binding.info.config
-        return PushSource(self._context, self, emit=self._emit, known=known)
+        return PushSource(self._context, self, emit=self._buffer.emit, known=known)
 
     def _started(self, worker: Worker) -> None:
         self._runner = worker.task
 
-    # --- ending ----------------------------------------------------------------------------------------------
+    def start(self, inbox: Inbox, intake: Intake) -> None:
+        """Start reading, once bound. For the library's own use."""
+        heartbeat = self._buffer.tracker.heartbeat
+        if heartbeat is not None:
+            heartbeat.heard(self._context.connection.now())
+        self._buffer.watch()
+        self._context.connection.add_listener(self._lifecycle)
+        self._context.open.add(self)
+        if self._callback is not None:
+            self._runner = self._context.tasks.start(
+                self._buffer.call(self._callback, auto_ack=self._auto_ack),
+                f"callback of {self.stream}/{self.consumer}",
+            )
+        self._listen(inbox, intake)
+
+    def _listen(self, inbox: Inbox, intake: Intake) -> None:
+        self._inbox = inbox
+        intake.open(self._buffer.receive)
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is Lifecycle.CLOSED:
+            self._end()
+        elif what is Lifecycle.CONNECTED:
+            # Without interest the server may have removed it meanwhile; without heartbeats nothing else reveals that.
+            self._check_consumer()
+
+    def _check_consumer(self) -> None:
+        """After silence: report a deleted consumer, once."""
+        if not self._checking and self._context.connection.is_connected:
+            self._checking = True
+            self._context.tasks.start(self._ask_for_consumer(), "check that the consumer exists")
+
+    async def _ask_for_consumer(self) -> None:
+        if await is_gone(self._context, self.stream, self.consumer):
+            self._buffer.emit(ConsumerDeleted(stream=self.stream, consumer=self.consumer))
+            return  # and never ask again
+        self._checking = False
+
+    # Ending. `unsubscribe` drops what waits; `drain` first has it handled: it stops listening, waits for the callback,
+    # the worker or the reader (`_emptied`), and then deletes the consumer in the background.
 
     async def unsubscribe(self) -> None:
         """Stop: drop what waits, and delete the consumer if this subscription created it.
 
-        Messages that wait and can be acked are given back to the server (nak) where the consumer stays. A handler that
-        runs is not interrupted. Calling it again does nothing.
+        If the consumer stays, waiting messages that can be acked are returned to the server (nak). A running handler is
+        not interrupted. Calling it again does nothing.
 
         Raises:
             ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted; the subscription is
-                closed all the same.
+                closed anyway.
         """
         if self._state is State.CLOSED:
             return
         self._end()
-        # Where the consumer stays, the server is to know that nobody listens before somebody binds to it again.
+        # If the consumer stays, the server must learn of the lost interest before another subscriber binds to it.
         await self._stop_listening(flush=not self._deletes, timeout=_FLUSH_TIMEOUT)
-        await self._give_back(self._tracker.clear())
+        await self._give_back(self._buffer.tracker.clear())
         if self._deletes:
             self._deletes = False
             await delete_consumer(self._context, self.stream, self.consumer)
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """Stop receiving, let everything that has arrived be taken, then delete the consumer if created here.
+        """Stop receiving, let all arrived messages be handled, then delete the consumer if it was created here.
 
-        With a callback or a worker it returns when all has been handled. Without one it returns when everything under
-        way has arrived; what waits can still be taken with `next` or an iteration, which then end, and the consumer is
-        deleted after that. Trouble with the deletion is told as the event `DeleteFailed`.
+        With a callback or a worker it returns when all messages are handled. Otherwise it returns when all messages in
+        flight have arrived; they can still be read with `next` or an iteration, which then end, and the consumer is
+        deleted after that. A failed deletion is reported as the event `DeleteFailed`.
 
         Args:
-            timeout: Seconds for the whole; after it, what was not handled is given up.
+            timeout: Seconds in total; messages not handled by then are abandoned.
 
         Raises:
-            RequestTimeoutError: The handler did not come to an end in time; the subscription is closed.
+            RequestTimeoutError: The handler did not end in time; the subscription is closed.
             ClosedError: The connection was closed meanwhile.
 
-        Calling it again waits for the same end. From the callback itself it only begins.
-        Cancelled: it goes on.
+        Calling it again waits for the same end. Called from the callback itself, it only starts.
+        Cancelled: it continues in the background.
         """
         itself = self._is_handler(asyncio.current_task())
         if self._state is State.OPEN:
-            self._state, self._flushing = State.DRAINING, True
+            self._state, self._buffer.watching = State.DRAINING, False
             self._draining = self._context.tasks.start(self._drain(timeout), "drain", awaited=not itself)
         if self._draining is None or itself:
             return
@@ -188,7 +287,7 @@ class Subscription(PushReader, Running):
             raise
 
     def _is_handler(self, *tasks: asyncio.Task[Any] | None) -> bool:
-        """Whether one of these is the callback, or a handler of a worker: it cannot be waited for."""
+        """Whether one of these is the callback, or a handler of a worker, which cannot wait for itself."""
         return any(
             task is not None and (task is self._runner or any(one.has(task) for one in self._workers()))
             for task in tasks
@@ -199,16 +298,14 @@ class Subscription(PushReader, Running):
         try:
             await self._stop_listening(flush=True, timeout=timeout)
         finally:
-            self._flushing = False
-            self._timer.cancel()
-            self._arrived.set()
+            self._buffer.end()
         if self._runner is not None:
             await self._finish_runner(deadline, timeout)
             return
-        if not self._tracker.waits:
+        if not self._buffer.tracker.waits:
             self._emptied()
-        if self._finished is not None:
-            await asyncio.shield(self._finished)
+        if self._deleting is not None:
+            await asyncio.shield(self._deleting)
 
     async def _finish_runner(self, deadline: float, timeout: float) -> None:
         assert self._runner is not None
@@ -216,41 +313,44 @@ class Subscription(PushReader, Running):
         await asyncio.wait({self._runner}, timeout=max(left, 0.0))
         handled = self._runner.done()
         if not handled:
-            frames = self._tracker.clear()  # first, for a handler may not let itself be cancelled
+            frames = self._buffer.tracker.clear()  # before cancelling: a handler may resist its cancellation
             self._runner.cancel()
             await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)
             await self._give_back(frames)
         self._end_for_good()
-        if self._finished is not None:
-            await asyncio.shield(self._finished)
+        if self._deleting is not None:
+            await asyncio.shield(self._deleting)
         if not handled:
-            raise RequestTimeoutError("drain: the handler did not come to an end", timeout)
+            raise RequestTimeoutError("drain: the handler did not end", timeout)
 
     def _emptied(self) -> None:
-        """All has been taken. What a worker took is to be handled before the consumer goes."""
+        """The last message was read. A worker may still have some to handle before the consumer is deleted."""
         if self._runner is None or self._runner.done():
             self._end_for_good()
 
     def _end_for_good(self) -> None:
-        """All has been handled: end, and delete the consumer in the background."""
+        """All is handled: end, and delete the consumer in the background."""
         if self._state is State.DRAINING:
             self._state = State.CLOSED
             if self._deletes:
                 self._deletes = False
-                self._finished = self._context.tasks.start(self._delete_and_tell(), "delete after drain")
+                self._deleting = self._context.tasks.start(self._delete_and_report(), "delete after drain")
             self._end()
 
-    async def _delete_and_tell(self) -> None:
+    async def _delete_and_report(self) -> None:
         try:
             await delete_consumer(self._context, self.stream, self.consumer)
         except JetStreamError as error:
-            self._emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
+            self._buffer.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
         finally:
-            self._log.close()
+            self._buffer.log.close()
+
+    def _keep_consumer(self) -> None:
+        self._deletes = False
 
     async def _give_back(self, frames: list[Frame]) -> None:
-        """Messages that nobody will take: let the server deliver them elsewhere at once."""
-        if self._deletes or self._channel.silent or not self._context.connection.is_connected:
+        """Have the server redeliver these messages elsewhere at once."""
+        if self._deletes or self._buffer.channel.silent or not self._context.connection.is_connected:
             return
         await nak_all(self._context.connection, frames)
 
@@ -265,25 +365,25 @@ class Subscription(PushReader, Running):
             await connection.unsubscribe(inbox)
 
     def _end(self) -> None:
-        """Nothing runs any more."""
-        self._state = State.CLOSED
-        self._timer.cancel()
+        self._state, self._buffer.watching = State.CLOSED, False
         self._context.connection.remove_listener(self._lifecycle)
         self._context.open.discard(self)
-        self._arrived.set()
-        if self._finished is None:  # else its trouble is still to be told
-            self._log.close()
+        self._buffer.end()
+        if self._deleting is None:  # else it may still report a failure
+            self._buffer.log.close()
 
     async def abandon(self) -> None:
-        """The connection is being closed: end, and delete an ephemeral consumer that we made."""
-        keeps = self._binding.is_durable and self._state is not State.DRAINING  # else its end was asked for
+        """The connection is closing: end, and delete an ephemeral consumer created here."""
+        keeps = (
+            self._binding.is_durable and self._state is not State.DRAINING
+        )  # a drain asked for its deletion
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected
         await self._end_workers()
         runner = self._runner
         try:
             await self.unsubscribe()
         except JetStreamError as error:
-            self._emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
+            self._buffer.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
         if runner is not None and not self._is_handler(asyncio.current_task(), self._context.closer):
             _, late = await asyncio.wait({runner}, timeout=1.0)
             for task in late:
@@ -297,28 +397,3 @@ class Subscription(PushReader, Running):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.unsubscribe()
-
-    # --- starting --------------------------------------------------------------------------------------------
-
-    def start(self, inbox: Inbox, intake: Intake, config: ConsumerConfig) -> None:
-        """Bound: read from now on. For the library's own use."""
-        self._watch(inbox, config)
-        intake.open(self._receive)
-
-    def _watch(self, inbox: Inbox, config: ConsumerConfig) -> None:
-        self._inbox = inbox
-        silent = config.ack_policy == AckPolicy.NONE
-        self._channel = AckChannel(
-            self._context.connection, self._context.requests, self._context.timeout, silent
-        )
-        if silent:
-            self._auto_ack = False
-        if self._tracker.heartbeat is not None:
-            self._tracker.heartbeat.heard(self._context.connection.now())
-        self._timer.set(self._tracker.deadline)
-        self._context.connection.add_listener(self._lifecycle)
-        self._context.open.add(self)
-        if self._callback is not None:
-            self._runner = self._context.tasks.start(
-                self._run(), f"callback of {self.stream}/{self.consumer}"
-            )

@@ -1,8 +1,6 @@
-"""Ordered subscriptions: every message once, in order, whatever happens. Source: ADR-17, ADR-15 §Ordered Consumers."""
+"""Ordered subscriptions: every message once and in order. Source: ADR-17, ADR-15 §Ordered Consumers."""
 
 from __future__ import annotations
-
-from collections import deque
 
 from ..._runtime.context import Context
 from ..._runtime.holding_sink import Intake
@@ -13,22 +11,17 @@ from ...protocol.consumers.subscribe import Binding
 from ...protocol.events import ErrorRaised
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.wire.codec import from_wire, to_wire
-from ...protocol.wire.frames import Frame
-from ..push.reader import State
-from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
+from ..subscription import DRAIN_TIMEOUT, Callback, State, Subscription
 from .recreate import Reader, Remaker
 
 __all__ = ["OrderedSubscription"]
 
 
 class OrderedSubscription(Subscription):
-    """A subscription that makes itself a new consumer whenever the present one cannot be trusted.
+    """A subscription that replaces its consumer whenever deliveries may be missing.
 
-    It holds no consumer of long standing: acks do nothing, and ``consumer`` changes with each reset, which is told as
-    the event `ConsumerReset`.
+    Acks do nothing. ``consumer`` changes with each reset, which is reported as the event `ConsumerReset`.
     """
-
-    _tracker: OrderedTracker
 
     def __init__(
         self,
@@ -39,56 +32,63 @@ class OrderedSubscription(Subscription):
         *,
         callback: Callback | None,
     ) -> None:
-        super().__init__(context, tracker, binding, callback=callback, auto_ack=False, delete_on_close=True)
-        self._config = config
+        super().__init__(
+            context,
+            tracker,
+            binding,
+            callback=callback,
+            auto_ack=False,
+            delete_on_close=True,
+            received=self._reset_if_wanted,
+            taken=self._report_capacity,
+        )
+        self._tracker = tracker
         self._deliver_subject = binding.deliver_subject or ""
         self._intake = Intake()
-        self._next: tuple[Inbox, Intake] | None = None  # of the consumer that is being made
+        self._next: tuple[Inbox, Intake] | None = None  # of the consumer that is being created
         reader = Reader(
             is_open=lambda: self._state is State.OPEN,
             let_go=self._let_go,
             create=self._create,
             discard=self._discard,
-            use=self._use_new,
-            give_up=self._give_up,
-            emit=self._emit,
+            use=self._use_next,
+            give_up=self._fail,
+            emit=self._buffer.emit,
         )
         self._remaker = Remaker(context, tracker, config, reader)
 
     @property
     def subject(self) -> str:
-        """The NATS subject that the present consumer delivers to; it changes with each reset."""
+        """The NATS subject that the current consumer delivers to; it changes with each reset."""
         return self._deliver_subject
 
-    def _receive(self, frames: list[Frame]) -> None:
-        super()._receive(frames)
-        self._reset_if_wanted()
+    def begin(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
+        """Start reading, once bound. For the library's own use."""
+        self._switch_to(inbox, intake, info)
+        self.start(inbox, intake)
+        self._remaker.remember_stream()
 
-    def _tick(self) -> None:
-        super()._tick()
-        self._reset_if_wanted()
+    def _reset_if_wanted(self) -> None:
+        if self._tracker.wants is not None:
+            self._buffer.hide()
+            self._remaker.look()
 
-    def _taken(self) -> None:
+    def _report_capacity(self) -> None:
         if self._tracker.wants is not None:
             self._remaker.room.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
         super()._lifecycle(what)
         if what is Lifecycle.CONNECTED:
-            # Whatever was under way is lost: do not wait for a heartbeat to say so.
-            self._tracker.lost("the connection was made anew")
+            # Everything in flight is lost: do not wait for a heartbeat to report it.
+            self._tracker.lost("the connection was replaced")
             self._reset_if_wanted()
 
-    def _reset_if_wanted(self) -> None:
-        if self._tracker.wants is not None:
-            self._ready = deque()  # until the reset, who makes room is to say so
-            self._remaker.look()
-
     def _check_consumer(self) -> None:
-        """Silence makes a new consumer; nobody needs to know whether the old one is there."""
+        """No-op: a missed heartbeat already triggers a new consumer."""
 
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
-        """As `Subscription.drain`; no new consumer is made any more."""
+        """As `Subscription.drain`; no new consumer is created meanwhile."""
         self._remaker.stop()
         await super().drain(timeout)
 
@@ -96,27 +96,19 @@ class OrderedSubscription(Subscription):
         super()._end()
         self._remaker.stop()
 
-    # --- its consumers -----------------------------------------------------------------------------------------
+    # One consumer after the other. Each delivers to a subject of its own from its creation on, so that messages of an
+    # abandoned one cannot mix in.
 
-    def begin(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
-        """Bound for the first time. For the library's own use."""
-        self._watch(inbox, self._config)
-        self._use(inbox, intake, info)
-        self._remaker.remember_stream()
-
-    def _use(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
-        self._inbox, self._intake, self._deliver_subject = inbox, intake, inbox.subject
+    def _switch_to(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
+        self._intake, self._deliver_subject = intake, inbox.subject
         self._tracker.recreated(info.name, info.delivered.stream_seq, self._context.connection.now())
-        if not self._has_callback:
-            self._ready = self._tracker.front
-        intake.open(self._receive)
+        self._buffer.show()
 
     async def _let_go(self) -> None:
         self._intake.close()
         await self._stop_listening()
 
     async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
-        """The consumer delivers to a subject of its own from the moment it is made."""
         context = self._context
         subject, intake = context.connection.new_inbox(), Intake()
         inbox = await context.connection.subscribe(subject, intake)
@@ -136,18 +128,19 @@ class OrderedSubscription(Subscription):
             (inbox, _), self._next = self._next, None
             await self._context.connection.unsubscribe(inbox)
 
-    def _use_new(self, info: ConsumerInfo) -> None:
+    def _use_next(self, info: ConsumerInfo) -> None:
         assert self._next is not None
         (inbox, intake), self._next = self._next, None
-        self._use(inbox, intake, info)
-        self._timer.set(self._tracker.deadline)
+        self._switch_to(inbox, intake, info)
+        self._listen(inbox, intake)
+        self._buffer.watch()
 
-    async def _give_up(self, error: JetStreamError) -> None:
-        """It cannot be read any more: what waits is still to be taken, then the error."""
+    async def _fail(self, error: JetStreamError) -> None:
+        """It can no longer be read: queued messages can still be taken, then the error is raised."""
         if self._callback is None:
             self._tracker.fail(error)
         else:
-            self._emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
-        self._deletes = False
+            self._buffer.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+        self._keep_consumer()
         await self._stop_listening()
         self._end()

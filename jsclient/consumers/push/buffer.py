@@ -1,0 +1,230 @@
+"""The buffer of a push subscription: receives frames, hands out messages, calls the callback. Source: ADR-15."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Self, TypeAlias
+
+from ..._runtime.context import Context
+from ..._runtime.event_hub import EventLog
+from ..._runtime.timer import Timer
+from ..._runtime.wakeup import Signal
+from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
+from ...protocol.consumers.push import Answer, Command, PushTracker
+from ...protocol.events import Event, HandlerFailed
+from ...protocol.wire.frames import Frame
+from ..message import AckChannel, Message
+
+__all__ = ["Batches", "Callback", "PushBuffer"]
+
+Callback: TypeAlias = Callable[[Message], Awaitable[None] | None]
+
+_TURN = 0.005  # seconds that callbacks may run before the event loop gets its turn
+
+
+class PushBuffer:
+    """The messages that wait in a push subscription, and the statuses and heartbeats among them.
+
+    Attributes:
+        tracker: Decides; the buffer carries out.
+        channel: For the acks of its messages.
+        log: The events of the subscription.
+        ready: Messages that can be read without `take`. Empty while each read must go through it.
+        watching: Whether silence is an alarm.
+        ended: Nothing more will arrive; what waits can still be read.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        tracker: PushTracker,
+        channel: AckChannel,
+        *,
+        has_callback: bool,
+        silent: Callable[[], None],
+        emptied: Callable[[], None],
+        received: Callable[[], None] | None = None,
+        taken: Callable[[], None] | None = None,
+    ) -> None:
+        """Calls ``silent`` after missed heartbeats, ``emptied`` on a read past the end, the others at each step."""
+        self.tracker = tracker
+        self.channel = channel
+        self.log = EventLog()
+        self.ready: deque[Frame] = deque() if has_callback else tracker.front
+        self.watching = True
+        self.ended = False
+        self._context = context
+        self._has_callback = has_callback
+        self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken
+        self._arrived = Signal()
+        self._timer = Timer(self._tick)
+        self._now = asyncio.get_running_loop().time
+
+    # The fast path of reading is `ready`, the tracker's own deque. An ordered subscription hides it during a reset:
+    # then each read goes through `take`, which reports the freed capacity.
+
+    def hide(self) -> None:
+        """Let each read go through `take`."""
+        self.ready = deque()
+
+    def show(self) -> None:
+        """Let messages be read from `ready` again."""
+        if not self._has_callback:
+            self.ready = self.tracker.front
+
+    def receive(self, frames: list[Frame]) -> None:
+        """The sink of the NATS subscription."""
+        tracker = self.tracker
+        if commands := tracker.receive(frames, self._now()):
+            self._carry_out(commands)
+        if tracker.front or tracker.waits:
+            self._arrived.set()
+        if self._received is not None:
+            self._received()
+
+    def watch(self) -> None:
+        """Start, or restart, the timer of the heartbeats."""
+        self._timer.set(self.tracker.deadline)
+
+    def _tick(self) -> None:
+        commands = self.tracker.tick(self._now())
+        self._carry_out(commands)
+        if commands:
+            self._silent()
+        self._timer.set(self.tracker.deadline if self.watching else None)
+        if self._received is not None:
+            self._received()
+
+    def _carry_out(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Answer):
+                try:
+                    self._context.connection.send(command.subject.decode("utf-8", "surrogateescape"))
+                except JetStreamError:
+                    self.tracker.flow.not_sent(command.subject)  # a later heartbeat repeats the request
+            else:
+                self.emit(command.event)
+
+    def emit(self, event: Event) -> None:
+        """Report an event to the user."""
+        self.log.add(event)
+        self._context.emit(event)
+
+    def end(self) -> None:
+        """Nothing more will arrive. Wakes all readers."""
+        self.ended = True
+        self._timer.cancel()
+        self._arrived.set()
+
+    async def next(self, timeout: float | None) -> Message:
+        """See `Subscription.next`."""
+        if self._has_callback:
+            raise ConfigError("cannot read from a subscription that has a callback")
+        deadline = None if timeout is None else self._now() + timeout
+        while (message := self.take()) is None:
+            if self.ended:
+                self._emptied()
+                raise ClosedError("the subscription is closed")
+            if not await self._arrived.wait_until(deadline):
+                # The message and the deadline may have come in the same turn of the loop.
+                message = self.take()
+                if message is not None:
+                    return message
+                raise RequestTimeoutError("no message", timeout)
+        return message
+
+    async def next_batch(self, max_messages: int) -> list[Message]:
+        """See `Subscription.next_batch`."""
+        batch, front, channel = [await self.next(None)], self.tracker.front, self.channel
+        while (room := max_messages - len(batch)) > 0:
+            if front:
+                batch.extend([Message(front.popleft(), channel) for _ in range(min(room, len(front)))])
+                continue
+            try:
+                message = self.take()
+            except JetStreamError as error:
+                self.tracker.put_back(error)  # for the next call: this batch is not lost
+                break
+            if message is None:
+                break
+            batch.append(message)
+        return batch
+
+    def take(self) -> Message | None:
+        """The next message that waits. Flow control requests before it are answered."""
+        if self._taken is not None:
+            self._taken()
+        while True:
+            frame, commands = self.tracker.take()
+            if commands:
+                self._carry_out(commands)
+            if frame is not None:
+                return Message(frame, self.channel)
+            if not commands:
+                return None
+
+    async def call(self, callback: Callback, *, auto_ack: bool) -> None:
+        """Call ``callback`` with one message after the other, until the end."""
+        front, channel, now = self.tracker.front, self.channel, self._now
+        is_coroutine = inspect.iscoroutinefunction(callback)
+        since = now()
+        while True:
+            message = Message(front.popleft(), channel) if front else self.take()
+            if message is None:
+                if self.ended:
+                    return
+                await self._arrived.wait()
+                since = now()
+                continue
+            try:
+                result = callback(message)
+                if is_coroutine or inspect.isawaitable(result):
+                    await result  # type: ignore[misc]  # awaitable if its function is a coroutine function
+                if auto_ack:
+                    await message.ack()
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                self._handler_failed(message, asyncio.CancelledError("the handler was cancelled"))
+            except Exception as error:  # noqa: BLE001  a user's callback may raise anything
+                self._handler_failed(message, error)
+            if not len(front) % 8 and now() - since > _TURN:  # not each time: reading the clock has a cost
+                if self._taken is not None:
+                    self._taken()
+                await asyncio.sleep(0)
+                since = now()
+
+    def _handler_failed(self, message: Message, error: BaseException) -> None:
+        try:
+            sequence = message.metadata.stream_seq
+        except JetStreamError:
+            sequence = 0
+        self.emit(
+            HandlerFailed(
+                stream=self.tracker.stream,
+                consumer=self.tracker.consumer,
+                error=error,
+                subject=message.subject,
+                stream_seq=sequence,
+            )
+        )
+
+
+class Batches:
+    """Iterates over a subscription in batches: `Subscription.batches`."""
+
+    def __init__(self, buffer: PushBuffer, max_messages: int) -> None:
+        self._buffer = buffer
+        self._max_messages = max_messages
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> list[Message]:
+        try:
+            return await self._buffer.next_batch(self._max_messages)
+        except ClosedError:
+            raise StopAsyncIteration from None
