@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +13,7 @@ from .._runtime.context import Context
 from .._runtime.holding_sink import Intake
 from .._runtime.nats.connection import Inbox, Lifecycle
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
+from ..protocol.consumers.priority import GroupOptions
 from ..protocol.consumers.push import PushTracker
 from ..protocol.consumers.subscribe import Binding
 from ..protocol.events import ConsumerDeleted, DeleteFailed, Event
@@ -181,9 +182,9 @@ class Subscription(Running):
         """Wait for a message; return it and all others that have arrived, up to ``max_messages``. Raises as `next`."""
         return await self._buffer.next_batch(max_messages)
 
-    def _source(self, group: Mapping[str, Any]) -> Source:
-        if group:
-            raise ConfigError(f"{next(iter(group))} is given: priority groups are of pull consumers")
+    def _source(self, group: GroupOptions) -> Source:
+        if given := [name for name, value in group.items() if value is not None]:
+            raise ConfigError(f"{given[0]} is given: only pull consumers have priority groups")
         if self._state is not State.OPEN:
             raise ClosedError("the subscription is closed")
         if self._runner is not None and not self._runner.done():

@@ -12,13 +12,13 @@ from ..._runtime.calls import consumer_info
 from ..._runtime.context import Context
 from ...errors import ConfigError
 from ...protocol.consumers.consume import reader_window
-from ...protocol.consumers.fetch import Pull, check_pull, default_heartbeat
+from ...protocol.consumers.fetch import default_heartbeat
 from ...protocol.consumers.ordered import ordered_pull_config
 from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.wire.names import check_consumer_name, check_stream_name
 from ..message import Message
-from ..pull.fetch import Batch
+from ..pull.fetch import Batch, collection
 from .fetch import ordered_fetch
 from .messages import OrderedMessages, Seat
 from .puller import OrderedPuller, State
@@ -183,12 +183,16 @@ class OrderedConsumer:
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch
         """
-        if idle_heartbeat is None and not no_wait and isinstance(expires, int | float):
-            idle_heartbeat = default_heartbeat(expires)
-        check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
-        pull = Pull(batch, expires, max_bytes, no_wait=no_wait, idle_heartbeat=idle_heartbeat)
+        wanted = collection(
+            self._puller.context.connection.now(),
+            batch,
+            expires=expires,
+            max_bytes=max_bytes,
+            no_wait=no_wait,
+            idle_heartbeat=idle_heartbeat,
+        )
         with self._seat.fetch():
-            return await ordered_fetch(self._puller, pull, expires)
+            return await ordered_fetch(self._puller, wanted)
 
     # --- ending ----------------------------------------------------------------------------------------------
 

@@ -1,16 +1,11 @@
-"""One fetch from an ordered consumer: a request, and another one when the consumer was made anew.
-
-Source: ADR-37 §Fetch, ADR-17.
-"""
+"""One fetch from an ordered consumer: a request, and another one after each reset. Source: ADR-37 §Fetch, ADR-17."""
 
 from __future__ import annotations
 
 from ...errors import ClosedError, DisconnectedError, JetStreamError
-from ...protocol.consumers.fetch import MARGIN, Pull, not_answered
+from ...protocol.consumers.fetch import MARGIN, not_answered
 from ...protocol.consumers.status import Ending
-from ...protocol.wire.frames import Frame, frame_size
-from ..message import Message
-from ..pull.fetch import Batch
+from ..pull.fetch import Batch, Collection
 from .puller import OrderedPuller
 
 __all__ = ["ordered_fetch"]
@@ -18,62 +13,50 @@ __all__ = ["ordered_fetch"]
 _ANSWERED = frozenset({Ending.NO_MESSAGES, Ending.EXPIRED, Ending.MAX_BYTES})
 
 
-async def ordered_fetch(puller: OrderedPuller, pull: Pull, expires: float) -> Batch:
-    """What `OrderedConsumer.fetch` does, once its arguments are checked."""
-    fetch = _Fetch(puller, pull, expires)
+async def ordered_fetch(puller: OrderedPuller, wanted: Collection) -> Batch:
+    """See `OrderedConsumer.fetch`."""
     try:
-        ending, error = await fetch.run()
+        ending, error = await _OrderedFetch(puller, wanted).run()
     except BaseException:
-        puller.front.extendleft(reversed(fetch.frames))
+        puller.front.extendleft(reversed(wanted.frames))
         raise
     finally:
-        puller.tracker.request = None  # what is owed still counts
-    if error is not None and not fetch.frames:
-        raise error
-    return Batch([Message(frame, puller.channel) for frame in fetch.frames], ending, error)
+        puller.tracker.request = None  # messages still owed go to the next call
+    return wanted.batch(puller.channel, ending, error)
 
 
-class _Fetch:
-    """What it has, what it waits for."""
+class _OrderedFetch:
+    """Collects messages from the puller's buffer, with at most one request in flight.
 
-    def __init__(self, puller: OrderedPuller, pull: Pull, expires: float) -> None:
-        self.frames: list[Frame] = []
+    Endings that concern only a consumer (silence, deletion, a lost connection) do not end it: the puller replaces the
+    consumer meanwhile, and the rest is requested from the new one.
+    """
+
+    def __init__(self, puller: OrderedPuller, wanted: Collection) -> None:
         self._puller = puller
-        self._pull = pull  # all that is wanted
-        self._expires = expires
-        self._deadline = puller.context.connection.now() + expires
-        self._size = 0
+        self._wanted = wanted
 
     async def run(self) -> tuple[Ending, JetStreamError | None]:
-        puller, connection, tracker = self._puller, self._puller.context.connection, self._puller.tracker
+        puller, wanted, tracker = self._puller, self._wanted, self._puller.tracker
+        connection = puller.context.connection
         tracker.rest()
         while True:
-            if not self._collect():
+            if puller.front and not wanted.collect(puller.front):
                 return Ending.MAX_BYTES, None
-            if len(self.frames) >= self._pull.batch:
+            if len(wanted.frames) >= wanted.pull.batch:
                 return Ending.FULL, None
             now = connection.now()
             if (outcome := self._outcome(now)) is not None:
                 return outcome
             tracker.buffer.tick(now)
-            if self._may_ask and (missing := self._missing) > 0:
-                self._ask(missing, now)
+            if (
+                self._may_ask
+                and (missing := self._missing) > 0
+                and (wanted.pull.no_wait or now < wanted.deadline)
+            ):
+                puller.carry_out([tracker.fetch(wanted.request(missing, now), now)])
             if not await puller.changed.wait_until(self._wake_at()):
                 puller.carry_out(tracker.tick_request(connection.now()))
-
-    def _collect(self) -> bool:
-        """Take what waits. False: the next message would pass ``max_bytes``."""
-        front, limit, frames = self._puller.front, self._pull.max_bytes, self.frames
-        if limit is None and len(frames) + len(front) <= self._pull.batch:
-            frames.extend(front)
-            front.clear()
-        while front and len(frames) < self._pull.batch:
-            size = frame_size(front[0])
-            if limit is not None and self._size + size > limit:
-                return False
-            self._size += size
-            frames.append(front.popleft())
-        return True
 
     def _outcome(self, now: float) -> tuple[Ending, JetStreamError | None] | None:
         """How it ends, if it does now."""
@@ -81,15 +64,15 @@ class _Fetch:
         if puller.error is not None:
             return Ending.DELETED, puller.error
         if puller.nothing_comes:
-            return Ending.CLOSED, ClosedError("the ordered consumer was closed while a fetch was under way")
+            return Ending.CLOSED, ClosedError("the ordered consumer was closed while a fetch was in flight")
         if request is not None and request.ending is not None:
             if request.ending in _ANSWERED and request.settled:
                 return request.ending, None
             if request.ending is Ending.REFUSED:
                 return request.ending, request.error
-            self._puller.tracker.request = request = None  # another one for the rest, as soon as there may be
-        waits_for_word = request is not None and puller.tracker.cursor.wants is None
-        if now >= self._deadline + (MARGIN if waits_for_word else 0.0):
+            self._puller.tracker.request = request = None  # request the rest as soon as possible
+        awaits_status = request is not None and puller.tracker.cursor.wants is None
+        if now >= self._wanted.deadline + (MARGIN if awaits_status else 0.0):
             return self._overdue()
         return None
 
@@ -98,9 +81,12 @@ class _Fetch:
         if not puller.context.connection.is_connected:
             return Ending.DISCONNECTED, DisconnectedError("not connected to a server")
         if puller.remaker.trouble is not None:
-            return Ending.DELETED, puller.remaker.trouble  # the consumer is gone, and no other could be made
-        if self._pull.no_wait:
-            return Ending.SILENT, not_answered(self._expires)
+            return (
+                Ending.DELETED,
+                puller.remaker.trouble,
+            )  # the consumer is lost, and no new one could be created
+        if self._wanted.pull.no_wait:
+            return Ending.SILENT, not_answered(self._wanted.expires)
         return Ending.EXPIRED, None
 
     @property
@@ -112,30 +98,17 @@ class _Fetch:
 
     @property
     def _missing(self) -> int:
-        """How many to ask for. What an earlier call asked for, and did not wait for, is still to come."""
-        owed = 0 if self._pull.no_wait else self._puller.tracker.buffer.owed
-        return self._pull.batch - len(self.frames) - owed
-
-    def _ask(self, missing: int, now: float) -> None:
-        pull = self._pull
-        room = None if pull.max_bytes is None else pull.max_bytes - self._size
-        left = self._deadline - now
-        if pull.no_wait:
-            asked = Pull(missing, None, room, no_wait=True)
-        elif left > 0:
-            beat = pull.idle_heartbeat
-            beat = None if beat is None or beat > left / 2 else beat
-            asked = Pull(missing, max(left, 0.001), room, idle_heartbeat=beat)
-        else:
-            return
-        self._puller.carry_out([self._puller.tracker.fetch(asked, now)])
+        """Messages to request. Those owed to an earlier call that did not wait for them are still to come."""
+        wanted = self._wanted
+        owed = 0 if wanted.pull.no_wait else self._puller.tracker.buffer.owed
+        return wanted.pull.batch - len(wanted.frames) - owed
 
     def _wake_at(self) -> float:
         tracker = self._puller.tracker
-        moments = [self._deadline]
+        moments = [self._wanted.deadline]
         if tracker.request is not None and tracker.cursor.wants is None:
             deadline = tracker.request.deadline
-            moments = [self._deadline + MARGIN, *([] if deadline is None else [deadline])]
+            moments = [self._wanted.deadline + MARGIN, *([] if deadline is None else [deadline])]
         if tracker.buffer.paused_until is not None:
             moments.append(tracker.buffer.paused_until)
         return min(moments)

@@ -15,7 +15,7 @@ from ...protocol.consumers.fetch import default_expires, encode_pull
 from ...protocol.consumers.priority import GroupRequest
 from ...protocol.wire.frames import Frame
 from ..message import Message
-from .fetch import Puller
+from .puller import Puller
 from .reader_inbox import ReaderInbox
 
 __all__ = ["Messages"]

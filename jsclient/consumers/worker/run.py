@@ -1,13 +1,14 @@
-"""``run``: the part of a subscription or consumer that has its messages handled."""
+"""``run``: calling a handler with the messages of a subscription or consumer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection
+from typing import Unpack
 
 from ..._runtime.context import Context
 from ...errors import ConfigError
+from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.worker.work_rules import RetryDelay, WorkOptions
 from .handler import Handler
 from .sources import Source
@@ -17,23 +18,22 @@ __all__ = ["Running"]
 
 
 class Running:
-    """What `Subscription`, `PullSubscription` and `Consumer` have in common: a worker can be run on them."""
+    """The common part of `Subscription`, `PullSubscription` and `Consumer`: a worker can be run on them."""
 
     _context: Context
 
-    def _source(self, group: Mapping[str, Any]) -> Source:
-        """Where the messages of a worker come from. ``group``: what pull requests are to say of a priority group."""
+    def _source(self, group: GroupOptions) -> Source:
+        """The source of a worker's messages; ``group`` is for pull requests."""
         raise NotImplementedError
 
     def _started(self, worker: Worker) -> None:
-        """A worker runs."""
+        """A worker was started."""
 
     def _workers(self) -> list[Worker]:
-        """The workers that run on this."""
         return [one for one in self._context.open if isinstance(one, Worker) and one.reads(self)]
 
     async def _end_workers(self) -> None:
-        """Stop them and wait, unless a handler of theirs asks for it."""
+        """Stop them and wait, unless called from one of their handlers."""
         for worker in self._workers():
             await worker.abandon()
 
@@ -53,64 +53,60 @@ class Running:
         stop: asyncio.Event | None = None,
         stop_signals: Collection[int] = (),
         grace: float = 20.0,
-        group: str | None = None,
-        min_pending: int | None = None,
-        min_ack_pending: int | None = None,
-        priority: int | None = None,
+        **group: Unpack[GroupOptions],
     ) -> Worker:
-        """Have each message handled, and answer for it: acked when the handler returns, tried again when it raises.
+        """Call ``handler`` with each message: acked when it returns, retried when it raises.
 
         ``await sub.run(handler)`` runs until the subscription ends or the worker is stopped, and returns its
         `WorkCounts`. ``worker = sub.run(handler)`` gives the `Worker`, to be stopped and awaited later.
 
         Args:
-            handler: Is called with each message. A coroutine function runs on the event loop. A plain function runs
-                in a thread, so that it may block; it cannot be interrupted. What it returns does not matter. A message
-                that it acked, nak'ed or terminated itself is left at that. It may raise `Reject`: the message can
-                never be handled.
+            handler: Called with each message. A coroutine function runs on the event loop. A plain function runs in a
+                thread, so that it may block; it cannot be interrupted. Its result is ignored. A message that it acked,
+                nak'ed or terminated itself is left as it is. It may raise `Reject`: the message can never be handled.
             concurrency: Handlers at a time.
             key: A function of the message. Messages with equal keys are handled one after the other, in the order of
-                the stream, others meanwhile; None as a key means no order. A message that failed is held, and tried
-                again here, before the next one with its key begins: until it is handled or dead-lettered. The order is
-                that of this worker; several workers on one consumer share keys without order among them.
-            prefetch: Messages that may wait, here or on their way, beside those that are handled; by default twice
-                ``concurrency``, with ``key`` 64 or more. Others could handle them meanwhile, so keep it small where
-                handling takes long. A push subscription is sent as many as ``max_ack_pending`` of its consumer lets.
-            keep_alive: Tell the server in time, before ``ack_wait`` (or the entry of ``backoff`` for this delivery) is
-                over, that a message is being worked on or waits here, so that it is not delivered a second time.
+                the stream, concurrently with others; None as a key means no order. A failed message is held, and
+                retried here before the next one with its key, until it is handled or dead-lettered. The order is that
+                of this worker; several workers on one consumer share keys without order among them.
+            prefetch: Messages that may wait, here or in flight, besides those being handled; by default twice
+                ``concurrency``, with ``key`` at least 64. Other workers could handle them meanwhile, so keep it small
+                if handling takes long. A push subscription receives as many as ``max_ack_pending`` of its consumer
+                allows.
+            keep_alive: Report progress to the server before ``ack_wait`` (or the entry of ``backoff`` for this
+                delivery) is over, for messages being handled or waiting here, so that they are not redelivered.
             handler_timeout: Seconds after which a handler is cancelled and its message counts as failed; None:
-                never. Where the handler does not end then, the message is given up all the same, and the place of the
-                handler stays taken until it ends.
-            retry_delay: Seconds before a message that failed is tried again, or a function of the number of the try
-                (from 1). By default ``backoff`` of the consumer, or, without it, 0.5 s, doubled each time up to 60 s.
-            max_deliver: Deliveries after which a message that fails is given up; by default that of the consumer,
-                else without limit. A message that arrives after more deliveries is given up without being handled:
-                nobody survived it. For that to be noticed give it here, and leave that of the consumer unlimited (-1)
-                or larger, since what the consumer stops to deliver does not come here.
-            dead_letter: The subject under which a copy of a message that is given up is stored, with headers
-                ``Dead-Letter-…`` that say where it was and why; in ``"dead.>"`` the message's own subject stands for
-                ``>``. The message is terminated when the copy is stored, not before. Messages whose last delivery
-                ended with the death of their worker are found too, where the consumer has ``max_deliver``: the server
-                tells the worker that reads on (an advisory). Without a subject a message is only terminated; the event
-                `DeadLettered` tells of either.
-            ack_sync: Wait until the server has counted each ack.
+                never. If the handler does not end then, the message is abandoned anyway, and the handler still counts
+                as running until it ends.
+            retry_delay: Seconds before a failed message is retried, or a function of the number of the attempt (from
+                1). By default ``backoff`` of the consumer, or, without it, 0.5 s, doubled each time up to 60 s.
+            max_deliver: Deliveries after which a failing message is given up on; by default that of the consumer, else
+                unlimited. A message that arrives after more deliveries is not handled again: its handlers never
+                finished. To have that noticed, set it here, and leave that of the consumer unlimited (-1) or larger,
+                since messages that the consumer stops delivering do not arrive here.
+            dead_letter: The subject under which a copy of a failed message is stored, with headers ``Dead-Letter-…``
+                for its origin and the reason; in ``"dead.>"`` the message's own subject replaces ``>``. The message is
+                terminated after the copy is stored. Messages whose worker died in their last delivery are found too,
+                if the consumer has ``max_deliver``: the server informs the worker that reads next (an advisory).
+                Without a subject a message is only terminated. Both are reported as the event `DeadLettered`.
+            ack_sync: Wait until the server has confirmed each ack.
             stop: Set it to stop the worker.
             stop_signals: Signals that stop it, such as ``signal.SIGTERM``; a second one cancels running handlers.
                 Not on Windows.
             grace: Seconds that running handlers have when it stops; see `Worker.stop`.
-            group, min_pending, min_ack_pending, priority: Of a consumer with priority groups, as for
+            group, min_pending, min_ack_pending, priority: For a consumer with priority groups, as for
                 `PullSubscription.fetch`.
 
         Raises:
-            ConfigError: A value out of range; nothing was sent. What else can go wrong is raised from the `Worker`.
+            ConfigError: A value out of range; nothing was sent. Other errors are raised from the `Worker`.
 
-        A handler that is cancelled from within, or raises any ``Exception``, has failed its message and nothing else;
-        the event `HandlerFailed` tells it. Anything else that it raises (``SystemExit``) ends the worker.
-        A delivery counts when the server made it: also one to a worker that died while the message waited.
-        Stopped, or cancelled: nothing new begins, what waits is given back to the server at once (nak), running
-        handlers have ``grace`` seconds. A push subscription ends with its worker, as after ``drain``, for the server
-        sends on as long as it lasts; a pull subscription can be run again.
-        Reconnect: answers wait for the connection; messages in hand are kept.
+        A handler that is cancelled from within, or raises any ``Exception``, fails its message only; the event
+        `HandlerFailed` reports it. Any other exception (``SystemExit``) ends the worker.
+        The server counts every delivery that it made, including one to a worker that died before handling it.
+        Stopped, or cancelled: no new message is started, waiting ones are returned to the server at once (nak), running
+        handlers have ``grace`` seconds. A push subscription ends with its worker, as after ``drain``, since the server
+        keeps delivering to it; a pull subscription can be run again.
+        Reconnect: acks wait for the connection; messages held by the worker are kept.
         """
         options = WorkOptions(
             concurrency=concurrency,
@@ -128,15 +124,9 @@ class Running:
         if key is not None and not callable(key):
             raise ConfigError(f"key is {type(key).__name__}: it must be a function of the message")
         options.check()
-        asks = {
-            "group": group,
-            "min_pending": min_pending,
-            "min_ack_pending": min_ack_pending,
-            "priority": priority,
-        }
         worker = Worker(
             self._context,
-            self._source({name: value for name, value in asks.items() if value is not None}),
+            self._source(group),
             handler,
             options,
             key=key,

@@ -1,13 +1,14 @@
-"""Pulling: what one request asks for, how it ends, and how a continuous reader keeps its buffer filled.
+"""Pull requests: their options, how they end, and how a continuous reader keeps its buffer filled.
 
-`PullRequest` is one ``CONSUMER.MSG.NEXT`` request and the life of it; `PullBuffer` is the accounting of a continuous
-reader: it never holds more than it may, and asks again when it falls to its threshold.
+`PullRequest` is one ``CONSUMER.MSG.NEXT`` request from sending to end; `PullBuffer` is the accounting of a continuous
+reader: it stays within its limits, and sends the next request when it falls to its threshold.
 Source: ADR-13, ADR-37 §Pull, ADR-15 §Pull Mode Statuses.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 
@@ -38,14 +39,14 @@ __all__ = [
 ]
 
 HEARTBEATS_ALLOWED = 2.0  # ADR-37: two silent intervals are an alarm
-ANSWERED = 5.0  # seconds in which a request with no_wait is answered
-MARGIN = 0.5  # seconds the client waits beyond ``expires`` for the server's own word
+ANSWERED = 5.0  # seconds within which a request with no_wait is answered
+MARGIN = 0.5  # seconds that the client waits beyond ``expires`` for the server's status
 
 
 def default_heartbeat(expires: float) -> float | None:
-    """The idle heartbeat that goes with a request of this length, seconds; None for short ones.
+    """The default idle heartbeat of a request of this length, seconds; None for short ones.
 
-    The server takes at most half of ``expires``.
+    The server accepts at most half of ``expires``.
     """
     return None if expires < 2.0 else min(5.0, expires / 4)
 
@@ -53,31 +54,32 @@ def default_heartbeat(expires: float) -> float | None:
 def default_expires(pinning: ConsumerConfig | None = None) -> float:
     """How long the server holds the requests of a continuous reader, seconds.
 
-    ``pinning`` is the consumer where it pins clients: one that waits must ask anew before its pin runs out.
+    ``pinning`` is the configuration of a consumer that pins clients: a waiting client must send a request again before
+    its pin expires.
     """
     timeout = None if pinning is None else pinning.priority_timeout
     return 30.0 if not timeout else min(30.0, timeout / 2)
 
 
 def not_answered(seconds: float) -> RequestTimeoutError:
-    """The error of a request with no_wait about which the server said nothing: whether anything is there is unknown."""
+    """The error of an unanswered request with no_wait: whether messages are available is unknown."""
     return RequestTimeoutError("no answer to a pull that does not wait", seconds)
 
 
 def check_pull(
     batch: int, expires: float | None, max_bytes: int | None, idle_heartbeat: float | None
 ) -> None:
-    """Refuse a request that the server would.
+    """Refuse a request that the server would refuse.
 
     Raises:
-        ConfigError: ``batch`` or ``max_bytes`` under 1, ``expires`` not over 0, a heartbeat over half of it.
+        ConfigError: ``batch`` or ``max_bytes`` under 1, ``expires`` not over 0, a heartbeat over half of ``expires``.
     """
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ConfigError(f"batch is {batch!r}: it must be a whole number of 1 or more")
+        raise ConfigError(f"batch is {batch!r}: an integer >= 1 is needed")
     if max_bytes is not None and (
         isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1
     ):
-        raise ConfigError(f"max_bytes is {max_bytes!r}: it must be a whole number of 1 or more")
+        raise ConfigError(f"max_bytes is {max_bytes!r}: an integer >= 1 is needed")
     if expires is not None and not _is_time(expires):
         raise ConfigError(f"expires is {expires!r} s: it must be over 0")
     if idle_heartbeat is not None:
@@ -85,7 +87,7 @@ def check_pull(
             raise ConfigError(f"idle_heartbeat is {idle_heartbeat!r} s: it must be over 0")
         if expires is None or idle_heartbeat > expires / 2:
             raise ConfigError(
-                f"idle_heartbeat is {idle_heartbeat} s: the server takes at most half of expires ({expires} s)"
+                f"idle_heartbeat is {idle_heartbeat} s: the server accepts at most half of expires ({expires} s)"
             )
 
 
@@ -94,9 +96,9 @@ def _is_time(seconds: object) -> bool:
 
 
 class Pull(msgspec.Struct, frozen=True):
-    """One request for messages, in the words of the wire but with seconds.
+    """One request for messages, with the fields of the wire but in seconds.
 
-    ``expires`` None with ``no_wait``: the server answers at once with what it has. ``pin``: the id of a pinned client.
+    ``expires`` is None with ``no_wait``: the server answers at once. ``pin`` is the id of a pinned client.
     """
 
     batch: int
@@ -108,8 +110,9 @@ class Pull(msgspec.Struct, frozen=True):
     pin: str | None = None
 
 
+@lru_cache(maxsize=256)
 def encode_pull(pull: Pull) -> bytes:
-    """The body of the request."""
+    """The body of the request. Cached, since the requests of a fetch in a loop are equal."""
     body: dict[str, int | bool | str] = {"batch": pull.batch}
     if pull.expires is not None:
         body["expires"] = seconds_to_ns(pull.expires)
@@ -129,20 +132,30 @@ def encode_pull(pull: Pull) -> bytes:
 
 @dataclass(slots=True)
 class PullRequest:
-    """The life of one request: so many messages are owed until it ends."""
+    """One request in flight: the server owes it messages until it ends.
+
+    Attributes:
+        owed, owed_bytes: Messages and bytes still to come; None: bytes are not bounded.
+        pin: The pin it showed, or received while it waited.
+        settled: The server sends nothing more for it; otherwise its inbox must not be reused.
+        over_at: Monotonic seconds: when the server should have reported its end.
+    """
 
     pull: Pull
     sent_at: float  # monotonic seconds
     owed: int = 0
-    owed_bytes: int | None = None  # None: not bounded
+    owed_bytes: int | None = None
     ending: Ending | None = None
     error: JetStreamError | None = None
-    pin: str | None = None  # that it showed, or was given by the server while it waited
-    settled: bool = False  # the server sends nothing more for it; else its inbox fits no other request
+    pin: str | None = None
+    settled: bool = False
+    over_at: float = field(init=False)
     _monitor: HeartbeatMonitor | None = None
 
     def __post_init__(self) -> None:
-        self.owed, self.owed_bytes, self.pin = self.pull.batch, self.pull.max_bytes, self.pull.pin
+        pull = self.pull
+        self.owed, self.owed_bytes, self.pin = pull.batch, pull.max_bytes, pull.pin
+        self.over_at = self.sent_at + (ANSWERED if pull.expires is None else pull.expires + MARGIN)
         if self.pull.idle_heartbeat is not None:
             self._monitor = HeartbeatMonitor(
                 self.pull.idle_heartbeat, HEARTBEATS_ALLOWED, last_heard=self.sent_at
@@ -150,29 +163,23 @@ class PullRequest:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """Whether it has ended."""
         return self.ending is not None
 
     @property
     def is_unpinned(self) -> bool:
-        """Whether it was refused for its pin, and not as such: the same without one may be served."""
+        """Whether it was refused because of its pin: the same request without one may be served."""
         return self.ending is Ending.UNPINNED and self.pin is not None
 
     @property
     def deadline(self) -> float | None:
         """When to call `tick`, monotonic seconds."""
-        if self.ended:
+        if self.ending is not None:
             return None
-        over = self._over_at
-        return over if self._monitor is None else min(over, self._monitor.deadline)
-
-    @property
-    def _over_at(self) -> float:
-        """When the server should have ended it by its word."""
-        return self.sent_at + (ANSWERED if self.pull.expires is None else self.pull.expires + MARGIN)
+        return self.over_at if self._monitor is None else min(self.over_at, self._monitor.deadline)
 
     def data(self, now: float, size: int = 0, count: int = 1) -> None:
-        """Messages of ``size`` bytes together arrived."""
+        """``count`` messages arrived, ``size`` bytes in total; the size is needed if bytes are bounded."""
         self.owed -= count
         if self.owed_bytes is not None:
             self.owed_bytes -= size
@@ -183,7 +190,7 @@ class PullRequest:
             self._end(Ending.FULL)
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
-            self._end(Ending.MAX_BYTES)  # filled to the byte: the server says nothing more
+            self._end(Ending.MAX_BYTES)  # filled to the byte: the server sends no status
 
     def status(self, code: int, description: str, now: float) -> None:
         """A status arrived on the inbox of this request."""
@@ -194,18 +201,18 @@ class PullRequest:
             error = None if verdict.error is None else verdict.error(code, description, verdict.retryable)
             ending = verdict.ending
             if ending is Ending.EXPIRED and self.pull.expires is None:
-                ending = Ending.NO_MESSAGES  # so a server of 2.10 ends no_wait where it had some, but not all
+                ending = Ending.NO_MESSAGES  # how server 2.10 ends no_wait if it had some, but not all
             self.settled = True
             self._end(ending, error)
 
     def tick(self, now: float) -> None:
-        """The deadline was reached: the server fell silent, or its word that the time is over was lost."""
-        if self.ended:
+        """The deadline was reached: the server is silent, or its final status was lost."""
+        if self.ending is not None:
             return
         if self._monitor is not None and (silent := self._monitor.tick(now)) is not None:
             self._end(Ending.SILENT, HeartbeatError(silent))
             return
-        if now < self._over_at:
+        if now < self.over_at:
             return
         if self.pull.expires is not None:
             self._end(Ending.EXPIRED)
@@ -213,17 +220,17 @@ class PullRequest:
             self._end(Ending.SILENT, not_answered(ANSWERED))
 
     def disconnected(self) -> None:
-        """The connection that carried it is gone, and the request with it."""
+        """The connection was lost, and the request with it."""
         self._end(
-            Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was under way")
+            Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was in flight")
         )
 
     def denied(self, error: JetStreamError) -> None:
-        """This user may not ask for messages, or may not be sent them."""
+        """The user lacks the permission to request messages, or to receive them."""
         self._end(Ending.REFUSED, error)
 
     def closed(self) -> None:
-        """Nobody reads any more."""
+        """The handle was closed."""
         self._end(Ending.CLOSED)
 
     def _end(self, ending: Ending, error: JetStreamError | None = None) -> None:
@@ -233,27 +240,27 @@ class PullRequest:
 
 @dataclass(slots=True)
 class PullBuffer:
-    """Keeps a continuous reader supplied: ``owed + buffered`` never passes the limits.
+    """Keeps a continuous reader supplied: ``owed + buffered`` never exceeds the limits.
 
-    Asked for but not delivered (*owed*) and delivered but not taken (*buffered*) are counted apart: a new connection
-    knows nothing of what is owed, but what is buffered is still to be read.
+    Messages requested but not delivered (*owed*) and delivered but not taken (*buffered*) are counted separately: the
+    owed ones are lost with the connection, the buffered ones are not.
     """
 
     max_messages: int
-    threshold: int  # ask again when this many, or fewer, are owed or buffered
-    max_bytes: int | None = None  # the bound in bytes; then requests carry max_bytes
+    threshold: int  # send a request when this many or fewer are owed or buffered
+    max_bytes: int | None = None  # the limit in bytes; if set, requests carry max_bytes
     owed: int = 0
     buffered: int = 0
     buffered_bytes: int = 0
     owed_bytes: int = 0
     online: bool = False
-    paused_until: float | None = None  # monotonic seconds: the server refused, ask again then
+    paused_until: float | None = None  # monotonic seconds: after a refusal, when to ask again
     refusals: int = 0  # in a row
-    _asked_bytes: int = 0  # by the last request, in a reader bounded in bytes
-    _came: bool = False  # a message came since
+    _asked_bytes: int = 0  # of the last request, in a reader bounded in bytes
+    _came: bool = False  # a message arrived since
 
     def ask(self) -> tuple[int, int | None] | None:
-        """How many messages, and bytes, to ask for now; None: not now."""
+        """The messages, and bytes, to request now; None: no request."""
         if not self.online or self.paused_until is not None:
             return None
         if self.max_bytes is None:
@@ -271,35 +278,35 @@ class PullBuffer:
         return missing, room
 
     def connected(self) -> None:
-        """A connection is there. It knows no request of ours."""
+        """A new connection: no request is in flight."""
         self.online, self.owed, self.owed_bytes = True, 0, 0
         self.paused_until, self.refusals = None, 0
 
     def disconnected(self) -> None:
-        """The connection is gone, and with it what was owed."""
+        """The connection was lost, and with it everything owed."""
         self.online, self.owed, self.owed_bytes = False, 0, 0
 
     def delivered(self, size: int, count: int = 1) -> None:
-        """Messages of ``size`` bytes together arrived."""
+        """``count`` messages arrived, ``size`` bytes in total."""
         self.owed = max(0, self.owed - count)
         self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
         if self.max_bytes is not None and not self.owed_bytes:
-            self.owed = 0  # filled to the byte: the server ends the request without a word
+            self.owed = 0  # filled to the byte: the server ends the request without a status
         self.buffered += count
         self.buffered_bytes += size
         self.refusals, self._came = 0, True
 
     def taken(self, size: int, count: int = 1) -> None:
-        """The user took messages of ``size`` bytes together."""
+        """The user took ``count`` messages, ``size`` bytes in total."""
         self.buffered -= count
         self.buffered_bytes -= size
 
     def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
-        """A request ended unfilled. The server says how much of it; where it does not, count from nothing.
+        """A request ended unfilled, by the amount in the status; without it, everything owed is reset.
 
-        An answer that refuses comes at once: asking again at once would spin, so the pause doubles up to 5 s.
+        A refusal arrives at once, and so would the next one: the pause before a new request doubles, up to 5 s.
 
-        Returns: whether the next message is larger than all that may be asked for, so that none will come.
+        Returns: whether the next message is larger than the limit in bytes, so that no request can be served.
         """
         unserved = _whole(fields.get(names.PENDING_MESSAGES))
         unserved_bytes = _whole(fields.get(names.PENDING_BYTES))
@@ -314,11 +321,11 @@ class PullBuffer:
         return too_large and self._asked_bytes == self.max_bytes
 
     def silent(self) -> None:
-        """The heartbeats stopped: what is owed is given up, and asked for again."""
+        """The heartbeats stopped: owed messages are no longer expected, and requested again."""
         self.owed = self.owed_bytes = 0
 
     def tick(self, now: float) -> None:
-        """The pause may be over."""
+        """End the pause if its time has come."""
         if self.paused_until is not None and now >= self.paused_until:
             self.paused_until = None
 

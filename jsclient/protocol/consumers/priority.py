@@ -1,8 +1,8 @@
-"""Priority groups: what a pull request says of its group, and the pin of a pinned client.
+"""Priority groups: the group options of a pull request, and the pin of a pinned client.
 
-With the policy ``pinned_client`` the server delivers to one client at a time. It tells that client by a header of each
-message, ``Nats-Pin-Id``, and the client shows the id with each request. A request with an id that holds no longer is
-refused (423); one without waits until it is its turn. Source: ADR-42; nats-server server/consumer.go
+With the policy ``pinned_client`` the server delivers to one client at a time. It informs that client by a header of
+each message, ``Nats-Pin-Id``, and the client shows the id with each request. A request with an outdated id is refused
+(423); one without waits for its turn. Source: ADR-42; nats-server server/consumer.go
 (processNextMsgRequest, nextWaiting).
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -20,15 +20,32 @@ from ..events import Event, Pinned, Unpinned
 from ..models.consumer import ConsumerConfig, PriorityPolicy
 from ..wire.header_names import PIN_ID
 
-__all__ = ["GroupRequest", "Pin", "ShownPins", "check_group_name", "group_request", "pins_clients"]
+__all__ = [
+    "GroupOptions",
+    "GroupRequest",
+    "Pin",
+    "ShownPins",
+    "check_group_name",
+    "group_request",
+    "pins_clients",
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_/=-]{1,16}")
 _LINE: Final = f"\r\n{PIN_ID}: ".encode()
 _ID = re.compile(rb"[\x21-\x7e]{1,128}(?=\r\n)")
 
 
+class GroupOptions(TypedDict, total=False):
+    """The options of a pull request for a consumer with priority groups: see `PullSubscription.fetch`."""
+
+    group: str | None
+    min_pending: int | None
+    min_ack_pending: int | None
+    priority: int | None
+
+
 class GroupRequest(msgspec.Struct, frozen=True):
-    """The part of a pull request that says how it stands among those of others."""
+    """The part of a pull request that ranks it among those of other clients."""
 
     group: str
     min_pending: int | None = None
@@ -40,7 +57,7 @@ def check_group_name(group: str) -> str:
     """Return ``group`` if it may name a priority group.
 
     Raises:
-        InvalidNameError: It may not, or is no string.
+        InvalidNameError: It is not a valid name, or not a str.
     """
     if not isinstance(group, str) or not _NAME.fullmatch(group):
         raise InvalidNameError("group", group, "allowed are 1 to 16 of A-Z a-z 0-9 - _ / =")
@@ -49,28 +66,28 @@ def check_group_name(group: str) -> str:
 
 def group_request(
     config: ConsumerConfig | None,
-    group: str | None,
+    group: str | None = None,
     min_pending: int | None = None,
     min_ack_pending: int | None = None,
     priority: int | None = None,
 ) -> GroupRequest | None:
-    """What a request is to say; None: nothing, it is for a consumer without groups.
+    """Check the group options of a request; None: none are needed, the consumer has no groups.
 
     Args:
-        config: The consumer's, as last seen; None where it is not known, and the server has to judge.
+        config: The consumer's configuration as last seen; None: unknown, the server decides.
 
     Raises:
-        ConfigError: It does not fit the consumer, or no consumer at all.
+        ConfigError: The options contradict each other or the consumer.
     """
     wanted = {"min_pending": min_pending, "min_ack_pending": min_ack_pending, "priority": priority}
     given = [name for name, value in wanted.items() if value is not None]
     groups = None if config is None else config.priority_groups or []
     if group is None:
         if given:
-            raise ConfigError(f"{given[0]} is given without a group: say with group= which one asks")
+            raise ConfigError(f"{given[0]} is given without a group: give group=")
         if groups:
             raise ConfigError(
-                f"the consumer has priority groups ({', '.join(groups)}): say with group= which one asks"
+                f"the consumer has priority groups ({', '.join(groups)}): give one of them as group="
             )
         return None
     check_group_name(group)
@@ -86,31 +103,31 @@ def group_request(
 
 
 def _check_whole(name: str, value: object) -> None:
-    least, most, words = (0, 9, "0 to 9") if name == "priority" else (1, 2**63 - 1, "1 or more")
+    least, most, words = (0, 9, "0 to 9") if name == "priority" else (1, 2**63 - 1, ">= 1")
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{name} is {value!r}: it must be a whole number, {words}")
+        raise ConfigError(f"{name} is {value!r}: an integer {words} is needed")
 
 
 def _check_policy(name: str, config: ConsumerConfig) -> None:
     needed = PriorityPolicy.PRIORITIZED if name == "priority" else PriorityPolicy.OVERFLOW
     policy = config.priority_policy
-    # A word that only the server knows may be a policy that takes them too.
+    # An unknown policy of a newer server may accept them too.
     if policy != needed and policy in set(PriorityPolicy):
-        raise ConfigError(f"{name} goes with the priority policy {needed.value}; the consumer's is {policy}")
+        raise ConfigError(f"{name} requires the priority policy {needed.value}; the consumer's is {policy}")
 
 
 def pins_clients(config: ConsumerConfig | None) -> bool:
-    """Whether the consumer pins a client; where its configuration is not known, it may."""
+    """Whether the consumer pins a client; True if its configuration is unknown."""
     return config is None or config.priority_policy == PriorityPolicy.PINNED_CLIENT
 
 
 @dataclass(slots=True)
 class Pin:
-    """What one handle knows of the pin of a group: all its requests show the same id.
+    """The pin of a group, as known to one handle: all its requests show the same id.
 
     Attributes:
-        id: The id of the pin while this client has it, as far as is known.
-        seen: How many ids were seen.
+        id: The id of the pin while this client holds it, as far as is known.
+        seen: The number of ids seen.
     """
 
     stream: str
@@ -119,15 +136,15 @@ class Pin:
     id: str | None = None
     seen: int = 0
     _last: str | None = None
-    _given_up: bool = False  # the consumer pins nobody: what its messages carry was put there by a publisher
+    _disabled: bool = False  # the consumer pins no clients: the header was set by a publisher
 
     def message(self, block: bytes) -> Event | None:
-        """The header block of the newest message; what to tell, if anything.
+        """Read the header block of the newest message; returns the event to emit, if any.
 
-        The server puts its line last, so that one which was stored with the message counts for nothing.
+        The server appends its line, so a line that was stored with the message has no effect.
         """
         at = block.rfind(_LINE)
-        if at < 0 or self._given_up:
+        if at < 0 or self._disabled:
             return None
         found = _ID.match(block, at + len(_LINE))
         if found is None or (pin_id := found[0].decode()) == self.id:
@@ -137,50 +154,50 @@ class Pin:
         return Pinned(stream=self.stream, consumer=self.consumer, group=self.group, pin_id=pin_id)
 
     def refused(self, code: int, shown: str | None) -> Event | None:
-        """A request was refused for the pin ``shown``; what to tell, if anything.
+        """A request was refused for the pin ``shown``; returns the event to emit, if any.
 
-        A refusal may be late: one for an id that was given up before changes nothing.
+        A refusal may be late: one for an id already lost changes nothing.
         """
         if code != 423:
-            self._given_up = True
+            self._disabled = True
         if shown is None or shown != self.id:
             return None
         self.id = None
         return Unpinned(stream=self.stream, consumer=self.consumer, group=self.group, pin_id=shown)
 
     def given_since(self, seen: int) -> tuple[bool, str | None]:
-        """Whether a request that showed no pin, sent when ``seen`` ids had been seen, may have been given one; which.
+        """Whether a request that showed no pin, sent after ``seen`` ids, may have received one, and which.
 
-        The server gives a pin to a request that waits, with a message. Where more than one id was seen since, which
-        of them it was is not known (None), and the next request will tell.
+        The server gives a pin to a waiting request, with a message. If more than one id was seen since, the one it
+        received is unknown (None), and the answer to the next request shows it.
         """
         return self.seen > seen, self._last if self.seen == seen + 1 else None
 
 
 @dataclass(slots=True)
 class ShownPins:
-    """Which pin each request of a continuous reader showed, by the number of the request.
+    """The pins shown by the requests of a continuous reader, by the number of the request.
 
-    Many requests show the same one after the other, so that only the changes are kept, and of those the last.
+    Consecutive requests mostly show the same one, so only the latest changes are kept.
     """
 
     pin: Pin
     _changes: deque[tuple[int, str | None, int]] = field(default_factory=lambda: deque(maxlen=16))
 
     def shows(self, number: int) -> str | None:
-        """The pin that the next request is to show; ``number`` is its number, over those before."""
+        """The pin to show with the next request; ``number`` is its number, which grows."""
         now = self.pin.id, self.pin.seen
         if not self._changes or self._changes[-1][1:] != now:
             self._changes.append((number, *now))
         return self.pin.id
 
     def refused(self, code: int, number: int) -> tuple[bool, Event | None]:
-        """A request was refused for its pin. Whether it may have had one, shown or given; what to tell, if anything.
+        """A request was refused for its pin: whether it may have had one, shown or received; and the event, if any.
 
-        If not, asking again would be refused again.
+        If not, a repeated request would be refused again.
         """
         for first, shown, seen in reversed(self._changes):
             if number >= first:
                 had, pin_id = self.pin.given_since(seen) if shown is None else (True, shown)
                 return had, self.pin.refused(code, pin_id) if had else None
-        return number > 0, None  # too long ago to be known: what is asked for instead will show
+        return number > 0, None  # too old to be known: the next request will show it

@@ -1,0 +1,313 @@
+"""Pull requests and their inboxes.
+
+Each request has an inbox of its own, so that no status of one request ends another. Inboxes are reused. A cancelled
+caller leaves its request to the next one: messages that the server still delivers for it are not lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from ..._runtime.calls import nak_all
+from ..._runtime.context import Closable, Context
+from ..._runtime.nats.connection import Inbox, Lifecycle
+from ..._runtime.wakeup import Signal
+from ...errors import ClosedError, PermissionDeniedError
+from ...protocol.consumers.delivery_queue import total_size
+from ...protocol.consumers.fetch import Pull, PullRequest, encode_pull
+from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, group_request, pins_clients
+from ...protocol.events import Event, ForeignMessage
+from ...protocol.models.consumer import AckPolicy, ConsumerConfig
+from ...protocol.wire.frames import Frame, is_control, is_data
+from ...protocol.wire.headers import parse_headers
+from ...protocol.wire.version import check_server
+from ..message import AckChannel
+
+__all__ = ["Puller", "Slot"]
+
+_FLUSH = 1.0  # seconds that a close waits for messages in flight
+_LINGER = 5.0  # seconds beyond its expiry that the inbox of an abandoned request is kept
+
+
+class Slot:
+    """An inbox, and the request whose answers arrive there."""
+
+    __slots__ = ("frames", "inbox", "pin", "puller", "request", "until")
+
+    def __init__(self, puller: Puller) -> None:
+        self.puller = puller
+        self.inbox: Inbox | None = None
+        self.request: PullRequest | None = None
+        self.pin: Pin | None = None  # of the group of the request, if the consumer pins clients
+        self.frames: deque[Frame] | None = None  # None: no caller waits, so messages are left over
+        self.until = 0.0  # monotonic seconds: keep listening until then
+
+    def receive(self, frames: list[Frame]) -> None:
+        """The sink of the inbox."""
+        now = self.puller.now()
+        if [frame for frame in frames if not frame[1].startswith(b"$JS.ACK.")]:
+            # Statuses among messages: an order that matters, since a status may end the request.
+            for frame in frames:
+                if is_data(frame):
+                    self._messages([frame], now)
+                elif is_control(frame):
+                    self._status(frame, now)
+                else:
+                    self.puller.foreign_message(frame)
+        else:
+            self._messages(frames, now)
+        self.puller.changed.set()
+
+    def _messages(self, frames: list[Frame], now: float) -> None:
+        request = self.request
+        (self.puller.leftover if self.frames is None else self.frames).extend(frames)
+        if request is not None:
+            request.data(now, 0 if request.owed_bytes is None else total_size(frames), len(frames))
+        if self.pin is not None:
+            # The server gives the pin to a request, with a message.
+            self.puller.report(self.pin.message(frames[-1][2]))
+            if request is not None and self.pin.id is not None:
+                request.pin = self.pin.id
+
+    def _status(self, frame: Frame, now: float) -> None:
+        status, _ = parse_headers(frame[2])
+        request = self.request
+        if status is not None and request is not None:
+            request.status(status.code, status.description, now)
+            if self.pin is not None and request.is_unpinned:
+                self.puller.report(self.pin.refused(status.code, request.pin))
+
+
+class Puller:
+    """Sends the pull requests of one handle.
+
+    Attributes:
+        config: The consumer's configuration as last seen; None: unknown.
+        silent: The ack policy is none.
+        leftover: Messages that arrived for callers that no longer wait.
+        changed: Set after every arrival and change of state.
+        readers: The continuous readers of the handle, which end with it.
+        closed: The handle was closed.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        consumer: str,
+        config: ConsumerConfig | None,
+        *,
+        listener: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.context = context
+        self.stream = stream
+        self.consumer = consumer
+        self.config = config
+        self.silent = config is not None and config.ack_policy == AckPolicy.NONE
+        self.channel = AckChannel(context.connection, context.requests, context.timeout, self.silent)
+        self.leftover: deque[Frame] = deque()
+        self.changed = Signal()
+        self.readers: set[Closable] = set()
+        self.now = asyncio.get_running_loop().time
+        self._listener = listener
+        self._subject = context.api.consumer_next(stream, consumer)
+        # A slot is in one of these: free; with a caller; with a request that lost its caller.
+        self._idle: list[Slot] = []
+        self._busy: set[Slot] = set()
+        self._orphans: list[Slot] = []
+        self._foreign = 0
+        self.closed = False
+        self._listening = False
+        self._pins: dict[str, Pin] = {}  # by group
+
+    def group(self, options: GroupOptions) -> GroupRequest | None:
+        """The priority group part of requests. Raises `ConfigError` if it does not fit the consumer."""
+        config = self.config
+        if not options and (config is None or not config.priority_groups):
+            return None
+        request = group_request(config, **options)
+        if request is not None and config is None:
+            # A server that does not know groups would ignore them.
+            least = (2, 11) if request.priority is None else (2, 12)
+            check_server(self.context.connection.server_version, least, "a priority group")
+        return request
+
+    def pin_of(self, group: GroupRequest | None) -> Pin | None:
+        """The pin shown by requests for this group; None if the consumer pins no clients."""
+        if group is None or not pins_clients(self.config):
+            return None
+        if group.group not in self._pins:
+            self._pins[group.group] = Pin(self.stream, self.consumer, group.group)
+        return self._pins[group.group]
+
+    def emit(self, event: Event) -> None:
+        """Report an event to the user."""
+        if self._listener is not None:
+            self._listener(event)
+        self.context.emit(event)
+
+    def report(self, event: Event | None) -> None:
+        """As `emit`; None: nothing."""
+        if event is not None:
+            self.emit(event)
+
+    def foreign_message(self, frame: Frame) -> None:
+        """Count a message on an inbox that the server did not send."""
+        self._foreign += 1
+        if self._foreign & (self._foreign - 1) == 0:  # 1, 2, 4, 8 …: reported without flooding
+            subject = frame[0].decode("utf-8", "backslashreplace")
+            self.emit(
+                ForeignMessage(
+                    stream=self.stream, consumer=self.consumer, subject=subject, count=self._foreign
+                )
+            )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the handle or its connection is closed."""
+        return self.closed or self.context.connection.is_closed
+
+    def check_open(self) -> None:
+        """Raises `ClosedError` if `is_closed`."""
+        if self.closed:
+            raise ClosedError("the subscription is closed")
+        if self.context.connection.is_closed:
+            self.context.connection.check_open()
+
+    async def request(self, pull: Pull) -> Slot:
+        """Send a request; its answers arrive in the slot."""
+        connection = self.context.connection
+        if not self._listening:
+            self._listening = True
+            connection.add_listener(self._lifecycle)
+            connection.denied.append(self._denied)
+        if self._orphans:
+            self._sweep()
+        slot = self._idle.pop() if self._idle else Slot(self)
+        slot.frames = deque()
+        self._busy.add(slot)
+        try:
+            if slot.inbox is None:
+                slot.inbox = await connection.subscribe(connection.new_inbox(), slot.receive)
+            slot.pin = None if pull.group is None else self.pin_of(pull.group)
+            if slot.pin is not None:
+                pull = msgspec.structs.replace(pull, pin=slot.pin.id)
+            now = self.now()
+            slot.request = PullRequest(pull, now)
+            slot.until = now + (pull.expires or 0.0) + _LINGER
+            await connection.publish(self._subject, encode_pull(pull), reply=slot.inbox.subject, urgent=True)
+        except asyncio.CancelledError:
+            self.abandon(slot)  # it may have been sent: its messages must not be lost
+            raise
+        except BaseException:
+            self._busy.discard(slot)
+            slot.request = None
+            await self._drop(slot)
+            raise
+        return slot
+
+    def adopt(self, wanted: int, group: GroupRequest | None) -> list[Slot]:
+        """Hand over requests that lost their caller, for up to ``wanted`` messages.
+
+        Requests with other group options are left out: the server may serve them when it would not serve this caller's.
+        """
+        slots: list[Slot] = []
+        if not self._orphans:
+            return slots
+        self._sweep()
+        for slot in list(self._orphans):
+            request = slot.request
+            if request is None or request.ended or request.pull.group != group:
+                continue  # silent or disconnected: its inbox is kept, but nothing can be expected
+            if wanted <= 0:
+                break
+            self._orphans.remove(slot)
+            slot.frames = deque()
+            self._busy.add(slot)
+            slots.append(slot)
+            wanted -= request.owed
+        return slots
+
+    def abandon(self, slot: Slot) -> None:
+        """The caller no longer waits for this request."""
+        self._busy.discard(slot)
+        if slot.frames:
+            self.leftover.extend(slot.frames)
+        slot.frames = None
+        request = slot.request
+        if request is None or request.settled:
+            self._idle.append(slot)
+        else:
+            self._orphans.append(slot)  # a late status in a reused inbox would end the next request
+
+    def _sweep(self) -> None:
+        """Free the inboxes of requests without a caller that have ended; drop those past their time."""
+        now = self.now()
+        for slot in [s for s in self._orphans if s.request is not None and s.request.settled]:
+            self._orphans.remove(slot)
+            self._idle.append(slot)
+        for slot in [s for s in self._orphans if now >= s.until]:
+            self._orphans.remove(slot)
+            self.context.tasks.start(self._drop(slot), "drop an inbox")
+
+    def _lifecycle(self, what: Lifecycle) -> None:
+        if what is not Lifecycle.CONNECTED:
+            for slot in (*self._busy, *self._orphans):
+                if slot.request is not None:
+                    slot.request.disconnected()
+        self.changed.set()
+
+    def is_denied(self, error: PermissionDeniedError, inbox: Inbox | None) -> bool:
+        """Whether the missing permission is the one to pull, or to subscribe to this inbox."""
+        return error.subject == self._subject or (inbox is not None and error.subject == inbox.subject)
+
+    def _denied(self, error: PermissionDeniedError) -> None:
+        for slot in (*self._busy, *self._orphans):
+            if slot.request is not None and self.is_denied(error, slot.inbox):
+                slot.request.denied(error)
+        self.changed.set()
+
+    async def _drop(self, slot: Slot) -> None:
+        inbox, slot.inbox = slot.inbox, None
+        if inbox is not None:
+            await self.context.connection.unsubscribe(inbox)
+
+    async def close(self, *, give_back: bool) -> None:
+        """End all requests and readers. ``give_back``: return messages not taken to the server (nak)."""
+        if self.closed:
+            return
+        self.closed = True
+        connection = self.context.connection
+        connection.remove_listener(self._lifecycle)
+        if self._listening:
+            connection.denied.remove(self._denied)
+        for slot in self._busy:
+            if slot.request is not None:
+                slot.request.closed()
+        self.changed.set()
+        await asyncio.gather(*(reader.abandon() for reader in list(self.readers)))
+        slots = (*self._idle, *self._orphans, *self._busy)
+        self._idle, self._orphans = [], []
+        gives_back = give_back and not self.silent
+        flushed = [
+            slot for slot in slots if gives_back and slot.request is not None and not slot.request.settled
+        ]
+        for slot in slots:
+            if slot not in flushed:
+                await self._drop(slot)
+        if flushed:
+            # All at once: if the server does not answer, each would use up the whole timeout.
+            await asyncio.gather(*(self._flush(slot) for slot in flushed))
+        if gives_back:
+            await nak_all(connection, list(self.leftover))
+        self.leftover.clear()
+
+    async def _flush(self, slot: Slot) -> None:
+        """Unsubscribe once all messages in flight for its request have arrived."""
+        inbox, slot.inbox = slot.inbox, None
+        if inbox is not None:
+            await self.context.connection.drain(inbox, min(_FLUSH, self.context.timeout))
