@@ -22,10 +22,9 @@ _NEEDED = "jsclient.spark needs PySpark 4.2 or newer, and pyarrow 18 or newer"
 def register(spark: SparkSession) -> None:
     """Register ``format("jetstream")`` with this session.
 
-    A classic session can then start any number of queries at the same time. Without this call, in a session that finds
-    the source automatically, or with Spark Connect, queries that start at the same moment can fail with
-    ``java.io.OptionalDataException``. With Connect, call this before each ``start()``: a query keeps the registration
-    that it started with.
+    A classic session can then start any number of queries at the same moment. If Spark found the source automatically,
+    such queries can fail with an error of Java's serialization. With Connect they can, too, unless this is called
+    before each ``start()``: a query keeps the registration that it started with.
 
     Args:
         spark: A session, classic or Connect.
