@@ -131,6 +131,28 @@ async def test_consumers_that_somebody_deletes(js: Any, oracle: Any, make_stream
     assert len(set(ids)) == 4
 
 
+async def test_an_old_leader_does_not_make_a_position_invalid(
+    js: Any, oracle: Any, proxy: Any, connect: Any, make_stream: Any
+) -> None:
+    """Its answers are those of a leader of three replicas that has not seen the last records."""
+    stream = await make_stream(allow_direct=True, republish=REPUBLISH)
+    await stream.publish(7, "a")
+    tap = await proxy()
+    old = tap.modify_frames(
+        lambda frame: b"stream_info_response" in frame.raw,
+        lambda frame: frame.raw.replace(b'"num_replicas":1', b'"num_replicas":3').replace(
+            b'"last_seq":7', b'"last_seq":5'
+        ),
+        count=5,
+    )
+    topic = (await connect(tap)).topic(stream.subject("a"), stream=stream.name)
+    end = (await (await find_log(js._context, stream.subject("a"))).extent()).end
+    async with topic.since(end) as reader:
+        assert old.count == 5
+        await stream.publish(1, "a")
+        assert (await reader.next(5.0)).seq == 8
+
+
 @pytest.mark.parametrize("push", ["consumer", "republish"])
 async def test_a_stream_that_is_made_anew_is_another_one(
     js: Any, oracle: Any, make_stream: Any, push: Any

@@ -328,6 +328,7 @@ class LogReader:
                 self._is_asking = False
                 if self._closed:
                     return
+                tracker.interrupted()
                 if not await tries.again(error):
                     self._fail(error)
                     return

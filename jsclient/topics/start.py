@@ -1,57 +1,87 @@
-"""Where a reader begins: what a user may say of it, and the position that is meant."""
+"""The start of a reader: the values that a user may pass, and the position that each means."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from ..errors import ConfigError
-from ..protocol.topics.position import Position
+from .._runtime.retry import Tries
+from ..errors import ConfigError, JetStreamError, PositionInvalidError
+from ..protocol.topics.position import EndDoubt, Position
 from ..protocol.wire.units import format_time, parse_time_ns
 from .log import Log
 
-__all__ = ["Start", "check_count", "deadline_of", "start_position"]
+__all__ = ["Start", "check_count", "check_position", "deadline_of", "start_position"]
 
 Start: TypeAlias = Position | datetime | str
-"""Where to begin: "first", with the first record there is; "now", with what comes from now on; after a position, or the
-JSON token of one; or after a time."""
+"""Where a reader begins: "first", at the first stored record; "now", at the next record; after a position or its JSON
+token; or after a time."""
+
+_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
 
 
 def check_count(what: str, value: Any) -> int:
-    """A whole number of 1 or more. Raises `ConfigError`."""
+    """Raise `ConfigError` unless this is an integer >= 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{what} is {value!r:.40}: it must be a whole number of 1 or more")
+        raise ConfigError(f"{what} is {value!r:.40}: an integer >= 1 is needed")
     return value
 
 
 def deadline_of(timeout: Any, now: float) -> float | None:
-    """When a timeout is over; None: never. Raises `ConfigError`: it is no number of seconds."""
+    """When a timeout ends; None: never. Raises `ConfigError` if it is not a number of seconds."""
     if timeout is None:
         return None
-    # NaN is none that the event loop could wait for.
+    # The event loop cannot wait for NaN.
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        raise ConfigError(f"timeout is {timeout!r:.40}: seconds, or None, are needed")
+        raise ConfigError(f"timeout is {timeout!r:.40}: a number of seconds or None is needed")
     return now + timeout
 
 
 async def start_position(log: Log, start: Start, *, allow_truncated: bool = False) -> Position:
-    """The position that is meant.
+    """The position that a start means.
 
     Raises:
-        PositionInvalidError: It is of another stream, or of another one that had its name, or lies behind its end.
-        HistoryTruncatedError: Records after that time were removed. ConfigError: It is no start.
+        PositionInvalidError: As `check_position`. HistoryTruncatedError: Records after that time were removed.
+        ConfigError: It is not a start. And those of any request.
     """
     if isinstance(start, datetime):
         return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
     if isinstance(start, str) and start.startswith("{"):
         start = Position.from_json(start)
-    if not isinstance(start, Position) and start not in ("first", "now"):
+    if isinstance(start, Position):
+        await check_position(log, start)
+        return start
+    if start not in ("first", "now"):
         raise ConfigError(
-            f"{start!r:.60} is no start: a Position or its JSON token, a datetime, 'first' or 'now' is needed"
+            f"start is {start!r:.60}: 'first', 'now', a Position or its JSON token, or a datetime is needed"
         )
     extent = await log.extent()
-    if isinstance(start, Position):
-        extent.check(start)
-        return start
     return extent.start if start == "first" else extent.end
+
+
+async def check_position(log: Log, position: Position) -> None:
+    """Check that a reader can continue from a position. Takes 10 s or more if that is in doubt; see `EndDoubt`.
+
+    Raises:
+        PositionInvalidError: The position is in another stream or incarnation, or after the end. And those of any
+            request.
+    """
+    doubt, tries, now = EndDoubt(), Tries(), asyncio.get_running_loop().time
+    in_doubt = False
+    while True:
+        try:
+            extent = await log.extent()
+            if doubt.check(extent, position, now()):
+                return
+            in_doubt = True
+        except PositionInvalidError:
+            raise
+        except JetStreamError as error:
+            doubt.interrupted()
+            if not in_doubt or not await tries.again(error):
+                raise
+        else:
+            await asyncio.sleep(_RECHECK)
+        await log.wait_ready()

@@ -106,6 +106,8 @@ class StreamLog(Log):
                 state["last_seq"],
                 _stamp(state.get("first_ts")),
                 _stamp(state.get("last_ts")),
+                answer["config"].get("num_replicas", 1),
+                self.context.connection.connects,
             )
         except (KeyError, TypeError) as error:
             raise ProtocolError(f"the info of stream {self.stream!r} has no {error}") from None

@@ -11,10 +11,12 @@ import jsclient
 from jsclient.errors import (
     ClosedError,
     ConfigError,
+    DisconnectedError,
     HistoryTruncatedError,
     PositionInvalidError,
     WrongLastSequenceError,
 )
+from jsclient.protocol.topics.position import Extent, Position
 from jsclient.protocol.topics.record import Kind, Record
 from jsclient.topics.memory_log import MemoryLog
 from jsclient.topics.start import start_position
@@ -189,6 +191,58 @@ async def test_positions_are_checked_before_they_are_used():
     for wrong in ("last", None, 7, datetime(2026, 1, 1)):  # noqa: DTZ001  without a time zone
         with pytest.raises(ConfigError):
             await start_position(log, wrong)
+
+
+class Replicated(MemoryLog):
+    """A log whose leader gives each of these ends in turn, and the last one again and again; an error is raised."""
+
+    def __init__(self, *ends: int | Exception, connects: list[int] | None = None) -> None:
+        super().__init__("a")
+        self.ends = [*ends]
+        self.connects = connects or [1]
+        self.asked: list[float] = []
+
+    async def extent(self) -> Extent:
+        self.asked.append(asyncio.get_running_loop().time())
+        end = self.ends.pop(0) if len(self.ends) > 1 else self.ends[0]
+        connects = self.connects.pop(0) if len(self.connects) > 1 else self.connects[0]
+        if isinstance(end, Exception):
+            raise end
+        return Extent("memory", "1", 1, end, replicas=3, connects=connects)
+
+
+@virtual
+async def test_an_old_leader_does_not_make_a_position_invalid():
+    at = Position("memory", "1", 70)
+    for log in (Replicated(50, 50, 70), Replicated(*[50] * 10, DisconnectedError("gone"), 50, 71)):
+        assert await start_position(log, at) == at
+        async with asyncio.timeout(1):
+            assert (await start_position(log, "now")).seq >= 70
+
+
+@virtual
+async def test_a_position_after_the_end_is_invalid_after_ten_seconds():
+    at, now = Position("memory", "1", 70), asyncio.get_running_loop().time
+    for log, least in (
+        (Replicated(50), 10),
+        (Replicated(*[50] * 10, DisconnectedError("gone"), 50), 14),
+        (Replicated(50, connects=[1] * 10 + [2]), 15),
+    ):
+        began = now()
+        with pytest.raises(PositionInvalidError, match="position 70 is after the end of stream 'memory', 50"):
+            await start_position(log, at)
+        assert least <= now() - began < least + 3
+    for made in ("2", ""):
+        began = now()
+        with pytest.raises(PositionInvalidError, match="recreated"):
+            await start_position(log, Position("memory", made, 70))
+        assert now() == began, "of another incarnation it is invalid at once"
+
+
+@virtual
+async def test_a_first_question_that_fails_is_raised():
+    with pytest.raises(DisconnectedError):
+        await start_position(Replicated(DisconnectedError("gone"), 50), Position("memory", "1", 70))
 
 
 @virtual

@@ -136,7 +136,7 @@ async def test_a_place_in_a_stream_that_was_made_anew_is_refused(js: Any, make: 
         again = js.epochs(topic.name)
         async with await again.publisher() as other:
             await other.advance(9)
-            with pytest.raises(PositionInvalidError, match="made anew"):
+            with pytest.raises(PositionInvalidError, match="recreated"):
                 await again.subscribe(resume=place)
             with pytest.raises((PositionInvalidError, EpochsLostError)):
                 await events(sub, lambda event: False)

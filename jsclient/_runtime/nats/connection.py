@@ -47,6 +47,7 @@ class Connection(abc.ABC):
         self.hub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
         self.denied: list[Callable[[PermissionDeniedError], None]] = []
+        self.connects = 0  # how often it has reconnected
         self._listeners: list[Listener] = []
         self._changed = Signal()
 
@@ -87,6 +88,7 @@ class Connection(abc.ABC):
 
     def _notify(self, what: Lifecycle) -> None:
         self._changed.set()
+        self.connects += what is Lifecycle.CONNECTED
         for listener in list(self._listeners):
             listener(what)
 

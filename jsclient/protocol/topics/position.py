@@ -1,9 +1,11 @@
-"""Where a reader stands in a stream: a position, what the stream holds now, and whether the two fit.
+"""Positions in a stream, the extent of a stream, and the check of one against the other.
 
-A position is "after this record". Its sequence decides everything; its time is there to be read, and a time alone is
-only an entry: the server's "since" includes the time itself, a ``datetime`` is cut to microseconds, and time stamps may
-step back when another server leads the stream. A position is checked before it is used, because the server starves a
-reader that asks for what lies behind the end, and starts later without a word where something was removed.
+A position is "after this record". Its sequence alone decides where a reader continues; the time is there for people.
+A time is only a way to find a position: the server's start time is inclusive, a ``datetime`` has microseconds, and
+time stamps may step back when another server becomes the leader.
+
+A position is checked before it is used. If it is after the end of the stream, the server would keep the reader waiting
+forever; if records after it were removed, the server would start later without an error.
 """
 
 from __future__ import annotations
@@ -16,15 +18,16 @@ import msgspec
 
 from ...errors import ConfigError, HistoryTruncatedError, PositionInvalidError
 
-__all__ = ["Extent", "Position"]
+__all__ = ["EndDoubt", "Extent", "Position"]
 
 _VERSION: Final = 1
 _MAX_SEQUENCE: Final = 2**64 - 1
 _MAX_TIME: Final = 2**63 - 1
+_CERTAIN: Final = 10.0  # seconds for which an answer must have been repeated
 
 
 class _Token(msgspec.Struct, forbid_unknown_fields=True):
-    """A position as JSON; ``v`` says which form of it."""
+    """A position as JSON; ``v`` is the version of this format."""
 
     v: Literal[1]
     stream: str
@@ -35,16 +38,16 @@ class _Token(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """After this record of a stream, and before all that follow it.
+    """The position after a record of a stream.
 
-    Equal and ordered by sequence. Positions of two streams, or of two incarnations of one, are unequal and have no
-    order: comparing them raises `PositionInvalidError`.
+    Equal and ordered by sequence. Positions in two streams, or in two incarnations of one stream, are unequal and have
+    no order: comparing them raises `PositionInvalidError`.
 
     Attributes:
         stream: The stream's name.
-        incarnation: Which of the streams that had this name: text made from the time of its creation.
-        seq: Stream sequence of the record; 0: before the first.
-        time_ns: When it was stored, nanoseconds since 1970; 0: not known. It takes no part in comparisons.
+        incarnation: Distinguishes streams that had the same name: the creation time of the stream, as a str.
+        seq: Stream sequence of the record; 0: before the first record.
+        time_ns: When the record was stored, nanoseconds since 1970; 0: unknown. Ignored by comparisons.
     """
 
     stream: str
@@ -54,34 +57,33 @@ class Position:
 
     def __post_init__(self) -> None:
         if not isinstance(self.stream, str) or not self.stream or not isinstance(self.incarnation, str):
-            raise ConfigError("a position has the name of a stream, and its incarnation as text")
+            raise ConfigError(
+                f"stream and incarnation of a position are {self.stream!r:.40} and {self.incarnation!r:.40}: "
+                "a stream name and a str are needed"
+            )
         for name, limit in (("seq", _MAX_SEQUENCE), ("time_ns", _MAX_TIME)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-                raise ConfigError(f"{name} of a position is {value!r:.40}: it is a whole number of 0 or more")
-
-    # --- as text -----------------------------------------------------------------------------------------------
+                raise ConfigError(f"{name} of a position is {value!r:.40}: an integer >= 0 is needed")
 
     def to_json(self) -> str:
-        """The position as a token, which is all that a reader needs to keep."""
+        """The position as a token: the only state that a reader needs to save."""
         token = _Token(_VERSION, self.stream, self.incarnation, self.seq, self.time_ns)
         return msgspec.json.encode(token).decode()
 
     @classmethod
     def from_json(cls, token: str | bytes) -> Position:
-        """The position in a token.
+        """Read a token.
 
         Raises:
-            PositionInvalidError: It is none that `to_json` makes: no JSON, a field too many or too few, a value out of
-                range, or a form of a newer version.
+            PositionInvalidError: `to_json` does not write such a token: it is not JSON, a field is missing, unknown or
+                out of range, or its format is newer.
         """
         try:
             read = msgspec.json.decode(token, type=_Token)
             return cls(read.stream, read.incarnation, read.seq, read.time_ns)
         except (msgspec.DecodeError, ConfigError, UnicodeError, TypeError, RecursionError) as error:
-            raise PositionInvalidError(f"{token!r:.200} is no position: {error}") from None
-
-    # --- order -------------------------------------------------------------------------------------------------
+            raise PositionInvalidError(f"{token!r:.200} is not a position token: {error}") from None
 
     def __lt__(self, other: Position) -> bool:
         return self.seq < self._comparable(other).seq
@@ -103,30 +105,30 @@ class Position:
 
     def _same_stream(self, stream: str, incarnation: str) -> None:
         if self.stream != stream:
-            raise PositionInvalidError(f"a position of stream {self.stream!r} is none of stream {stream!r}")
+            raise PositionInvalidError(f"the position is in stream {self.stream!r}, not in {stream!r}")
         if self.incarnation != incarnation:
             raise PositionInvalidError(
-                f"stream {stream!r} is another one than the position is of: it was made anew "
-                f"({self.incarnation!r}, now {incarnation!r})"
+                f"stream {stream!r} was recreated since the position was saved (created {incarnation!r}, the position "
+                f"has {self.incarnation!r}): start at 'first'"
             )
 
-    # --- others of the same stream -----------------------------------------------------------------------------
-
     def at(self, seq: int, time_ns: int = 0) -> Position:
-        """Another place in the same stream."""
+        """The position after another sequence of the same stream."""
         return replace(self, seq=seq, time_ns=time_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a stream holds now, as its leader says.
+    """The records that a stream holds now, as its leader reports them.
 
     Attributes:
         stream, incarnation: As in `Position`.
-        first_seq: Of the first record that is there; one more than ``last_seq`` if none is.
-        last_seq: Of the last record that was ever stored; 0: none was.
-        first_time_ns: Time stamp of the first record; 0: none is there.
-        last_time_ns: Time stamp of the last one.
+        first_seq: Sequence of the first record; ``last_seq`` + 1 if the stream is empty.
+        last_seq: Sequence of the last record that was ever stored; 0: none.
+        first_time_ns: Time stamp of the first record; 0: the stream is empty.
+        last_time_ns: Time stamp of the last record.
+        replicas: Number of replicas. If there are several, the answer may be out of date; see `EndDoubt`.
+        connects: How often the client had reconnected before this answer.
     """
 
     stream: str
@@ -135,34 +137,36 @@ class Extent:
     last_seq: int
     first_time_ns: int = 0
     last_time_ns: int = 0
+    replicas: int = 1
+    connects: int = 0
 
     @property
     def start(self) -> Position:
-        """Before the first record that is there."""
+        """The position before the first record."""
         return Position(self.stream, self.incarnation, max(self.first_seq, 1) - 1)
 
     @property
     def end(self) -> Position:
-        """After the last record."""
+        """The position after the last record."""
         return Position(self.stream, self.incarnation, self.last_seq, self.last_time_ns)
 
     def check(self, position: Position) -> None:
-        """Whether one can go on from there.
+        """Check that a reader can continue from a position. A replicated stream needs `EndDoubt`.
 
         Raises:
-            PositionInvalidError: It is of another stream or incarnation, or lies behind the end: the server would wait
-                for what never comes.
+            PositionInvalidError: The position is in another stream or incarnation, or after the end.
         """
         position._same_stream(self.stream, self.incarnation)  # noqa: SLF001  its own module
         if position.seq > self.last_seq:
             raise PositionInvalidError(
-                f"position {position.seq} lies behind the end of stream {self.stream!r}, which is {self.last_seq}"
+                f"position {position.seq} is after the end of stream {self.stream!r}, {self.last_seq}: records were "
+                "lost, or the stream was restored; start at an earlier position"
             )
 
     def truncated(self, position: Position) -> HistoryTruncatedError | None:
-        """The error, if records behind the position were removed.
+        """The error to raise if records after the position were removed.
 
-        Of which subjects they were cannot be told: for a reader of some subjects this means *possibly*.
+        The subjects of the removed records are unknown: to a reader of some subjects the error means *possibly*.
         """
         if self.first_seq <= position.seq + 1:
             return None
@@ -171,18 +175,18 @@ class Extent:
     def after_time(
         self, time_ns: int, found: Iterable[tuple[int, int]], *, allow_truncated: bool = False
     ) -> Position | None:
-        """The position strictly after a time: what the reader gets from there on begins later than that.
+        """The position strictly after a time.
 
-        Records with that very stamp are not behind it. Behind the position everything is, whatever its stamp: the
-        sequence decides.
+        Records with exactly that time stamp are before the position. All records after the position are read, whatever
+        their time stamps: the sequence decides.
 
         Args:
             time_ns: Nanoseconds since 1970.
-            found: ``(seq, time_ns)`` of what the reader's history has from that time on, in order. It is to be asked
-                for after this extent was, so that nothing is stored between the two unseen.
-            allow_truncated: Take what is there, though the history may begin later than asked for.
+            found: ``(seq, time_ns)`` of the records in the history from that time on, in order. They must be requested
+                after this extent, so that no record stored between the two requests is missed.
+            allow_truncated: Accept a history that begins later than the time.
 
-        Returns: None if all that was found has that stamp, or an earlier one: ask for what follows it.
+        Returns: None if no record found is later than the time: ask for the records after these.
 
         Raises:
             HistoryTruncatedError: Records were removed, and they may have been later than that time.
@@ -203,3 +207,49 @@ class Extent:
                 return Position(self.stream, self.incarnation, seq - 1, time_ns)
             some = True
         return None if some else Position(self.stream, self.incarnation, self.last_seq, time_ns)
+
+
+@dataclass(slots=True)
+class EndDoubt:
+    """Decides whether a position after the end of a stream is invalid. Times are monotonic seconds.
+
+    The former leader of a replicated stream, cut off from its cluster, still answers, and reports an end that is before
+    positions which readers have saved since. Such a leader steps down after some seconds without a quorum. So for a
+    replicated stream the answer is final only once it has been repeated for 10 s, without a failed request or a lost
+    connection in between.
+    """
+
+    _since: float | None = None
+    _connects: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the last answer is still in doubt."""
+        return self._since is not None
+
+    def check(self, extent: Extent, position: Position, now: float) -> bool:
+        """Whether a reader can continue from the position. False: not certain, request the extent again.
+
+        Raises:
+            PositionInvalidError: The position is in another stream or incarnation, or certainly after the end.
+        """
+        try:
+            extent.check(position)
+        except PositionInvalidError:
+            if (
+                extent.replicas <= 1
+                or extent.incarnation != position.incarnation
+                or extent.stream != position.stream
+            ):
+                raise
+            if self._since is None or self._connects != extent.connects:
+                self._since, self._connects = now, extent.connects
+            if now - self._since >= _CERTAIN:
+                raise
+            return False
+        self._since = None
+        return True
+
+    def interrupted(self) -> None:
+        """A request failed, or the connection was lost."""
+        self._since = None

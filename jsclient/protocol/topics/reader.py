@@ -23,7 +23,7 @@ import msgspec
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
 from .idle_timer import QuietTimer
 from .links import Link, LinkTracker, MissingRule, Skipped, Verdict
-from .position import Extent, Position
+from .position import EndDoubt, Extent, Position
 from .record import Record
 from .record_queue import Aside, RecordQueue
 
@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 
+_RECHECK: Final = 1.0  # seconds until the extent is requested again if the position may be invalid
 _ASIDE: Final = 8  # an eighth of the queue's bounds may lie aside
 
 
@@ -199,6 +200,7 @@ class Reader:
     )
     _newest_ns: int = 0  # the latest time stamp that was seen of a record; 0: not known
     _in_doubt: bool = False  # the stream may be another one by now: its extent is needed
+    _end_doubt: EndDoubt = field(default_factory=EndDoubt)
     _full: bool = False  # something found no room: nothing is asked for until there is
     _round: HistoryRound = field(default_factory=HistoryRound)
 
@@ -226,7 +228,8 @@ class Reader:
         """When to call ``tick``, monotonic seconds; infinite while there is nothing to be woken for."""
         if self._stopped or self._full or self._round.asked is not None:
             return math.inf
-        return self._added_at + self.quiet.period
+        period = self.quiet.period
+        return self._added_at + (min(period, _RECHECK) if self._end_doubt.is_open else period)
 
     @property
     def _stopped(self) -> bool:
@@ -406,9 +409,12 @@ class Reader:
         if extent is not None:
             try:
                 # Not the present place: pushes may have gone on since the stream said where it ends.
-                extent.check(self.start.at(asked.since))
+                certain = self._end_doubt.check(extent, self.start.at(asked.since), now)
             except PositionInvalidError as error:
                 return self.fail(error)
+            if not certain:
+                self._added_at = now
+                return []
             self._in_doubt = False
         commands: list[Command] = []
         complete = self._take_in(records, extent, now, commands)
@@ -477,6 +483,10 @@ class Reader:
             # Else it is not there yet: a replica that lags.
             self._round.wanted |= result.moved or self._round.late
         commands += self._ask()
+
+    def interrupted(self) -> None:
+        """A request for the history failed and is repeated, or the connection was lost."""
+        self._end_doubt.interrupted()
 
     def unread(self, asked: AskHistory, now: float) -> None:
         """The history could not be read now. It is asked for again when the timer ends."""

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from ...errors import ConfigError, EpochsLostError, PositionInvalidError, TopicNotFoundError
+from ...errors import ConfigError, EpochsLostError, TopicNotFoundError
 from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...protocol.topics.position import Extent, Position
 from ..log import Log
+from ..start import check_position
 from .paging import page_up_to, patiently
 
 __all__ = ["Join", "Joining", "Start"]
@@ -65,7 +66,7 @@ class Joining(Generic[T]):
                 if partition not in entries or entries[partition].up_to + 1 < extent.first_seq
             ]
             if not missing:
-                return Join(entries, _start(entries, extent))
+                return Join(entries, await self._start(entries, extent))
             if not wait:
                 raise TopicNotFoundError(self._topic, missing)
             await asyncio.sleep(pause)
@@ -103,6 +104,13 @@ class Joining(Generic[T]):
             if record is not None
         }
 
+    async def _start(self, entries: Mapping[int, FrontierEntry[T]], extent: Extent) -> Position:
+        """The position after which the subscriber reads. Raises `PositionInvalidError` if the stream ends before it."""
+        start = extent.end.at(min(entry.up_to for entry in entries.values()))
+        if start.seq > extent.last_seq:
+            await patiently(self._log, partial(check_position, self._log, start))
+        return start
+
     async def at(self, place: EpochPlace[T]) -> Join[T]:
         """With the records where another subscriber stood.
 
@@ -110,10 +118,9 @@ class Joining(Generic[T]):
             PositionInvalidError: It stood in another stream, or in another one that had its name.
             EpochsLostError: What it needs was removed. ConfigError: It read other partitions. And those of any request.
         """
-        extent = await patiently(self._log, self._log.extent)
         self.check(place, self._partitions)
         where = Position(place.stream, place.incarnation, place.since)
-        extent.check(where)
+        await patiently(self._log, partial(check_position, self._log, where))
         entries = {}
         for partition, seq in place.records:
             page = await page_up_to(self._log, max(seq, 1) - 1, seq, limit=1)
@@ -131,10 +138,3 @@ class Joining(Generic[T]):
             raise ConfigError(
                 f"the place is of a subscriber of partitions {[p for p, _ in place.records]}, not {[*partitions]}"
             )
-
-
-def _start(entries: Mapping[int, FrontierEntry[T]], extent: Extent) -> Position:
-    since = min(entry.up_to for entry in entries.values())
-    if since > extent.last_seq:
-        raise PositionInvalidError(f"frontier record {since} lies behind the end of stream {extent.stream!r}")
-    return extent.end.at(since)

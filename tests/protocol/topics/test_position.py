@@ -74,7 +74,7 @@ GOOD = json.loads(AT.to_json())
     ],
 )
 def test_what_is_no_token_of_ours_is_refused(token):
-    with pytest.raises(PositionInvalidError, match="no position"):
+    with pytest.raises(PositionInvalidError, match="not a position token"):
         Position.from_json(token)
 
 
@@ -135,9 +135,9 @@ def test_a_position_within_the_stream_fits_and_so_does_its_end():
 @pytest.mark.parametrize(
     ("position", "why"),
     [
-        (AT.at(10), "behind the end"),
-        (Position("ORDERS", "another time", 5), "made anew"),
-        (Position("OTHER", MADE, 5), "none of stream"),
+        (AT.at(10), "position 10 is after the end of stream 'ORDERS', 9"),
+        (Position("ORDERS", "another time", 5), "recreated"),
+        (Position("OTHER", MADE, 5), "not in 'ORDERS'"),
     ],
 )
 def test_a_position_that_would_starve_its_reader_is_refused(position, why):

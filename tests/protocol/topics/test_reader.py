@@ -416,6 +416,41 @@ def test_another_stream_under_the_same_name_is_noticed_instead_of_starving(now_t
     assert isinstance(made.error, PositionInvalidError)
 
 
+def test_an_old_leader_fails_a_reader_only_after_ten_seconds():
+    made, now = Reader(START, "r", QuietTimer(10.0), push=False), 10.0
+    [asked] = made.begin(now)
+    while True:
+        assert made.page(asked, [], now, extent=Extent("S", "1", 1, 5, replicas=3)) == []
+        if made.error is not None:
+            break
+        assert made.deadline - now <= 1.0, "it asks again soon"
+        now = made.deadline
+        [asked] = made.tick(now)
+    assert isinstance(made.error, PositionInvalidError)
+    assert 20.0 <= now <= 21.0
+
+
+def test_an_old_leader_is_forgotten_when_another_one_answers():
+    made, now, old = (
+        Reader(START, "r", QuietTimer(10.0), push=False),
+        10.0,
+        Extent("S", "1", 1, 5, replicas=3),
+    )
+    [asked] = made.begin(now)
+    for extent in [old] * 8 + [Extent("S", "1", 1, 10, replicas=3)] + [old] * 8:
+        made.page(asked, [], now, extent=extent)
+        now = made.deadline
+        [asked] = made.tick(now)
+    made.interrupted()
+    for _ in range(8):
+        made.page(asked, [], now, extent=old)
+        now = made.deadline
+        [asked] = made.tick(now)
+    made.page(asked, [record(11, 10)], now, extent=Extent("S", "1", 1, 11, replicas=3))
+    assert made.error is None
+    assert seqs(made) == [11]
+
+
 def test_a_record_that_follows_none_is_no_proof_where_something_was_had():
     """All that was there had gone when it was stored: 11 to 19 were, perhaps, and nobody has seen them."""
     made = reader()
