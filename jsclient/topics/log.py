@@ -1,7 +1,7 @@
-"""An ordered log as the readers of a topic see it: records are appended, read from a place on, and pushed as they come.
+"""The interface of an ordered log: records are appended, read from a position, and pushed as they are stored.
 
-`Log` is all that readers and patterns know. `MemoryLog` is one in this process; `StreamLog`
-is a stream on a server, or some of its subjects.
+Readers and kits know only `Log`. `MemoryLog` is a log in this process; `StreamLog` is a stream on a server, or some of
+its subjects.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..protocol.wire.names import check_publish_subject, subject_matches
 __all__ = ["Feed", "FeedKind", "Log", "Page", "Receive"]
 
 FeedKind: TypeAlias = Literal["consumer", "republish"]
-"""How records are pushed: by a consumer of the reader's own, or by a subject to which the stream republishes."""
+"""How records are pushed: by a consumer for each reader, or by a subject to which the stream republishes."""
 
 Receive: TypeAlias = Callable[[list[Record]], None]
-"""Takes records that were pushed, as many as came together. It must not block."""
+"""Takes the records that were pushed together. It must not block."""
 
 
 class Page(NamedTuple):
-    """What a history gives at a time.
+    """A page of the history.
 
-    ``more``: there are more after these. ``up_to``: if there are not, all was read up to this sequence, as the very
-    server says that read it; 0: it does not say.
+    ``more``: more records follow. ``up_to``: otherwise, the history is complete up to this sequence, as reported by the
+    server that read it; 0: unknown.
     """
 
     records: list[Record]
@@ -41,21 +41,21 @@ class Page(NamedTuple):
 
 
 class Feed(abc.ABC):
-    """Pushes records of a log as they are appended. A push may be lost, repeated or late: it is a hint and no more."""
+    """Pushes records of a log as they are appended. A push is only a hint: it may be lost, repeated or late."""
 
     by_subject: bool = False
-    """Records name the one of their own subject that they follow, and there are several subjects."""
+    """Whether records name their predecessors per subject, and there are several subjects."""
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        """Push under this id what is appended from now on; ``lost`` is called once something may have been missed.
+        """Push records appended from now on under this id; ``lost`` is called when a push may have been missed.
 
-        Raises: those of any request; then there is nothing to close.
+        Raises: those of any request; then the feed is not open.
         """
 
     @abc.abstractmethod
     async def close(self, id: str) -> None:
-        """No more. Harmless if there is none of this id; never raises for a server that is away."""
+        """Stop pushing. A no-op for an unknown id; an unavailable server is not an error."""
 
 
 class Log(abc.ABC):
@@ -63,9 +63,9 @@ class Log(abc.ABC):
 
     Attributes:
         stream: Its name.
-        subject: Which records it has; wildcards allowed.
-        tasks, open, emit, report: Where readers run what goes on in the background, stand while they are open, and tell
-            what cannot be raised to a caller.
+        subject: The subject of its records; may have wildcards.
+        tasks: Runs background tasks of readers.
+        open: The readers that are open.
     """
 
     stream: str
@@ -75,28 +75,28 @@ class Log(abc.ABC):
 
     @property
     def is_one_subject(self) -> bool:
-        """Whether its subject has no wildcards. Of several subjects one may end, and the others go on."""
+        """Whether its subject has no wildcards. One of several subjects may end while the others continue."""
         return not any(token in ("*", ">") for token in self.subject.split("."))
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
-        """Tell the user."""
+        """Report an event to the user."""
 
     @abc.abstractmethod
     def report(self, error: BaseException) -> None:
-        """Tell the user of an error that has no caller."""
+        """Report an error that cannot be raised to a caller."""
 
     @abc.abstractmethod
     async def wait_ready(self) -> None:
-        """Return when it can be asked: a server is connected. Raises `ClosedError`."""
+        """Wait until requests can be sent: a server is connected. Raises `ClosedError`."""
 
     @abc.abstractmethod
     async def extent(self) -> Extent:
-        """What the whole log holds now, as its leader says. Raises those of any request."""
+        """The extent of the whole log, as its leader reports it. Raises those of any request."""
 
     @abc.abstractmethod
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        """Records after a sequence, in order, at most so many; a record of any size if it is the first.
+        """Records after a sequence, in order, up to these limits; at least one, if any, whatever its size.
 
         Raises: those of any request.
         """
@@ -106,12 +106,12 @@ class Log(abc.ABC):
         """The position strictly after a time, nanoseconds since 1970.
 
         Raises:
-            HistoryTruncatedError: Records that were removed may have been later than that. And those of any request.
+            HistoryTruncatedError: Records later than that may have been removed. And those of any request.
         """
 
     @abc.abstractmethod
     async def last(self, subject: str | None = None) -> Record | None:
-        """The newest record, of all or of one subject, as the leader has it. Raises those of any request."""
+        """The newest record of all subjects or of one, as the leader has it. Raises those of any request."""
 
     @abc.abstractmethod
     async def append(
@@ -124,15 +124,15 @@ class Log(abc.ABC):
         expected: int | None = None,
         msg_id: str | None = None,
     ) -> Position:
-        """Append a record and wait until it is stored; where that is.
+        """Append a record, wait until it is stored, and return its position.
 
         Args:
             data: The payload.
-            subject: By default that of the log, which must then have no wildcards.
+            subject: By default the subject of the log, which must have no wildcards then.
             kind, headers: See `jsclient.Record`.
-            expected: Refuse unless this is the sequence of the last record of its subject, 0 for none. It becomes the
+            expected: Store only if this is the sequence of the last record of its subject, 0 for none. It becomes the
                 record's link.
-            msg_id: Appended once, however often this is called inside the duplicate window.
+            msg_id: Stored once within the duplicate window.
 
         Raises:
             WrongLastSequenceError: ``expected`` does not hold. And those of any publish.
@@ -140,7 +140,7 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def feed(self, kind: FeedKind) -> Feed:
-        """A feed of this log. Raises `ConfigError` if it has none of this kind."""
+        """A feed of this kind. Raises `ConfigError` if the log has no such feed."""
 
     @abc.abstractmethod
     def best_feed(self) -> FeedKind:
@@ -148,16 +148,16 @@ class Log(abc.ABC):
 
     @abc.abstractmethod
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
-        """How holes in its history are judged."""
+        """The rule that judges gaps in its history."""
 
     def own_subject(self, subject: str | None) -> str:
-        """The subject of a record that is to be appended.
+        """The subject for a record to append.
 
         Raises:
-            ConfigError: None is given and the log has several, or it is not one of them.
+            ConfigError: The subject is not one of the log's. InvalidNameError: It has wildcards.
         """
         if subject is None:
             return check_publish_subject(self.subject)
         if not subject_matches(self.subject, check_publish_subject(subject)):
-            raise ConfigError(f"{subject!r} is no subject of {self.subject!r}")
+            raise ConfigError(f"subject {subject!r} does not match {self.subject!r}")
         return subject

@@ -1,4 +1,4 @@
-"""How long nothing may come until somebody asks.
+"""Adaptive idle timer of a reader.
 
 Source: P3Sub: "the time constant of the timer is application-specific, and may be adaptive".
 """
@@ -14,13 +14,14 @@ __all__ = ["QuietTimer"]
 
 @dataclass(slots=True)
 class QuietTimer:
-    """A period that grows while asking finds nothing and shrinks when it does.
+    """The period without a record after which a reader reads the history. It adapts within its bounds.
 
-    With ``longest`` left out it is always the same.
+    Without ``longest`` it is constant.
 
     Attributes:
         shortest, longest: Its bounds, seconds.
-        period: What it is now, seconds.
+        period: The current period, seconds.
+        factor: By which the period grows or shrinks.
     """
 
     shortest: float = 30.0
@@ -31,19 +32,19 @@ class QuietTimer:
     def __post_init__(self) -> None:
         for seconds in (self.shortest, self.longest, self.period):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-                raise ConfigError(f"a quiet timer of {seconds!r:.40}: a number of seconds is needed")
+                raise ConfigError(f"quiet timer: {seconds!r:.40} is not a number of seconds")
         self.longest = self.longest or self.shortest
         self.period = self.period or self.shortest
         if not 0 < self.shortest <= self.period <= self.longest or self.factor < 1:
             raise ConfigError(
-                f"a quiet timer of {self.shortest} to {self.longest} s, now {self.period}, times {self.factor}: "
-                "seconds over 0 are needed, the shortest first, and a factor of 1 or more"
+                f"quiet timer from {self.shortest} to {self.longest} s, now {self.period} s, factor {self.factor}: "
+                "0 < shortest <= period <= longest and factor >= 1 are needed"
             )
 
     def found_nothing(self) -> None:
-        """There was nothing to be asked for: ask less often."""
+        """The history had no new record: lengthen the period."""
         self.period = min(self.period * self.factor, self.longest)
 
     def found_something(self) -> None:
-        """Something had not come by itself: ask more often."""
+        """The history had a record that was not pushed: shorten the period."""
         self.period = max(self.period / self.factor, self.shortest)

@@ -1,12 +1,12 @@
-"""Does this record directly follow what was had? Links between records, each of which names its predecessor.
+"""Links between records: each names its predecessor, so that a missing record is noticed.
 
-A record that was lost on its way shows when the next one names a predecessor that was never had. Where the links come
-from is the feed's matter: ``Nats-Expected-Last-Subject-Sequence``, ``Nats-Last-Sequence`` of a republished message, the
-consumer sequence. (`GapTracker` is the sibling that follows one consumer and tells of gaps, but takes in everything.)
+A record was lost if the next one names a predecessor that was never received. The feed supplies the links:
+``Nats-Expected-Last-Subject-Sequence``, ``Nats-Last-Sequence`` of a republished message, or the consumer sequence.
+(`GapTracker` follows one consumer and reports gaps, but accepts every message.)
 
-Links among *some* subjects only show gaps of each subject by itself: when the newest record of one is lost, the others
-go on without a sign of it. So a tracker that goes by subject knows two things: up to where everything was had
-(`LinkTracker.floor`), and what was had beyond that, subject by subject.
+Links *per subject* show only gaps within a subject: if the newest record of one subject is lost, records of the others
+do not show it. So a tracker by subject keeps two things: the sequence up to which every record was received
+(`LinkTracker.floor`), and the last sequence received of each subject after that.
 
 Source: P3Sub (the queue of a subscriber); nats-server server/stream.go (republish).
 """
@@ -27,16 +27,16 @@ __all__ = ["Gap", "Link", "LinkTracker", "MissingRule", "Offer", "Skipped", "Ver
 
 
 class Link(enum.Enum):
-    """What a record is that may be taken, or need not be."""
+    """The verdict on a record that leaves no gap."""
 
     ACCEPT = enum.auto()
-    """It directly follows: it was taken."""
+    """It directly follows, and was accepted."""
     DUPLICATE = enum.auto()
-    """It was had before."""
+    """It was received before."""
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Something may be missing after the record ``after``, and before the record ``before``, which was not taken."""
+    """Records may be missing between ``after`` and ``before``; the latter was not accepted."""
 
     after: int
     before: int
@@ -47,43 +47,46 @@ Offer: TypeAlias = Link | Gap
 
 @dataclass(slots=True)
 class LinkTracker:
-    """Says of each record whether it directly follows.
+    """Decides for each record whether it directly follows.
 
     Attributes:
-        floor: Everything up to this sequence was had. At first: where the reader begins.
-        by_subject: Links are among the records of one subject, and there may be several. Else they are among all
-            records of the feed, and ``floor`` is the last one that was taken.
+        floor: Every record up to this sequence was received; at first, the sequence of the start position.
+        by_subject: Links connect the records of each subject. Otherwise they connect all records of the feed, and
+            ``floor`` is the last one accepted.
     """
 
     floor: int = 0
     by_subject: bool = False
-    # The last sequence had of a subject, where it is over the floor.
+    # The last sequence received of a subject, if it is after the floor.
     _beyond: dict[str, int] = field(init=False, default_factory=dict)
 
     @property
     def beyond(self) -> int:
-        """Subjects of which something was had beyond the floor."""
+        """Number of subjects with records received after the floor."""
         return len(self._beyond)
 
     def had(self, seq: int, subject: str = "") -> bool:
-        """Whether this record was had."""
+        """Whether this record was received."""
         return seq <= self.floor or seq <= self._beyond.get(subject, 0)
 
     def offer(self, seq: int, previous: int | None, subject: str = "") -> Offer:
-        """A record that came in any order, or again; ``previous`` is its predecessor, 0 if it has none.
+        """Judge a record, which may be out of order or a duplicate.
 
-        None: not known. Then it follows only if nothing at all can lie between. So with 0 where something was had: all
-        that was there was removed before it was stored, and nobody knows whether that was all that was had.
+        Args:
+            seq, subject: The record's.
+            previous: Its predecessor; 0: it is the first; None: unknown. If it is unknown, the record follows only if
+                its sequence is the next one. The same holds for 0 after other records were received: those before it
+                were removed, and some of them may not have been received.
         """
         last = max(self.floor, self._beyond.get(subject, 0)) if self._beyond else self.floor
         if seq <= last:
             return Link.DUPLICATE
         if seq == self.floor + 1:
             self.caught_up(seq)
-        # A predecessor before the last one: that one was deleted before this record was stored.
+        # A predecessor before the last one: the last one was deleted before this record was stored.
         elif previous is None or previous > last:
             return Gap(last, seq)
-        elif self.by_subject:  # there the history is read over it in any case
+        elif self.by_subject:  # the history is read over it in any case
             self._beyond[subject] = seq
         elif not previous and last:
             return Gap(last, seq)
@@ -92,7 +95,7 @@ class LinkTracker:
         return Link.ACCEPT
 
     def caught_up(self, seq: int) -> None:
-        """Everything up to this sequence was had, or is not there: a history was read up to it."""
+        """The history was read up to this sequence."""
         if seq > self.floor:
             self.floor = seq
             if self._beyond:
@@ -103,7 +106,7 @@ Verdict: TypeAlias = Literal["nothing", "skipped", "lost"]
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """Tell the user: what was between these sequences was removed before it was read, and is passed over."""
+    """Report that the records between these sequences were removed before they were read, and are skipped."""
 
     after: int
     before: int
@@ -111,12 +114,12 @@ class Skipped(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MissingRule:
-    """Judges holes in a history.
+    """Judges gaps in a history.
 
     Attributes:
-        by_subject: Links are among the records of one subject, and there are several: they say nothing of the others.
-        holes_are_deletions: Nothing but a delete removes records from the middle of the stream.
-        allow_truncated: What is lost is passed over.
+        by_subject: Links connect the records of each subject: they say nothing about the others.
+        holes_are_deletions: Only deletion removes records from the middle of the stream.
+        allow_truncated: Lost records are skipped.
     """
 
     by_subject: bool = False
@@ -124,23 +127,23 @@ class MissingRule:
     allow_truncated: bool = False
 
     def may_miss(self, record: Record, floor: int) -> bool:
-        """Whether something between the floor, up to which all was had, and this record may have been there."""
+        """Whether a record between the floor and this one may have existed."""
         if record.seq <= floor + 1:
             return False
         previous = self._link(record.previous, floor)
         return previous is None or previous > floor
 
     def _link(self, previous: int | None, floor: int) -> int | None:
-        """What a link says; None: nothing. So if it is 0 and something was had: all else was removed before it."""
+        """The predecessor; None: unknown. A 0 after other records says nothing: those before it were removed."""
         return None if self.by_subject or (not previous and floor) else previous
 
     def run(self, records: Sequence[Record], floor: int, extent: Extent | None) -> int:
-        """How many of these, from the first on, need no look at each by itself.
+        """The number of leading records that can be added together.
 
-        Nothing is missing before any of them, none was had, and none but the last of them ends the topic. ``floor`` and
-        ``extent`` as of `before`.
+        No record is missing before any of them, none is a duplicate, and only the last of them may end the topic.
+        ``floor`` and ``extent`` as in `before`.
         """
-        whole = extent is not None and extent.first_seq <= floor + 1  # nothing was removed at the head
+        whole = extent is not None and extent.first_seq <= floor + 1  # the head of the stream is complete
         count = 0
         for record in records:
             seq = record.seq
@@ -155,7 +158,7 @@ class MissingRule:
         return count
 
     def needs_extent(self, records: Sequence[Record], floor: int) -> bool:
-        """Whether these cannot be judged without knowing what the stream holds."""
+        """Whether these cannot be judged without the extent of the stream."""
         count = self.run(records, floor, None)
         floor = records[count - 1].seq if count else floor
         for record in records[count:]:
@@ -165,10 +168,10 @@ class MissingRule:
         return False
 
     def before(self, record: Record, floor: int, extent: Extent | None) -> Verdict:
-        """What is missing between the floor and a record that follows it in the history.
+        """Whether records are missing between the floor and the record that follows it in the history.
 
-        ``extent``: what the stream holds, asked for *after* the history was read; None: it cannot be had, and then what
-        may be missing is taken for lost.
+        ``extent`` must be requested *after* the history was read; None: unavailable; records that may be missing then
+        count as lost.
         """
         if not self.may_miss(record, floor):
             return "nothing"
@@ -184,7 +187,7 @@ class MissingRule:
         return self._lost
 
     def at_end(self, up_to: int, floor: int, extent: Extent | None) -> Verdict:
-        """What is missing between the floor and the end of a history that has nothing there."""
+        """Whether records are missing between the floor and the end of a history without records there."""
         if up_to > floor and extent is not None and extent.first_seq > floor + 1:
             return self._lost
         return "nothing"

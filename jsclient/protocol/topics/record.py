@@ -1,4 +1,4 @@
-"""A record of a topic: what a reader gets, wherever it came from."""
+"""A record of a topic, and its headers."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["NO_HEADERS", "Kind", "Record", "RecordHeaders", "total_size"]
 
 
 class Kind(enum.Enum):
-    """What a record is to the topic."""
+    """The kind of a record."""
 
     VALUE = "value"
     FINISH = "finish"
-    """The last one: the topic ended well."""
+    """The last record: the topic is complete."""
     FAIL = "fail"
-    """The last one: the topic ended, and the record says why."""
+    """The last record: the topic failed, for the reason in the record."""
     FRONTIER = "frontier"
-    """Which epochs are over; see `jsclient.protocol.epochs.trackers`."""
+    """Lists completed epochs; see `jsclient.protocol.epochs.trackers`."""
 
 
 class RecordHeaders(Headers):
-    """The headers of a record: they cannot be changed, for records may share them. ``copy()`` gives some that can."""
+    """The headers of a record. Immutable, because records may share them; ``copy()`` returns mutable ones."""
 
     __slots__ = ("size",)
 
     size: int
-    """Bytes of names and values, about."""
+    """Approximate bytes of names and values."""
 
     def __init__(self, headers: Mapping[str, str] | Iterable[tuple[str, str]] = ()) -> None:
         own = headers if type(headers) is Headers else Headers(headers)
@@ -42,7 +42,7 @@ class RecordHeaders(Headers):
             self.size += sum(map(len, values))
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("the headers of a record cannot be changed: copy() gives some that can")
+        raise TypeError("the headers of a record are immutable: change the result of copy()")
 
     add = __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -56,13 +56,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
 
     Attributes:
         seq: Stream sequence.
-        time_ns: When it was stored, nanoseconds since 1970; 0: not known.
+        time_ns: When it was stored, nanoseconds since 1970; 0: unknown.
         subject: Its subject.
         data: The payload.
-        headers: Its headers. They cannot be changed.
-        previous: Stream sequence of the record directly before it, 0 if it is the first. Of which records that is, is
-            the feed's matter: of those the reader gets, or of those of its subject. None: not known.
-        kind: What it is to the topic.
+        headers: Its headers. They are immutable.
+        previous: Stream sequence of the record directly before it; 0: it is the first; None: unknown. It is the
+            predecessor among the records of the reader, or among those of the subject; the feed decides.
+        kind: Its kind.
     """
 
     seq: int
@@ -75,7 +75,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
 
     @property
     def is_last(self) -> bool:
-        """Whether the topic ends with it."""
+        """Whether it ends the topic."""
         return self.kind is Kind.FINISH or self.kind is Kind.FAIL
 
     @property

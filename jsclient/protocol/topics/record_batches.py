@@ -1,7 +1,7 @@
-"""Records from the frames that bring them, many at a time.
+"""Conversion of frames to records, many at a time.
 
-What a server sends one after the other is alike but for some numbers: what stands in a frame as it stood in the one
-before is not read again. A frame that has not the form which servers give it is read the long way, by `record_codec`.
+Consecutive frames of a stream differ in a few numbers only. Parts that equal those of the frame before are not parsed
+again. A frame of an unusual form is parsed by the slower functions of `record_codec`.
 
 Source: nats-server server/stream.go (getDirectRequest, republish).
 """
@@ -34,7 +34,7 @@ _Own = tuple[RecordHeaders, "int | None", Kind]
 
 
 class _Alike:
-    """What the last message had: its subject, its own headers, and the second in which it was stored."""
+    """The parsed parts of the last frame: subject, own headers, and the second of the time stamp."""
 
     __slots__ = ("head", "linked", "own", "second", "second_ns", "subject", "subject_line")
 
@@ -47,14 +47,14 @@ class _Alike:
         self.second_ns = 0
 
     def new_own(self, head: bytes) -> _Own:
-        """Another head: a block as far as the message's own headers go."""
+        """Parse the message's own headers."""
         headers = NO_HEADERS if head == _NO_OWN else RecordHeaders(parse_headers(head)[1])
         self.own = headers, link_of(headers) if self.linked else None, kind_of(headers)
         self.head = head
         return self.own
 
     def new_subject(self, line: bytes) -> str:
-        """Another subject. Raises ValueError if it is none."""
+        """Parse a subject line. Raises ValueError for any other line."""
         if not line.startswith(_SUBJECT):
             raise ValueError
         self.subject = line[len(_SUBJECT) :].decode(errors="replace")
@@ -62,7 +62,7 @@ class _Alike:
         return self.subject
 
     def new_second(self, start: bytes) -> int:
-        """Another second: a line as far as that goes. Raises ValueError if it is none."""
+        """Parse the beginning of a time stamp line. Raises ValueError for any other line."""
         if not start.startswith(_TIME_STAMP):
             raise ValueError
         moment = datetime.fromisoformat(f"{start[len(_TIME_STAMP) :].decode()}+00:00")
@@ -72,9 +72,9 @@ class _Alike:
 
 
 class StoredRecords:
-    """Makes records of the answers to one direct get of many messages.
+    """Converts the answers to one direct get of many messages.
 
-    ``linked``: they may say which record they follow.
+    ``linked``: records may name their predecessors.
     """
 
     def __init__(self, tracker: DirectBatchTracker, *, linked: bool) -> None:
@@ -83,7 +83,7 @@ class StoredRecords:
         self._alike = _Alike(linked=linked)
 
     def read(self, frames: Iterable[Frame]) -> list[Record]:
-        """The records in frames that came one after the other; then see the tracker."""
+        """The records in consecutive frames. The tracker has the end, or an error."""
         tracker, alike = self._tracker, self._alike
         records: list[Record] = []
         before, pending, count = b"%d" % tracker.last_seq, b"", 0
@@ -109,7 +109,7 @@ class StoredRecords:
             except ValueError:
                 tracker.took(count, int(before))
                 message = tracker.take(frame)
-                if message is None:  # the end, or a hole
+                if message is None:  # the end, or a gap
                     return records
                 records.append(stored_record(message, linked=self._linked))
                 before, count = b"%d" % message.seq, 0
@@ -122,7 +122,7 @@ class StoredRecords:
 
 
 class RepublishedRecords:
-    """Makes records of what a stream republishes."""
+    """Converts the messages that a stream republishes."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
@@ -130,7 +130,7 @@ class RepublishedRecords:
         self._alike = _Alike(linked=False)
 
     def read(self, frames: Iterable[Frame], foreign: Callable[[Frame], None]) -> list[Record]:
-        """The records in frames; ``foreign`` is given what this stream did not republish."""
+        """The records in frames; ``foreign`` receives frames that this stream did not republish."""
         alike = self._alike
         records: list[Record] = []
         for frame in frames:
@@ -162,13 +162,13 @@ class RepublishedRecords:
 
 
 class DeliveredRecords:
-    """Makes records of what a consumer delivers. ``linked``: they may say which record they follow."""
+    """Converts the deliveries of a consumer. ``linked``: records may name their predecessors."""
 
     def __init__(self, *, linked: bool) -> None:
         self._alike = _Alike(linked=linked)
 
     def read(self, frames: Iterable[Frame]) -> list[Record]:
-        """The records in frames; which one each follows, is known only where it says so.
+        """The records in frames. Only those that name their predecessors have one.
 
         Raises:
             NotJetStreamMessageError: A frame has no JSAck.
@@ -186,7 +186,7 @@ class DeliveredRecords:
             frame: A delivery.
             seq: Its stream sequence.
             time_ns: When it was stored.
-            previous: Which record it follows, if it does not say itself.
+            previous: Its predecessor, if it does not name one.
         """
         alike, (subject, _, block, data) = self._alike, frame
         if subject != alike.subject_line:

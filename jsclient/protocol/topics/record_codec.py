@@ -1,8 +1,8 @@
-"""How the records of a topic travel: what kind a stored message is, and where it says which one it follows.
+"""Conversion between messages and records of a topic.
 
-A record is a message like any other. Its kind is a header, left out for a value, so that whatever publishes to the
-subject publishes values. Which record it follows it may say itself: with ``Nats-Expected-Last-Subject-Sequence`` the
-server has checked that, and has stored it.
+A record is an ordinary message. Its kind is a header, omitted for a value, so that any publisher to the subject
+publishes values. A record may name its predecessor in ``Nats-Expected-Last-Subject-Sequence``, which the server checked
+before it stored the record.
 
 Source: nats-server server/stream.go (republish, getDirectRequest).
 """
@@ -37,18 +37,18 @@ _REPUBLISHED: Final = (names.STREAM, names.SUBJECT, names.SEQUENCE, names.TIME_S
 
 
 def kind_headers(kind: Kind) -> dict[str, str]:
-    """The header that says so, none for a value."""
+    """The headers that mark a record of this kind."""
     return {} if kind is Kind.VALUE else {KIND: kind.value}
 
 
 def kind_of(headers: Headers) -> Kind:
-    """What a record with these headers is."""
-    # What a newer version may say is a value to this one: nothing is lost by it.
+    """The kind of a record with these headers."""
+    # An unknown kind of a newer version is a value: no record is lost.
     return _KINDS.get(headers[KIND], Kind.VALUE) if KIND in headers else Kind.VALUE
 
 
 def link_of(headers: Headers) -> int | None:
-    """The record of its own subject that it follows, as the server has checked it; None: it does not say."""
+    """The predecessor in its own subject, as the server checked it; None: not given."""
     text = headers.get(names.EXPECTED_LAST_SUBJECT_SEQUENCE)
     if text is None or names.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in headers:
         return None
@@ -60,7 +60,7 @@ def _own(headers: Headers) -> RecordHeaders:
 
 
 def stored_record(message: StoredMessage, *, linked: bool) -> Record:
-    """A record that was read from the history. ``linked``: it may say which one it follows."""
+    """A record read from the history. ``linked``: it may name its predecessor."""
     return Record(
         seq=message.seq,
         time_ns=message.time_ns,
@@ -75,7 +75,7 @@ def stored_record(message: StoredMessage, *, linked: bool) -> Record:
 def delivered_record(
     subject: str, headers: Headers, data: bytes, metadata: Metadata, *, linked: bool, previous: int | None
 ) -> Record:
-    """A record that a consumer delivered. ``previous``: which one it follows, if it does not say itself."""
+    """A record that a consumer delivered. ``previous``: its predecessor, if it does not name one."""
     link = link_of(headers) if linked else None
     return Record(
         seq=metadata.stream_seq,
@@ -89,10 +89,10 @@ def delivered_record(
 
 
 def republished_record(frame: Frame, stream: str) -> Record:
-    """A record that the server republished; it says which record of its subject it follows.
+    """A record that the server republished, which names its predecessor in its subject.
 
     Raises:
-        ProtocolError: It was not republished by this stream.
+        ProtocolError: This stream did not republish it.
     """
     headers = parse_headers(mended_block(frame[2]))[1]
     said: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The queue of a reader: records that wait, and where the reader stands once they are taken."""
+"""The queue of a reader, with the position that each record leaves when it is taken."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Aside", "RecordQueue"]
 
 @dataclass(slots=True)
 class RecordQueue:
-    """A bounded queue. An empty one takes a record of any size: it could never be read otherwise.
+    """A bounded queue. An empty one accepts a record of any size, which could never be read otherwise.
 
     Attributes:
-        max_records, max_bytes: What may wait.
-        kept: All up to this sequence was taken, with everything that belongs before it.
+        max_records, max_bytes: Its capacity.
+        kept: Sequence of the position after the last record taken.
         kept_time_ns: Time stamp of the last record taken.
-        pending_bytes: Of what waits.
+        pending_bytes: Bytes in the queue.
     """
 
     max_records: int
@@ -28,7 +28,7 @@ class RecordQueue:
     kept_time_ns: int = 0
     pending_bytes: int = 0
     _records: deque[Record] = field(default_factory=deque)
-    # Up to where all is had once a record is taken, where that is not the record itself.
+    # The position after a record, if it is not the record's own sequence.
     _kept: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -41,24 +41,23 @@ class RecordQueue:
 
     @property
     def room(self) -> tuple[int, int]:
-        """Records and bytes that may still come, at least 1 of each."""
+        """Records and bytes that may still be added, at least 1 of each."""
         return max(self.max_records - len(self._records), 1), max(self.max_bytes - self.pending_bytes, 1)
 
     def has_room(self, record: Record) -> bool:
-        """Whether this one can be added."""
         if not self._records:
             return True
         return len(self._records) < self.max_records and self.pending_bytes + record.size <= self.max_bytes
 
     def add(self, record: Record, kept: int) -> None:
-        """A record; and up to where all is had once it is taken."""
+        """Add a record; ``kept`` is the position after it."""
         self._records.append(record)
         self.pending_bytes += record.size
         if kept != record.seq:
             self._kept[record.seq] = kept
 
     def extend(self, records: Sequence[Record]) -> bool:
-        """Records that follow one another, all of them. False: there is no room for that, and none is added."""
+        """Add consecutive records. False: they do not all fit, and none was added."""
         pending_bytes = self.pending_bytes + total_size(records)
         if len(self._records) + len(records) > self.max_records or pending_bytes > self.max_bytes:
             return False
@@ -67,7 +66,6 @@ class RecordQueue:
         return True
 
     def take(self, limit: int) -> list[Record]:
-        """Up to so many, in order."""
         records = self._records
         if limit >= len(records):
             taken = list(records)
@@ -90,7 +88,7 @@ class RecordQueue:
 
 @dataclass(slots=True)
 class Aside:
-    """Pushes that came before what precedes them. They are offered again when the history was read so far."""
+    """Pushes that arrived before their predecessors. They are offered again once the history is read."""
 
     max_records: int
     max_bytes: int
@@ -98,7 +96,7 @@ class Aside:
     _bytes: int = 0
 
     def add(self, record: Record) -> bool:
-        """Whether there is room for it; if not, it is left out, and the history will have it."""
+        """Add a record. False: no room; it is read from the history later."""
         size = self._bytes + record.size
         if len(self._records) >= self.max_records or size > self.max_bytes:
             return False
@@ -107,7 +105,7 @@ class Aside:
         return True
 
     def take_all(self) -> list[Record]:
-        """All of them, in order of their sequence."""
+        """Remove and return all records, in order."""
         records = sorted(self._records, key=_sequence)
         self._records, self._bytes = [], 0
         return records

@@ -1,7 +1,7 @@
-"""Which values may pass from one process to another, as JSON, and come out as they went in.
+"""Encoding of values as JSON, so that they are decoded unchanged.
 
-None, booleans, numbers, texts, lists and dictionaries with texts as keys. A tuple becomes a list. What JSON would
-change without a word is refused: NaN, integers beyond 64 bits, keys that are no texts, dates, bytes, objects.
+Values are None, booleans, numbers, str, lists and dicts with str keys. A tuple becomes a list. Values that JSON would
+change silently are refused: NaN, integers beyond 64 bits, keys of other types, dates, bytes, objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HIGHEST: Final = 2**64 - 1
 
 
 class Codec(Protocol):
-    """How values travel. Both methods raise an error of `JetStreamError` for what they cannot do."""
+    """Encodes and decodes values. Both methods raise a `JetStreamError` for a value that they cannot handle."""
 
     def encode(self, value: Any) -> bytes:
         """The value as bytes."""
@@ -31,32 +31,32 @@ class Codec(Protocol):
 
 
 class JsonCodec:
-    """JSON, for values that it brings over unchanged."""
+    """JSON, for values that it does not change."""
 
     def encode(self, value: Any) -> bytes:
         """The value as JSON.
 
         Raises:
-            ConfigError: It may not pass; the text says which part of it.
+            ConfigError: JSON would change the value; the text names the part.
         """
         if problem := _problem(value, "", 0):
-            raise ConfigError(f"the value is not passable: {problem}")
+            raise ConfigError(f"the value cannot be encoded as JSON: {problem}")
         return msgspec.json.encode(value)
 
     def decode(self, data: bytes) -> Any:
         """The value in ``data``.
 
         Raises:
-            ProtocolError: It is no JSON.
+            ProtocolError: The data is not JSON.
         """
         try:
             return msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ProtocolError(f"a value is no JSON: {error}") from None
+            raise ProtocolError(f"{data!r:.60} is not JSON: {error}") from None
 
 
 def _problem(value: Any, place: str, depth: int) -> str:
-    """What of it cannot pass, "" if all can."""
+    """The part that JSON cannot represent; "" if there is no such part."""
     where = f" at {place}" if place else ""
     if depth > _DEPTH:
         return f"it is nested more than {_DEPTH} deep"
@@ -68,7 +68,7 @@ def _problem(value: Any, place: str, depth: int) -> str:
         case float():
             return "" if math.isfinite(value) else f"{value}{where}"
         case str():
-            return "" if _encodable(value) else f"a text with a lone surrogate{where}"
+            return "" if _encodable(value) else f"a str with a lone surrogate{where}"
         case list() | tuple():
             parts = ((f"{place}[{index}]", part) for index, part in enumerate(value))
             return next((found for name, part in parts if (found := _problem(part, name, depth + 1))), "")
@@ -95,7 +95,7 @@ _JSON: Final = "json"
 
 
 def codec_name(codec: Codec) -> str:
-    """What a codec is called in descriptors: its ``name``, or that of its class."""
+    """The name of a codec in descriptors: its ``name``, or that of its class."""
     if type(codec) is JsonCodec:
         return _JSON
     return str(getattr(codec, "name", type(codec).__name__))
@@ -105,7 +105,7 @@ def codec_for(name: str, given: Codec | None) -> Codec:
     """The codec that a descriptor names.
 
     Raises:
-        ConfigError: It is another than the one given, or one that must be given.
+        ConfigError: It is not the one given, or not JSON and none is given.
     """
     codec = JsonCodec() if given is None else given
     if codec_name(codec) != name:

@@ -235,7 +235,7 @@ class EpochSuite:
             for wrong in ("4", -1, True, 4.0):
                 with pytest.raises(ConfigError):
                     await pub.send(wrong, ["x"])
-            with pytest.raises(ConfigError, match="not passable"):
+            with pytest.raises(ConfigError, match="cannot be encoded as JSON"):
                 await pub.send(4, [object()])
             assert pub.state(4) is EpochState.LATENT
             await pub.send(4, ["x"])
