@@ -1,4 +1,4 @@
-"""Subscribing: the part of `JetStream` that reads messages. Source: ADR-15, ADR-17, ADR-37."""
+"""Subscribing: the methods of `JetStream` that read messages. Source: ADR-15, ADR-17, ADR-37."""
 
 from __future__ import annotations
 
@@ -24,8 +24,6 @@ class Subscribing:
 
     _context: Context
 
-    # --- subscribing (ADR-15) ------------------------------------------------------------------------------
-
     async def subscribe(
         self,
         subject: str | None = None,
@@ -44,38 +42,38 @@ class Subscribing:
         max_pending: int | None = None,
         max_pending_bytes: int | None = None,
     ) -> Subscription:
-        """Subscribe to a push consumer: find it, or create it.
+        """Subscribe to a push consumer: bind to an existing one, or create it.
 
         Args:
-            subject: What to read; wildcards allowed. Needed where no stream is given; it becomes the consumer's filter.
+            subject: The subject to read; wildcards allowed. Required without a stream; becomes the consumer's filter.
             stream: The stream; by default the one that holds ``subject``.
             consumer: Bind to this existing consumer; nothing is created.
             durable: Bind to this durable consumer, or create it.
             queue: Queue group: each message goes to one member. Without ``consumer`` and ``durable`` it is the durable
                 name as well.
-            config: What else the consumer is to have. Not changed; fields that are set must fit an existing consumer.
-            callback: Is called with each message, one after the other; a function or a coroutine function. Where it
-                returns, the message is acked (see ``auto_ack``); where it raises, the event `HandlerFailed` tells it.
-            ordered: Every message once, in order, from a consumer that is made again when needed (ADR-17). No acks.
+            config: Further fields of the consumer. It is not modified; its fields must match an existing consumer.
+            callback: Called with each message, one after the other; a function or a coroutine function. When it
+                returns, the message is acked (see ``auto_ack``); when it raises, the event `HandlerFailed` reports it.
+            ordered: Every message once, in order, from a consumer that is recreated when needed (ADR-17). No acks.
             auto_ack: Ack after the callback returns, unless it acked itself; True with a callback. False: never.
             heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
-            gap_alarm: Tell missing deliveries as the event `GapDetected`. Never in a queue group.
+            gap_alarm: Report missing deliveries with the event `GapDetected`. Never in a queue group.
             delete_on_close: Delete the consumer at `Subscription.unsubscribe` and `Subscription.drain` if this call
-                created it; True by default (ADR-15). In a queue group on a durable, False keeps it for the members
-                that stay.
-            max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and told as
-                `SlowConsumer`; an ordered subscription reads them again. Below 1,000 it also bounds
+                created it; True by default (ADR-15). In a queue group on a durable, False keeps it for the
+                remaining members.
+            max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and the event
+                `SlowConsumer` reports it; an ordered subscription reads them again. Below 1,000 it also bounds
                 ``max_ack_pending``, so that nothing is dropped.
             max_pending_bytes: Bytes that may wait here, 64 MiB by default.
 
         Raises:
-            ConfigError: It cannot work; nothing was sent.
+            ConfigError: Invalid arguments; nothing was sent.
             NoMatchingStreamError: Not exactly one stream holds ``subject``.
-            BindError: The consumer exists but does not fit; its class says how.
-            ApiError: The server refused; ``err_code`` says why. RequestTimeoutError and others of any request.
+            BindError: The consumer exists but does not match; its class says how.
+            ApiError: The server refused; ``err_code`` gives the reason. RequestTimeoutError and others of any request.
 
-        After an error no consumer, NATS subscription or task is left; an ephemeral consumer whose creation the server
-        did not answer goes by itself, after its ``inactive_threshold`` (5 s by default).
+        After an error no consumer, NATS subscription or task is left; an ephemeral consumer whose creation was not
+        answered is removed by the server after its ``inactive_threshold`` (5 s by default).
 
         Cancelled: as after an error.
 
@@ -115,12 +113,12 @@ class Subscribing:
         config: ConsumerConfig | None = None,
         delete_on_close: bool | None = None,
     ) -> PullSubscription:
-        """Subscribe to a pull consumer: find it, or create it (durable, or for this subscription alone).
+        """Subscribe to a pull consumer: bind to an existing one, or create it (durable, or for this subscription only).
 
-        Arguments and errors as `subscribe`. A ``consumer`` that cannot be looked up is bound to all the same, because
-        the right to pull may be all that a user has; then `PullSubscription.fetch` tells what is
-        wrong. An ack policy of none or all is refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` take
-        it. Where the creation of a durable consumer is not answered, it may exist: the next call binds to it.
+        Arguments and errors as `subscribe`. A ``consumer`` that cannot be looked up is bound to anyway, because the
+        user may have only the permission to pull; errors are then raised by `PullSubscription.fetch`. An ack policy of
+        none or all is refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` accept it. If the creation
+        of a durable consumer is not answered, it may exist: the next call binds to it.
 
         Source: ADR-15
         """
@@ -136,8 +134,6 @@ class Subscribing:
             pull=True,
         )
         return await open_pull_subscription(self._context, request, delete_on_close=delete_on_close)
-
-    # --- reading in order (ADR-37, ADR-17) -----------------------------------------------------------------
 
     def ordered_consumer(
         self,
@@ -157,29 +153,29 @@ class Subscribing:
     ) -> Opening[OrderedConsumer]:
         """Read a stream in order by pulling: ``oc = await js.ordered_consumer(...)``, or ``async with`` it.
 
-        Every message comes once, whatever happens. The consumer has no acks, is kept in memory, and is made anew when
-        it must be. `subscribe` with ``ordered=True`` is the same by push.
+        Every message comes exactly once. The consumer has no acks, is kept in memory, and is recreated when necessary.
+        `subscribe` with ``ordered=True`` is the same by push.
 
         Args:
             stream: The stream.
             filter_subjects, filter_subject: Only messages of these subjects; wildcards allowed.
-            deliver_policy: Where to start: "all" by default, "new", "last", "last_per_subject".
+            deliver_policy: The start: "all" by default, "new", "last", "last_per_subject".
             opt_start_seq: Start at this stream sequence.
             opt_start_time: Start at this time.
             headers_only: Deliver headers without payloads.
-            replay_policy: "instant" by default, or "original": at the speed at which they were stored.
+            replay_policy: "instant" by default, or "original": at the speed of their storing.
             inactive_threshold: Seconds without a request after which the server removes the consumer; 300 by default.
-                A reader that comes back later goes on where it was.
-            name_prefix: What the names of the consumers begin with; a number follows. By default nobody can guess it.
-            max_reset_attempts: How often in a row making a new consumer may fail before it is given up. By default it
-                is tried again and again, until the stream is gone for 5 s on a healthy connection.
-            fields: What else a `ConsumerConfig` has: ``description``, ``metadata``, ``num_replicas`` and so on.
+                A reader that returns later resumes at its position.
+            name_prefix: The prefix of the names of the consumers; a number follows. Random by default.
+            max_reset_attempts: Consecutive failures to recreate the consumer before the reader fails. By default it
+                retries until the stream has been missing for 5 s on a healthy connection.
+            fields: Further fields of a `ConsumerConfig`: ``description``, ``metadata``, ``num_replicas`` and so on.
 
         Raises:
-            ConfigError: It cannot work; nothing was sent. An ordered consumer is not durable, has ack policy none and
-                ``max_deliver`` 1, no deliver subject and no name of its own.
-            StreamNotFoundError: There is no such stream; at once, when it is opened.
-            ApiError: The server refused; ``err_code`` says why. RequestTimeoutError and others of any request.
+            ConfigError: Invalid arguments; nothing was sent. An ordered consumer is not durable, has ack policy none
+                and ``max_deliver`` 1, no deliver subject and no name of its own.
+            StreamNotFoundError: The stream does not exist; raised at once, when it is opened.
+            ApiError: The server refused; ``err_code`` gives the reason. RequestTimeoutError and others of any request.
 
         After an error, or when cancelled, no consumer is left.
 
@@ -205,5 +201,5 @@ class Subscribing:
 
 def _subjects(given: Sequence[str]) -> list[str]:
     if isinstance(given, str):
-        raise ConfigError(f"filter_subjects is the text {given!r}: give a list, or filter_subject")
+        raise ConfigError(f"filter_subjects is the str {given!r}: give a list, or filter_subject")
     return list(given)

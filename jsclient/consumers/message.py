@@ -1,4 +1,4 @@
-"""A message of a stream, and what can be answered to it. Source: ADR-15 §JSAck, §Ack Handling."""
+"""A message of a stream, and its acks. Source: ADR-15 §JSAck, §Ack Handling."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["AckChannel", "Message", "ack_all", "frames_of"]
 
 @dataclass(slots=True, frozen=True)
 class AckChannel:
-    """How the messages of one subscription are acked."""
+    """The way to ack the messages of one subscription."""
 
     connection: Connection
     requests: Requests
@@ -36,13 +36,12 @@ class AckChannel:
     silent: bool = False  # ack policy none: acks are ignored
 
 
-class Message(
-    msgspec.Struct, eq=False, gc=False
-):  # a struct is made in half the time; it is never part of a cycle
+# A struct is created in half the time of a class; it is never part of a reference cycle.
+class Message(msgspec.Struct, eq=False, gc=False):
     """One delivery of a stored message.
 
     ``subject``, ``reply``, ``headers`` and ``metadata`` are read from the wire's bytes on first use. A subject or
-    header that is not UTF-8 comes with surrogate escapes, so nothing is lost.
+    header that is not UTF-8 is decoded with surrogate escapes, so nothing is lost.
     """
 
     _frame: Frame
@@ -71,7 +70,7 @@ class Message(
 
     @property
     def headers(self) -> Headers:
-        """Its headers; empty if it has none."""
+        """The headers; empty if it has none."""
         if self._headers is None:
             block = self._frame[2]
             self._headers = parse_headers(block)[1] if block else Headers()
@@ -84,7 +83,7 @@ class Message(
 
     @property
     def metadata(self) -> Metadata:
-        """Where it stands in its stream and consumer.
+        """Its position in its stream and consumer.
 
         Raises:
             NotJetStreamMessageError: The reply is not a JSAck.
@@ -93,55 +92,53 @@ class Message(
             self._metadata = read_jsack(self._frame[1])
         return self._metadata
 
-    # --- acks ------------------------------------------------------------------------------------------------
-
     @property
     def acked(self) -> bool:
         """Whether a terminal ack (ack, nak or term) was sent."""
         return self._state is not None and self._state.acked
 
     async def ack(self) -> None:
-        """Say that it was processed. *Sent*, not counted: see `ack_sync`.
+        """Acknowledge. Returns when the ack is written; `ack_sync` waits for the server.
 
-        After a terminal ack this and every other ack does nothing, as it does when the ack policy is none.
+        After a terminal ack, and with ack policy none, this and every other ack does nothing.
 
         Raises:
             DisconnectedError, ClosedError: It could not be sent; the message can still be acked.
             NotJetStreamMessageError: The message has no JSAck.
 
-        Reconnect: an ack that may have died with a connection is sent again on the next one (connections that
-        jsclient opened).
+        Reconnect: an ack that may have been lost with a connection is sent again on the next one (connections opened
+        by jsclient).
         """
         channel, reply = self._channel, self._frame[1]
-        if self._state is None and not channel.silent and match_jsack(reply):  # noqa: SIM102  the act is no condition
+        if self._state is None and not channel.silent and match_jsack(reply):  # noqa: SIM102  the second test sends the ack
             if channel.connection.ack_at_once(reply):
                 self._state = ACKED
                 return
         await self._send(AckKind.ACK, AckKind.ACK.value)
 
     async def nak(self, delay: float | None = None) -> None:
-        """Ask for it to be delivered again: at once, or after ``delay`` seconds. Raises as `ack`."""
+        """Request redelivery: at once, or after ``delay`` seconds. Raises as `ack`."""
         await self._send(AckKind.NAK, ack_payload(AckKind.NAK, delay=delay))
 
     async def term(self, reason: str | None = None) -> None:
-        """Say that it is never to be delivered again, though not processed. Raises as `ack`.
+        """Terminate: stop redelivery of this message. Raises as `ack`.
 
         ``reason``, one line, appears in the server's advisory (server 2.10.4 and newer).
         """
         await self._send(AckKind.TERM, ack_payload(AckKind.TERM, reason=reason))
 
     async def in_progress(self) -> None:
-        """Say that it is being worked on: ``ack_wait`` begins again. May be repeated. Raises as `ack`."""
+        """Report progress: ``ack_wait`` restarts. May be repeated. Raises as `ack`."""
         await self._send(AckKind.IN_PROGRESS, AckKind.IN_PROGRESS.value)
 
     async def ack_sync(self, timeout: float | None = None) -> None:
-        """Ack, and wait until the server has counted it.
+        """Ack, and wait until the server has confirmed it.
 
         Args:
             timeout: Seconds; by default that of the `JetStream`.
 
         Raises:
-            RequestTimeoutError: No confirmation came: whether it was counted is unknown.
+            RequestTimeoutError: No confirmation came: whether the server counted the ack is unknown.
             DisconnectedError, ClosedError: It could not be sent, or the connection was lost meanwhile.
         """
         state = self._begin(AckKind.ACK)
@@ -170,37 +167,37 @@ class Message(
         state.succeeded(kind)
 
     def _begin(self, kind: AckKind) -> AckState | None:
-        """The state, if this ack is to be sent."""
+        """The state, if this ack should be sent."""
         if self._channel.silent:
             return None
         state = self._state
         if state is None:
-            sequences(self._frame[1])  # an ack is published to a JSAck and nowhere else
+            sequences(self._frame[1])  # an ack is only ever published to a JSAck
             state = self._state = AckState()
         return state if state.begin(kind) else None
 
 
 def frames_of(messages: Iterable[Message]) -> list[Frame]:
-    """What they came as: for who reads them in another way."""
-    return [message._frame for message in messages]  # noqa: SLF001  those of its own module
+    """The raw frames of these messages."""
+    return [message._frame for message in messages]  # noqa: SLF001  a class of this module
 
 
 _SETTLING = frozenset({AckKind.ACK, AckKind.TERM})
 
 
 async def ack_all(messages: Iterable[Message]) -> None:
-    """Ack many messages; they go out in as few writes as possible.
+    """Ack many messages, in as few writes as possible.
 
     Raises:
-        ExceptionGroup: Of the errors of those that could not be sent. The others were.
+        ExceptionGroup: The errors of the acks that could not be sent. All others were sent.
     """
     errors: list[Exception] = []
     for number, message in enumerate(messages):
         try:
             await message.ack()
-        except Exception as error:  # noqa: BLE001  told together, below
+        except Exception as error:  # noqa: BLE001  raised together, below
             errors.append(error)
         if number % 1000 == 999:
-            await asyncio.sleep(0)  # let the writes go out
+            await asyncio.sleep(0)  # flush the writes
     if errors:
         raise ExceptionGroup("some messages could not be acked", errors)

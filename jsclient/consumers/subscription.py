@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from enum import Enum
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,6 +20,7 @@ from ..protocol.models.consumer import AckPolicy, ConsumerInfo
 from ..protocol.wire.frames import Frame
 from .message import AckChannel, Message
 from .push.buffer import Batches, Callback, PushBuffer
+from .state import State
 from .worker.run import Running
 from .worker.sources import PushSource, Source
 from .worker.worker import Worker
@@ -30,14 +30,6 @@ __all__ = ["Callback", "Subscription"]
 DRAIN_TIMEOUT = 30.0  # seconds
 _FLUSH_TIMEOUT = 1.0  # seconds
 _CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
-
-
-class State(Enum):
-    """Open until `drain` or the end; a drained subscription closes once all its messages are handled."""
-
-    OPEN = "open"
-    DRAINING = "draining"
-    CLOSED = "closed"
 
 
 class Subscription(Running):

@@ -19,9 +19,10 @@ from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.wire.names import check_consumer_name, check_stream_name
 from ..message import Message
 from ..pull.fetch import Batch, collection
+from ..state import State
 from .fetch import ordered_fetch
 from .messages import OrderedMessages, Seat
-from .puller import OrderedPuller, State
+from .puller import OrderedPuller
 
 __all__ = ["OrderedConsumer", "ordered_consumer"]
 
@@ -29,13 +30,13 @@ _LONGEST_PREFIX = 230  # characters: a serial number follows
 
 
 class OrderedConsumer:
-    """Reads a stream in order: every message once, whatever happens. Made by `JetStream.ordered_consumer`.
+    """Reads a stream in order, every message exactly once. Made by `JetStream.ordered_consumer`.
 
-    It pulls from a consumer of its own, which it makes anew when it must: when a delivery is missing, when the server
-    is silent, when the consumer is gone, after a reconnect. That is told as the event `ConsumerReset`; it goes on
-    behind the last message that had arrived. There are no acks.
+    It pulls from a consumer of its own, and recreates it when a delivery is missing, when the server is silent, when
+    the consumer was deleted, and after a reconnect. It then resumes after the last message that had arrived, and
+    reports the event `ConsumerReset`. It has no acks.
 
-    One at a time may read, so `fetch` is refused while it is iterated, and so on (`ConcurrentReadError`).
+    Only one reader at a time is allowed: `fetch`, for instance, is refused during an iteration (`ConcurrentReadError`).
     """
 
     def __init__(self, puller: OrderedPuller) -> None:
@@ -45,56 +46,55 @@ class OrderedConsumer:
 
     @property
     def stream(self) -> str:
-        """Its stream."""
+        """The stream it reads from."""
         return self._puller.stream
 
     @property
     def consumer(self) -> str:
-        """The name of the present consumer: the prefix and a number, which grows with each reset."""
+        """The name of the current consumer: the prefix and a number, which grows with each reset."""
         return self._puller.consumer
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and wait to be taken."""
+        """Messages that have arrived and wait to be read."""
         return len(self._puller.front)
 
     @property
     def position(self) -> int:
-        """Everything up to this stream sequence was handed out; 0: nothing was.
+        """Every message up to this stream sequence was returned; 0: none was.
 
-        A reader that starts at this number + 1 (``opt_start_seq``), in another process, goes on where this one is.
+        A reader that starts at this number + 1 (``opt_start_seq``), in another process, resumes at the same position.
         """
         return self._puller.tracker.position
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more will arrive. What has arrived can still be taken after `drain`."""
+        """Whether nothing more will arrive. Messages that have arrived can still be read after `drain`."""
         return self._puller.state is State.CLOSED
 
     def __repr__(self) -> str:
         return f"<OrderedConsumer {self.stream}/{self.consumer} {self._puller.state.value}>"
 
     async def info(self) -> ConsumerInfo:
-        """Ask the server for the present consumer's state. Raises `ConsumerNotFoundError` and those of any request."""
+        """Ask the server for the current consumer's state. Raises `ConsumerNotFoundError` and those of any request."""
         return await consumer_info(self._puller.context, self.stream, self.consumer)
 
     def events(self) -> AsyncIterator[Event]:
-        """Its events: those of late that were kept, then each new one, until it ends."""
+        """Its events: the recent ones, then each new one, until it ends."""
         return self._puller.log.read()
 
-    # --- reading ---------------------------------------------------------------------------------------------
-
     async def next(self, timeout: float | None = None) -> Message:
-        """Wait for the next message. More are asked for meanwhile, so that they wait here when they are wanted.
+        """Wait for the next message. More are requested meanwhile, so that later calls find them buffered.
 
         Args:
-            timeout: Seconds; None waits as long as it takes.
+            timeout: Seconds; None waits without limit.
 
         Raises:
             RequestTimeoutError: No message came in ``timeout`` seconds.
-            StreamNotFoundError: The stream is gone; so is what else it was given up for. What had arrived came first.
-            StatusError: The server refused what was asked for.
-            ConcurrentReadError: A fetch is under way.
+            StreamNotFoundError: The stream was deleted; or another error that ended the reader. Raised after the
+                messages that had arrived.
+            StatusError: The server refused the request.
+            ConcurrentReadError: A fetch is in flight.
             ClosedError: It is closed, or drained and empty.
 
         Cancelled: no message is lost; the next call gets it.
@@ -103,7 +103,7 @@ class OrderedConsumer:
         return await (self._single if reader is None or reader.is_closed else reader).next(timeout)
 
     def __aiter__(self) -> OrderedMessages:
-        """`messages`, with the usual bounds. The loop raises as `next`, and ends when this is closed."""
+        """`messages` with default limits. The loop raises as `next`, and ends when this is closed."""
         return self._reader(stays=True)
 
     def messages(
@@ -115,21 +115,23 @@ class OrderedConsumer:
         expires: float = 30.0,
         idle_heartbeat: float | None = None,
     ) -> OrderedMessages:
-        """Read on and on: a reader for ``async for`` that keeps a bounded buffer filled.
+        """Read continuously: an iterator for ``async for`` that keeps a bounded buffer filled.
 
         Args:
-            max_messages: Messages asked for or waiting at most; 500 by default, not bounded with ``max_bytes``.
-            max_bytes: Bytes asked for or waiting at most.
-            threshold_messages: Ask again when this many or fewer are asked for or waiting; half by default.
+            max_messages: Messages requested or buffered at most; 500 by default, unbounded with ``max_bytes``.
+            max_bytes: Bytes requested or buffered at most.
+            threshold_messages: Send the next request when this many or fewer are requested or buffered; half by
+                default.
             expires: How long the server holds a request, seconds.
-            idle_heartbeat: Seconds between the server's signs of life, at most half of ``expires``; two missed make a
-                new consumer. By default a quarter of ``expires``, 5 s at most; a half where that is under 1 s.
+            idle_heartbeat: Seconds between the heartbeats of the server, at most half of ``expires``; after two missed
+                ones the consumer is recreated. By default a quarter of ``expires``, 5 s at most, or half of it if
+                ``expires`` is under 2 s.
 
         Raises:
             ConfigError: A value the server would refuse.
         """
         if idle_heartbeat is None and isinstance(expires, int | float):
-            # Never without: silence is how a consumer that is gone is noticed in the end.
+            # Always set: only silence reveals some lost consumers.
             idle_heartbeat = default_heartbeat(expires) or expires / 2
         pull, threshold = reader_window(
             max_messages=max_messages,
@@ -152,33 +154,32 @@ class OrderedConsumer:
         no_wait: bool = False,
         idle_heartbeat: float | None = None,
     ) -> Batch:
-        """The next ``batch`` messages, or those that come in time.
+        """Request up to ``batch`` messages.
 
         It ends as `Consumer.fetch` does, at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds,
-        nothing there with ``no_wait``. What ends another fetch (silence, a lost connection, a deleted consumer) makes a
-        new consumer here, which is asked for the rest within the time that is left.
+        no available message with ``no_wait``. Silence, a lost connection or a deleted consumer does not end it: the
+        consumer is recreated, and the rest requested within the remaining time.
 
         Args:
             batch: Messages wanted, 1 or more.
             expires: Seconds, over 0.
             max_bytes: Bytes wanted at most, 1 or more: subject + reply + headers + payload of each message.
-            no_wait: Take what is there and return at once.
-            idle_heartbeat: Seconds between the server's signs of life, at most half of ``expires``. By default a
+            no_wait: Take the messages that are available and return at once.
+            idle_heartbeat: Seconds between the heartbeats of the server, at most half of ``expires``. By default a
                 quarter of ``expires``, 5 s at most, and none for requests under 2 s.
 
         Returns:
-            The messages in order, ``0 <= len(...) <= batch``; ``ending`` says why there are no more. Where some came
-            before an error, they are returned and ``error`` tells it.
+            The messages in order, ``0 <= len(...) <= batch``; ``ending`` gives the reason for the end. If some came
+            before an error, they are returned and ``error`` holds it.
 
         Raises:
-            StreamNotFoundError: The stream is gone; and what else it was given up for.
-            StatusError: The server refused the request. DisconnectedError: There is no connection at the end of
-                ``expires``. RequestTimeoutError: No answer until then, with ``no_wait``: whether anything is there is
-                unknown.
-            ConcurrentReadError: Another fetch is under way, or it is iterated.
-            ConfigError: A value the server would refuse. ClosedError: It is closed.
+            StreamNotFoundError: The stream was deleted; or another error that ended the reader.
+            StatusError: The server refused the request. DisconnectedError: No connection at the end of ``expires``.
+            RequestTimeoutError: No answer until then, with ``no_wait``: whether messages are available is unknown.
+            ConcurrentReadError: Another fetch is in flight, or it is being iterated.
+            ConfigError: A value that the server would refuse. ClosedError: It is closed.
 
-        Cancelled: nothing is lost. What had arrived, and what the server still sends, goes to the next call.
+        Cancelled: nothing is lost. Messages that had arrived, or are still sent, go to the next call.
 
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch
@@ -194,12 +195,10 @@ class OrderedConsumer:
         with self._seat.fetch():
             return await ordered_fetch(self._puller, wanted)
 
-    # --- ending ----------------------------------------------------------------------------------------------
-
     async def stop(self) -> None:
-        """End now: drop what waits, and delete the consumer. Calling it again does nothing.
+        """End now: drop buffered messages, and delete the consumer. Calling it again does nothing.
 
-        Trouble with the deletion is told as the event `DeleteFailed`; the server removes the consumer by itself after
+        A failed deletion is reported as the event `DeleteFailed`; the server then removes the consumer after its
         ``inactive_threshold``.
         """
         await self._puller.stop()
@@ -207,7 +206,7 @@ class OrderedConsumer:
     close = stop
 
     async def drain(self) -> None:
-        """Ask for nothing more, and delete the consumer; what has arrived can still be taken, then it is over."""
+        """Stop sending requests, and delete the consumer; messages that have arrived can still be read."""
         await self._puller.drain()
 
     async def __aenter__(self) -> Self:
@@ -240,7 +239,7 @@ def ordered_consumer(
             raise ConfigError(f"name_prefix has {len(name_prefix)} characters: at most {_LONGEST_PREFIX} fit")
     attempts = max_reset_attempts
     if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
-        raise ConfigError(f"max_reset_attempts is {attempts!r}: it must be a whole number of 1 or more")
+        raise ConfigError(f"max_reset_attempts is {attempts!r}: an integer >= 1 is needed")
     options = {"name_prefix": name_prefix, "max_reset_attempts": max_reset_attempts}
     return Opening(partial(_open, context, stream, ordered_pull_config(config), options))
 

@@ -1,4 +1,4 @@
-"""Reading from an ordered consumer on and on, and who may read: one at a time. Source: ADR-37 §Consume."""
+"""Continuous reading from an ordered consumer, by one reader at a time. Source: ADR-37 §Consume."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ITERATED = (
 
 
 class Seat:
-    """The place of the one who reads. A reader that was left and forgotten, as by ``break``, has left it."""
+    """Allows one reader at a time. An abandoned reader, as after ``break``, is released by garbage collection."""
 
     def __init__(self, puller: OrderedPuller) -> None:
         self._puller = puller
@@ -33,23 +33,23 @@ class Seat:
 
     @property
     def reader(self) -> OrderedMessages | None:
-        """Who sits there."""
+        """The current reader."""
         return None if self._reader is None else self._reader()
 
     def take(self, reader: OrderedMessages) -> None:
-        """Raises `ConcurrentReadError` if somebody else reads."""
+        """Register a reader. Raises `ConcurrentReadError` if another one is in use."""
         self._check()
         self._reader = weakref.ref(reader, self._forgotten)
 
     def leave(self, reader: OrderedMessages) -> None:
-        """Harmless if somebody else sits there."""
+        """Release the place; a no-op for any other reader."""
         if self.reader is reader:
             self._reader = None
             self._rest()
 
     @contextmanager
     def fetch(self) -> Iterator[None]:
-        """For the time of a fetch. Raises `ConcurrentReadError` if somebody else reads."""
+        """Hold the place during a fetch. Raises `ConcurrentReadError` if a reader is in use."""
         self._check()
         self._reader, self._fetches = None, True
         try:
@@ -59,7 +59,7 @@ class Seat:
 
     def _check(self) -> None:
         if self._fetches:
-            raise ConcurrentReadError("a fetch from this ordered consumer is under way: wait for its end")
+            raise ConcurrentReadError("a fetch from this ordered consumer is in flight: wait for its end")
         if self.reader is not None and self.reader.is_in_use:
             raise ConcurrentReadError(_ITERATED)
 
@@ -76,7 +76,7 @@ class Seat:
 class OrderedMessages:
     """An iteration over an ordered consumer's messages; ``async for``, `next`, `stop`, `drain`.
 
-    Nothing is asked for before the first message is. What waits when it ends is for whoever reads next.
+    The first pull request is sent on first use. Messages buffered at its end go to the next reader.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class OrderedMessages:
         self._seat = seat
         self._pull = pull
         self._threshold = threshold
-        self._stays = stays  # in use from its first message to its end, and not only while somebody waits
+        self._stays = stays  # in use from its first message to its end, not only during a call
         self._channel = puller.channel
         self._tracker = puller.tracker
-        self._front: deque[Frame] = deque()  # the messages that wait, while it is this reader's turn
+        self._front: deque[Frame] = deque()  # the buffered messages, while this is the current reader
         self._waiting = 0
         self._draining = self._closed = False
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and wait to be taken."""
+        """Messages that have arrived and wait to be read."""
         return len(self._puller.front)
 
     @property
@@ -105,7 +105,7 @@ class OrderedMessages:
 
     @property
     def is_in_use(self) -> bool:
-        """Whether nobody else may read now."""
+        """Whether no other reader is allowed now."""
         return not self._closed and (self._stays or self._waiting > 0)
 
     async def next(self, timeout: float | None = None) -> Message:
@@ -133,7 +133,7 @@ class OrderedMessages:
         return self
 
     async def __anext__(self) -> Message:
-        """As `next`, for ``async for``. Not a generator: one that was cancelled would end and lose the rest."""
+        """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
         front = self._front
         if len(front) > self._tracker.low:
             return Message(front.popleft(), self._channel)
@@ -154,10 +154,10 @@ class OrderedMessages:
                 puller.carry_out(self._tracker.read(self._pull, self._threshold, now))
 
     def _see_end(self) -> None:
-        """Raise if there will be nothing more."""
+        """Raise if nothing more will arrive."""
         puller, refused = self._puller, self._tracker.error
         if puller.error is not None:
-            self._seat.leave(self)  # others are to be told the same
+            self._seat.leave(self)  # the next reader gets the same error
             raise puller.error
         if refused is not None:
             self._leave()
@@ -175,14 +175,14 @@ class OrderedMessages:
         self._puller.changed.set()
 
     async def stop(self) -> None:
-        """End now. What waits is kept for whoever reads next. Calling it again does nothing."""
+        """End now. Buffered messages are kept for the next reader. Calling it again does nothing."""
         if not self._closed:
             self._leave()
 
     async def drain(self) -> None:
-        """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""
+        """Stop sending requests; messages that have arrived can still be read, then the iteration ends."""
         if self._seat.reader is not self:
-            await self.stop()  # it has not begun
+            await self.stop()  # it has not started
         elif not self._closed:
             self._draining = True
             self._tracker.rest()

@@ -1,13 +1,9 @@
-"""What stands behind an ordered pull consumer: its inbox, its timer, and its consumers, one after the other.
-
-Source: ADR-17, ADR-37.
-"""
+"""The engine of an ordered pull consumer: inbox, timer, and successive consumers. Source: ADR-17, ADR-37."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from enum import Enum
 
 from ..._runtime.calls import consumer_info, delete_consumer
 from ..._runtime.context import Context
@@ -22,38 +18,33 @@ from ...errors import (
     PermissionDeniedError,
     RequestTimeoutError,
 )
-from ...protocol.consumers.consume import Ask, Command, Tell
+from ...protocol.consumers.consume import Ask, Command
 from ...protocol.consumers.fetch import Pull, encode_pull
 from ...protocol.consumers.ordered_consume import OrderedConsume
+from ...protocol.consumers.push import Emit
 from ...protocol.events import DeleteFailed, Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ...protocol.wire.codec import from_wire, to_wire
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, Message
 from ..pull.reader_inbox import ReaderInbox
+from ..state import State
 from .recreate import Reader, Remaker
 
-__all__ = ["OrderedPuller", "State"]
+__all__ = ["OrderedPuller"]
 
 _MARK = "jsclient.reader"  # of the metadata
-_NAMES = 100  # names that are tried, where another reader has the same prefix
-
-
-class State(Enum):
-    NEW = "new"
-    OPEN = "open"
-    DRAINING = "draining"
-    CLOSED = "closed"
+_NAMES = 100  # names to try if another reader has the same prefix
 
 
 class OrderedPuller:
-    """Reads one stream in order. Who reads, and how, is for those who use it.
+    """Receives one stream in order. Its users decide how and by whom it is read.
 
     Attributes:
-        front: The messages that wait.
-        changed: Is set whenever there may be something new to see.
-        error: Why it was given up.
-        num_pending: Messages that its first consumer had to deliver when it was made.
+        front: The buffered messages.
+        changed: Set after every arrival and change of state.
+        error: Why reading has failed for good.
+        num_pending: Messages that the first consumer had to deliver when it was created.
     """
 
     def __init__(
@@ -69,7 +60,7 @@ class OrderedPuller:
         self.channel = AckChannel(context.connection, context.requests, context.timeout, silent=True)
         self._prefix, self._mark = name_prefix or secrets.token_hex(11), ""
         if name_prefix is not None:
-            # Others may have the same prefix: a consumer that they made must not look like one of ours.
+            # Other clients may use the same prefix: their consumers must not be taken for ours.
             self._mark = secrets.token_hex(11)
             config = config.replace(metadata={**(config.metadata or {}), _MARK: self._mark})
         self.config = config
@@ -88,7 +79,7 @@ class OrderedPuller:
         self.error: JetStreamError | None = None
         self.num_pending = 0
         self.state = State.NEW
-        self._flushing = False  # draining: what is under way still arrives
+        self._flushing = False  # draining: messages in flight still arrive
         self._ending: asyncio.Task[None] | None = None
         self._inbox = ReaderInbox(context.connection, self._receive)
         self._timer = Timer(self._tick)
@@ -98,7 +89,7 @@ class OrderedPuller:
             create=self._create,
             discard=self._inbox.close,
             use=self._use,
-            give_up=self._give_up,
+            fail=self._fail,
             emit=self.emit,
         )
         self.remaker = Remaker(context, self.tracker, config, reader, max_attempts=max_reset_attempts)
@@ -113,22 +104,20 @@ class OrderedPuller:
 
     @property
     def nothing_comes(self) -> bool:
-        """Whether what waits is all that there will be."""
+        """Whether nothing more will arrive."""
         return self.state is not State.OPEN and not self._flushing
 
     def emit(self, event: Event) -> None:
-        """Tell the user."""
+        """Emit the user."""
         self.log.add(event)
         self.context.emit(event)
 
-    # --- its consumers ---------------------------------------------------------------------------------------
-
     async def begin(self) -> None:
-        """Make the first consumer. Raises those of any request; nothing is left then."""
+        """Create the first consumer. Raises the errors of any request; nothing is left then."""
         connection = self.context.connection
         connection.check_open()
         info = await self._create(self.config)
-        connection.check_open()  # closed meanwhile: nothing would ever wake who reads
+        connection.check_open()  # closed meanwhile: readers would wait forever
         self.state = State.OPEN
         connection.add_listener(self._lifecycle)
         connection.denied.append(self._denied)
@@ -159,7 +148,7 @@ class OrderedPuller:
                     raise
 
     async def _create_named(self, name: str, config: ConsumerConfig) -> ConsumerInfo:
-        """Create it; it must not be left behind if nobody waits for it any more."""
+        """Create the consumer; delete it if the caller no longer waits."""
         creating = self.context.tasks.start(
             self._request_create(name, config), "create ordered consumer", awaited=True
         )
@@ -177,7 +166,7 @@ class OrderedPuller:
         )
 
     async def _undo(self, name: str, creating: asyncio.Task[ConsumerInfo]) -> None:
-        """It may have been made; by that name somebody else may have one, too."""
+        """Delete a consumer that may have been created, unless another client owns one of that name."""
         await asyncio.wait({creating})
         if self._mark:
             try:
@@ -192,7 +181,7 @@ class OrderedPuller:
         await self._delete(name)
 
     async def _delete(self, name: str) -> None:
-        """Best effort: the server removes it by itself after its inactive threshold."""
+        """Best effort: otherwise the server removes it after its inactive threshold."""
         if not name:
             return
         try:
@@ -207,14 +196,12 @@ class OrderedPuller:
         self.carry_out(self.tracker.recreated(info.name, info.delivered.stream_seq, now))
         self.changed.set()
 
-    async def _give_up(self, error: JetStreamError) -> None:
-        """It cannot be read any more: what waits is still to be taken, then the error."""
+    async def _fail(self, error: JetStreamError) -> None:
+        """It can no longer be read: buffered messages can still be taken, then the error is raised."""
         self.error = error
         self._end()
         await self._inbox.close()
         self.log.close()
-
-    # --- running ---------------------------------------------------------------------------------------------
 
     def _receive(self, frames: list[Frame]) -> None:
         if self.state is State.CLOSED:
@@ -226,7 +213,7 @@ class OrderedPuller:
         self.carry_out(self.tracker.tick(self.context.connection.now()))
 
     def take(self) -> Message | None:
-        """The next message that waits."""
+        """The next buffered message."""
         if not self.front:
             return None
         frame, commands = self.tracker.take()
@@ -235,12 +222,12 @@ class OrderedPuller:
         return Message(frame, self.channel)
 
     def carry_out(self, commands: list[Command]) -> None:
-        """Do what the tracker says, and see whether it wants a new consumer."""
+        """Carry out the tracker's commands, and recreate the consumer if it wants that."""
         tracker = self.tracker
         for command in commands:
             if isinstance(command, Ask):
                 self._send(command)
-            elif isinstance(command, Tell):
+            elif isinstance(command, Emit):
                 self.emit(command.event)
         if tracker.cursor.wants is not None:
             self.remaker.look()
@@ -257,12 +244,12 @@ class OrderedPuller:
                 reply=self._inbox.reply(ask.number),
             )
         except JetStreamError:
-            tracker.disconnected()  # a new consumer is asked at the reconnect
+            tracker.disconnected()  # requested from a new consumer after the reconnect
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
-            # Whatever was under way is lost: do not wait for a heartbeat to say so.
-            self.tracker.cursor.lost("the connection was made anew")
+            # Everything in flight is lost: do not wait for a heartbeat to report it.
+            self.tracker.cursor.lost("the connection was replaced")
         elif what is Lifecycle.DISCONNECTED:
             self.tracker.disconnected()
         else:
@@ -275,16 +262,14 @@ class OrderedPuller:
         subject = self.context.api.consumer_next(self.stream, self.consumer)
         inbox = self._inbox.inbox
         if error.subject == subject or (inbox is not None and error.subject == inbox.subject):
-            self.context.tasks.start(self._refuse(error), "end a reader that may not read")
+            self.context.tasks.start(self._refuse(error), "end a reader without permission")
 
     async def _refuse(self, error: PermissionDeniedError) -> None:
-        await self._give_up(error)
+        await self._fail(error)
         await self._delete(self.consumer)
 
-    # --- ending ----------------------------------------------------------------------------------------------
-
     async def stop(self) -> None:
-        """End now, drop what waits, delete the consumer. Trouble with that is told as the event `DeleteFailed`."""
+        """End now, drop buffered messages, delete the consumer. A failure of that is reported as `DeleteFailed`."""
         self.front.clear()
         if self.state in {State.OPEN, State.DRAINING}:
             self._end()
@@ -295,7 +280,7 @@ class OrderedPuller:
     abandon = stop  # when the connection is closed
 
     async def drain(self) -> None:
-        """Ask for nothing more; what is under way arrives, and what waits can be taken. The consumer is deleted."""
+        """Stop sending requests and delete the consumer; messages in flight arrive, and can still be taken."""
         if self.state is State.OPEN:
             self.state, self._flushing = State.DRAINING, True
             self.tracker.rest()
@@ -320,7 +305,6 @@ class OrderedPuller:
         self.log.close()
 
     def _end(self) -> None:
-        """Nothing runs any more."""
         self.state = State.CLOSED
         self.tracker.rest()
         self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Making the consumer of an ordered reader anew, for as long as it takes. Source: ADR-17, ADR-15 §Ordered Consumers."""
+"""Recreating the consumer of an ordered reader. Source: ADR-17, ADR-15 §Ordered Consumers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ...protocol.wire.codec import from_wire
 
 __all__ = ["Ordered", "Reader", "Remaker"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between attempts to make a new consumer
-_GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before it is believed
-_SHORT_LIVED = 1.0  # seconds: a consumer that was lost sooner, without a message, is not followed at once
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0  # seconds between attempts to create a consumer
+_GONE_AFTER = 5.0  # seconds of "not found" on a healthy connection before the reader fails
+_SHORT_LIVED = 1.0  # seconds: after a consumer lost sooner, without a message, the next one waits
 
 
 class Ordered(Protocol):
@@ -41,21 +41,22 @@ class Ordered(Protocol):
 
     @property
     def may_recreate(self) -> bool:
-        """Whether there is room to read on."""
+        """Whether there is capacity to resume."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What a reader does for its `Remaker`: the part that is different for push and pull.
+    """The operations of a reader that differ between push and pull, for its `Remaker`.
 
     Attributes:
-        is_open: Whether it still wants to read.
-        let_go: Listen to the old consumer no more.
-        create: Make a consumer and listen to it; what arrives waits for ``use``. After an error nobody listens.
-        discard: Nobody will read from what ``create`` made: listen no more. The consumer is deleted elsewhere.
-        use: Read from what ``create`` made.
-        give_up: It cannot be read any more: what waits is still to be taken, then the error.
-        emit: Tell the user.
+        is_open: Whether it is still reading.
+        let_go: Unsubscribe from the old consumer.
+        create: Create a consumer and subscribe to it; arrivals are held for ``use``. After an error nothing is
+            subscribed.
+        discard: Unsubscribe from the consumer of ``create``, which is deleted elsewhere.
+        use: Read from the consumer of ``create``.
+        fail: End the reader with an error, raised after its buffered messages.
+        emit: Report an event to the user.
     """
 
     is_open: Callable[[], bool]
@@ -63,20 +64,20 @@ class Reader:
     create: Callable[[ConsumerConfig], Awaitable[ConsumerInfo]]
     discard: Callable[[], Awaitable[None]]
     use: Callable[[ConsumerInfo], None]
-    give_up: Callable[[JetStreamError], Awaitable[None]]
+    fail: Callable[[JetStreamError], Awaitable[None]]
     emit: Callable[[Event], None]
 
 
 class Remaker:
-    """Makes a new consumer whenever the cursor of an ordered reader wants one.
+    """Creates a new consumer whenever the cursor of an ordered reader wants one.
 
-    It looks whether the stream is still the same one, deletes the old consumer in the background, waits between
-    attempts that fail, and gives up when the stream stays away.
+    It checks whether the stream was replaced, deletes the old consumer in the background, pauses between failed
+    attempts, and fails when the stream stays missing.
 
     Attributes:
-        room: To be set when there is room again.
-        trouble: Why the last attempt failed; None: it did not.
-        left: Consumers of ours that may still be there; they are deleted with the next reset.
+        room: To be set when there is capacity again.
+        trouble: Why the last attempt failed; None: it succeeded.
+        left: Consumers of ours that may still exist; they are deleted with the next reset.
     """
 
     def __init__(
@@ -99,14 +100,14 @@ class Remaker:
         self._task: asyncio.Task[None] | None = None
         self._making = False
         self._over = False
-        self._told = False  # this trouble
-        self._deleted = ""  # the last consumer whose deletion was asked for
+        self._reported = False  # the current trouble
+        self._deleted = ""  # the last consumer whose deletion was requested
         self._stream_created: Any = None
-        self._made_at, self._made_behind = float("-inf"), 0  # monotonic seconds, stream sequence
+        self._made_at, self._made_after = float("-inf"), 0  # monotonic seconds, stream sequence
         self._rest = 0.0  # seconds
 
     def look(self) -> None:
-        """Make a new consumer, in the background, if the cursor wants one."""
+        """Recreate the consumer, in the background, if the cursor wants that."""
         if (
             self._tracker.cursor.wants is not None
             and self._task is None
@@ -118,22 +119,20 @@ class Remaker:
             )
 
     def remember_stream(self) -> None:
-        """Find out, in the background, which stream it is: another one under its name can be told from it then."""
-        self._context.tasks.start(self._remember_stream(), "when was the stream created")
+        """Record the creation time of the stream, in the background, to detect a later replacement."""
+        self._context.tasks.start(self._remember_stream(), "creation time of the stream")
 
     def stop(self) -> None:
-        """No new consumer any more. One that is being made is deleted again."""
+        """Stop creating consumers. One that is being created is deleted again."""
         self._over = True
         self.room.set()
         if self._task is not None and not self._making and self._task is not asyncio.current_task():
             self._task.cancel()
 
     async def stopped(self) -> None:
-        """Wait until nothing runs any more, after `stop`."""
+        """Wait for the end of a running attempt, after `stop`."""
         if self._task is not None and self._task is not asyncio.current_task():
             await asyncio.wait({self._task})
-
-    # --- making ----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
@@ -161,19 +160,19 @@ class Remaker:
                 gone = missing_since is not None and now() - missing_since >= _GONE_AFTER
                 self._failed(error)
                 if gone or (self._max_attempts is not None and failures >= self._max_attempts):
-                    await self._reader.give_up(error)
+                    await self._reader.fail(error)
                     return
                 self._making = False
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 pause, failures, missing_since = _FIRST_PAUSE, 0, None
-                self.trouble, self._told = None, False
+                self.trouble, self._reported = None, False
             finally:
                 self._making = False
 
     async def _may_make(self) -> bool:
-        """Wait until a consumer can be made. False: it is not to be."""
+        """Wait until a consumer can be created. False: the reader no longer wants one."""
         while not self._tracker.may_recreate and self._wanted:
             await self.room.wait()
         if self._wanted:
@@ -189,9 +188,9 @@ class Remaker:
         return self._reader.is_open() and not self._over
 
     async def _rest_between(self) -> None:
-        """Consumers that are lost as soon as they are made, without a message, would follow without end."""
-        behind = self._tracker.cursor.last_stream_seq
-        if behind != self._made_behind or self._context.connection.now() - self._made_at > _SHORT_LIVED:
+        """Pause after a consumer that was lost at once, without a message: the next ones may be lost as fast."""
+        last = self._tracker.cursor.last_stream_seq
+        if last != self._made_after or self._context.connection.now() - self._made_at > _SHORT_LIVED:
             self._rest = 0.0
             return
         await asyncio.sleep(self._rest)
@@ -199,8 +198,8 @@ class Remaker:
 
     def _failed(self, error: JetStreamError) -> None:
         self.trouble = error
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             tracker = self._tracker
             self._reader.emit(ErrorRaised(stream=tracker.stream, consumer=tracker.consumer, error=error))
 
@@ -225,19 +224,19 @@ class Remaker:
             await self._reader.discard()
             await self._delete(info.name)
             return
-        # Told before the messages that follow from it.
+        # Reported before the messages of the new consumer.
         self._reader.emit(
             ConsumerReset(stream=tracker.stream, consumer=info.name, reason=reason, resume_stream_seq=resume)
         )
-        self._made_at, self._made_behind = context.connection.now(), cursor.last_stream_seq
+        self._made_at, self._made_after = context.connection.now(), cursor.last_stream_seq
         self._reader.use(info)
 
     async def _began_again(self, info: ConsumerInfo, *, doubtful: bool) -> bool:
-        """Whether the stream is another one under the same name; then it is to be read from its start.
+        """Whether the stream was replaced by another one of the same name, which must be read from its start.
 
-        Asked for after the consumer was made: before that, the answer could be of the stream that was there before.
-        In doubt after silence and reconnects, and when the new consumer starts before where we stand: that may also be
-        a replica that lags, of which the cursor skips what we have had.
+        Checked after the consumer was created: before that, the answer could describe the old stream. It is in doubt
+        after silence and reconnects, and when the new consumer starts before our position; the latter may also be a
+        lagging replica, whose earlier messages the cursor skips.
         """
         tracker, cursor = self._tracker, self._tracker.cursor
         if not doubtful and cursor.is_in_place(info.delivered.stream_seq):
@@ -257,7 +256,7 @@ class Remaker:
         try:
             return from_wire(StreamInfo, await self._context.call(api.stream_info(self._tracker.stream)))
         except JetStreamError:
-            return None  # not allowed, or not now: the check is an extra
+            return None  # no permission, or a temporary error: the check is optional
 
     async def _remember_stream(self) -> None:
         info = await self._stream_info()

@@ -11,7 +11,8 @@ from ...protocol.consumers.subscribe import Binding
 from ...protocol.events import ErrorRaised
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.wire.codec import from_wire, to_wire
-from ..subscription import DRAIN_TIMEOUT, Callback, State, Subscription
+from ..state import State
+from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
 from .recreate import Reader, Remaker
 
 __all__ = ["OrderedSubscription"]
@@ -52,7 +53,7 @@ class OrderedSubscription(Subscription):
             create=self._create,
             discard=self._discard,
             use=self._use_next,
-            give_up=self._fail,
+            fail=self._fail,
             emit=self._buffer.emit,
         )
         self._remaker = Remaker(context, tracker, config, reader)

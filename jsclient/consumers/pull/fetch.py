@@ -98,7 +98,7 @@ class Collection:
         return Pull(missing, max(left, 0.001), room, idle_heartbeat=heartbeat, group=pull.group)
 
     def batch(self, channel: AckChannel, ending: Ending, error: JetStreamError | None) -> Batch:
-        """The result. Raises ``error`` if there are no messages to return with it."""
+        """The result. Raises ``error`` if it has no messages to return with it."""
         if error is not None and not self.frames:
             raise error
         return Batch([Message(frame, channel) for frame in self.frames], ending, error)
@@ -186,7 +186,7 @@ class _Fetch:
                     return Ending.EXPIRED, None
 
     def _collect(self) -> Ending | None:
-        """Take what has arrived; older messages of cancelled calls first. Returns the ending if no more fit."""
+        """Take what has arrived; older messages of cancelled calls first. Returns the ending if it is full."""
         wanted, leftover = self._wanted, self._puller.leftover
         if leftover and not wanted.collect(leftover):
             return Ending.MAX_BYTES

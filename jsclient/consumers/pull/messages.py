@@ -1,4 +1,4 @@
-"""The continuous pull reader behind ``messages()``: it keeps a bounded buffer filled. Source: ADR-37 §Consume."""
+"""The continuous pull reader of ``messages()``: it keeps a bounded buffer filled. Source: ADR-37 §Consume."""
 
 from __future__ import annotations
 
@@ -10,25 +10,27 @@ from ..._runtime.calls import is_gone, nak_all
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.timer import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ...protocol.consumers.consume import Ask, Command, ConsumeTracker, Tell, reader_window
+from ...protocol.consumers.consume import Ask, Command, ConsumeTracker, reader_window
 from ...protocol.consumers.fetch import default_expires, encode_pull
 from ...protocol.consumers.priority import GroupRequest
+from ...protocol.consumers.push import Emit
 from ...protocol.wire.frames import Frame
 from ..message import Message
+from ..state import State
 from .puller import Puller
 from .reader_inbox import ReaderInbox
 
 __all__ = ["Messages"]
 
-_FLUSH = 1.0  # seconds that a stop waits for what is under way
+_FLUSH = 1.0  # seconds that a stop waits for messages in flight
 
 
 class Messages:
     """An endless iteration over a consumer's messages; ``async for``, `next`, `stop`, `drain`.
 
-    Nothing is asked for before the first message is. It survives reconnects (it asks again at once), leader changes
-    and lost requests; it ends with an error when the consumer is deleted or refuses what is asked. What could be of
-    interest but needs no action is told as events.
+    The first pull request is sent on first use. It survives reconnects, leader changes and lost requests; it ends with
+    an error when the consumer is deleted or refuses the requests. Noteworthy conditions that need no action are
+    reported as events.
     """
 
     def __init__(
@@ -60,39 +62,37 @@ class Messages:
         self._front = self._tracker.front
         self._inbox = ReaderInbox(puller.context.connection, self._receive)
         self._timer: Timer | None = None
-        self._state = "new"  # new, open, draining, closed
+        self._state = State.NEW
         self._flush: asyncio.Task[None] | None = (
-            None  # at the end: until it is done, what is under way arrives
+            None  # at the end: messages in flight arrive until it is done
         )
         self._starting = asyncio.Lock()
 
     @property
     def pending(self) -> int:
-        """Messages that have arrived and wait to be taken."""
+        """Messages that have arrived and wait to be read."""
         return len(self._front)
 
     @property
     def is_closed(self) -> bool:
         """Whether it has ended."""
-        return self._state == "closed"
-
-    # --- reading ---------------------------------------------------------------------------------------------
+        return self._state is State.CLOSED
 
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message.
 
         Args:
-            timeout: Seconds; None waits as long as it takes. The reader goes on after a timeout.
+            timeout: Seconds; None waits without limit. The reader continues after a timeout.
 
         Raises:
             RequestTimeoutError: No message came in ``timeout`` seconds.
-            ConsumerDeletedError, StatusError: It cannot go on; what had arrived was delivered before.
+            ConsumerDeletedError, StatusError: It cannot continue; messages that had arrived were returned before.
             ClosedError: It was stopped, or drained and is empty.
 
         Cancelled: no message is lost; the next call gets it.
         """
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        if self._state == "new":
+        if self._state is State.NEW:
             await self._open()
         while True:
             message = self._take()
@@ -102,7 +102,7 @@ class Messages:
                 error = self._tracker.error
                 await self.stop()
                 raise error
-            if self._state == "closed" or (self._state == "draining" and not self._flushing):
+            if self._state is State.CLOSED or (self._state is State.DRAINING and not self._flushing):
                 await self.stop()
                 raise ClosedError("the reader is closed")
             if not await self._puller.changed.wait_until(deadline):
@@ -115,7 +115,7 @@ class Messages:
         return self
 
     async def __anext__(self) -> Message:
-        """As `next`, for ``async for``. Not a generator: one that was cancelled would end and lose the rest."""
+        """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
         front = self._front
         if len(front) > self._tracker.low and front:
             return Message(front.popleft(), self._channel)
@@ -125,30 +125,28 @@ class Messages:
             raise StopAsyncIteration from None
 
     def _take(self) -> Message | None:
-        if self._puller.leftover and self._state == "open":
+        if self._puller.leftover and self._state is State.OPEN:
             return Message(self._puller.leftover.popleft(), self._channel)
         if not self._front:
             return None
         frame, commands = self._tracker.take()
-        if commands and self._state == "open":
+        if commands and self._state is State.OPEN:
             self._carry_out(commands)
             self._arm()
         return Message(frame, self._channel)
 
-    # --- running ---------------------------------------------------------------------------------------------
-
     async def _open(self) -> None:
         async with self._starting:
-            if self._state != "new":
+            if self._state is not State.NEW:
                 return
             if self._puller.is_closed:
                 raise ClosedError("the subscription is closed")
             connection = self._context.connection
             await self._inbox.open()
-            if self._state != "new":  # stopped meanwhile
+            if self._state is not State.NEW:  # stopped meanwhile
                 await self._inbox.close()
                 return
-            self._state = "open"
+            self._state = State.OPEN
             self._timer = Timer(self._tick)
             connection.add_listener(self._lifecycle)
             connection.denied.append(self._denied)
@@ -174,27 +172,27 @@ class Messages:
             self._tracker.disconnected()
             self._context.tasks.start(self._change_inbox(), "change the inbox of a reader")
         else:
-            self._state = "closed"
+            self._state = State.CLOSED
         self._arm()
         self._puller.changed.set()
 
     async def _change_inbox(self) -> None:
-        """The server keeps pulls as long as somebody listens: those from before would come on top of the new ones."""
+        """Cancel the requests of the lost connection: the server would serve them as long as the inbox has interest."""
         async with self._starting:
-            if self._state != "open":
+            if self._state is not State.OPEN:
                 return
             await self._inbox.close()
             await self._inbox.open()
-            if self._state != "open":  # ended meanwhile
+            if self._state is not State.OPEN:  # ended meanwhile
                 await self._inbox.close()
             elif self._context.connection.is_connected:
                 self._connected()
 
     def _receive(self, frames: list[Frame]) -> None:
-        if self._state == "closed" and not self._flushing:
+        if self._state is State.CLOSED and not self._flushing:
             return
         commands = self._tracker.receive(frames, self._context.connection.now())
-        if self._state == "open":
+        if self._state is State.OPEN:
             commands += self._tracker.ask()
         self._carry_out(commands)
         self._arm()
@@ -202,7 +200,7 @@ class Messages:
 
     def _tick(self) -> None:
         commands = self._tracker.tick(self._context.connection.now())
-        if self._state == "open":
+        if self._state is State.OPEN:
             commands += self._tracker.ask()
         self._carry_out(commands)
         self._arm()
@@ -217,14 +215,14 @@ class Messages:
                         subject, encode_pull(command.pull), reply=self._inbox.reply(command.number)
                     )
                 except JetStreamError:
-                    self._tracker.disconnected()  # it will be asked for at the reconnect
-            elif isinstance(command, Tell):
+                    self._tracker.disconnected()  # requested again at the reconnect
+            elif isinstance(command, Emit):
                 puller.emit(command.event)
             else:
-                self._context.tasks.start(self._look_for_consumer(), "is the consumer there")
+                self._context.tasks.start(self._look_for_consumer(), "check that the consumer exists")
 
     async def _look_for_consumer(self) -> None:
-        """Nobody answers pulls: that the consumer does not exist is an end, anything else is not."""
+        """Pull requests are not answered: only a missing consumer ends the reader."""
         puller = self._puller
         if await is_gone(self._context, puller.stream, puller.consumer):
             puller.emit(self._tracker.consumer_is_gone())
@@ -232,18 +230,16 @@ class Messages:
 
     def _arm(self) -> None:
         if self._timer is not None:
-            self._timer.set(self._tracker.deadline if self._state == "open" else None)
-
-    # --- ending ----------------------------------------------------------------------------------------------
+            self._timer.set(self._tracker.deadline if self._state is State.OPEN else None)
 
     async def stop(self) -> None:
-        """End now. What was not taken, or is still under way, goes back to the server at once (nak).
+        """End now. Messages not read, or still in flight, are returned to the server at once (nak).
 
-        With a server that does not answer it takes a second. Calling it again does nothing.
+        It takes a second if the server does not answer. Calling it again does nothing.
         """
-        if self._state == "closed" and (self._flush is not None or self._inbox.inbox is None):
+        if self._state is State.CLOSED and (self._flush is not None or self._inbox.inbox is None):
             return
-        self._state = "closed"
+        self._state = State.CLOSED
         if self._timer is not None:
             self._timer.cancel()
         connection = self._context.connection
@@ -253,8 +249,8 @@ class Messages:
         self._context.open.discard(self)
         self._puller.readers.discard(self)
         self._puller.changed.set()
-        flush = self._listen_no_more(_FLUSH)  # from now on, so that nothing comes unseen in between
-        # A task of its own: whoever waits may be cancelled, what is under way still goes back.
+        flush = self._unsubscribe(_FLUSH)  # from now on, so that no message is missed in between
+        # A task of its own: if the caller is cancelled, messages in flight are still returned.
         await asyncio.shield(self._context.tasks.start(self._give_back(flush), "give messages back"))
 
     async def _give_back(self, flush: asyncio.Task[None]) -> None:
@@ -262,25 +258,25 @@ class Messages:
         frames = [*self._front]
         self._front.clear()
         if self._puller.silent:
-            # Without acks the server would not deliver them again: the next reader of this handle gets them.
+            # Without acks the server would not redeliver them: the next reader of this handle gets them.
             self._puller.leftover.extend(frames)
             return
         await nak_all(self._context.connection, frames)
 
     async def drain(self) -> None:
-        """Ask for nothing more; what has arrived can still be taken, then the iteration ends."""
-        if self._state == "open":
-            self._state = "draining"
+        """Stop sending requests; messages that have arrived can still be read, then the iteration ends."""
+        if self._state is State.OPEN:
+            self._state = State.DRAINING
             if self._timer is not None:
                 self._timer.cancel()
-            await asyncio.shield(self._listen_no_more(self._context.timeout))
-        elif self._state == "new":
-            self._state = "closed"
+            await asyncio.shield(self._unsubscribe(self._context.timeout))
+        elif self._state is State.NEW:
+            self._state = State.CLOSED
 
-    def _listen_no_more(self, timeout: float) -> asyncio.Task[None]:
-        """Once all that is under way has arrived. Whoever is first says how long it may take, in seconds."""
+    def _unsubscribe(self, timeout: float) -> asyncio.Task[None]:
+        """Unsubscribe after messages in flight have arrived; the timeout of the first call applies."""
         if self._flush is None:
-            self._flush = self._context.tasks.start(self._inbox.drain(timeout), "take what is under way")
+            self._flush = self._context.tasks.start(self._inbox.drain(timeout), "receive messages in flight")
             self._flush.add_done_callback(lambda _: self._puller.changed.set())
         return self._flush
 

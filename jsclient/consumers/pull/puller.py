@@ -87,7 +87,7 @@ class Puller:
 
     Attributes:
         config: The consumer's configuration as last seen; None: unknown.
-        silent: The ack policy is none.
+        silent: Its consumer has ack policy none.
         leftover: Messages that arrived for callers that no longer wait.
         changed: Set after every arrival and change of state.
         readers: The continuous readers of the handle, which end with it.

@@ -9,7 +9,7 @@ __all__ = ["ReaderInbox"]
 
 
 class ReaderInbox:
-    """Where the answers to the pulls of one reader come. Closed at first."""
+    """The inbox for the answers to the requests of one reader. Initially closed."""
 
     def __init__(self, connection: Connection, sink: Sink) -> None:
         self._connection = connection
@@ -18,7 +18,7 @@ class ReaderInbox:
         self.inbox: Inbox | None = None
 
     async def open(self) -> None:
-        """Listen, on a subject that was not used before."""
+        """Subscribe to a new subject."""
         base = f"{self._connection.new_inbox()}."
         self.inbox = await self._connection.subscribe(f"{base}*", self._sink)
         self._base = base
@@ -28,13 +28,13 @@ class ReaderInbox:
         return f"{self._base}{number}"
 
     async def close(self) -> None:
-        """Listen no more. Harmless when closed."""
+        """Unsubscribe; a no-op if closed."""
         inbox, self.inbox = self.inbox, None
         if inbox is not None:
             await self._connection.unsubscribe(inbox)
 
     async def drain(self, timeout: float) -> None:
-        """Listen no more once everything under way has arrived; ``timeout`` in seconds."""
+        """Unsubscribe once everything in flight has arrived; ``timeout`` in seconds."""
         inbox, self.inbox = self.inbox, None
         if inbox is not None:
             await self._connection.drain(inbox, timeout)

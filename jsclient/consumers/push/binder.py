@@ -1,4 +1,4 @@
-"""Carries out the subscribe workflow: asks the server, makes NATS subscriptions, cleans up when it fails."""
+"""Carries out the subscribe workflow: sends requests, makes NATS subscriptions, cleans up after failures."""
 
 from __future__ import annotations
 
@@ -43,13 +43,12 @@ class Binder:
         self.intake = Intake()
 
     async def bind(self) -> Binding:
-        """Run it.
+        """Run the workflow.
 
         Raises:
-            What `subscribe_workflow` raises. No NATS subscription and no consumer of ours is left then.
+            As `subscribe_workflow`. No NATS subscription and no consumer created here is left then.
 
-        Cancelled: as when it fails; a create request under way is waited for, and its consumer deleted, behind the
-        caller's back.
+        Cancelled: as after an error; a create request in flight is awaited in the background, and its consumer deleted.
         """
         try:
             return await self._run()
@@ -97,14 +96,14 @@ class Binder:
                 return await self._create(step)
 
     async def _make_sure(self) -> None:
-        """No create request followed the NATS subscription, so nothing has said yet whether the server took it."""
+        """Verify the NATS subscription: no create request followed that would have revealed a refusal."""
         if self.inbox is not None:
             await self._context.connection.ping(self._context.timeout)
             if self.inbox.denied is not None:
                 raise self.inbox.denied
 
     async def _create(self, step: Create) -> ConsumerInfo:
-        """Create the consumer; it must not be left behind if nobody waits for it any more."""
+        """Create the consumer; delete it if the caller no longer waits."""
         creating = self._context.tasks.start(self._request_create(step), "create consumer", awaited=True)
         try:
             info: ConsumerInfo = await asyncio.shield(creating)
@@ -127,7 +126,7 @@ class Binder:
             subject = api.consumer_create(step.stream)
         body: dict[str, Any] = {"stream_name": step.stream, "config": to_wire(config)}
         if config.durable_name is not None or config.name is not None:
-            body["action"] = "create"  # an existing one with another configuration is not to be changed by us
+            body["action"] = "create"  # never update an existing consumer
         answer = await self._context.call(subject, body, what="create consumer")
         return from_wire(ConsumerInfo, answer)
 
@@ -142,7 +141,7 @@ class Binder:
             await self._delete(info)
 
     async def _undo_unknown(self, step: Create) -> None:
-        """The answer was lost: whether the consumer exists is not known, nor who made it."""
+        """The answer was lost: whether the consumer exists, and who created it, is unknown."""
         name = step.config.durable_name or step.config.name
         if name is None:
             return  # ephemeral and without interest: the server removes it
@@ -158,7 +157,7 @@ class Binder:
         try:
             await self._context.call(self._context.api.consumer_delete(info.stream_name, info.name))
         except ConsumerNotFoundError:
-            pass  # gone already: as wished
+            pass  # already deleted
         except JetStreamError as error:
             self._context.report(error)
 

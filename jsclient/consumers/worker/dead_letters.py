@@ -1,4 +1,4 @@
-"""Storing dead letters, and finding the messages whose last delivery nobody survived."""
+"""Stores dead letters, and finds messages whose final delivery was never acknowledged."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from ...protocol.wire.names import subjects_overlap
 
 __all__ = ["DeadLetters"]
 
-_MOST = 10_000  # advisories that may wait
-_TRIES = 5  # to store what an advisory told
+_MOST = 10_000  # advisories that may be queued
+_TRIES = 5  # attempts to store the message of an advisory
 
 
 class DeadLetters:
@@ -53,34 +53,36 @@ class DeadLetters:
         self._emit = emit
         self._in_hand = in_hand
         self._inbox: Inbox | None = None
-        self._told: deque[tuple[int, int]] = deque()
+        self._exhausted: deque[tuple[int, int]] = deque()  # stream sequences and deliveries, from advisories
         self._arrived = Signal()
         self._reading: asyncio.Task[None] | None = None
         self.found = 0  # stored because of an advisory
 
     async def check(self, config: ConsumerConfig) -> None:
-        """Refuse a subject that no stream holds, or that would bring the dead letters back to this consumer.
+        """Refuse a subject that no stream holds, or that this consumer would receive itself.
 
         Raises:
-            NoMatchingStreamError, ConfigError: So it is. Where the server cannot be asked it is let pass.
+            NoMatchingStreamError, ConfigError: The subject is refused. It is accepted if the server cannot be asked.
         """
         try:
             answer = await self._context.call(
                 self._context.api.stream_names(), {"subject": self.pattern}, what="stream names"
             )
         except JetStreamError:
-            return  # this user may not ask
+            return  # no permission to ask
         names = answer.get("streams") or []
         if not names:
             raise NoMatchingStreamError(self.pattern)
         filters = config.filters or [">"]
         if self._stream in names and any(subjects_overlap(one, self.pattern) for one in filters):
-            raise ConfigError(f"dead_letter is {self.pattern!r}: the consumer would get its own dead letters")
+            raise ConfigError(
+                f"dead_letter is {self.pattern!r}: the consumer would receive its own dead letters"
+            )
 
     async def store(
         self, origin: Origin, data: bytes, headers: Headers, error: BaseException, *, timeout: float
     ) -> str:
-        """Publish a dead letter, once; the subject it is under. Raises as a publish does."""
+        """Publish a dead letter, once; returns its subject. Raises as a publish does."""
         subject = dead_letter_subject(self.pattern, origin.subject)
         await publish(
             self._context,
@@ -92,32 +94,30 @@ class DeadLetters:
         )
         return subject
 
-    # --- what nobody survived ------------------------------------------------------------------------------
-
     async def listen(self) -> None:
-        """Hear of messages whose last delivery was not acked. The server says so when somebody reads on."""
+        """Subscribe to the advisories about unacknowledged final deliveries, sent when a client reads next."""
         subject = exhausted_subject(self._stream, self._consumer)
         queue = f"dead-letters.{self._consumer}"  # one of the workers is enough
         self._inbox = await self._context.connection.subscribe(subject, self._receive, queue)
-        self._reading = self._context.tasks.start(self._read(), "find messages that nobody settled")
+        self._reading = self._context.tasks.start(self._read(), "find unacknowledged messages")
 
     def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
-            told = read_exhausted(frame[3])
-            if told is not None and not self._in_hand(told[0]):
-                if len(self._told) >= _MOST:
-                    self._failed(told[0], ConfigError("too many messages ran out of deliveries at once"))
+            exhausted = read_exhausted(frame[3])
+            if exhausted is not None and not self._in_hand(exhausted[0]):
+                if len(self._exhausted) >= _MOST:
+                    self._failed(exhausted[0], ConfigError("too many messages ran out of deliveries at once"))
                     continue
-                self._told.append(told)
+                self._exhausted.append(exhausted)
         self._arrived.set()
 
     async def _read(self) -> None:
         while True:
-            while not self._told:
+            while not self._exhausted:
                 await self._arrived.wait()
-            seq, deliveries = self._told[0]
+            seq, deliveries = self._exhausted[0]
             await self._rescue(seq, deliveries)
-            self._told.popleft()
+            self._exhausted.popleft()
 
     async def _rescue(self, seq: int, deliveries: int) -> None:
         error = DeliveriesExhaustedError(f"delivered {deliveries} times and never settled")
@@ -125,7 +125,7 @@ class DeadLetters:
             try:
                 origin, dead_letter = await self._copy(seq, deliveries, error)
             except MessageNotFoundError:
-                return  # acked late, or gone with the stream's limits
+                return  # acked late, or removed by the stream's limits
             except JetStreamError as failure:
                 self._failed(seq, failure)
                 await asyncio.sleep(default_delay(attempt))
@@ -164,12 +164,12 @@ class DeadLetters:
         )
 
     async def close(self) -> None:
-        """Listen no more. What was told and is not stored yet is told as `DeadLetterFailed`."""
+        """Unsubscribe. Messages of advisories that are not stored yet are reported as `DeadLetterFailed`."""
         if self._reading is not None:
             self._reading.cancel()
             await asyncio.wait({self._reading})
-        for seq, _ in self._told:
+        for seq, _ in self._exhausted:
             self._failed(seq, ConfigError("the worker stopped before it was stored"))
-        self._told.clear()
+        self._exhausted.clear()
         if self._inbox is not None:
             await self._context.connection.unsubscribe(self._inbox)

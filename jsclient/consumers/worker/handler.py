@@ -1,4 +1,4 @@
-"""Calling a handler: on the event loop where it is a coroutine function, else in a thread."""
+"""Calls a handler: a coroutine function on the event loop, any other in a thread."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Handler: TypeAlias = Callable[[Message], Awaitable[object] | object]
 
 
 class Why(Enum):
-    """Why a handler was cancelled by its worker."""
+    """Why a worker cancelled a handler."""
 
-    OVERDUE = auto()  # it ran longer than it may
-    STOPPED = auto()  # the worker ends
+    OVERDUE = auto()  # it exceeded handler_timeout
+    STOPPED = auto()  # the worker is stopping
 
 
 class Slot:
@@ -35,12 +35,12 @@ class Slot:
         self.task: asyncio.Task[None] | None = None
         self.wake = Signal()
         self.work: Work[Message] | None = None
-        self.handling = False  # the handler runs, and nothing else would be cancelled
+        self.handling = False  # the handler is running, so a cancellation reaches only it
         self.why: Why | None = None
         self._cancels = 0
 
     def cancel(self, why: Why) -> None:
-        """Cancel the handler, not the task that it runs in."""
+        """Cancel the handler, but not its task."""
         if self.handling and self.task is not None:
             self.why = why
             self._cancels += 1
@@ -48,15 +48,15 @@ class Slot:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether somebody else cancelled the task itself."""
+        """Whether the task itself was cancelled from outside."""
         return self.task is not None and self.task.cancelling() > self._cancels
 
     def begin(self) -> None:
-        """The handler is called."""
+        """The handler is about to be called."""
         self.handling, self.why = True, None
 
     def end(self) -> None:
-        """It has ended. What was asked of it is not asked of the task any more."""
+        """The handler has ended: withdraw our cancellations from the task."""
         self.handling = False
         for _ in range(self._cancels):
             assert self.task is not None
@@ -76,7 +76,7 @@ class Caller:
         )
 
     async def call(self, slot: Slot, message: Message) -> BaseException | None:
-        """Call it. Returns what it raised, also where that is no ``Exception``; None where it returned."""
+        """Call the handler. Returns what it raised, even a ``BaseException``; None if it returned."""
         slot.begin()
         try:
             if self._threads is None:
@@ -86,8 +86,8 @@ class Caller:
             if inspect.isawaitable(result):
                 await result
         except GeneratorExit:
-            raise  # this coroutine is being closed: nothing can be awaited any more
-        except BaseException as error:  # noqa: BLE001  judged by the worker
+            raise  # this coroutine is being closed and must not await
+        except BaseException as error:  # noqa: BLE001  the worker decides
             return error
         finally:
             slot.end()
@@ -102,7 +102,7 @@ class Caller:
             except asyncio.CancelledError:
                 if slot.why is not Why.OVERDUE or slot.is_cancelled:
                     raise
-                continue  # a thread cannot be interrupted, and its place is taken until it ends
+                continue  # a thread cannot be interrupted; its slot stays taken until it ends
             if error is not None:
                 raise error
             return result
@@ -115,7 +115,7 @@ class Caller:
             return None, error
 
     def close(self) -> None:
-        """No more calls. A function that still runs in a thread goes on there."""
+        """Refuse further calls. A function still running in a thread continues there."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
 

@@ -1,4 +1,4 @@
-"""The tasks that handle messages, and the one timer that keeps messages alive and handlers in their time."""
+"""The tasks that handle messages, and the timer for keep-alives and handler timeouts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from .settling import Settling
 
 __all__ = ["Crew"]
 
-_left: set[asyncio.Task[None]] = (
-    set()
-)  # handlers that did not let themselves be cancelled: referenced until they end
+_left: set[asyncio.Task[None]] = set()  # handlers that resist cancellation: referenced until they end
 
 
 class Crew:
-    """``concurrency`` tasks. Each takes the next message that may be handled, and answers for it."""
+    """``concurrency`` tasks. Each takes the next message that may be handled, and settles it."""
 
     def __init__(
         self,
@@ -44,7 +42,7 @@ class Crew:
         self._caller = Caller(handler, load.rules.concurrency)
         self._timer = Timer(self.tick)
         self._idle: deque[Slot] = deque()
-        self._closing = False  # handlers that end now are the last ones
+        self._closing = False  # no new message is started
         self._slots = [Slot() for _ in range(load.rules.concurrency)]
         for slot in self._slots:
             slot.task = asyncio.get_running_loop().create_task(self._work(slot), name=name)
@@ -54,16 +52,12 @@ class Crew:
         return task is not None and any(slot.task is task for slot in self._slots)
 
     def wake(self) -> None:
-        """There may be something to do."""
+        """Wake a task if a message is ready, and set the timer."""
         if self._load.ready and self._idle:
             self._idle.popleft().wake.set()
         deadline = self._load.deadline
-        if (
-            deadline is not None
-        ):  # else the timer fires for nothing, which costs less than to cancel it each time
+        if deadline is not None:  # an idle timer may fire once, which costs less than cancelling it each time
             self._timer.set(deadline)
-
-    # --- handling --------------------------------------------------------------------------------------------
 
     async def _work(self, slot: Slot) -> None:
         load, connection = self._load, self._context.connection
@@ -93,13 +87,13 @@ class Crew:
             error = await self._caller.call(slot, work.message)
         self._load.ended(work)
         if work.abandoned:
-            return  # it was given up meanwhile
+            return  # abandoned meanwhile
         if error is None or isinstance(error, Exception):
             await settling.ended(work, error)
             return
         if isinstance(error, asyncio.CancelledError) and not slot.is_cancelled:
             if slot.why is None:
-                await settling.ended(work, error)  # by the handler itself, or by what it waited for
+                await settling.ended(work, error)  # cancelled by the handler itself, or by what it awaited
                 return
             if slot.why is Why.OVERDUE:
                 await settling.ended(work, self._overdue())
@@ -112,39 +106,35 @@ class Crew:
     def _overdue(self) -> TimeoutError:
         return TimeoutError(f"the handler ran longer than {self._load.rules.handler_timeout} s")
 
-    # --- time ------------------------------------------------------------------------------------------------
-
     def tick(self) -> None:
-        """Do what is due."""
+        """Carry out what is due."""
         due = self._load.tick(self._context.connection.now())
         tasks = self._context.tasks
         if due.keep_alive:
-            tasks.start(self._say_alive(due.keep_alive), "keep messages alive")
+            tasks.start(self._report_progress(due.keep_alive), "keep messages alive")
         for slot in self._slots if due.overdue else ():
             if slot.work in due.overdue:
                 slot.cancel(Why.OVERDUE)
         for work in due.stuck:
-            tasks.start(self._give_up(work), "give a handler up")
+            tasks.start(self._abandon(work), "abandon a handler")
         self.wake()
 
-    async def _give_up(self, work: Work[Message]) -> None:
-        """Its handler goes on, whatever it is told, but it does not keep the message."""
+    async def _abandon(self, work: Work[Message]) -> None:
+        """Its handler ignores its cancellation: settle the message without it."""
         await self._settling.ended(work, self._overdue(), stuck=True)
         self.changed.set()
 
     @staticmethod
-    async def _say_alive(works: list[Work[Message]]) -> None:
+    async def _report_progress(works: list[Work[Message]]) -> None:
         for work in works:
             if work.phase is not Phase.SETTLED:
                 try:
                     await work.latest.in_progress()
                 except JetStreamError:
-                    return  # disconnected: at the reconnect all are told
-
-    # --- the end ---------------------------------------------------------------------------------------------
+                    return  # disconnected: repeated for all at the reconnect
 
     async def interrupt(self) -> None:
-        """Cancel the handlers that run, and settle all that is in hand. Takes `CANCEL_TIMEOUT` and what that takes."""
+        """Cancel running handlers, and settle all held messages; takes `CANCEL_TIMEOUT` plus the acks."""
         self._closing = True
         for slot in self._slots:
             slot.cancel(Why.STOPPED)
@@ -155,13 +145,13 @@ class Crew:
         for slot in self._slots:
             if slot.work is not None and slot.task is not None:
                 slot.work.abandoned = True
-                slot.task.cancel()  # in the midst of an answer that does not get through, or for the second time
+                slot.task.cancel()  # blocked in an ack, or resisting its first cancellation
         await asyncio.sleep(0)
         for work in self._load.held:
             await self._settling.interrupted(work)
 
     async def close(self) -> None:
-        """End the tasks; those whose handler does not end are left to themselves."""
+        """End the tasks; those whose handler does not end keep running unattended."""
         self._closing = True
         self._timer.cancel()
         for slot in self._idle:

@@ -1,4 +1,4 @@
-"""What a worker answers to the server about each message, and what it tells the user."""
+"""Settles the messages of a worker: acks, naks, dead letters, events."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .dead_letters import DeadLetters
 
 __all__ = ["Settling"]
 
-_BURIALS = 5  # tries to store a dead letter before the message is given back, where it can be
+_BURIALS = 5  # attempts to store a dead letter before the message is returned, if possible
 _SYNC_TRIES = 3
 
 
 class Settling:
     """Settles works: acks, naks, dead letters.
 
-    An answer that cannot be sent because the connection is down waits for it, until ``deadline`` (monotonic seconds),
-    which is None as long as the worker goes on.
+    While the connection is down, acks wait for it, until ``deadline`` (monotonic seconds; None: without limit, while
+    the worker runs).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Settling:
         self.deadline: float | None = None
 
     async def ended(self, work: Work[Message], error: BaseException | None, *, stuck: bool = False) -> None:
-        """Its handler returned (``error`` None), or failed. ``stuck``: it was given up, though it still runs."""
+        """The handler returned (``error`` None), or failed. ``stuck``: it was abandoned while still running."""
         load = self._load
         if work.message.acked:
             self._settled_by_handler(work, error)
@@ -55,7 +55,7 @@ class Settling:
             trouble = ConfigError(f"retry_delay({work.attempt}) cannot be used: {verdict.trouble!r:.200}")
             self._emit(ErrorRaised(stream=self._stream(work), consumer=self._consumer(work), error=trouble))
         if error is not None:
-            self._tell_failure(work, error, None if verdict.fate is Fate.DEAD else verdict.delay)
+            self._report_failure(work, error, None if verdict.fate is Fate.DEAD else verdict.delay)
         match verdict.fate:
             case Fate.ACK:
                 if await self._ack(work.latest):
@@ -77,11 +77,11 @@ class Settling:
             self._load.counts.handled += 1
         else:
             self._load.counts.failed += 1
-            self._tell_failure(work, error, None)
+            self._report_failure(work, error, None)
         self._load.settled(work)
 
     async def give_back(self, works: Iterable[Work[Message]]) -> None:
-        """The server is to deliver them elsewhere at once. Without a connection, ``ack_wait`` does it later."""
+        """Have the server redeliver them elsewhere at once; without a connection, after ``ack_wait``."""
         for work in works:
             try:
                 await work.latest.nak()
@@ -90,7 +90,7 @@ class Settling:
                 self._load.counts.unsettled += 1
 
     async def interrupted(self, work: Work[Message]) -> None:
-        """The worker stopped before its handler came to an end."""
+        """The worker stopped before the handler ended."""
         if self._load.rules.is_last(work.deliveries):
             await self.bury(
                 work, asyncio.CancelledError("the worker stopped; it was the last delivery of the message")
@@ -100,7 +100,7 @@ class Settling:
         await self.give_back([work])
 
     async def bury(self, work: Work[Message], error: BaseException) -> None:
-        """Never again: store its dead letter, then terminate it. What cannot be stored is not terminated."""
+        """Store the dead letter, then terminate the message. If it cannot be stored, it is not terminated."""
         message, letters, where = work.message, self._letters, ""
         meta = message.metadata
         if letters is not None:
@@ -120,7 +120,7 @@ class Settling:
                 await self._not_buried(work, error, failure)
                 return
         if not await self._send(lambda: work.latest.term(term_reason(error))):
-            self._load.counts.unsettled += 1  # it comes again; its dead letter is stored once all the same
+            self._load.counts.unsettled += 1  # it is redelivered; its dead letter is still stored once
         elif letters is not None:
             self._load.counts.dead_lettered += 1
         else:
@@ -164,8 +164,6 @@ class Settling:
         else:
             await self._again(work, load.rules.wire_delay(work.deliveries, delay))
 
-    # --- what is sent ----------------------------------------------------------------------------------------
-
     async def _ack(self, message: Message) -> bool:
         if not self._ack_sync:
             return await self._send(message.ack)
@@ -204,9 +202,7 @@ class Settling:
             return self._context.timeout
         return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))
 
-    # --- what is told ----------------------------------------------------------------------------------------
-
-    def _tell_failure(self, work: Work[Message], error: BaseException, retry_in: float | None) -> None:
+    def _report_failure(self, work: Work[Message], error: BaseException, retry_in: float | None) -> None:
         self._emit(
             HandlerFailed(
                 stream=self._stream(work),

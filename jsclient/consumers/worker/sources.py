@@ -1,4 +1,4 @@
-"""Where a worker's messages come from: a pull reader that is made and ended as needed, or a push subscription."""
+"""The sources of a worker's messages: a pull reader, opened and closed as needed, or a push subscription."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from ..pull.messages import Messages
 
 __all__ = ["PullSource", "PushSource", "Source"]
 
-_EXPIRES = 30.0  # seconds that the server may hold a pull request, where nobody says otherwise
+_EXPIRES = 30.0  # seconds that the server may hold a pull request by default
 
 
 class Source(Protocol):
-    """Where a worker's messages come from."""
+    """The source of a worker's messages."""
 
     stream: str
     consumer: str
@@ -36,32 +36,32 @@ class Source(Protocol):
 
     @property
     def drained(self) -> bool:
-        """It has ended, and what was taken from it is still to be handled; else it was closed."""
+        """Whether it has ended by a drain, so that taken messages are still to be handled; else it was closed."""
 
     async def config(self) -> ConsumerConfig:
-        """The consumer's configuration, asked of the server."""
+        """Ask the server for the consumer's configuration."""
 
     def open(self, rules: WorkRules) -> None:
-        """The worker begins."""
+        """The worker starts."""
 
     async def next(self) -> Message:
-        """The next message. Raises `ClosedError` at the end, another error where it cannot go on. Cancelled: nothing
+        """The next message. Raises `ClosedError` at the end, another error if it cannot continue. Cancelled: nothing
         is lost."""
 
     async def hold(self, most: int) -> list[Message]:
-        """The worker is full: what waits here, where it is not kept alive, and nothing more comes if that can be."""
+        """The worker is full: hand over waiting messages, which are not kept alive here; pause if possible."""
 
     async def end(self, timeout: float) -> list[Message]:
-        """Ask for no more; what had arrived."""
+        """End; returns messages that had arrived."""
 
     async def deleted(self) -> JetStreamError:
-        """Returns when the consumer is found to be gone, unless `next` tells that itself."""
+        """Return when the consumer is found deleted, unless `next` raises that itself."""
 
     async def over(self) -> None:
         """The worker has ended."""
 
     def emit(self, event: Event) -> None:
-        """Tell the user."""
+        """Report an event to the user."""
 
 
 async def _config(
@@ -72,11 +72,11 @@ async def _config(
     except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
         if known is None:
             raise
-        return known  # the right to read may be all that this user has
+        return known  # the user may have only the permission to read
 
 
 class PullSource:
-    """Pulls, few at a time."""
+    """Pulls a few messages at a time."""
 
     drained = False
 
@@ -120,7 +120,7 @@ class PullSource:
         return await self._reader.next()
 
     async def hold(self, most: int) -> list[Message]:
-        """All: the reader ends, so that nothing comes that could not be kept alive; the next `next` makes another."""
+        """End the reader, so that no message waits without keep-alive; the next `next` opens another."""
         reader, self._reader = self._reader, None
         held: list[Message] = []
         if reader is None:
@@ -147,7 +147,7 @@ class PullSource:
 
 
 class Pushed(Protocol):
-    """A push subscription, as far as a worker uses it."""
+    """The part of a push subscription that a worker uses."""
 
     @property
     def stream(self) -> str: ...
@@ -163,7 +163,7 @@ class Pushed(Protocol):
 
 
 class PushSource:
-    """Takes from a push subscription. The server sends on as long as it lasts, so it ends with the worker."""
+    """Takes from a push subscription, which ends with the worker: the server keeps delivering to it."""
 
     def __init__(
         self,
@@ -197,11 +197,11 @@ class PushSource:
                 return await self._subscription.next()
             except (ClosedError, ConsumerDeletedError):
                 raise
-            except JetStreamError as error:  # a status; the subscription goes on
+            except JetStreamError as error:  # a status; the subscription continues
                 self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
 
     async def hold(self, most: int) -> list[Message]:
-        """What waits in the subscription. More may come: as much as ``max_ack_pending`` lets."""
+        """Take the messages that wait in the subscription. More may come, up to ``max_ack_pending``."""
         held: list[Message] = []
         try:
             while len(held) < min(most, self._subscription.pending + len(held)):
@@ -215,11 +215,11 @@ class PushSource:
         held: list[Message] = []
         if self._subscription.is_closed:
             return held
-        # It waits for the worker, which has more to do: in the background.
+        # In the background: it waits for the worker, which is not finished yet.
         self._draining = self._context.tasks.start(
             self._subscription.drain(timeout + 30.0), "drain a worker's subscription"
         )
-        await asyncio.sleep(0)  # it begins
+        await asyncio.sleep(0)  # let it start
         try:
             while True:
                 held.append(await self.next())
@@ -232,7 +232,7 @@ class PushSource:
                 self._context, self.stream, self.consumer
             ):
                 return ConsumerDeletedError(409, "Consumer Deleted")
-        await asyncio.Event().wait()  # the subscription has ended: `next` tells
+        await asyncio.Event().wait()  # the subscription has ended: `next` raises
         raise AssertionError
 
     async def over(self) -> None:

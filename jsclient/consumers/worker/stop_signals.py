@@ -1,4 +1,4 @@
-"""What stops a worker from outside: an event that is set, a signal."""
+"""Stops a worker on an event or a signal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Stops"]
 
 
 class Stops:
-    """Watches an event and signals. The first one stops as the worker was told to, a second signal at once."""
+    """Watches an event and signals. The first one stops with the configured grace, a second signal at once."""
 
     def __init__(
         self, event: asyncio.Event | None, signals: Collection[int], stop: Callable[[float | None], None]
@@ -22,7 +22,7 @@ class Stops:
         self._waiting: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Watch. Raises what ``add_signal_handler`` does."""
+        """Start watching. Raises the errors of ``add_signal_handler``."""
         loop = asyncio.get_running_loop()
         if self._event is not None:
             self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")
@@ -39,7 +39,7 @@ class Stops:
         self._signalled = True
 
     async def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         for number in self._signals:
             asyncio.get_running_loop().remove_signal_handler(number)
         self._signals.clear()

@@ -1,7 +1,8 @@
-"""The worker: takes messages, has them handled, so many at once, and answers for every one of them. Source: ADR-15.
+"""The worker: takes messages, calls handlers with bounded concurrency, and settles every message. Source: ADR-15.
 
-`Workload` (protocol) decides what is handled next, what is kept alive and what becomes of a message; this module takes
-messages, calls handlers, and ends well. One task takes, ``concurrency`` tasks handle, one timer serves all messages.
+`Workload` (protocol) decides which message is handled next, which are kept alive and how each is settled; this module
+takes messages, calls handlers, and ends in order. One task takes messages, ``concurrency`` tasks handle them, one timer
+serves all.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ __all__ = ["Key", "Worker"]
 
 Key: TypeAlias = Callable[[Message], Hashable | None]
 
-_MOST_KEPT = 10_000  # messages of a push subscription that are kept alive beyond those that fit
-_LAST_WORDS = 2.0  # seconds beyond the grace, for messages whose last delivery was interrupted
+_MOST_KEPT = 10_000  # messages of a push subscription kept alive beyond the capacity
+_LAST_WORDS = 2.0  # seconds beyond the grace, for messages interrupted in their last delivery
 
 
 class Worker:
-    """A worker that runs. Made by ``run`` of a subscription or consumer.
+    """A running worker. Made by ``run`` of a subscription or consumer.
 
-    ``await worker`` waits for its end and gives its `WorkCounts`; ``async with`` runs it as long as the block. It has
-    begun when ``run`` returns.
+    ``await worker`` waits for its end and returns its `WorkCounts`; ``async with`` runs it for the duration of the
+    block. It has started when ``run`` returns.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Worker:
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
         self._over = Signal()
-        self._holding = False  # the feeder is not to be cancelled: what it has in its hands would be lost
+        self._holding = False  # the feeder must not be cancelled: messages it holds would be lost
         self._stop_at: float | None = None  # monotonic seconds: handlers may run until then
         self._is_over = False
         self._drained = False
@@ -78,37 +79,35 @@ class Worker:
         loop = asyncio.get_running_loop()
         name = f"jsclient:worker of {source.stream}/{source.consumer}"
         self.task = loop.create_task(self._run(), name=name)
-        self.task.add_done_callback(self._tell)
+        self.task.add_done_callback(self._report_unawaited)
         context.open.add(self)
 
     @property
     def counts(self) -> WorkCounts:
-        """What it has done so far; it goes on counting."""
+        """The counts so far; they are updated while it runs."""
         return self._counts
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not come to its end."""
+        """Whether it has not ended yet."""
         return not self.task.done()
 
     def __repr__(self) -> str:
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
 
     def reads(self, source_of: object) -> bool:
-        """Whether it works for this subscription. For the library's own use."""
+        """Whether it works on this subscription. For the library's own use."""
         return self._source.owner is source_of
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task is one of those that handle messages. For the library's own use."""
         return self._crew is not None and self._crew.has(task)
 
-    # --- ending it -------------------------------------------------------------------------------------------
-
     def stop(self, grace: float | None = None) -> None:
-        """Take no more, give back what waits, let running handlers finish. It returns at once; ``await worker`` waits.
+        """Stop taking messages, return waiting ones, let running handlers finish. Does not wait: use ``await worker``.
 
         Args:
-            grace: Seconds until running handlers are cancelled and their messages given back; by default that of
+            grace: Seconds until running handlers are cancelled and their messages returned; by default that of
                 ``run``. Calling it again can shorten it.
         """
         at = self._context.connection.now() + (self._options.grace if grace is None else grace)
@@ -116,7 +115,7 @@ class Worker:
         if self._settling is not None:
             self._settling.deadline = self._stop_at + _LAST_WORDS
         if self._crew is None and not self._is_over:
-            self.task.cancel()  # it has not begun
+            self.task.cancel()  # it has not started
         self._end_soon()
 
     def _end_soon(self) -> None:
@@ -130,13 +129,13 @@ class Worker:
 
         Raises:
             ConsumerDeletedError: The consumer was deleted.
-            StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: It could not begin, or not go on.
+            StatusError, PermissionDeniedError, ApiError, RequestTimeoutError: It could not start or continue.
             NoMatchingStreamError: No stream holds the dead-letter subject.
-            ConfigError: The consumer does not ack messages one by one, or would get its own dead letters.
-            BaseException: A handler raised one that is no ``Exception`` (``SystemExit``).
+            ConfigError: The consumer does not ack messages one by one, or would receive its own dead letters.
+            BaseException: A handler raised one that is not an ``Exception`` (``SystemExit``).
 
-        All messages in hand were settled or given back before it raises.
-        Cancelled: as `stop`, and it returns only at the end; cancelled again, running handlers are cancelled too.
+        All held messages were settled or returned before it raises.
+        Cancelled: as `stop`, and it returns only at the end; a second cancellation also cancels running handlers.
         """
         self._awaited = True
         cancelled = False
@@ -166,29 +165,27 @@ class Worker:
         await self.wait()
 
     async def abandon(self) -> None:
-        """The connection is being closed: stop."""
+        """The connection is closing: stop."""
         self.stop()
         if not self.has(self._context.closer) and not self.has(asyncio.current_task()):
             await asyncio.wait({self.task})
 
-    def _tell(self, task: asyncio.Task[None]) -> None:
-        """An error that nobody waits for."""
+    def _report_unawaited(self, task: asyncio.Task[None]) -> None:
+        """Report an error that no caller awaits."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._error = bug
         if self._error is not None and not self._awaited:
             self._context.report(self._error)
 
-    # --- the course of it ------------------------------------------------------------------------------------
-
     async def _run(self) -> None:
-        """From the beginning to the end. A cancellation ends it faster, and is not passed on: who awaits is told."""
+        """Run to the end. A cancellation makes it end faster, and is not propagated; `wait` raises instead."""
         try:
             await self._begin()
             while not self._is_over:
                 await self._over.wait()
         except asyncio.CancelledError:
             self.stop(0.0)
-        except Exception as error:  # noqa: BLE001  raised to whoever waits
+        except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         ending = asyncio.get_running_loop().create_task(self._end(), name="jsclient:end of a worker")
         while not ending.done():
@@ -219,7 +216,7 @@ class Worker:
             context, load, self._settling, self._handler, on_stop=self._stop_now, name=self.task.get_name()
         )
         self._feeder = self._help(self._feed(load, self._crew), "take messages for a worker")
-        self._help(self._watch(), "is the consumer there")
+        self._help(self._watch(), "check that the consumer exists")
         self._stops.open()
         context.connection.add_listener(self._lifecycle)
 
@@ -234,15 +231,13 @@ class Worker:
             self._crew.tick()
 
     def _stop_now(self, error: BaseException | None) -> None:
-        """A handler raised what is no failure of its message, or its task was cancelled."""
+        """A handler raised a ``BaseException``, or its task was cancelled."""
         self._error = self._error or error
         self.stop(0.0)
 
     async def _watch(self) -> None:
         self._error = await self._source.deleted()
         self._end_soon()
-
-    # --- taking ----------------------------------------------------------------------------------------------
 
     async def _feed(self, load: Workload[Message], crew: Crew) -> None:
         try:
@@ -253,12 +248,12 @@ class Worker:
                     await self._make_room(load, crew)
         except ClosedError:
             self._drained = self._source.drained
-        except Exception as error:  # noqa: BLE001  raised to whoever waits
+        except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         self._end_soon()
 
     async def _make_room(self, load: Workload[Message], crew: Crew) -> None:
-        """Wait for room. What waits where it is not kept alive must not run out of its ``ack_wait`` meanwhile."""
+        """Wait for capacity. After a while, take over waiting messages, to keep them alive before ``ack_wait`` ends."""
         now = self._context.connection.now
         patience = now() + load.rules.hold
         while load.room <= 0 and not self._is_over:
@@ -290,8 +285,6 @@ class Worker:
         if work is not None:
             work.broken = broken
         crew.wake()
-
-    # --- the end ---------------------------------------------------------------------------------------------
 
     async def _end(self) -> None:
         await self._end_feeder()
@@ -325,7 +318,7 @@ class Worker:
             await asyncio.wait({self._feeder})
 
     async def _give_back(self, load: Workload[Message], settling: Settling, crew: Crew) -> None:
-        """What waits goes elsewhere. First nothing more is asked for: else it would come back."""
+        """Return waiting messages to the server, after ending the source: it would request them again."""
         back = load.stop()
         assert self._stop_at is not None
         left = max(1.0, self._stop_at - self._context.connection.now())

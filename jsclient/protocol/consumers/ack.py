@@ -1,4 +1,4 @@
-"""The JSAck: what a delivered message says of itself, and what is answered to it.
+"""The JSAck: the metadata in the reply subject of a delivered message, and the acks sent to it.
 
 Two forms of the reply subject exist, tokens divided by dots::
 
@@ -6,7 +6,7 @@ Two forms of the reply subject exist, tokens divided by dots::
     v2   $JS.ACK.<domain>.<account hash>.<stream>.<consumer>. … as v1 … [.<more tokens>]
 
 v1 has 9 tokens, v2 11 or more. The account hash and everything past the 11th token are for the server. The reply
-itself is the subject of the ack, unmodified. Source: ADR-15 §JSAck, §Ack Handling.
+is used unmodified as the subject of the ack. Source: ADR-15 §JSAck, §Ack Handling.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
 
-# Both forms with numbers of up to 19 digits, which fit into 64 bits; the rest is for `parse_jsack` to judge.
+# Both forms, with numbers of up to 19 digits, which fit into 64 bits; `parse_jsack` decides about all others.
 _JSACK = re.compile(
     rb"\$JS\.ACK\.(?:"
     rb"T\.T\.N\.(N)\.(N)\.N\.N"
@@ -55,15 +55,15 @@ _SHORT = re.compile(
 ).fullmatch
 
 match_jsack = _JSACK.match
-"""Whether a reply is a JSAck, in one step. Few are that it does not know; ask `sequences` then."""
+"""Whether a reply is a JSAck, in one step; for the rare ones that it does not match, use `sequences`."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """Where a message stands in its stream and in its consumer.
+    """The position of a message in its stream and in its consumer.
 
-    ``num_delivered`` counts this delivery too (1 = first time); ``num_pending`` is how many messages the consumer has
-    still to deliver after this one; ``timestamp_ns`` is when the stream stored it, nanoseconds since 1970 UTC;
-    ``domain`` is None where the server has none (``_`` on the wire).
+    ``num_delivered`` includes this delivery (1 = first time); ``num_pending`` is the number of messages that the
+    consumer has still to deliver after this one; ``timestamp_ns`` is when the stream stored it, nanoseconds since 1970
+    UTC; ``domain`` is None if the server has none (``_`` on the wire).
     """
 
     stream: str
@@ -90,7 +90,7 @@ def is_jsack(reply: bytes) -> bool:
 def _numbers(tokens: list[str], reply: str) -> list[int]:
     numbers = []
     for token in tokens:
-        # int() alone would take "+1", "1_0" and digits of other scripts.
+        # int() alone would accept "+1", "1_0" and digits of other scripts.
         if not (token.isascii() and token.isdecimal() and len(token) <= 20):
             raise NotJetStreamMessageError(reply)
         number = int(token)
@@ -104,8 +104,8 @@ def parse_jsack(reply: str) -> Metadata:
     """Read a JSAck in either form.
 
     Raises:
-        NotJetStreamMessageError: It does not start with ``$JS.ACK.``, has not 9 or at least 11 tokens, an empty
-            token, or a number that is not one.
+        NotJetStreamMessageError: It does not start with ``$JS.ACK.``, does not have 9 or at least 11 tokens, or has an
+            empty token or an invalid number.
     """
     tokens = reply.split(".")
     count = len(tokens)
@@ -129,7 +129,7 @@ def parse_jsack(reply: str) -> Metadata:
 
 
 def read_jsack(reply: bytes) -> Metadata:
-    """As `parse_jsack`, from the bytes of the wire; in few steps for all that the server sends."""
+    """As `parse_jsack`, from the bytes of the wire, and faster for the forms that the server sends."""
     if not match_jsack(reply):
         return parse_jsack(reply.decode("utf-8", "surrogateescape"))
     tokens = reply.decode("utf-8", "surrogateescape").split(".")
@@ -152,7 +152,7 @@ def read_jsack(reply: bytes) -> Metadata:
 
 
 def sequences(reply: bytes) -> tuple[int, int]:
-    """The stream and the consumer sequence of a JSAck: all that gap checking needs, without the rest.
+    """The stream and the consumer sequence of a JSAck, for gap checking.
 
     Raises:
         NotJetStreamMessageError: As `parse_jsack`.
@@ -166,7 +166,7 @@ def sequences(reply: bytes) -> tuple[int, int]:
 
 
 def stored_at(reply: bytes) -> tuple[int, int, int, int]:
-    """Of a JSAck: stream sequence, consumer sequence, when it was stored (ns), and how many are pending.
+    """Read stream sequence, consumer sequence, storage time (ns) and pending messages from a JSAck.
 
     Raises:
         NotJetStreamMessageError: As `parse_jsack`.
@@ -179,17 +179,17 @@ def stored_at(reply: bytes) -> tuple[int, int, int, int]:
 
 
 def run_of(reply: bytes) -> bytes:
-    """What the JSAcks of a run of first deliveries have in common: everything before the stream sequence.
+    """The common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
 
-    b"" where the numbers do not stand at the end, so that there is no quick way to read them.
+    b"" if the numbers are not the last tokens, so that they cannot be read quickly.
     """
     return reply.rsplit(b".", 4)[0] if reply.count(b".") in {8, 10} else b""
 
 
 def runs_on(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> bool:
-    """Whether all these frames are of a run, and their consumer sequences count on from ``consumer_seq``.
+    """Whether all frames belong to a run, with consecutive consumer sequences from ``consumer_seq`` on.
 
-    The ordinary case, which is worth a short way: no more than this is read of them. None: they need not count.
+    A fast path for the ordinary case: it reads nothing else of them. None: the sequences are not checked.
     """
     try:
         if consumer_seq is None:
@@ -205,7 +205,7 @@ def runs_on(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> bo
 
 
 class AckKind(Enum):
-    """What can be said about a message, as it stands on the wire. Source: ADR-15 §Ack Handling."""
+    """The kinds of ack, with their bodies on the wire. Source: ADR-15 §Ack Handling."""
 
     ACK = b"+ACK"
     NAK = b"-NAK"
@@ -214,7 +214,7 @@ class AckKind(Enum):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether nothing more can be said after it."""
+        """Whether no other ack can follow."""
         return self is not AckKind.IN_PROGRESS
 
 
@@ -222,9 +222,9 @@ def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None
     """The body of an ack.
 
     Args:
-        kind: Which one.
-        delay: With NAK: how long the server waits before it delivers again, seconds, 0 or more.
-        reason: With TERM: why, for the server's advisory; one line (server 2.10.4 and newer).
+        kind: The kind of ack.
+        delay: With NAK: seconds before redelivery, 0 or more.
+        reason: With TERM: the reason, for the server's advisory; one line (server 2.10.4 and newer).
     """
     if kind is AckKind.NAK and delay is not None:
         return b'-NAK {"delay": %d}' % seconds_to_ns(delay, what="nak delay")
@@ -240,17 +240,17 @@ def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None
 
 @dataclass(slots=True)
 class AckState:
-    """Which ack of a message may still be sent.
+    """Whether a message can still be acked.
 
-    At most one terminal ack is sent; what comes after it is ignored. The state moves only when the publish succeeded,
-    so a failed one leaves the message ackable; while one is under way another terminal ack is ignored as well.
+    At most one terminal ack is sent; later ones are ignored. The state changes only when the publish succeeded, so a
+    failed one leaves the message ackable; while one is in flight, another terminal ack is ignored as well.
     """
 
     acked: bool = False
     _sending: bool = False
 
     def begin(self, kind: AckKind) -> bool:
-        """Whether this ack is to be sent. After True, call `succeeded` or `failed`."""
+        """Whether this ack should be sent. After True, call `succeeded` or `failed`."""
         if self.acked or self._sending:
             return False
         self._sending = kind.is_terminal
@@ -268,4 +268,4 @@ class AckState:
 
 
 ACKED = AckState(acked=True)
-"""The state of a message whose terminal ack was sent: it changes no more, so all have the same."""
+"""The state after a terminal ack: it is final, so all messages share it."""

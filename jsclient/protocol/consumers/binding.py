@@ -1,4 +1,4 @@
-"""Whether a consumer that was found fits what was asked for. Nothing is changed on the server, whatever comes out.
+"""Checks that an existing consumer matches a subscription. Nothing is changed on the server.
 
 Source: ADR-15 §Push Consumer active information and queue group binding, §Other checks.
 """
@@ -26,7 +26,7 @@ __all__ = ["Wanted", "check_binding"]
 
 
 class Wanted(Protocol):
-    """What a subscription needs of its consumer."""
+    """The requirements of a subscription on its consumer."""
 
     @property
     def subject(self) -> str | None: ...
@@ -39,10 +39,10 @@ class Wanted(Protocol):
 
 
 def check_binding(request: Wanted, info: ConsumerInfo) -> None:
-    """Whether a found consumer fits. Source: ADR-15 §Push Consumer active information and queue group binding.
+    """Check that an existing consumer matches.
 
     Raises:
-        BindError: What was wanted, what was found, what to do.
+        BindError: It does not match; the text says how, and what to do.
     """
     stream, name, found = info.stream_name, info.name, info.config
     is_push = bool(found.deliver_subject)
@@ -103,7 +103,7 @@ def _check_group(request: Wanted, info: ConsumerInfo) -> None:
             stream,
             name,
             "cannot create a queue subscription for a consumer created without a deliver group: "
-            f"queue {queue!r} was asked for; leave queue out, or use another consumer",
+            f"queue {queue!r} was requested; leave queue out, or use another consumer",
         )
     if group != queue:
         raise QueueMismatchError(

@@ -1,7 +1,7 @@
-"""The continuous pull reader as a state machine: what is asked for, what arrives, what waits, how it ends.
+"""The continuous pull reader as a state machine: requests, arriving frames, queued messages, the end.
 
-`ConsumeTracker` puts together the accounting of `PullBuffer`, the heartbeat monitor and the queue. Frames go in with
-`ConsumeTracker.receive`; messages are taken from its ``front``; what is to be done comes back as commands.
+`ConsumeTracker` combines the accounting of `PullBuffer`, the heartbeat monitor and the queue. Frames enter with
+`ConsumeTracker.receive`; messages are taken from its ``front``; the methods return commands for the runtime.
 Source: ADR-37 §Consume, §Status handling.
 """
 
@@ -22,12 +22,13 @@ from .delivery_queue import total_size
 from .fetch import HEARTBEATS_ALLOWED, Pull, PullBuffer, check_pull, default_heartbeat
 from .heartbeat import HeartbeatMonitor
 from .priority import GroupRequest, Pin, ShownPins
+from .push import Emit
 from .status import Ending, Meaning, classify
 
-__all__ = ["Ask", "Command", "ConsumeTracker", "LookForConsumer", "Tell", "reader_window"]
+__all__ = ["Ask", "Command", "ConsumeTracker", "LookForConsumer", "reader_window"]
 
-_BELIEVED_AFTER = 5.0  # seconds of "no responders" before the server is asked whether the consumer is gone
-_REMEMBERED = 64  # requests whose size is remembered, where there is a pin
+_BELIEVED_AFTER = 5.0  # seconds of "no responders" before the consumer is looked up
+_REMEMBERED = 64  # requests whose size is remembered, if there is a pin
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -37,17 +38,11 @@ class Ask(msgspec.Struct, frozen=True):
     number: int
 
 
-class Tell(msgspec.Struct, frozen=True):
-    """Tell the user."""
-
-    event: Event
-
-
 class LookForConsumer(msgspec.Struct, frozen=True):
-    """Ask the server whether the consumer is there; if not, call `ConsumeTracker.consumer_is_gone`."""
+    """Look up the consumer; if it does not exist, call `ConsumeTracker.consumer_is_gone`."""
 
 
-Command: TypeAlias = Ask | Tell | LookForConsumer
+Command: TypeAlias = Ask | Emit | LookForConsumer
 
 
 def reader_window(
@@ -59,7 +54,7 @@ def reader_window(
     idle_heartbeat: float | None,
     group: GroupRequest | None = None,
 ) -> tuple[Pull, int]:
-    """What a continuous reader asks for when nothing waits, and its threshold; None: the default.
+    """The request of a continuous reader whose buffer is empty, and its threshold; None: the default.
 
     Raises:
         ConfigError: As `check_pull`, or a threshold that is not 0 to ``max_messages``.
@@ -79,15 +74,15 @@ def reader_window(
 
 @dataclass(slots=True)
 class ConsumeTracker:
-    """Never holds, and never asks for, more than ``pull`` says.
+    """Never holds and never requests more than ``pull``.
 
     Attributes:
-        pull: What is asked for when nothing waits.
-        threshold: Ask again when this many messages, or fewer, are asked for or waiting.
-        error: Why it cannot go on. What had arrived is still to be taken.
-        pin: Of the priority group, where the consumer pins clients; other readers may share it.
-        front: The messages that wait.
-        low: While more of them than this wait, one may be taken from the left of ``front`` without a call of `take`.
+        pull: The request when the buffer is empty.
+        threshold: The next request is sent when this many or fewer messages are requested or queued.
+        error: Why it cannot continue. Queued messages can still be taken.
+        pin: The pin of the priority group, if the consumer pins clients; other readers may share it.
+        front: The queued messages.
+        low: While more messages than this are queued, one may be taken from the left of ``front`` without `take`.
     """
 
     stream: str
@@ -105,7 +100,7 @@ class ConsumeTracker:
     _shown: ShownPins | None = None
     _last: deque[tuple[int, Pull]] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     _refused_since: float | None = None
-    _told_stuck: bool = False  # that the next message is larger than all that may be asked for
+    _reported_stuck: bool = False  # the next message is larger than the limit in bytes
 
     def __post_init__(self, threshold: int) -> None:
         pull = self.pull
@@ -116,7 +111,7 @@ class ConsumeTracker:
 
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`, monotonic seconds; None: not at all."""
+        """When to call `tick`, monotonic seconds; None: never."""
         if self.error is not None:
             return None
         moments = [self.buffer.paused_until] if self.buffer.paused_until is not None else []
@@ -125,21 +120,21 @@ class ConsumeTracker:
         return min(moments, default=None)
 
     def connected(self, now: float) -> list[Command]:
-        """A connection is there, and the inbox is listened to."""
+        """The connection is up, and the inbox is subscribed."""
         self.buffer.connected()
         if self.monitor is not None:
             self.monitor.heard(now)
         return self.ask()
 
     def disconnected(self) -> None:
-        """The connection is gone."""
+        """The connection was lost."""
         self.buffer.disconnected()
 
     def ask(self) -> list[Command]:
-        """What is to be asked for now."""
+        """The requests to send now."""
         self._settle()
         wanted = self.buffer.ask() if self.error is None else None
-        # In a reader bounded in bytes each message may be the one after which there is room again.
+        # With a limit in bytes, any message taken may free enough capacity for a request.
         self.low = self.buffer.threshold - self.buffer.owed + 1 if self.pull.max_bytes is None else 2**63
         if wanted is None:
             return []
@@ -150,20 +145,16 @@ class ConsumeTracker:
             self._last.append((self.asked, pull))
         return [Ask(pull, self.asked)]
 
-    # --- what is taken -----------------------------------------------------------------------------------------
-
     def take(self) -> tuple[Frame, list[Command]]:
-        """The next message; there must be one."""
+        """Take the next message; the queue must not be empty."""
         frame = self.front.popleft()
         if self.pull.max_bytes is not None:
             self.buffer.taken(frame_size(frame))
         return frame, self.ask()
 
     def _settle(self) -> None:
-        """Count what was taken since; where bytes count, each message was counted when it was taken."""
+        """Count messages taken from ``front``; with a limit in bytes, `take` has counted each one."""
         self.buffer.taken(0, self.buffer.buffered - len(self.front))
-
-    # --- what arrives ------------------------------------------------------------------------------------------
 
     def receive(self, frames: list[Frame], now: float) -> list[Command]:
         """Frames arrived together, in order."""
@@ -185,17 +176,17 @@ class ConsumeTracker:
         return commands
 
     def _messages(self, frames: list[Frame], commands: list[Command]) -> None:
-        self._refused_since, self._told_stuck = None, False
+        self._refused_since, self._reported_stuck = None, False
         self._settle()
         self.front.extend(frames)
         self.buffer.delivered(0 if self.pull.max_bytes is None else total_size(frames), len(frames))
         if self.pin is not None and (event := self.pin.message(frames[-1][2])) is not None:
-            commands.append(Tell(event))
+            commands.append(Emit(event))
 
     def _unpinned(
         self, subject: bytes, status: Status, fields: Headers, now: float, commands: list[Command]
     ) -> bool:
-        """Whether a request was refused for the pin that it showed or was given: the same is asked for at once."""
+        """Whether a request was refused because of its pin; it is then requested again at once."""
         if self._shown is None or classify(status.code, status.description).ending is not Ending.UNPINNED:
             return False
         token = subject.rpartition(b".")[2]
@@ -206,8 +197,8 @@ class ConsumeTracker:
         if not had_one:
             return False
         if event is not None:
-            commands.append(Tell(event))
-        if PENDING_MESSAGES not in fields:  # refused when it came: nothing of it was served
+            commands.append(Emit(event))
+        if PENDING_MESSAGES not in fields:  # refused on arrival: no part of it was served
             for pull in (pull for recent, pull in self._last if recent == number):
                 fields = Headers({PENDING_MESSAGES: str(pull.batch), PENDING_BYTES: str(pull.max_bytes or 0)})
         self.buffer.ended(Meaning.ENDED, Ending.UNPINNED, fields, now)
@@ -215,10 +206,10 @@ class ConsumeTracker:
 
     def _foreign(self, frame: Frame, commands: list[Command]) -> None:
         self.foreign += 1
-        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: told, but not a flood
+        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: reported without flooding
             subject = frame[0].decode("utf-8", "backslashreplace")
             commands.append(
-                Tell(
+                Emit(
                     ForeignMessage(
                         stream=self.stream, consumer=self.consumer, subject=subject, count=self.foreign
                     )
@@ -232,8 +223,8 @@ class ConsumeTracker:
         stuck = self.buffer.ended(verdict.meaning, verdict.ending, fields, now)
         if verdict.error is None:
             self._refused_since = None
-            if stuck and not self._told_stuck:
-                self._told_stuck = True
+            if stuck and not self._reported_stuck:
+                self._reported_stuck = True
                 commands.append(self._raised(PullLimitError(status.code, status.description)))
             return
         error = verdict.error(status.code, status.description, verdict.retryable)
@@ -249,10 +240,8 @@ class ConsumeTracker:
         else:
             commands.append(self._raised(error))
 
-    def _raised(self, error: JetStreamError) -> Tell:
-        return Tell(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
-
-    # --- time and ends -----------------------------------------------------------------------------------------
+    def _raised(self, error: JetStreamError) -> Emit:
+        return Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
 
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached."""
@@ -261,21 +250,21 @@ class ConsumeTracker:
         monitor = self.monitor
         if monitor is not None and self.buffer.online and now >= monitor.deadline:
             if not self.buffer.owed:
-                monitor.heard(now)  # nothing was asked for, so silence is right
+                monitor.heard(now)  # no request is in flight, so silence is expected
             elif (silent := monitor.tick(now)) is not None:
                 commands.append(
-                    Tell(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))
+                    Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))
                 )
                 self.buffer.silent()
                 commands.append(LookForConsumer())
         return commands
 
     def consumer_is_gone(self) -> Event:
-        """The server says that there is no such consumer: the end. What to tell the user."""
+        """The consumer does not exist: the reader ends. Returns the event to emit."""
         self.fail(ConsumerDeletedError(409, "Consumer Deleted"))
         return ConsumerDeleted(stream=self.stream, consumer=self.consumer)
 
     def fail(self, error: JetStreamError) -> None:
-        """It cannot go on; the first reason stands."""
+        """End with an error; the first one is kept."""
         if self.error is None:
             self.error = error

@@ -321,7 +321,7 @@ class PullBuffer:
         return too_large and self._asked_bytes == self.max_bytes
 
     def silent(self) -> None:
-        """The heartbeats stopped: owed messages are no longer expected, and requested again."""
+        """The heartbeats stopped: owed messages are requested again."""
         self.owed = self.owed_bytes = 0
 
     def tick(self, now: float) -> None:

@@ -1,8 +1,8 @@
-"""Gap detection: are deliveries missing?
+"""Gap detection: finds missing deliveries.
 
 A consumer numbers its deliveries 1, 2, 3 …, redeliveries too. Messages carry that number in the JSAck, heartbeats
-carry the last one in ``Nats-Last-Consumer``. A jump means that deliveries were lost on the way. Not for queue groups,
-whose members each see a part. Source: ADR-15 §Messages Gaps.
+carry the last one in ``Nats-Last-Consumer``. A jump means that deliveries were lost. Not for queue groups, whose
+members each receive a part. Source: ADR-15 §Messages Gaps.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class GapTracker:
 
     stream: str = ""
     consumer: str = ""
-    consumer_seq: int | None = None  # the last one seen; None: the first one seen is taken as it is
-    stream_seq: int = 0  # that went with it
+    consumer_seq: int | None = None  # the last one seen; None: the first one seen is accepted
+    stream_seq: int = 0  # the stream sequence of the same message
 
     def message(self, stream_seq: int, consumer_seq: int) -> Event | None:
-        """A message arrived; what to tell, if anything."""
+        """A message arrived; returns the event to emit, if any."""
         last, last_stream = self.consumer_seq, self.stream_seq
         self.consumer_seq, self.stream_seq = consumer_seq, stream_seq
         if last is None or consumer_seq == last + 1:
@@ -42,7 +42,7 @@ class GapTracker:
         )
 
     def heartbeat(self, last_stream: int, last_consumer: int) -> Event | None:
-        """A heartbeat told what the server delivered last; what to tell the user, if anything."""
+        """A heartbeat reported the last delivery; returns the event to emit, if any."""
         last, seen_stream = self.consumer_seq, self.stream_seq
         self.consumer_seq, self.stream_seq = last_consumer, last_stream
         if last is None or last_consumer == last:

@@ -17,11 +17,11 @@ from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import LAST_CONSUMER
 from ..wire.headers import parse_headers
 from .ack import sequences
-from .consume import Ask, Command, ConsumeTracker, Tell
+from .consume import Ask, Command, ConsumeTracker
 from .cursor import OrderedCursor
 from .delivery_queue import total_size
 from .fetch import Pull, PullRequest
-from .push import whole_number
+from .push import Emit, whole_number
 from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]
@@ -83,7 +83,7 @@ class OrderedConsume(ConsumeTracker):
         return self.ask()
 
     def rest(self) -> None:
-        """Send no more requests. Messages already requested may still arrive."""
+        """Stop sending requests. Messages already requested may still arrive."""
         self.reading, self.low = False, 0
 
     def fetch(self, pull: Pull, now: float) -> Ask:
@@ -221,7 +221,7 @@ class OrderedConsume(ConsumeTracker):
         return commands + self.ask()
 
     def _missed(self, silent: float) -> list[Command]:
-        return [Tell(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
+        return [Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> list[Command]:
         """Switch to a new consumer (see `OrderedCursor.recreated`) whose inbox is subscribed."""

@@ -1,8 +1,8 @@
-"""Inline statuses: one table for what each of them means.
+"""Inline statuses: one table of their meanings.
 
-Push, pull and ordered readers all ask `classify`; none of them looks at a description again. The rows follow
+Push, pull and ordered readers all use `classify`; none of them reads a description itself. The rows follow
 nats-server's consumer.go, stream.go and client.go (2.15). Descriptions are compared without case, by their start;
-the first row that fits counts. Source: ADR-15 §Automatic Status Management, ADR-37 §Status handling, ADR-42.
+the first matching row applies. Source: ADR-15 §Automatic Status Management, ADR-37 §Status handling, ADR-42.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ __all__ = ["ORDINARY", "Ending", "Meaning", "Verdict", "classify"]
 
 
 class Meaning(Enum):
-    """What a status asks of the reader."""
+    """The reaction that a status requires."""
 
     HEARTBEAT = auto()  # a sign of life
-    FLOW_CONTROL = auto()  # to be answered when its place in the queue is reached
-    ENDED = auto()  # the pull request is over in the ordinary way: ask again
-    RETRY = auto()  # not now: tell the user, ask again after a pause
-    REFUSED = auto()  # not as asked: tell the user; the same request would be refused again
-    GONE = auto()  # asking again cannot help
+    FLOW_CONTROL = auto()  # to be answered when it is reached in the queue
+    ENDED = auto()  # the pull request ended ordinarily: send the next one
+    RETRY = auto()  # refused for now: report it, retry after a pause
+    REFUSED = auto()  # refused: report it; the same request would be refused again
+    GONE = auto()  # a retry cannot succeed
 
 
 class Ending(Enum):
     """Why a fetch ended. Those in `ORDINARY` carry no error."""
 
-    FULL = "full"  # as many messages as asked for
-    MAX_BYTES = "max_bytes"  # the next message would have passed max_bytes
-    NO_MESSAGES = "no_messages"  # no_wait, and nothing more is there
-    EXPIRED = "expired"  # the time was over
-    REFUSED = "refused"  # the server did not take the request as it was
+    FULL = "full"  # all requested messages
+    MAX_BYTES = "max_bytes"  # the next message would have exceeded max_bytes
+    NO_MESSAGES = "no_messages"  # no_wait, and nothing else is available
+    EXPIRED = "expired"  # the time has ended
+    REFUSED = "refused"  # the server refused the request
     MOVED = "moved"  # the consumer's leader changed or its server shuts down
-    UNPINNED = "unpinned"  # the request showed a pin that holds no longer
-    NO_RESPONDERS = "no_responders"  # nobody answers for this consumer now
-    DELETED = "deleted"  # the consumer is gone
+    UNPINNED = "unpinned"  # the request showed an outdated pin
+    NO_RESPONDERS = "no_responders"  # no server currently answers for this consumer
+    DELETED = "deleted"  # the consumer was deleted
     SILENT = "silent"  # no message and no heartbeat
     DISCONNECTED = "disconnected"  # the connection was lost
     CLOSED = "closed"  # the reader or the connection was closed
 
 
 ORDINARY: Final = frozenset({Ending.FULL, Ending.MAX_BYTES, Ending.NO_MESSAGES, Ending.EXPIRED})
-"""Endings that are no error and after which the server sends nothing more for the request."""
+"""Endings without an error, after which the server sends nothing more for the request."""
 
 
 class Verdict(NamedTuple):
-    """What a status means, how it ends a pull, and the error it stands for (None where it is no error)."""
+    """The meaning of a status, how it ends a pull request, and its error (None if it is not an error)."""
 
     meaning: Meaning
     ending: Ending | None
@@ -91,7 +91,7 @@ _TABLE: Final = (
 
 
 def classify(code: int, description: str) -> Verdict:
-    """What a status means. One that is not in the table is refused: never asked again, always told."""
+    """The meaning of a status. An unknown one counts as a refusal: reported, and never retried."""
     lowered = description.strip().lower()
     # "FlowControl Request" is the server's spelling; others have been seen with a blank.
     if code == 100 and lowered.startswith("flow control"):

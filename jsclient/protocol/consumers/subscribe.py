@@ -1,8 +1,8 @@
-"""The subscribe workflow of ADR-15, from what the user asked for to a bound consumer.
+"""The subscribe workflow of ADR-15, from the user's request to a bound consumer.
 
 `subscribe_workflow` is a generator: it yields the steps that need the server, is sent their answers (or has their
-errors thrown in) and returns a `Binding`. It reads top to bottom like the ADR, does no I/O, and decides everything.
-What it has made when it fails (a NATS subscription) the runtime takes away again. Source: ADR-15 §Creation.
+errors thrown in) and returns a `Binding`. It reads top to bottom like the ADR, does no I/O, and makes all decisions.
+If it fails, the runtime removes a NATS subscription it has made. Source: ADR-15 §Creation.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Listen(msgspec.Struct, frozen=True):
 
 
 class StopListening(msgspec.Struct, frozen=True):
-    """Take the NATS subscription away again. No answer."""
+    """Remove the NATS subscription. No answer."""
 
 
 class Create(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ Step: TypeAlias = FindStream | LookUp | Listen | StopListening | Create
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
-    """A subscription's consumer. ``info`` is None where it could not be looked up (pull by name)."""
+    """A subscription's consumer. ``info`` is None if it could not be looked up (pull by name)."""
 
     stream: str
     consumer: str
@@ -93,9 +93,9 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
     """Find the stream, bind to the consumer or create it.
 
     Raises:
-        ConfigError: Before the first step: the request cannot work.
+        ConfigError: Before the first step: the request is invalid.
         NoMatchingStreamError: Not exactly one stream holds the subject.
-        BindError: The consumer exists but does not fit.
+        BindError: The consumer exists but does not match.
         ApiError: The server refused a step.
     """
     request = check_request(request)
@@ -126,7 +126,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
     config = creation_config(request)
     if not request.pull:
-        # Before the create: interest is how the server sees that a durable is in use.
+        # Before the create: the server recognizes a durable in use by its interest.
         deliver_subject: str = yield Listen(config.deliver_subject, request.queue)
         config = config.replace(deliver_subject=deliver_subject)
     try:
@@ -139,7 +139,7 @@ def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Bindin
 
 
 def _lost_race(request: SubscribeRequest, stream: str, name: str) -> Generator[Step, Any, Binding]:
-    """Somebody created the consumer between our look-up and our create."""
+    """Another client created the consumer between our look-up and our create."""
     if not request.pull:
         yield StopListening()
     info: ConsumerInfo = yield LookUp(stream, name)
@@ -167,6 +167,6 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
 
 
 def is_certainly_ours(request: SubscribeRequest, step: Create, found: ConsumerInfo) -> bool:
-    """Whether ``found`` is what ``step`` was to create: only a deliver subject that we chose ourselves proves it."""
+    """Whether ``found`` was created by ``step``: only a deliver subject chosen by us proves it."""
     chosen = not request.pull and request.config.deliver_subject is None
     return chosen and found.config.deliver_subject == step.config.deliver_subject

@@ -1,4 +1,4 @@
-"""What a subscribe call was given: settled and checked before anything is sent. Source: ADR-15 §Creation."""
+"""The arguments of a subscribe call, normalized and checked before anything is sent. Source: ADR-15 §Creation."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .ordered import check_ordered, ordered_config
 __all__ = ["SubscribeRequest", "check_request", "creation_config"]
 
 FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
-"""Bytes that nats-server may have under way to a push consumer before it waits for a flow control answer."""
+"""Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer."""
 
-_SERVER_MAX_ACK_PENDING = 1000  # what the server sets where the user sets nothing
+_SERVER_MAX_ACK_PENDING = 1000  # the server's default
 
 
 class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for, as given."""
+    """The user's arguments, as given."""
 
     subject: str | None = None
     stream: str | None = None
@@ -36,12 +36,12 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: ConsumerConfig = ConsumerConfig()
     pull: bool = False
     ordered: bool = False
-    max_pending: int | None = None  # messages that may wait; None: the default
+    max_pending: int | None = None  # capacity in messages; None: the default
     max_pending_bytes: int | None = None
 
 
 def _agree(what: str, argument: str | None, field: str | None) -> str | None:
-    """One of an argument and a config field that mean the same."""
+    """The value of an argument and a config field with the same meaning."""
     argument, field = argument or None, field or None
     if argument is not None and field is not None and argument != field:
         raise ConfigError(
@@ -51,10 +51,10 @@ def _agree(what: str, argument: str | None, field: str | None) -> str | None:
 
 
 def check_request(request: SubscribeRequest) -> SubscribeRequest:
-    """Refuse what cannot work, and settle what is said in two places; nothing is sent before.
+    """Refuse an invalid request, and merge values given in two places.
 
     Raises:
-        ConfigError: What is wrong and what to do. `InvalidNameError` for names and subjects.
+        ConfigError: An invalid or contradictory value. `InvalidNameError` for names and subjects.
     """
     config = request.config
     if not isinstance(config, ConsumerConfig):
@@ -154,9 +154,9 @@ def _check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
         ("max_pending_bytes", request.max_pending_bytes),
     ):
         if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
-            raise ConfigError(f"{what} is {given!r}: it must be a whole number of 1 or more")
+            raise ConfigError(f"{what} is {given!r}: an integer >= 1 is needed")
     limit = request.max_pending_bytes
-    # An ordered reader that overflows reads again from where it stands; others would lose or redeliver.
+    # After an overflow, an ordered reader resumes at its position; others would lose messages or have them redelivered.
     if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
         raise ConfigError(
             f"max_pending_bytes is {limit}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} bytes "
@@ -165,7 +165,7 @@ def _check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
 
 
 def creation_config(request: SubscribeRequest) -> ConsumerConfig:
-    """The configuration to create the consumer with: what the user gave, and what the workflow must set."""
+    """The configuration to create: the user's, completed by the workflow."""
     config = request.config
     changes: dict[str, Any] = {}
     if request.subject is not None and not config.filter_subjects:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError, PullLimitError
-from jsclient.protocol.consumers.consume import Ask, Tell
+from jsclient.protocol.consumers.consume import Ask
 from jsclient.protocol.consumers.cursor import OrderedCursor
 from jsclient.protocol.consumers.fetch import Pull
 from jsclient.protocol.consumers.ordered import ordered_pull_config, restart_config
 from jsclient.protocol.consumers.ordered_consume import OrderedConsume
+from jsclient.protocol.consumers.push import Emit
 from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.events import ErrorRaised, ForeignMessage, HeartbeatMissed
 from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -393,7 +394,7 @@ def test_silence_during_a_fetch_asks_for_a_new_consumer_and_is_told():
     tracker = fetching(idle_heartbeat=2.0)
     tracker.tick_request(tracker.request.deadline)
     (command,) = tracker.tick_request(tracker.request.deadline)
-    assert isinstance(command, Tell)
+    assert isinstance(command, Emit)
     assert isinstance(command.event, HeartbeatMissed)
     assert tracker.cursor.wants is not None
     tracker.recreated("c_2", 0, 5.0)

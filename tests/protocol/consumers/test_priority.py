@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import BadRequestError, ConfigError, InvalidNameError, StatusError
-from jsclient.protocol.consumers.consume import Ask, ConsumeTracker, Tell
+from jsclient.protocol.consumers.consume import Ask, ConsumeTracker
 from jsclient.protocol.consumers.fetch import Pull, PullRequest, default_expires, encode_pull
 from jsclient.protocol.consumers.priority import (
     GroupRequest,
@@ -18,6 +18,7 @@ from jsclient.protocol.consumers.priority import (
     group_request,
     pins_clients,
 )
+from jsclient.protocol.consumers.push import Emit
 from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.events import ErrorRaised, Pinned, Unpinned
 from jsclient.protocol.models.consumer import ConsumerConfig
@@ -271,7 +272,7 @@ class reading:  # noqa: N801  reads as: read = reading(10, 5)
 
     def carry_out(self, commands) -> None:
         self.asks += [command for command in commands if isinstance(command, Ask)]
-        self.told += [command.event for command in commands if isinstance(command, Tell)]
+        self.told += [command.event for command in commands if isinstance(command, Emit)]
 
     @property
     def shown(self) -> list[tuple[int, str | None]]:

@@ -1,14 +1,14 @@
-"""Dead letters: the copy of a message that could not be handled, and the advisory of the one that nobody settled.
+"""Dead letters: copies of messages that could not be handled, and the advisory about unacknowledged ones.
 
-A dead letter has the payload and the headers of the original. Headers that would mean something to the server when the
-copy is published (``Nats-…``) get ``Dead-Letter-`` before their name. Added are::
+A dead letter has the payload and the headers of the original. Headers with a meaning for the server (``Nats-…``) are
+prefixed with ``Dead-Letter-``. These headers are added::
 
-    Dead-Letter-Stream · -Consumer · -Subject · -Sequence · -Timestamp    where the original stands
-    Dead-Letter-Deliveries                                                how often it was delivered
+    Dead-Letter-Stream · -Consumer · -Subject · -Sequence · -Timestamp    the position of the original
+    Dead-Letter-Deliveries                                                its number of deliveries
     Dead-Letter-Error · -Reason                                           the class of the error and its text
 
-Its message id is made of stream, consumer, sequence and time, so that a copy that is published twice, because a worker
-died between publishing it and terminating the original, is stored once (inside the stream's duplicate window).
+Its message id consists of stream, consumer, sequence and time, so that a copy published twice, because a worker died
+between publishing it and terminating the original, is stored once (within the stream's duplicate window).
 Source: nats-server server/consumer.go (notifyDeliveryExceeded, JSConsumerDeliveryExceededAdvisory).
 """
 
@@ -42,7 +42,7 @@ _NOT_IN_NAME = re.compile(r"[^!#$%&'*+\-.^_`|~0-9A-Za-z]")
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a message stands, and how often it was delivered."""
+    """The position of a message, and its number of deliveries."""
 
     stream: str
     consumer: str
@@ -53,7 +53,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def dead_letter_subject(pattern: str, subject: str) -> str:
-    """Where the dead letter of a message goes: ``pattern``, with the message's subject in place of ``>`` at its end."""
+    """The subject of a dead letter: ``pattern``, with the message's subject replacing a final ``>``."""
     if not pattern.endswith(".>"):
         return pattern
     return pattern[:-1] + _encodable(subject)
@@ -67,7 +67,7 @@ def dead_letter_id(origin: Origin) -> str:
 def dead_letter_headers(
     original: Headers, origin: Origin, error: BaseException
 ) -> dict[str, str | list[str]]:
-    """The headers of a dead letter. What may not stand in a header is replaced, for a dead letter must not fail."""
+    """The headers of a dead letter. Illegal characters are replaced, since a dead letter must not fail."""
     headers: dict[str, str | list[str]] = {}
     for name in original:
         kept = _NOT_IN_NAME.sub("_", name)
@@ -100,23 +100,23 @@ def error_text(error: BaseException) -> tuple[str, str]:
     try:
         text = str(error)
     except Exception:  # noqa: BLE001  a user's class may do anything
-        text = "(its text cannot be had)"
+        text = "(no text available)"
     return _line(name), _line(_encodable(text))[:_MAX_TEXT].strip()
 
 
 def term_reason(error: BaseException) -> str:
-    """What the server's advisory is to say of a message that is terminated."""
+    """The reason of a termination, for the server's advisory."""
     kind, text = error_text(error)
     return f"{kind}: {text}" if text else kind
 
 
 def exhausted_subject(stream: str, consumer: str) -> str:
-    """Where the server tells that a message was delivered as often as it may be, and not acked."""
+    """The subject of the advisory about a message that was not acked in its last allowed delivery."""
     return f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
 
 
 def read_exhausted(payload: bytes) -> tuple[int, int] | None:
-    """The stream sequence and the number of deliveries in such an advisory; None if it is none."""
+    """The stream sequence and the number of deliveries in such an advisory; None if it is malformed."""
     try:
         advisory: Any = decode(payload)
     except JetStreamError:
@@ -128,7 +128,7 @@ def read_exhausted(payload: bytes) -> tuple[int, int] | None:
 
 
 def _encodable(text: str) -> str:
-    """Without the surrogates that stand for bytes that are no UTF-8."""
+    """Replace the surrogates of bytes that are not UTF-8."""
     return text.encode("utf-8", "replace").decode()
 
 

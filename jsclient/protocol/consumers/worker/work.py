@@ -1,4 +1,4 @@
-"""One message in a worker's hands: where it stands, and what becomes of it."""
+"""The state of one message held by a worker."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ T = TypeVar("T")
 
 
 class Reject(Exception):
-    """Raised by a handler: this message can never be handled. It is dead-lettered at once, not tried again.
+    """Raised by a handler: this message can never be handled. It is dead-lettered at once, not retried.
 
     ``Reject("no such customer")``: the text goes into the dead letter's headers and the server's advisory.
     """
 
 
 class DeliveriesExhaustedError(Exception):
-    """Why a message was dead-lettered without being handled: all its deliveries were used up, none came to an end.
+    """Why a message was dead-lettered without being handled: none of its deliveries was settled.
 
-    The workers that had it died, or were stopped, or ran past its ``ack_wait``.
+    Their workers died, were stopped, or exceeded ``ack_wait``.
     """
 
 
 class Phase(Enum):
-    """Where a work stands."""
+    """The phase of a work."""
 
     WAITING = "waiting"  # for a free handler, or for its turn in its lane
-    RUNNING = "running"  # a handler has it, or its ack or dead letter is under way
-    REPEATING = "repeating"  # it failed and waits to be tried again here
+    RUNNING = "running"  # its handler runs, or its ack or dead letter is in flight
+    REPEATING = "repeating"  # it failed and waits for its next attempt here
     SETTLED = "settled"
 
 
 class Fate(Enum):
-    """What is to be done with a work."""
+    """How a work is settled."""
 
     ACK = "ack"
-    RETRY = "retry"  # the server delivers it again, to whoever
-    REPEAT = "repeat"  # it is tried again here
-    DEAD = "dead"  # it is never to be tried again
+    RETRY = "retry"  # the server redelivers it to any worker
+    REPEAT = "repeat"  # it is retried here
+    DEAD = "dead"  # it is never retried
 
 
 @dataclass(slots=True, frozen=True)
 class Verdict:
-    """What becomes of a work whose handler has ended.
+    """The decision about a work whose handler has ended.
 
-    ``delay``: seconds until it is tried again. ``wire_delay``: what to say in the nak so that it is so; None: say
-    "in progress" and leave the rest to the consumer's own backoff. ``trouble``: ``retry_delay`` could not be used.
+    ``delay``: seconds until its next attempt. ``wire_delay``: the delay in the nak that causes it; None: send "in
+    progress" and leave the delay to the consumer's backoff. ``trouble``: why ``retry_delay`` could not be used.
     """
 
     fate: Fate
@@ -61,20 +61,20 @@ class Verdict:
 
 @dataclass(slots=True)
 class WorkCounts:
-    """What a worker has done so far.
+    """The counts of a worker.
 
     Attributes:
         handled: The handler returned (or had settled the message itself), and the message is acked.
         failed: Attempts in which the handler raised, was cancelled, or ran too long.
-        retried: Of these, how many were followed by another try, here or by way of the server.
+        retried: Those of them followed by another attempt, here or after a redelivery.
         dead_lettered: Stored under the dead-letter subject, and terminated.
         terminated: Terminated without a dead letter, because no subject was given.
-        returned: Given back to the server when the worker stopped: they waited, or were interrupted.
-        unsettled: What became of them could not be said before the end: the server delivers them again.
-        duplicates: Redeliveries of a message that was still in hand; not handled twice.
-        kept_alive: Times that ``ack_wait`` was begun again for a message.
-        running: Handlers that run now.
-        waiting: Messages that wait now.
+        returned: Returned to the server when the worker stopped: they waited, or were interrupted.
+        unsettled: Their acks could not be sent before the end: the server redelivers them.
+        duplicates: Redeliveries of a message still held; not handled twice.
+        kept_alive: Progress reports, each of which restarted ``ack_wait`` of a message.
+        running: Handlers running now.
+        waiting: Messages waiting now.
     """
 
     handled: int = 0
@@ -92,27 +92,27 @@ class WorkCounts:
 
 @dataclass(slots=True, eq=False)
 class Work(Generic[T]):
-    """One message in hand.
+    """One held message.
 
-    ``message`` is what the handler gets, ``latest`` the newest delivery of it: acks go there.
+    ``message`` is passed to the handler; ``latest`` is its newest delivery, which is acked.
     """
 
     message: T
     latest: T
-    ident: tuple[int, int]  # stream sequence and time: a stream made anew counts from 1 again
+    ident: tuple[int, int]  # stream sequence and time: a recreated stream counts from 1 again
     deliveries: int
     phase: Phase = Phase.WAITING
-    repeats: int = 0  # times it was tried here beyond its first
-    burials: int = 0  # times its dead letter could not be stored
-    doomed: BaseException | None = None  # not to be handled: dead-lettered, for this reason
-    broken: Exception | None = None  # it has no key: counts as handled and failed
-    abandoned: bool = False  # its handler goes on, but what it comes to is of no interest any more
-    interval: float = 0.0  # seconds between signs of life
+    repeats: int = 0  # attempts here beyond the first
+    burials: int = 0  # failed attempts to store its dead letter
+    doomed: BaseException | None = None  # dead-lettered without being handled, for this reason
+    broken: Exception | None = None  # its key function failed: counts as handled and failed
+    abandoned: bool = False  # its handler still runs, but its result is ignored
+    interval: float = 0.0  # seconds between progress reports
     lane: Lane[T] | None = None
 
     @property
     def attempt(self) -> int:
-        """Which try this is, from 1: deliveries by the server and repeats here."""
+        """The number of this attempt, from 1: deliveries by the server plus repeats here."""
         return self.deliveries + self.repeats
 
 
@@ -124,7 +124,7 @@ class Lane(Generic[T]):
     works: deque[Work[T]] = field(default_factory=deque)
 
     def insert(self, work: Work[T]) -> None:
-        """At its place. A redelivered message may be older than those that wait."""
+        """Insert by stream sequence: a redelivered message may be older than waiting ones."""
         at = len(self.works)
         while at and self.works[at - 1].ident[0] > work.ident[0]:
             at -= 1

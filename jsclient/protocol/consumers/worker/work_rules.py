@@ -1,9 +1,9 @@
-"""What a worker was told, and what its consumer is: how many at once, kept alive how often, tried again when.
+"""The options of a worker applied to its consumer: concurrency, keep-alives, retries.
 
 Source: nats-server server/consumer.go. ``backoff`` replaces ``ack_wait`` for each delivery (checkPending): delivery
-``n`` has ``backoff[n - 1]`` seconds, the last entry serves all further ones. A nak with a delay does not know of that
+``n`` has ``backoff[n - 1]`` seconds, the last entry applies to all later ones. A nak with a delay ignores that
 (processNak counts from ``ack_wait``, which is ``backoff[0]``), so delivery ``n`` waits ``backoff[n - 1] - backoff[0]``
-longer than it was told; measured on 2.10 to 2.15. `WorkRules.wire_delay` allows for it.
+longer than requested; measured on 2.10 to 2.15. `WorkRules.wire_delay` compensates for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.5, 60.0  # seconds
 
 @dataclass(slots=True, frozen=True)
 class WorkOptions:
-    """What the user asks for; see ``run`` of the subscriptions."""
+    """The user's options; see ``run`` of the subscriptions."""
 
     concurrency: int = 1
     ordered: bool = False
@@ -41,10 +41,10 @@ class WorkOptions:
     grace: float = 20.0
 
     def check(self) -> None:
-        """Refuse what cannot work.
+        """Check the options.
 
         Raises:
-            ConfigError: A number out of range, an order without signs of life, a dead-letter subject that is none.
+            ConfigError: A number out of range, a key without keep_alive, an invalid dead-letter subject.
         """
         _check_whole("concurrency", self.concurrency, 1)
         if self.prefetch is not None:
@@ -52,7 +52,7 @@ class WorkOptions:
         if self.max_deliver is not None:
             _check_whole("max_deliver", self.max_deliver, 1)
         if self.ordered and not self.keep_alive:
-            raise ConfigError("key needs keep_alive: a failed message is held until it is tried again")
+            raise ConfigError("key needs keep_alive: a failed message is held until it is retried")
         if self.handler_timeout is not None:
             _check_seconds("handler_timeout", self.handler_timeout, above=0.0)
         if self.retry_delay is not None and not callable(self.retry_delay):
@@ -68,7 +68,7 @@ class WorkOptions:
 
     @property
     def waiting(self) -> int:
-        """Messages that may wait, here or on their way: few, for other workers could handle them."""
+        """Messages that may wait, here or in flight: few, since other workers could handle them."""
         if self.prefetch is not None:
             return self.prefetch
         # With lanes, a free handler needs to see past the messages of keys that are busy.
@@ -77,7 +77,7 @@ class WorkOptions:
 
 def _check_whole(name: str, value: object, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is {value!r:.60}: it must be a whole number of {least} or more")
+        raise ConfigError(f"{name} is {value!r:.60}: an integer >= {least} is needed")
 
 
 def _check_seconds(name: str, value: float, *, above: float | None = None) -> None:
@@ -87,7 +87,7 @@ def _check_seconds(name: str, value: float, *, above: float | None = None) -> No
 
 
 def default_delay(attempt: int) -> float:
-    """Seconds before the next try: 0.5, 1, 2 … 60."""
+    """Seconds before the next attempt: 0.5, 1, 2 … 60."""
     return float(min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(attempt - 1, 20)))
 
 
@@ -97,14 +97,14 @@ class WorkRules:
 
     Attributes:
         concurrency: Handlers at a time.
-        capacity: Messages in hand at most, those that are handled among them.
-        pull: Messages that a pull reader may ask for beside these.
-        ordered: One at a time of each key.
-        keep_alive: Whether ``ack_wait`` is begun again while a message is in hand.
-        handler_timeout: Seconds for one call of the handler; None: without limit.
-        limit: Deliveries at which a failure is final; None: none is.
-        server_limit: Deliveries after which the server sends a message no more; None: without limit.
-        waits: Seconds that the server waits for the ack, by delivery; the last serves all further ones.
+        capacity: Messages held at most, including those being handled.
+        pull: Messages that a pull reader may request in addition.
+        ordered: One message of each key at a time.
+        keep_alive: Whether ``ack_wait`` is restarted while a message is held.
+        handler_timeout: Seconds for one call of the handler; None: unlimited.
+        limit: Deliveries at which a failure is final; None: never.
+        server_limit: Deliveries after which the server stops redelivery; None: unlimited.
+        waits: Seconds that the server waits for the ack, by delivery; the last applies to all later ones.
         backed_off: These come from ``backoff``.
         given_delay: ``retry_delay`` as given.
     """
@@ -154,28 +154,28 @@ class WorkRules:
         return self.waits[min(max(deliveries, 1), len(self.waits)) - 1]
 
     def interval(self, deliveries: int) -> float:
-        """Seconds between signs of life: a third, so that one may be lost and the first may come late."""
+        """Seconds between progress reports: a third of it, so that one may be lost and the first may be late."""
         return self.ack_wait(deliveries) / 3
 
     @property
     def hold(self) -> float:
-        """Seconds that messages may wait where they are not kept alive."""
+        """Seconds that messages may wait without keep-alive."""
         return min(self.waits) / 3
 
     def is_final(self, attempt: int) -> bool:
-        """Whether a failure in this try is the last one."""
+        """Whether a failure in this attempt is final."""
         return self.limit is not None and attempt >= self.limit
 
     def is_exhausted(self, deliveries: int) -> bool:
-        """Whether a message was delivered more often than it should, so that it is not even to be tried."""
+        """Whether a message was delivered more often than allowed, so that it must not be handled."""
         return self.limit is not None and deliveries > self.limit
 
     def is_last(self, deliveries: int) -> bool:
-        """Whether the server will not deliver it again, whatever it is told."""
+        """Whether the server will not redeliver it in any case."""
         return self.server_limit is not None and deliveries >= self.server_limit
 
     def retry_delay(self, attempt: int) -> tuple[float, Exception | None]:
-        """Seconds before the next try, and what was wrong with the user's own idea of it."""
+        """Seconds before the next attempt, and the error of the user's ``retry_delay``, if any."""
         given = self.given_delay
         if given is None:
             return (self.ack_wait(attempt) if self.backed_off else default_delay(attempt)), None
@@ -189,7 +189,7 @@ class WorkRules:
             return default_delay(attempt), error
 
     def wire_delay(self, deliveries: int, delay: float) -> float | None:
-        """What to say in a nak so that the message comes again in ``delay`` seconds; None: leave it to ``backoff``."""
+        """The delay for a nak so that the message is redelivered in ``delay`` seconds; None: ``backoff`` applies."""
         if not self.backed_off:
             return delay
         if self.given_delay is None:

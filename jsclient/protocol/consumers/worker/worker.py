@@ -1,12 +1,12 @@
-"""A worker's load: what waits, what is handled, in which order, kept alive until when, and what becomes of it.
+"""The messages held by a worker: their order, keep-alives, timeouts and settlement.
 
-The runner (`jsclient.Worker`) takes messages, calls handlers and sends acks; `Workload` decides. A `Work` is one
-message in hand, from its arrival until it is *settled*: acked, given back to the server, or terminated. A redelivery of
-a message that is in hand is the same work.
+The runner (`jsclient.Worker`) takes messages, calls handlers and sends acks; `Workload` decides. A `Work` is one held
+message, from its arrival until it is *settled*: acked, returned to the server, or terminated. A redelivery of a held
+message is the same work.
 
 With an order by key, each key (other than None) has a *lane*: one work of it is handled at a time, in the order of the
-stream, and a failed one is tried again here before the next of its lane begins. Handed to the server it could come
-back to another worker, and the lane would wait for ever.
+stream, and a failed one is retried here before the next of its lane starts. If it were returned to the server, it could
+be delivered to another worker, and the lane would wait forever.
 
 Time is monotonic seconds. Source: ADR-15 §Ack Handling; nats-server server/consumer.go (ack_wait, max_deliver).
 """
@@ -27,21 +27,21 @@ __all__ = ["CANCEL_TIMEOUT", "Due", "Workload"]
 
 T = TypeVar("T")
 
-CANCEL_TIMEOUT = 1.0  # seconds a handler gets to end when it is cancelled
-_TOGETHER = 0.1  # of an interval: what is due so soon is done together with what is due now
+CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
+_TOGETHER = 0.1  # of an interval: works due within it are handled together
 
 
 @dataclass(slots=True)
 class Due(Generic[T]):
-    """What is to be done at this moment."""
+    """The works that are due now."""
 
     keep_alive: list[Work[T]] = field(default_factory=list)
     overdue: list[Work[T]] = field(default_factory=list)  # cancel their handlers
-    stuck: list[Work[T]] = field(default_factory=list)  # their handlers did not let themselves be cancelled
+    stuck: list[Work[T]] = field(default_factory=list)  # their handlers ignored the cancellation
 
 
 class Workload(Generic[T]):
-    """The messages in hand. At most ``rules.concurrency`` of them run."""
+    """The held messages, of which at most ``rules.concurrency`` are handled at a time."""
 
     def __init__(self, rules: WorkRules, counts: WorkCounts | None = None) -> None:
         self.rules = rules
@@ -52,41 +52,39 @@ class Workload(Generic[T]):
         self._lanes: dict[Hashable, Lane[T]] = {}
         self._repeats: list[tuple[float, int, Work[T]]] = []  # a heap
         self._order = itertools.count()
-        # By interval, each in the order in which they are due: it is that of insertion.
+        # By interval; each in the order in which they are due, which is that of insertion.
         self._alive: dict[float, dict[Work[T], float]] = {}
         self._limits: dict[Work[T], float] = {}
         self._cancelled: dict[Work[T], float] = {}
 
     @property
     def room(self) -> int:
-        """How many more messages may be taken."""
+        """The number of further messages that may be taken."""
         return self.rules.capacity - len(self._held)
 
     @property
     def ready(self) -> bool:
-        """Whether `start` would give something."""
+        """Whether `start` would return a work."""
         return bool(self._ready) and self.counts.running < self.rules.concurrency
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is in hand and no handler runs."""
+        """Whether no message is held and no handler runs."""
         return not self._held and not self.counts.running
 
     @property
     def held(self) -> list[Work[T]]:
-        """All that is in hand."""
+        """All held works."""
         return list(self._held.values())
 
     def holds(self, stream_seq: int) -> bool:
-        """Whether this message is in hand."""
+        """Whether this message is held."""
         return any(ident[0] == stream_seq for ident in self._held)
-
-    # --- taking ----------------------------------------------------------------------------------------------
 
     def add(
         self, message: T, ident: tuple[int, int], deliveries: int, key: Hashable | None, now: float
     ) -> Work[T] | None:
-        """A message arrived. None: it is one that is in hand already, and nothing else is to be done about it."""
+        """A message arrived. None: it was held already, and needs no further action."""
         work = self._held.get(ident)
         if work is not None:
             self.counts.duplicates += 1
@@ -116,7 +114,7 @@ class Workload(Generic[T]):
         return work
 
     def start(self, now: float) -> Work[T] | None:
-        """The next work to be handled; None: nothing waits, or as many run as may. Call `released` when it is over."""
+        """The next work to be handled; None: none waits, or the concurrency is reached. Call `released` after it."""
         if not self.ready:
             return None
         entry = self._ready.popleft()
@@ -128,17 +126,15 @@ class Workload(Generic[T]):
             self._limits[work] = now + self.rules.handler_timeout
         return work
 
-    # --- deciding --------------------------------------------------------------------------------------------
-
     def ended(self, work: Work[T]) -> None:
-        """Its handler has ended: its time is not counted any more."""
+        """Its handler has ended: stop its timeout."""
         self._limits.pop(work, None)
         self._cancelled.pop(work, None)
 
     def judge(self, work: Work[T], error: BaseException | None, *, stuck: bool = False) -> Verdict:
-        """What becomes of a work whose handler returned (``error`` None) or raised.
+        """Decide about a work whose handler returned (``error`` None) or raised.
 
-        ``stuck``: the handler still runs, so the work cannot be tried again here.
+        ``stuck``: the handler still runs, so the work cannot be retried here.
         """
         if error is None:
             return Verdict(Fate.ACK)
@@ -152,20 +148,20 @@ class Workload(Generic[T]):
         return Verdict(Fate.RETRY, delay, self.rules.wire_delay(work.deliveries, delay), trouble)
 
     def repeat(self, work: Work[T], delay: float, now: float) -> None:
-        """It is to be tried again here, in ``delay`` seconds. Call `released` after it."""
+        """Retry it here, in ``delay`` seconds. Call `released` after it."""
         work.phase = Phase.REPEATING
         if work.doomed is None:
             work.repeats += 1
         heapq.heappush(self._repeats, (now + delay, next(self._order), work))
 
     def settled(self, work: Work[T]) -> None:
-        """The server has been told. Its handler may still run: `released` says when it does not."""
+        """The server was informed. Its handler may still run, until `released`."""
         work.phase = Phase.SETTLED
         self._held.pop(work.ident, None)
         self._forget(work)
 
     def released(self, work: Work[T]) -> None:
-        """Whoever handled it is free for the next one; so is its lane."""
+        """Its task and its lane are free for the next work."""
         self.ended(work)
         self.counts.running -= 1
         if work.phase is Phase.REPEATING:
@@ -180,11 +176,9 @@ class Workload(Generic[T]):
         else:
             del self._lanes[lane.key]
 
-    # --- time ------------------------------------------------------------------------------------------------
-
     @property
     def deadline(self) -> float | None:
-        """When to call `tick`; None: nothing is awaited."""
+        """When to call `tick`; None: never."""
         moments = [next(iter(works.values())) for works in self._alive.values() if works]
         moments += [next(iter(works.values())) for works in (self._limits, self._cancelled) if works]
         if self._repeats:
@@ -192,7 +186,7 @@ class Workload(Generic[T]):
         return min(moments, default=None)
 
     def tick(self, now: float) -> Due[T]:
-        """The deadline was reached. What waited to be tried again may be ready: see `ready`."""
+        """The deadline was reached. Works waiting for a retry may be ready now: see `ready`."""
         due: Due[T] = Due()
         for interval, works in self._alive.items():
             for work in _until(works, now + interval * _TOGETHER):
@@ -213,7 +207,7 @@ class Workload(Generic[T]):
         return due
 
     def reconnected(self, now: float) -> None:
-        """Signs of life may have been lost: all are due."""
+        """Progress reports may have been lost: all are due."""
         for works in self._alive.values():
             for work in works:
                 works[work] = now
@@ -232,12 +226,10 @@ class Workload(Generic[T]):
         work.phase = Phase.WAITING
         self._ready.append(work.lane or work)
 
-    # --- the end ---------------------------------------------------------------------------------------------
-
     def stop(self) -> list[Work[T]]:
-        """Begin nothing new. What can be given back to the server, in the order of the stream; it is in hand no more.
+        """Start no new work. Returns the works for the server to redeliver, in the order of the stream; no longer held.
 
-        In its last delivery a message cannot be given back, for it would not come again: it stays, to be handled.
+        A message in its last delivery is kept and handled: if returned, it would not be delivered again.
         """
         self.stopping = True
         self._hurry()
@@ -260,14 +252,14 @@ class Workload(Generic[T]):
         return back
 
     def _hurry(self) -> None:
-        """There is no time to wait: what is to be tried again is tried now."""
+        """Make works that wait for a retry ready now."""
         for _, _, work in sorted(self._repeats):
             self._try_again(work)
         self._repeats.clear()
 
 
 def _until(works: dict[Work[T], float], moment: float) -> list[Work[T]]:
-    """The first ones, those due at ``moment``."""
+    """The first works, those due at ``moment``."""
     due = []
     for work, at in works.items():
         if at > moment:
