@@ -37,10 +37,10 @@ class TopicPublisher:
     Leaving ``async with`` waits until all is stored, and raises what nobody has looked at (`PublishesFailedError`).
     """
 
-    def __init__(self, log: StreamLog, publisher: Publisher) -> None:
+    def __init__(self, log: StreamLog, publisher: Publisher | ChainPublisher) -> None:
         self._log = log
-        self._publisher = publisher
         self._chain = publisher if isinstance(publisher, ChainPublisher) else None
+        self._publisher = publisher.publisher if isinstance(publisher, ChainPublisher) else publisher
         self._at_end = asyncio.Lock()
         self._end_id = ""  # of the record that ends the topic, once it may have been sent
         self._ending = self._ended = False
@@ -156,7 +156,7 @@ class TopicPublisher:
                 raise ClosedError(f"the topic {self.subject!r} has ended: nothing can follow")
             self._ending = True
             try:
-                await self._publisher._idle()  # noqa: SLF001  also those that wait for room
+                await self._publisher.acks.idle()  # also those that wait for room
                 await self.flush()
                 position = await self._append_end(kind, data)
             finally:

@@ -80,8 +80,8 @@ class Ticket(Protocol):
     """The receiver of an outcome; an ``asyncio.Future`` is one."""
 
     @property
-    def done(self) -> Callable[[], bool]:
-        """True once the outcome is no longer wanted."""
+    def done(self) -> Callable[[], int]:
+        """True, or a number above 0, once the outcome is no longer wanted."""
 
     @property
     def set_result(self) -> Callable[[PubAck], object]:
