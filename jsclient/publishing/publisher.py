@@ -184,18 +184,14 @@ class Publisher:
             header, repeatable = encode_headers(merged), self._resend and MSG_ID in merged
         timeout = self._timeout if timeout is None else check_time("timeout", timeout)
         acks, admission, window, out = self.acks, self._admission, self._window, self._out
-        size = len(header) + len(data)
+        size, now = len(header) + len(data), self._loop.time()
         if size > acks.small:
             acks.connection.check_size(size)
-        now = self._loop.time()
         if out is not None and not out.scheduled:
             admission.yield_at = now + YIELD_AFTER  # the first one in this iteration of the loop
         wanted = window.size + size
-        if (
-            not admission.clear
-            or len(window.in_flight) >= admission.max_in_flight
-            or now > admission.yield_at
-            or (wanted > admission.watch and admission.too_much(wanted))
+        if (not admission.clear or len(window.in_flight) >= admission.max_in_flight) or (
+            now > admission.yield_at or (wanted > admission.watch and admission.too_much(wanted))
         ):
             await acks.enter(subject, size, timeout)
             wanted, now = window.size + size, self._loop.time()
