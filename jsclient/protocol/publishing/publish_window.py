@@ -4,7 +4,7 @@ Each publish has its own reply subject. `PublishWindow` keeps it from its sendin
 *refused* (an error) or *unknown*, at the latest until its deadline:
 
 - 503, no stream took it: nothing was stored. It is sent again until its deadline if a stream is expected there, else
-  three times in all, see `in_flight`.
+  three times in all, see `jsclient.protocol.publishing.in_flight`.
 - The connection is lost, or no answer comes in time: the outcome is unknown. If the message has an id, which the stream
   stores once, it is sent again; else this ends the publish.
 - An error from the stream ends it.
