@@ -88,6 +88,8 @@ class PullSubscription(PullReading):
         if deletes:
             await delete_consumer(self._context, self.stream, self.consumer)
 
+    close = unsubscribe
+
     async def drain(self) -> None:
         """As `unsubscribe`, but a failed deletion is reported as the event `DeleteFailed`.
 

@@ -248,6 +248,8 @@ class Subscription(Running):
             self._deletes = False
             await delete_consumer(self._context, self.stream, self.consumer)
 
+    close = unsubscribe
+
     async def drain(self, timeout: float = DRAIN_TIMEOUT) -> None:
         """Stop receiving, let all arrived messages be handled, then delete the consumer if it was created here.
 

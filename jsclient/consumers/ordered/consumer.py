@@ -195,7 +195,7 @@ class OrderedConsumer:
         with self._seat.fetch():
             return await ordered_fetch(self._puller, wanted)
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """End now: drop buffered messages, and delete the consumer. Calling it again does nothing.
 
         A failed deletion is reported as the event `DeleteFailed`; the server then removes the consumer after its
@@ -203,7 +203,7 @@ class OrderedConsumer:
         """
         await self._puller.stop()
 
-    close = stop
+    stop = close
 
     async def drain(self) -> None:
         """Stop sending requests, and delete the consumer; messages that have arrived can still be read."""
@@ -215,7 +215,7 @@ class OrderedConsumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self.close()
 
 
 _WINDOW, _THRESHOLD = reader_window(

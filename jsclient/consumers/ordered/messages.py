@@ -74,7 +74,7 @@ class Seat:
 
 
 class OrderedMessages:
-    """An iteration over an ordered consumer's messages; ``async for``, `next`, `stop`, `drain`.
+    """An iteration over an ordered consumer's messages; ``async for``, `next`, `close`, `drain`.
 
     The first pull request is sent on first use. Messages buffered at its end go to the next reader.
     """
@@ -174,15 +174,17 @@ class OrderedMessages:
         self._seat.leave(self)
         self._puller.changed.set()
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """End now. Buffered messages are kept for the next reader. Calling it again does nothing."""
         if not self._closed:
             self._leave()
 
+    stop = close
+
     async def drain(self) -> None:
         """Stop sending requests; messages that have arrived can still be read, then the iteration ends."""
         if self._seat.reader is not self:
-            await self.stop()  # it has not started
+            await self.close()  # it has not started
         elif not self._closed:
             self._draining = True
             self._tracker.rest()
@@ -194,4 +196,4 @@ class OrderedMessages:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self.close()

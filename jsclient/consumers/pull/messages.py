@@ -26,7 +26,7 @@ _FLUSH = 1.0  # seconds that a stop waits for messages in flight
 
 
 class Messages:
-    """An endless iteration over a consumer's messages; ``async for``, `next`, `stop`, `drain`.
+    """An endless iteration over a consumer's messages; ``async for``, `next`, `close`, `drain`.
 
     The first pull request is sent on first use. It survives reconnects, leader changes and lost requests; it ends with
     an error when the consumer is deleted or refuses the requests. Noteworthy conditions that need no action are
@@ -100,10 +100,10 @@ class Messages:
                 return message
             if self._tracker.error is not None:
                 error = self._tracker.error
-                await self.stop()
+                await self.close()
                 raise error
             if self._state is State.CLOSED or (self._state is State.DRAINING and not self._flushing):
-                await self.stop()
+                await self.close()
                 raise ClosedError("the reader is closed")
             if not await self._puller.changed.wait_until(deadline):
                 message = self._take()
@@ -232,7 +232,7 @@ class Messages:
         if self._timer is not None:
             self._timer.set(self._tracker.deadline if self._state is State.OPEN else None)
 
-    async def stop(self) -> None:
+    async def close(self) -> None:
         """End now. Messages not read, or still in flight, are returned to the server at once (nak).
 
         It takes a second if the server does not answer. Calling it again does nothing.
@@ -284,7 +284,8 @@ class Messages:
     def _flushing(self) -> bool:
         return self._flush is not None and not self._flush.done()
 
-    abandon = stop  # when the connection is closed
+    stop = close
+    abandon = close  # when the connection is closed
 
     async def __aenter__(self) -> Self:
         return self
@@ -292,4 +293,4 @@ class Messages:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await self.close()

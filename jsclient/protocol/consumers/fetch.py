@@ -25,6 +25,7 @@ from ..wire.headers import Headers
 from ..wire.units import seconds_to_ns
 from .heartbeat import HeartbeatMonitor
 from .priority import GroupRequest
+from .push import whole_number
 from .status import Ending, Meaning, classify
 
 __all__ = [
@@ -308,8 +309,8 @@ class PullBuffer:
 
         Returns: whether the next message is larger than the limit in bytes, so that no request can be served.
         """
-        unserved = _whole(fields.get(names.PENDING_MESSAGES))
-        unserved_bytes = _whole(fields.get(names.PENDING_BYTES))
+        unserved = whole_number(fields.get(names.PENDING_MESSAGES))
+        unserved_bytes = whole_number(fields.get(names.PENDING_BYTES))
         self.owed = 0 if unserved is None else max(0, self.owed - unserved)
         self.owed_bytes = (
             0 if unserved_bytes is None or not self.owed else max(0, self.owed_bytes - unserved_bytes)
@@ -328,7 +329,3 @@ class PullBuffer:
         """End the pause if its time has come."""
         if self.paused_until is not None and now >= self.paused_until:
             self.paused_until = None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() and len(text) <= 20 else None
