@@ -17,6 +17,7 @@ from ..._runtime.context import Closable, Context
 from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.wakeup import Signal
 from ...errors import ClosedError, PermissionDeniedError
+from ...protocol.consumers.ack import PREFIX
 from ...protocol.consumers.delivery_queue import total_size
 from ...protocol.consumers.fetch import Pull, PullRequest, encode_pull
 from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, group_request, pins_clients
@@ -49,17 +50,18 @@ class Slot:
     def receive(self, frames: list[Frame]) -> None:
         """The sink of the inbox."""
         now = self.puller.now()
-        if [frame for frame in frames if not frame[1].startswith(b"$JS.ACK.")]:
-            # Statuses among messages: an order that matters, since a status may end the request.
-            for frame in frames:
+        if not [
+            frame for frame in frames if not frame[1].startswith(PREFIX)
+        ]:  # a call per message would cost more
+            self._messages(frames, now)
+        else:
+            for frame in frames:  # in their order, since a status may end the request
                 if is_data(frame):
                     self._messages([frame], now)
                 elif is_control(frame):
                     self._status(frame, now)
                 else:
                     self.puller.foreign_message(frame)
-        else:
-            self._messages(frames, now)
         self.puller.changed.set()
 
     def _messages(self, frames: list[Frame], now: float) -> None:

@@ -18,6 +18,7 @@ from ..events import ConsumerDeleted, ErrorRaised, Event, ForeignMessage, Heartb
 from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import PENDING_BYTES, PENDING_MESSAGES
 from ..wire.headers import Headers, Status, parse_headers
+from .ack import PREFIX
 from .delivery_queue import total_size
 from .fetch import HEARTBEATS_ALLOWED, Pull, PullBuffer, check_pull, default_heartbeat
 from .heartbeat import HeartbeatMonitor
@@ -161,7 +162,9 @@ class ConsumeTracker:
         if self.monitor is not None:
             self.monitor.heard(now)
         commands: list[Command] = []
-        if all(map(is_data, frames)):
+        if not [
+            frame for frame in frames if not frame[1].startswith(PREFIX)
+        ]:  # a call per message would cost more
             self._messages(frames, commands)
             return commands
         for frame in frames:
