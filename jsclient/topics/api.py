@@ -1,4 +1,4 @@
-"""Topics, and what is built on them: the part of `JetStream` that hands them out."""
+"""The part of `JetStream` that creates topics, events, epochs and kits."""
 
 from __future__ import annotations
 
@@ -25,36 +25,34 @@ __all__ = ["Topics"]
 
 
 class Topics(StreamManager):
-    """What `JetStream` does with topics."""
+    """The methods of `JetStream` for topics."""
 
     def topic(self, subject: str, *, stream: str | None = None) -> Topic:
-        """The topic under a subject: an ordered log with its readers. Nothing is asked of the server yet.
+        """The topic of a subject: an ordered log with its readers. No request is sent before first use.
 
         Args:
-            subject: Wildcards are allowed for who only reads.
-            stream: The stream; by default the one that holds the subject when the topic is used.
+            subject: May have wildcards, except for publishing.
+            stream: The stream; by default the one that holds the subject on first use.
 
         Raises:
-            InvalidNameError: That is no subject, or no name of a stream.
+            InvalidNameError: The subject or the name of the stream is invalid.
         """
         from .topic import Topic
 
         return Topic(self, subject, stream)
 
-    # --- events with a history -----------------------------------------------------------------------------
-
     def events(self, subject: str, *, stream: str | None = None) -> EventSource:
-        """The events of a subject: publish, read their history, subscribe from a position on, pushed or not.
+        """The events of a subject: publish them, read their history, and subscribe from a position.
 
-        Nothing is asked of the server yet.
+        No request is sent before first use.
 
         Args:
-            subject: Wildcards are allowed for who only reads.
-            stream: The stream; by default the one that holds the subject at the first use.
+            subject: May have wildcards, except for publishing.
+            stream: The stream; by default the one that holds the subject on first use.
 
         Raises:
-            InvalidNameError: That is no subject, or no name of a stream. At the first use also `ConfigError`: the
-                stream keeps messages for its consumers only, so there is no history.
+            InvalidNameError: The subject or the name of the stream is invalid. On first use also `ConfigError`: the
+                retention of the stream is not by limits, so it keeps no history.
 
         Source: P3Sub
         """
@@ -65,8 +63,6 @@ class Topics(StreamManager):
             check_stream_name(stream)
         return EventSource(partial(_with_history, self._context, subject, stream))
 
-    # --- epochs --------------------------------------------------------------------------------------------
-
     def epochs(
         self,
         name: str,
@@ -76,19 +72,20 @@ class Topics(StreamManager):
         stream: str | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """A topic whose data comes in epochs, from several publishers: of an epoch subscribers see all or nothing.
+        """A topic of epochs from several publishers: subscribers read all or nothing of an epoch.
 
-        Nothing is asked of the server yet. The first publisher makes the topic, or `EpochTopic.create`.
+        No request is sent before first use. The first publisher creates the topic, or `EpochTopic.create`.
 
         Args:
             name: Partition 2 has the subjects ``<name>.2.data`` and ``<name>.2.frontier``.
-            order: Which times epochs have; by default whole numbers from 0 on.
-            partitions: How many publishers there can be; by default as many as the topic has, or one if it is made.
-            stream: Where it lies; by default in a stream of its name, with ``_`` in place of ``.``.
-            codec: How data travels, JSON by default.
+            order: The times of epochs; by default integers >= 0.
+            partitions: The number of partitions, each with one publisher; by default those of the existing topic, or
+                one for a new topic.
+            stream: The stream; by default one with the name of the topic, with ``_`` in place of ``.``.
+            codec: Encodes the data; JSON by default.
 
         Raises:
-            InvalidNameError: That is no subject, or no name of a stream. ConfigError: A number out of range.
+            InvalidNameError: The name of the topic or of the stream is invalid. ConfigError: A number is out of range.
 
         Source: Strymon
         """
@@ -96,8 +93,6 @@ class Topics(StreamManager):
         from .topic import Topic
 
         return Topic(self, check_topic(name), stream).epochs(order, partitions=partitions, codec=codec)
-
-    # --- notifiers and subscriptions -----------------------------------------------------------------------
 
     async def notifier_kit(
         self,
@@ -110,32 +105,32 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Any,
     ) -> StreamNotifierKit:
-        """An updater, and a notifier whose consumers, wherever they are, see its newest state.
+        """Create an updater, and a notifier whose consumers, in any process, read its newest state.
 
-        A call of the updater starts to store the state at once; awaited, it gives the stream sequence. What failed and
-        was not awaited is told as `PublishFailed`, and raised by the next call. Who makes a kit of a subject that has
-        states goes on after them; of two that do so at the same time one is refused.
+        A call of the updater starts to store the state at once; awaiting the result returns the stream sequence. A
+        failure that is not awaited is reported with the event `PublishFailed` and raised by the next call. A kit of a
+        subject with states continues after them; of two concurrent producers one is refused.
 
-        Consumers cost the server nothing while they do not ask. Where they wait, a NATS subscription for one message
-        is made, for all of this connection that wait.
+        Consumers need no state on the server between reads. While consumers of a connection wait, they share one NATS
+        subscription for one message.
 
         Args:
-            subject: Where the states are stored. One iteration has it; the end is the last that it ever has.
-            initial: A state to begin with. None is a state.
-            stream: The stream; by default the one that holds the subject. If there is none it is made, with one message
-                per subject, direct gets, and republishing to ``jsc.push.<subject>``. A stream that is there is left as
-                it is; where it does not republish, consumers wait by one consumer per connection.
-            codec: How states travel, JSON by default.
-            quiet: Seconds of waiting after which the newest state is asked for again: a push may be lost.
-            timeout: Seconds after which a state that could not be stored has failed. Restarts of the server pass.
-            fields: What else a stream that is made has: ``storage``, ``num_replicas`` and so on.
+            subject: The subject of the states. It holds one iteration; after its end no state can follow.
+            initial: A first state. None is a state.
+            stream: The stream; by default the one that holds the subject. If none exists, one is created with one
+                message per subject, direct gets, and republishing to ``jsc.push.<subject>``. An existing stream is not
+                changed; if it does not republish, consumers share one ephemeral consumer per connection.
+            codec: Encodes the states; JSON by default. States that it cannot decode are skipped, see `RecordSkipped`.
+            quiet: Seconds of waiting after which the newest state is requested again, because a push may be lost.
+            timeout: Seconds after which a state that could not be stored has failed, including restarts of servers.
+            fields: Further fields of a stream that is created: ``storage``, ``num_replicas`` and so on.
 
         Raises:
-            ConfigError: The subject or the initial state may not pass; or the stream does not hold the subject, or does
-                not keep messages. ClosedError: There is an initial state, and the iteration has ended.
-            ProducerFencedError: Another one produces at the same time. And those of any request.
+            ConfigError: The initial state cannot be encoded, the stream does not hold the subject, or its retention is
+                not by limits. InvalidNameError: The subject is invalid. ClosedError: An initial state is given, and the
+                iteration has ended. ProducerFencedError: Another producer is active. And those of any request.
 
-        Cancelled: the stream may have been made, and the initial state be stored.
+        Cancelled: the stream may have been created, and the initial state stored.
         """
         from .notifiers.kits import open_notifier_kit
 
@@ -162,18 +157,18 @@ class Topics(StreamManager):
         timeout: float = 60.0,
         **fields: Any,
     ) -> StreamSubscriptionKit:
-        """A publication, and a subscription whose consumers, wherever they are, see all of its values.
+        """Create a publication, and a subscription whose consumers, in any process, read all of its values.
 
-        Also those who come later, as long as the stream keeps the values. Where it has removed some that a consumer
-        has not seen, that one gets `HistoryTruncatedError`, never a hole.
+        Later consumers read them as well, as long as the stream keeps them. If values were removed before a consumer
+        read them, it raises `HistoryTruncatedError` and never skips them.
 
-        Arguments, and what is raised, as of `notifier_kit`; a stream that is made keeps everything, unless ``fields``
-        say otherwise.
+        Arguments and errors as for `notifier_kit`; a stream that is created keeps all messages, unless ``fields`` limit
+        them.
 
         Args:
-            push: How iterators of the subscription are told of new values: by the republished subject or by a consumer
-                each, as the stream has it ("auto"); None: they ask when it is quiet.
-            quiet: Seconds without a value after which the history is asked.
+            push: How new values are pushed: by the republished subject or a consumer per iterator, as the stream allows
+                ("auto"); None: no pushes.
+            quiet: Seconds without a value after which the history is read.
         """
         from .notifiers.kits import open_subscription_kit
 
@@ -196,17 +191,17 @@ class Topics(StreamManager):
         codec: Codec | None = None,
         quiet: float = 30.0,
     ) -> Notifier:
-        """A notifier here, of the descriptor that one on a server shares, or of something to be awaited for it.
+        """Create a notifier from the descriptor of a kit on a server, or from an awaitable of one.
 
         It reads from the stream itself, and can be shared in turn.
 
         Args:
-            internals: What `Notifier.get_sharable_notifier_internals` of such a kit gives; it may have passed as JSON.
-            codec: That of the kit, if it is not JSON.
-            quiet: As of `notifier_kit`.
+            internals: The result of `Notifier.get_sharable_notifier_internals`, perhaps sent as JSON.
+            codec: The codec of the kit, if it is not JSON.
+            quiet: As for `notifier_kit`.
 
         Raises:
-            ConfigError: It is no such descriptor, or of another codec. Where it is still to come: when it is read.
+            ConfigError: It is not such a descriptor, or has another codec. An awaitable raises on first read.
         """
         from .notifiers.kits import notifier_source
         from .notifiers.sharing import notifier_of
@@ -222,13 +217,13 @@ class Topics(StreamManager):
         push: Push = "auto",
         quiet: float = 30.0,
     ) -> IterationSubscription:
-        """A subscription here, of the descriptor that one on a server shares, or of something to be awaited for it.
+        """Create a subscription from the descriptor of a kit on a server, or from an awaitable of one.
 
-        It starts where that one does, reads from the stream itself, and can be shared in turn. Otherwise as
-        `make_notifier`; ``push`` and ``quiet`` as of `subscription_kit`.
+        It starts at the same position, reads from the stream itself, and can be shared in turn. Otherwise as
+        `make_notifier`; ``push`` and ``quiet`` as for `subscription_kit`.
 
         Raises:
-            PositionInvalidError: Its start is none. Where the stream was made anew: when it is read.
+            PositionInvalidError: Its start is invalid. On first read: the stream was recreated.
         """
         from .notifiers.kits import subscription_source
         from .notifiers.sharing import subscription_of
@@ -238,7 +233,7 @@ class Topics(StreamManager):
 
 
 async def _with_history(context: Context, subject: str, stream: str | None) -> StreamLog:
-    """A log whose records stay when they were read."""
+    """A log that keeps its records after they were read."""
     from .stream_log import find_log
     from .topic_stream import check_retention
 

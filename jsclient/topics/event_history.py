@@ -1,7 +1,7 @@
-"""Events with a history: `EventSource`, to which one subscribes without missing anything, pushed or not.
+"""Events with a history: `EventSource` publishes events, and its subscribers miss none.
 
-The history is what counts. Pushing an event is a performance optimisation: one that is lost, repeated, late or not sent
-at all is no lost data. A subscriber keeps one `Position` and goes on from there, a week later and elsewhere too.
+The history decides. Pushing an event is only an optimization: if a push is lost, repeated, late or not sent at all, no
+data is lost. A subscriber saves one `Position` and resumes from it, a week later or in another process.
 
 Source: P3Sub (seed 003), https://reb00ted.org/tech/20221024-pupupubsub/
 """
@@ -26,14 +26,15 @@ from .start import Start, check_count, start_position
 
 __all__ = ["CurrentEvent", "EventHistory", "EventSource"]
 
-_LINKS_KEPT: Final = 10_000  # subjects whose last event is remembered
-_LAGGING: Final = (0.05, 1.0)  # seconds between two looks at a replica that lags
+_NOT_GIVEN: Final[Any] = object()
+_LINKS_KEPT: Final = 10_000  # subjects whose last sequence is kept
+_LAGGING: Final = (0.05, 1.0)  # seconds between requests to a replica that lags
 
 
 class CurrentEvent(NamedTuple):
-    """A resource, and its stamp: subscribe ``since=at``, and nothing in between is missed.
+    """The newest event and its position: a subscription that starts ``at`` misses none.
 
-    ``event`` is the newest one; None: there is none yet.
+    ``event`` is None if no event exists yet.
     """
 
     event: Record | None
@@ -41,32 +42,30 @@ class CurrentEvent(NamedTuple):
 
 
 class EventSource:
-    """Publishes events, has their history, and hands out subscriptions.
+    """Publishes events, reads their history, and opens subscriptions.
 
-    Made by `JetStream.events`; or on a log of your own, such as a `MemoryLog` in this process.
+    Created by `JetStream.events`, or from a log such as `MemoryLog`.
 
     Args:
-        log: Where the events are; or how to find it, which is done at the first use.
+        log: The log of the events, or a function that finds it on first use.
     """
 
     def __init__(self, log: Log | Callable[[], Awaitable[Log]]) -> None:
         self._found = log if isinstance(log, Log) else None
         self._find = log
         self._linking = asyncio.Lock()
-        self._last_of: dict[str, int] = {}  # by subject: the event that the next one is to follow
+        self._last_of: dict[str, int] = {}  # by subject: the predecessor of the next event
 
     def __repr__(self) -> str:
         log = self._found
         return "<EventSource>" if log is None else f"<EventSource of {log.stream}: {log.subject}>"
 
     async def log(self) -> Log:
-        """The log that it stands on. Raises what finding it raises."""
+        """The log of the events. Raises what finding it raises."""
         if self._found is None:
             assert not isinstance(self._find, Log)
             self._found = await self._find()
         return self._found
-
-    # --- publishing ------------------------------------------------------------------------------------------
 
     async def publish(
         self,
@@ -78,22 +77,22 @@ class EventSource:
         linked: bool = False,
         msg_id: str | None = None,
     ) -> Position:
-        """Publish an event, and wait until it is stored; where that is.
+        """Publish an event, wait until it is stored, and return its position.
 
         Args:
             data: Its payload.
-            subject: By default that of the source, which must then have no wildcards.
+            subject: By default the subject of the source, which must have no wildcards then.
             headers: Its headers.
-            expected: Refuse it unless this is the sequence of the last event of its subject, 0 for none.
-            linked: It follows the last event that this source knows: the one it published last, or what was there at
-                first. A producer that is not the only one is told. One event at a time is under way.
-            msg_id: Stored once, however often this is called within the stream's duplicate window.
+            expected: Store only if this is the sequence of the last event of its subject, 0 for none.
+            linked: Link it to the last event known to this source: the one it published last, or the stored one at
+                first. The publish fails if another producer has published since. Linked events are sent one by one.
+            msg_id: Stored once within the stream's duplicate window.
 
         Raises:
-            WrongLastSequenceError: Another producer has published meanwhile. The next one with ``linked`` follows what
-                is there then.
-            ConfigError: Both ``expected`` and ``linked``; or the subject is none of the source's.
-            RequestTimeoutError: Whether it was stored is not known. And others of any publish.
+            WrongLastSequenceError: Another producer has published meanwhile. The next event with ``linked`` follows
+                the event stored then.
+            ConfigError: Both ``expected`` and ``linked``; or the subject is not one of the source's.
+            RequestTimeoutError: It is unknown whether the event was stored. And others of any publish.
         """
         log = await self.log()
         subject = log.own_subject(subject)
@@ -103,14 +102,16 @@ class EventSource:
                 self._last_of[subject] = at.seq
             return at
         if expected is not None:
-            raise ConfigError("expected and linked are given: linked knows what is expected")
+            raise ConfigError(
+                "expected and linked are both given: linked sets the expected sequence; give one of them"
+            )
         async with self._linking:
-            # Of the memory of one that failed nothing is left: it may have been stored.
+            # Removed first: after a failure it is unknown whether the event was stored.
             last = self._last_of.pop(subject, None)
             if last is None:
                 newest = await log.last(subject)
                 last = 0 if newest is None else newest.seq
-            # With an id it can be sent again when the answer is lost.
+            # With an id it can be sent again if the answer is lost.
             msg_id = secrets.token_hex(11) if msg_id is None else msg_id
             at = await log.append(data, subject=subject, headers=headers, expected=last, msg_id=msg_id)
             self._last_of[subject] = at.seq
@@ -118,34 +119,40 @@ class EventSource:
                 self._last_of.pop(next(iter(self._last_of)))
             return at
 
-    # --- reading ---------------------------------------------------------------------------------------------
-
     async def current(self) -> CurrentEvent:
         """The newest event and its position. Raises those of any request."""
         log = await self.log()
-        extent = await log.extent()  # first: what comes in between is behind it
+        extent = await log.extent()  # first, so that events stored in between are after it
         event = await log.last()
         return CurrentEvent(event, extent.end if event is None else extent.end.at(event.seq, event.time_ns))
 
     def history(
-        self, since: Start = "first", *, limit: int | None = None, allow_truncated: bool = False
+        self,
+        start: Start = "first",
+        *,
+        since: Start = _NOT_GIVEN,
+        limit: int | None = None,
+        allow_truncated: bool = False,
     ) -> EventHistory:
-        """The events strictly after a position or a time, in order, up to now.
+        """The stored events after a start, in order, up to now.
 
         Args:
-            since: After there.
-            limit: At most so many.
-            allow_truncated: Take what is there though events were removed.
+            start: As for `subscribe`. ``since`` is an alias.
+            limit: The largest number of events.
+            allow_truncated: Accept that events after the start were removed.
         """
         if limit is not None:
             check_count("limit", limit)
-        return EventHistory(self, since, limit, allow_truncated=allow_truncated)
+        return EventHistory(
+            self, start if since is _NOT_GIVEN else since, limit, allow_truncated=allow_truncated
+        )
 
     @opening
     async def subscribe(
         self,
-        since: Start = "now",
+        start: Start = "now",
         *,
+        since: Start = _NOT_GIVEN,
         id: str | None = None,
         callback: EventCallback | None = None,
         push: Push = "auto",
@@ -155,60 +162,61 @@ class EventSource:
         max_pending: int = 10_000,
         max_pending_bytes: int = 64 * 1024 * 1024,
     ) -> EventSubscription:
-        """Subscribe to what is strictly after a position or a time: first what there is, and then what comes.
+        """Read the stored events after a start, and then new ones.
 
         ``await`` it, or use it with ``async with``.
 
         Args:
-            since: After there; "first", "now", a `Position` or an aware ``datetime``.
-            id: What the ids of its subscriptions begin with; by default nobody can guess it.
-            callback: Is called with each event, one after the other; a function or a coroutine function. Where it
-                raises, the event `HandlerFailed` tells of it, and the next one comes.
-            push: "auto": as the stream does it best, and without pushes where they are refused. "republish": no
-                consumer is made on the server; "consumer": one that goes with the subscription. None: none, it asks.
-            quiet: Seconds without an event after which the history is asked, or a `QuietTimer` that adapts.
-            catch_up: Ask for what is missing at once, or leave it to the timer (as P3Sub has it).
-            allow_truncated: Read on where events were removed before they were read; the event `HistoryTruncated`
-                tells of it. Else that is an error.
-            max_pending, max_pending_bytes: What may wait here; the rest is read from the history when there is room.
+            start: "first", "now", a `Position` or its JSON token, or an aware ``datetime``: events strictly after it.
+                ``since`` is an alias.
+            id: Prefix of the subscription ids; random by default.
+            callback: A function or coroutine function, called with one event after the other. If it raises, the event
+                `HandlerFailed` reports the error, and the callback is called with the next event.
+            push: "auto": the cheapest way, or none if pushes are refused. "republish": no consumer on the server.
+                "consumer": a consumer for this subscription. None: no pushes.
+            quiet: Seconds without an event after which the history is read, or an adaptive `QuietTimer`.
+            catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
+            allow_truncated: Skip events that were removed before they were read, and report them with the event
+                `HistoryTruncated`. Otherwise that is an error.
+            max_pending, max_pending_bytes: Capacity of the local queue; the rest is read from the history later.
 
         Raises:
-            PositionInvalidError: ``since`` is of another stream, or of one made anew, or lies behind the end.
+            PositionInvalidError: The start is in another stream or incarnation, or after the end.
             HistoryTruncatedError: Events after that time were removed.
-            ConfigError: It cannot work. And those of any request.
+            ConfigError: An argument is invalid, or the stream cannot push in this way. And those of any request.
 
-        Cancelled: nothing is left.
+        Cancelled: nothing is left open.
         """
         if callback is not None and not callable(callback):
-            raise ConfigError(f"callback is {type(callback).__name__}: it must be a function")
+            raise ConfigError(f"callback is {type(callback).__name__}: a function is needed")
         if id is not None:
             check_consumer_name(id)
         log = await self.log()
         reader = await open_reader(
             log,
-            since,
+            start if since is _NOT_GIVEN else since,
             push=push,
             quiet=quiet,
             catch_up=catch_up,
             allow_truncated=allow_truncated,
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
-            # Not the id alone: of a process that died, the subscription may still be there.
+            # Not the id alone: the subscription of a dead process may still exist.
             name=None if id is None else f"{id}-{secrets.token_hex(4)}",
         )
         return EventSubscription(log, reader, callback)
 
 
 class EventHistory:
-    """Events strictly after a place: for ``async for``, which reads page by page, or for ``await``, which gives a list.
+    """The stored events after a start. ``async for`` reads page by page; ``await`` returns a list.
 
-    It ends with what was stored when it was begun, or a little later. Each iteration begins anew. Made by
+    It ends with the events stored when the iteration began, or a little later. Each iteration starts again. Created by
     `EventSource.history`.
 
     Raises, when read:
-        HistoryTruncatedError: Events were removed before they were read; ``first_available`` is what there is.
-        PositionInvalidError: ``since`` is of another stream, or of one made anew, or lies behind the end.
-        And those of any request. Servers that restart are waited for.
+        HistoryTruncatedError: Events were removed before they were read; ``first_available`` is the first one left.
+        PositionInvalidError: The start is in another stream or incarnation, or after the end.
+        And those of any request. Restarts of servers are waited for.
     """
 
     def __init__(
@@ -222,11 +230,11 @@ class EventHistory:
 
     @property
     def position(self) -> Position | None:
-        """After what was handed out: where to go on. None: it was not begun."""
+        """The position after the last event returned. None: the iteration has not begun."""
         return None if self._reader is None else self._reader.position
 
     async def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Up to so many at once."""
+        """Lists of up to ``max_events`` events."""
         log, allow, left = await self._source.log(), self._allow_truncated, self._limit
         start = await start_position(log, self._since, allow_truncated=allow)
         newest = await log.last()

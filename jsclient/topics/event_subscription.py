@@ -21,14 +21,14 @@ __all__ = ["EventCallback", "EventSubscription"]
 
 EventCallback: TypeAlias = Callable[[Record], Awaitable[None] | None]
 
-_TURN: Final = 64  # events that a callback is given before the event loop gets its turn
+_TURN: Final = 64  # events passed to a callback before other tasks run
 
 
 class EventSubscription:
-    """Each event after a position, in order, once: ask with `next`, iterate, take `batches`, or give a callback.
+    """Reads each event after a position, in order, once: with `next`, ``async for``, `batches`, or a callback.
 
-    Pushes may be lost, repeated and reordered, servers and connections may go and come back: what is missing is read
-    from the history. Made by `EventSource.subscribe`.
+    Pushes may be lost, repeated and reordered, servers may restart, and connections may be lost: missing events are
+    read from the history. Created by `EventSource.subscribe`.
     """
 
     def __init__(self, log: Log, reader: LogReader, callback: EventCallback | None) -> None:
@@ -41,22 +41,22 @@ class EventSubscription:
 
     @property
     def position(self) -> Position:
-        """After the last event that was handed out: the only state that a subscriber needs to keep."""
+        """The position after the last event returned: the only state that a subscriber needs to save."""
         return self._reader.position
 
     @property
     def id(self) -> str | None:
-        """The id under which events are pushed now; each subscription has another. None: nothing is pushed."""
+        """The id of the current subscription, which changes with each one. None: no pushes."""
         return self._reader.id
 
     @property
     def pending(self) -> int:
-        """Events that wait here."""
+        """Events in the local queue."""
         return self._reader.pending
 
     @property
     def rejected(self) -> int:
-        """Pushes so far that came under an old id."""
+        """Pushes so far under an old id."""
         return self._reader.tracker.rejected
 
     def __repr__(self) -> str:
@@ -66,14 +66,14 @@ class EventSubscription:
         """The next event. A cancelled call loses none.
 
         Raises:
-            RequestTimeoutError: None came in ``timeout`` seconds. ClosedError: It was cancelled, or the topic ended.
-            HistoryTruncatedError: Events were removed before they were read. PositionInvalidError: The stream was made
-                anew. And what the server refuses for good.
+            RequestTimeoutError: No event arrived in ``timeout`` seconds. ClosedError: The subscription was closed, or
+                the topic has ended. HistoryTruncatedError: Events were removed before they were read.
+            PositionInvalidError: The stream was recreated. And permanent errors of the server.
         """
         return await self._readable().next(timeout)
 
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
-        """Events as they come, up to so many at once. Raises as `next`."""
+        """Lists of events as they arrive. Raises as `next`."""
         return self._readable().batches(max_events)
 
     def __aiter__(self) -> Self:
@@ -85,33 +85,37 @@ class EventSubscription:
 
     def _readable(self) -> LogReader:
         if self._callback is not None:
-            raise ConfigError("the subscription has a callback: its events go there")
+            raise ConfigError(
+                "the subscription has a callback, which receives its events: subscribe without one to read"
+            )
         return self._reader
 
     async def set_push(self, push: Push) -> None:
-        """From now on be pushed so, or only ask. Nothing is lost or repeated.
+        """Change the way events are pushed, without losing or repeating one. None: no pushes.
 
         Raises:
             ConfigError: As `EventSource.subscribe`.
         """
         self._reader.set_push(push)
 
-    async def cancel(self) -> None:
-        """Nothing more is pushed. A callback that runs is not interrupted, and is not called again.
+    async def close(self) -> None:
+        """Stop reading and release what is held on the server. Closing again is a no-op.
 
-        ``position`` stays; calling it again does nothing.
+        A running callback is not interrupted, and is not called again. ``position`` is kept.
         """
         await self._reader.close()
 
+    cancel = close
+
     async def wait(self) -> None:
-        """With a callback: return when it will not be called again.
+        """Wait until the callback will not be called again.
 
         Raises:
-            HistoryTruncatedError, PositionInvalidError: As `next`. And what the server refuses for good.
-            ConfigError: There is no callback.
+            HistoryTruncatedError, PositionInvalidError: As `next`. And permanent errors of the server.
+            ConfigError: The subscription has no callback.
         """
         if self._runner is None:
-            raise ConfigError("the subscription has no callback: read it to its end")
+            raise ConfigError("the subscription has no callback to wait for: read it to its end")
         if self._runner is not asyncio.current_task():
             await asyncio.wait({self._runner})
         if (error := self._reader.tracker.error) is not None:
@@ -121,10 +125,10 @@ class EventSubscription:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.cancel()
+        await self.close()
 
     async def _run(self, callback: EventCallback) -> None:
-        """The callback's task: one event after the other."""
+        """The task of the callback."""
         reader, count = self._reader, 0
         try:
             async for event in reader:

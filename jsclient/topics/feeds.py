@@ -1,7 +1,8 @@
-"""How the records of a stream are pushed to a reader: by a consumer of its own, or by a subject that all share.
+"""Feeds push the records of a stream to a reader: from a consumer of its own, or from a republished subject.
 
-Both are hints only. `ConsumerFeed` costs the server a consumer for each reader, and shows gaps at once. `RepublishFeed`
-costs it nothing: the stream republishes what it stores, and each record names the one of its subject before it.
+Pushes are only hints. `ConsumerFeed` needs a consumer on the server for each reader, and shows gaps at once.
+`RepublishFeed` needs no state on the server: the stream republishes each record with the sequence of its predecessor in
+the same subject.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ __all__ = ["ConsumerFeed", "Doubted", "FeedSubscription", "RepublishFeed"]
 
 
 class FeedSubscription:
-    """Opens a feed, again and again while what went wrong passes. It is never closed while it is being opened.
+    """Opens a feed, and retries transient errors. A feed is never closed while it is being opened.
 
     Args:
-        log, feed, id: What is opened, and under which id.
-        receive: Gets the records.
-        opened: Is called once the feed is open.
-        lost: Is called when something may have been missed since; soon after ``opened`` if it was before.
-        refused: Is called with an error that does not pass; the feed is not open then.
+        log, feed, id: The feed to open, and its id.
+        receive: Receives the records.
+        opened: Called once the feed is open.
+        lost: Called when a push may have been missed; directly after ``opened`` if that was before.
+        refused: Called with a permanent error; the feed is not open then.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class FeedSubscription:
         self._task: asyncio.Task[Any] | None = None
 
     def begin(self) -> None:
-        """Open it, in the background."""
+        """Open the feed, in the background."""
         self._task = self._log.tasks.start(self._run(), "feed")
 
     async def end(self) -> None:
-        """Close it. If it is being opened just now, that is waited for in the background."""
+        """Close the feed. If it is being opened, it is closed afterwards, in the background."""
         self._ended = True
         if self._is_open:
             self._is_open = False
@@ -119,10 +120,10 @@ _FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its reader
 
 
 class ConsumerFeed(Feed):
-    """An ephemeral push consumer for each subscription, named by its id: each JSAck says under which id it comes.
+    """An ephemeral push consumer for each subscription, named by its id.
 
-    ``doubted``: After which jumps of the sequence it is not known whether records were removed before they could be
-    delivered: none, those of deliveries while others wait, or all.
+    ``doubted``: The jumps of the stream sequence after which records may have been removed before their delivery: none,
+    those in deliveries while others are pending, or all.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class ConsumerFeed(Feed):
         self._linked = linked
         self._doubted = doubted
         self._open: dict[str, _Deliveries] = {}
-        self._in_doubt: set[str] = set()  # consumers that may be there, with an inbox to which nobody listens
+        self._in_doubt: set[str] = set()  # consumers that may exist, though their inbox is closed
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         connection = self._context.connection
@@ -165,7 +166,7 @@ class ConsumerFeed(Feed):
             if deliveries.inbox.denied is not None:
                 raise deliveries.inbox.denied
         except BaseException:
-            # Cancelled, or not answered: it may be there, and goes by itself when nobody listens.
+            # Cancelled, or not answered: it may exist; the server removes it without a subscriber.
             self._in_doubt.add(id)
             await self._end(id)
             raise
@@ -176,7 +177,7 @@ class ConsumerFeed(Feed):
             try:
                 await delete_consumer(self._context, self._stream.name, id)
             except JetStreamError:
-                pass  # it goes by itself
+                pass  # the server removes it without a subscriber
 
     async def _end(self, id: str) -> bool:
         deliveries = self._open.pop(id, None)
@@ -187,7 +188,7 @@ class ConsumerFeed(Feed):
 
 
 class _Foreign:
-    """Counts what is neither data nor a status; tells of the first, and then at each doubling."""
+    """Counts frames that are neither data nor a status; reports the first, and then at each doubling."""
 
     def __init__(self, context: Context, stream: str) -> None:
         self._context = context
@@ -202,7 +203,7 @@ class _Foreign:
 
 
 class _Deliveries:
-    """What one consumer delivers."""
+    """The deliveries of one consumer."""
 
     inbox: Inbox
 
@@ -223,22 +224,20 @@ class _Deliveries:
         self._reading = DeliveredRecords(linked=linked)
         self._doubted = doubted
         self._consumer_seq = 0
-        self._last: int | None = (
-            None  # the delivery before this one; None: it is not known which record that was
-        )
+        self._last: int | None = None  # stream sequence of the delivery before this one; None: unknown
         self._foreign = _Foreign(context, stream)
         self._monitor = HeartbeatMonitor(_HEARTBEAT)
         self._timer = Timer(self._tick)
         self._ended = False
 
     def begin(self) -> None:
-        """The consumer is there."""
+        """Start the heartbeat monitor: the consumer exists."""
         self._context.connection.add_listener(self._lifecycle)
         self._monitor.heard(self._context.connection.now())
         self._timer.set(self._monitor.deadline)
 
     async def end(self) -> None:
-        """Listen no more."""
+        """Unsubscribe."""
         self._ended = True
         self._timer.cancel()
         self._context.connection.remove_listener(self._lifecycle)
@@ -269,12 +268,12 @@ class _Deliveries:
         seq, consumer_seq, time_ns, pending = stored_at(frame[1])
         previous = self._last if consumer_seq == self._consumer_seq + 1 else None
         if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
-            previous = None  # what was between may have been removed before it could be delivered
+            previous = None  # records in between may have been removed before their delivery
         self._consumer_seq, self._last = consumer_seq, seq
         return self._reading.record(frame, seq, time_ns, previous)
 
     def _status(self, code: int, frame: Frame) -> bool:
-        """Whether something was missed, or nothing more comes."""
+        """Whether a delivery was missed, or none will follow."""
         if code != 100:
             return True
         last = whole_number(parse_headers(frame[2])[1].get(LAST_CONSUMER))
@@ -296,7 +295,7 @@ class _Deliveries:
 
 
 class RepublishFeed(Feed):
-    """NATS subscriptions to the subject to which a stream republishes. No state on the server, whoever reads."""
+    """Subscriptions to the subject to which a stream republishes. They need no state on the server."""
 
     def __init__(self, context: Context, stream: str, subject: str, *, by_subject: bool) -> None:
         self.by_subject = by_subject
@@ -317,7 +316,7 @@ class RepublishFeed(Feed):
         connection.add_listener(listen)
         self._open[id] = inbox, listen
         try:
-            await connection.ping(self._context.timeout)  # now it is there, or refused
+            await connection.ping(self._context.timeout)  # the subscription exists now, or was refused
             if inbox.denied is not None:
                 raise inbox.denied
         except BaseException:

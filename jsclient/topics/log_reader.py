@@ -1,7 +1,7 @@
-"""The reader of a topic: every record after a position, in order, once, whatever becomes of the pushes.
+"""`LogReader` reads a log: every record after a position, in order, once, even if pushes are lost.
 
-It drives `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`: asks for the history, keeps a feed
-open, and tells the tracker when either fails. All readers of topics are made of it.
+It runs `jsclient.protocol.topics.reader.Reader`, P3Sub's subscriber, on any `Log`: it reads the history, keeps a feed
+open, and reports failures of both to the tracker. All lossless readers of topics are based on it.
 
 Source: P3Sub (seed 003).
 """
@@ -28,7 +28,7 @@ from ..errors import (
 from ..protocol.events import HistoryTruncated
 from ..protocol.topics.idle_timer import QuietTimer
 from ..protocol.topics.links import Skipped
-from ..protocol.topics.position import Position
+from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
 from ..protocol.topics.record import Record
 from .feeds import FeedSubscription
@@ -38,37 +38,38 @@ from .start import Start, check_count, deadline_of, start_position
 __all__ = ["LogReader", "Push", "Start", "open_reader", "passes", "start_position"]
 
 Push: TypeAlias = Literal["auto"] | FeedKind | None
-"""How a reader wants pushes: as the topic does it best, in one way, or not at all: then it asks when it is quiet."""
+"""How a reader is pushed: "auto" selects the cheapest way; None: no pushes, it reads the history when it is idle."""
 
 _MAX_PENDING, _MAX_PENDING_BYTES = 10_000, 64 * 1024 * 1024
 _EARLY = 0.001  # seconds
 
 
-async def open_reader(log: Log, start: Start = "first", **options: Any) -> LogReader:
-    """A reader that has begun. Arguments as of `LogReader`; raises as `start_position`. Cancelled: nothing is left."""
+async def open_reader(
+    log: Log, start: Start = "first", *, extent: Extent | None = None, **options: Any
+) -> LogReader:
+    """Open a reader. Arguments as `LogReader`; raises as `start_position`. Cancelled: nothing is left open."""
     allow = bool(options.get("allow_truncated", False))
-    reader = LogReader(log, await start_position(log, start, allow_truncated=allow), **options)
+    reader = LogReader(log, await start_position(log, start, allow_truncated=allow, extent=extent), **options)
     reader.begin()
     return reader
 
 
 class LogReader:
-    """Reads a log from a position on, for ``async for``: each record after it once, in order.
+    """Reads a log after a position, for ``async for``: each record once, in order.
 
-    Pushes may be lost, repeated or reordered, servers may restart: what is missing is read from the history. A slow
-    reader slows nobody: what finds no room is read again when there is some. A cancelled read loses nothing.
+    Pushes may be lost, repeated or reordered, and servers may restart: missing records are read from the history. A
+    slow reader delays no other client: records that find no room are read again later. A cancelled read loses nothing.
 
     Args:
-        log: What to read.
-        start: After there.
-        push: "republish" or "consumer"; None: not at all; "auto": as the log does it best, and without pushes where
-            they are refused.
-        quiet: Seconds without a record after which the history is asked, or a timer that adapts.
-        catch_up: Ask for what is missing at once, or leave it to the timer, as P3Sub has it.
-        allow_truncated: Read on where records were removed before they were read; the event `HistoryTruncated`
-            tells of it. Else that is an error.
-        max_pending, max_pending_bytes: What may wait here.
-        name: What the ids of its subscriptions begin with; by default nobody can guess it.
+        log: The log to read.
+        start: The position after which reading begins.
+        push: "republish" or "consumer"; None: no pushes; "auto": the cheapest way, or none if pushes are refused.
+        quiet: Seconds without a record after which the history is read, or an adaptive timer.
+        catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
+        allow_truncated: Skip records that were removed before they were read, and report them with the event
+            `HistoryTruncated`. Otherwise that is an error.
+        max_pending, max_pending_bytes: Capacity of the local queue.
+        name: Prefix of its subscription ids; random by default.
     """
 
     def __init__(
@@ -110,45 +111,41 @@ class LogReader:
         self._timer = Timer(self._tick)
         self._closed = False
 
-    # --- what it is ------------------------------------------------------------------------------------------
-
     @property
     def position(self) -> Position:
-        """After what was handed out: all that must be kept to go on later, in another process too."""
+        """The position after the last record returned: the only state needed to resume, in any process."""
         return self._tracker.position
 
     @property
     def pending(self) -> int:
-        """Records that wait here."""
+        """Records in the local queue."""
         return self._tracker.pending
 
     @property
     def id(self) -> str | None:
-        """The id of the subscription that pushes now; None: there is none."""
+        """The id of the current subscription; None: not subscribed."""
         return self._tracker.subscriptions.present
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed; what waits can still be taken."""
+        """Whether it was closed. Records in the queue can still be taken."""
         return self._closed
 
     @property
     def tracker(self) -> Reader:
-        """What it counts: ``rejected``, ``repeated`` and ``discarded`` pushes, and its timer."""
+        """The tracker, with its counters ``rejected``, ``repeated`` and ``discarded`` and its timer."""
         return self._tracker
 
     def __repr__(self) -> str:
         return f"<LogReader of {self._log.stream}: {self._log.subject} at {self.position.seq}>"
 
-    # --- reading ---------------------------------------------------------------------------------------------
-
     async def next(self, timeout: float | None = None) -> Record:
         """The next record.
 
         Raises:
-            RequestTimeoutError: None came in ``timeout`` seconds. ClosedError: Nothing follows, it was closed.
-            HistoryTruncatedError: Records were removed before they were read. PositionInvalidError: The stream was
-                made anew. And what the server refuses for good.
+            RequestTimeoutError: No record arrived in ``timeout`` seconds. ClosedError: The reader was closed, or its
+                log has ended. HistoryTruncatedError: Records were removed before they were read.
+            PositionInvalidError: The stream was recreated. And permanent errors of the server.
         """
         deadline = deadline_of(timeout, self._now())
         while True:
@@ -159,14 +156,14 @@ class LogReader:
                 raise RequestTimeoutError("the next record", timeout or 0.0)
 
     def take(self, limit: int) -> list[Record]:
-        """Up to so many records that wait, in order, without waiting for any."""
+        """Take up to ``limit`` records from the queue, in order, without waiting."""
         records, commands = self._tracker.take(limit)
         if commands:
             self._carry_out(commands)
         return records
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
-        """Records as they come, up to so many at once, until it is closed or the log ends. Raises as `next`."""
+        """Lists of records as they arrive, until the reader is closed or the log ends. Raises as `next`."""
         check_count("max_records", max_records)
         while True:
             if records := self.take(max_records):
@@ -179,7 +176,7 @@ class LogReader:
             await self._arrived.wait()
 
     async def next_batch(self, max_records: int = 500, *, up_to: int) -> list[Record]:
-        """Records as they come; none: all up to that sequence were handed out, or the log ends. Raises as `next`."""
+        """The next records; none: all up to ``up_to`` were returned, or the log has ended. Raises as `next`."""
         while True:
             if records := self.take(max_records):
                 return records
@@ -206,33 +203,33 @@ class LogReader:
         if self._tracker.error is not None:
             raise self._tracker.error
         if self._tracker.ended:
-            raise ClosedError("the reader is closed, or its log has ended")
-
-    # --- pushes on and off, and the end ----------------------------------------------------------------------
+            raise ClosedError("the reader is closed, or its log has ended: no record follows")
 
     def begin(self) -> None:
-        """Start reading. Once."""
+        """Start reading. Called once."""
         self._log.open.add(self)
         self._carry_out(self._tracker.begin(self._now()))
 
     def set_push(self, push: Push) -> None:
-        """From now on have pushes, or only ask when it is quiet. Nothing is lost or repeated by it.
+        """Change the way records are pushed, without losing or repeating one. None: no pushes.
 
         Raises:
-            ConfigError: The log has no such feed, or of another kind than this reader can go on with.
+            ConfigError: The log has no such feed, or this reader cannot change to it.
         """
         if push is None:
             self._carry_out(self._tracker.set_push(self._now(), push=False))
             return
         feed = self._log.feed(self._log.best_feed() if push == "auto" else push)
         if feed.by_subject != self._tracker.missing.by_subject:
-            raise ConfigError(f"a reader of {self._log.subject!r} cannot change its feed to {push!r}")
+            raise ConfigError(
+                f"push is {push!r}: a reader of {self._log.subject!r} cannot change to it; open another reader"
+            )
         commands = self._tracker.set_push(self._now(), push=False)
         self._feed, self._may_poll = feed, push == "auto"
         self._carry_out(commands + self._tracker.set_push(self._now(), push=True))
 
     async def close(self) -> None:
-        """Nobody reads any more: what is held on the server is given back. Harmless when called again."""
+        """Stop reading and release what is held on the server. Closing again is a no-op."""
         if self._closed:
             return
         self._closed = True
@@ -241,16 +238,16 @@ class LogReader:
         self._carry_out([])
         if (
             self._reading is not None and not self._is_asking
-        ):  # else it ends by itself, and leaves nothing half made
+        ):  # a request in flight ends with its consumer removed
             self._reading.cancel()
-        # As tasks: whoever is cancelled here leaves nothing behind.
+        # As tasks: if this call is cancelled, they still run to their end.
         ends = [self._log.tasks.start(one.end(), "end of a feed") for one in self._feeds.values()]
         self._feeds.clear()
         if ends:
             await asyncio.wait(ends)
 
     async def abandon(self) -> None:
-        """As `close`; for the end of the connection."""
+        """Close it because the connection is being closed."""
         await self.close()
 
     async def __aenter__(self) -> Self:
@@ -258,8 +255,6 @@ class LogReader:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    # --- what the tracker wants done -------------------------------------------------------------------------
 
     @staticmethod
     def _now() -> float:
@@ -284,7 +279,7 @@ class LogReader:
         self._arrived.set()
 
     def _tick(self) -> None:
-        # The event loop's timers may be early by as much as its clock cannot tell apart.
+        # Timers of the event loop may fire early, by up to the resolution of its clock.
         self._carry_out(self._tracker.tick(self._now() + _EARLY))
 
     def _fail(self, error: JetStreamError) -> None:
@@ -304,14 +299,13 @@ class LogReader:
         subscription.begin()
 
     def _refused(self, id: str, error: JetStreamError) -> None:
-        """There are no pushes to be had."""
         tracker = self._tracker
         if id != tracker.subscriptions.present:
             return
         if not self._may_poll or isinstance(error, ClosedError):
             self._fail(error)
             return
-        if not isinstance(error, PermissionDeniedError):  # of that the connection has told
+        if not isinstance(error, PermissionDeniedError):  # the connection has reported it
             self._log.report(error)
         self._carry_out(tracker.set_push(self._now(), push=False))
         self._carry_out(tracker.tick(math.inf))
@@ -333,7 +327,7 @@ class LogReader:
                     self._fail(error)
                     return
                 continue
-            except Exception as error:  # noqa: BLE001  a defect; whoever waits must be told
+            except Exception as error:  # noqa: BLE001  a defect; readers must not wait forever
                 failed = ProtocolError(f"the history could not be read: {type(error).__name__}: {error}")
                 failed.__cause__ = error
                 self._fail(failed)

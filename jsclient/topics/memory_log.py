@@ -17,7 +17,7 @@ from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_codec import kind_headers
-from ..protocol.wire.header_names import EXPECTED_LAST_SUBJECT_SEQUENCE, MSG_ID
+from ..protocol.wire.header_names import MSG_ID
 from ..protocol.wire.headers import Headers
 from ..protocol.wire.names import check_filter_subject, subject_matches
 from .log import Feed, FeedKind, Log, Page, Receive
@@ -29,10 +29,10 @@ class MemoryLog(Log):
     """A log in this process: no server, and nothing outlives it.
 
     Args:
-        subject: Which subjects it takes.
+        subject: The subjects of its records.
         stream: Its name.
-        max_records: A window: when there are more, the oldest go. None: all are kept.
-        on_event: Is called with every event; by default they are logged as warnings.
+        max_records: The number of records kept; the oldest are removed. None: unlimited.
+        on_event: Called with every event; by default events are logged as warnings.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class MemoryLog(Log):
         on_event: OnEvent | None = None,
     ) -> None:
         if max_records is not None and max_records < 1:
-            raise ConfigError(f"max_records is {max_records}: it must be 1 or more")
+            raise ConfigError(f"max_records is {max_records}: an integer >= 1 is needed")
         self.subject = check_filter_subject(subject)
         self.stream = stream
         self._hub = EventHub(on_event)
@@ -123,13 +123,11 @@ class MemoryLog(Log):
             return Position(self.stream, self._incarnation, self._ids[msg_id])
         last = self._last_of.get(subject, 0)
         if not self._records or last < self._records[0].seq:
-            last = 0  # the window has passed it: as a server sees it, the subject is empty
+            last = 0  # it was removed: as on a server, the subject is empty
         if expected is not None and expected != last:
             raise WrongLastSequenceError(400, 10071, f"wrong last sequence: {last}")
         self._last_seq += 1
         sent = {} if msg_id is None else {MSG_ID: msg_id}
-        if expected is not None:
-            sent[EXPECTED_LAST_SUBJECT_SEQUENCE] = str(expected)
         record = Record(
             seq=self._last_seq,
             time_ns=time.time_ns(),
@@ -161,7 +159,7 @@ class MemoryLog(Log):
         return MissingRule(allow_truncated=allow_truncated)
 
     async def close(self) -> None:
-        """End its readers."""
+        """Close the log and its readers."""
         self._closed = True
         for reader in list(self.open):
             await reader.abandon()

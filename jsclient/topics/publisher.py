@@ -32,17 +32,18 @@ _WRONG_LAST_MSG_ID: Final = 10070
 
 
 class TopicPublisher:
-    """Publishes to a topic. Made by `Topic.publisher`.
+    """Publishes to a topic. Created by `Topic.publisher`.
 
-    Leaving ``async with`` waits until all is stored, and raises what nobody has looked at (`PublishesFailedError`).
+    Leaving ``async with`` waits until all records are stored, and raises `PublishesFailedError` for failures that were
+    not retrieved.
     """
 
-    def __init__(self, log: StreamLog, publisher: Publisher | ChainPublisher) -> None:
+    def __init__(self, log: StreamLog, publisher: Publisher) -> None:
         self._log = log
+        self._publisher = publisher
         self._chain = publisher if isinstance(publisher, ChainPublisher) else None
-        self._publisher = publisher.publisher if isinstance(publisher, ChainPublisher) else publisher
         self._at_end = asyncio.Lock()
-        self._end_id = ""  # of the record that ends the topic, once it may have been sent
+        self._end_id = ""  # message id of the last record, once it may have been sent
         self._ending = self._ended = False
 
     @classmethod
@@ -59,7 +60,7 @@ class TopicPublisher:
         log.own_subject(None)
         last = await log.last()
         if last is not None and last.is_last:
-            raise ClosedError(f"the topic {log.subject!r} has ended: nothing can follow")
+            raise ClosedError(f"the topic {log.subject!r} has ended: no record can follow")
         if chained:
             after = (await log.extent()).last_seq
             chain = ChainPublisher(
@@ -78,7 +79,7 @@ class TopicPublisher:
 
     @property
     def subject(self) -> str:
-        """Where it publishes."""
+        """The subject of the topic."""
         return self._log.subject
 
     def __repr__(self) -> str:
@@ -91,41 +92,45 @@ class TopicPublisher:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         msg_id: str | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a record and give the future of its ack; while the window is full, wait for room first.
+        """Send a record and return the future of its ack. Waits for room if the window is full.
 
         Args:
-            data, headers: As of `JetStream.publish`.
-            msg_id: Stored once inside the stream's duplicate window. Not where records are chained: they have ids.
+            data, headers: As in `JetStream.publish`.
+            msg_id: Stored once within the stream's duplicate window. Not for chained records, which have ids.
 
         Raises:
-            ClosedError: It has ended, or was closed. ConfigError, MaxPayloadError: Nothing was sent.
-            ProducerFencedError, ClosedError: Records are chained, and one before it failed: nothing was sent.
+            ClosedError: The topic has ended, or the publisher was closed. ConfigError, MaxPayloadError: Nothing was
+                sent. ProducerFencedError, ClosedError: Records are chained, and an earlier one failed: nothing was
+                sent.
 
-        Nothing is known to be stored before the future is done; or `flush`, `finish`, or leaving ``async with``, which
-        wait for all. The future raises what `JetStream.publish` raises; where records are chained and somebody else
-        published, `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070. Cancelled: nothing was sent.
+        A record is known to be stored when its future is done, or after `flush`, `finish`, or the end of ``async
+        with``, which wait for all records. The future raises as `JetStream.publish`. If records are chained and another
+        client has published, it raises `WrongLastSequenceError`, or `ApiError` with ``err_code`` 10070. Cancelled:
+        nothing was sent.
         """
         self._check_open()
         if self._chain is None:
             return await self._publisher.publish(self.subject, data, headers=headers, msg_id=msg_id)
         if msg_id is not None:
-            raise ConfigError("msg_id is given, and chained records have ids of their own")
+            raise ConfigError("msg_id is given, but chained records have their own ids: omit it")
         return await self._chain.append(self.subject, data, headers, self._check_open)
 
     def _check_open(self) -> None:
         if self._ended or self._ending:
-            raise ClosedError(f"the topic {self.subject!r} has ended, or is being ended: nothing can follow")
+            raise ClosedError(
+                f"the topic {self.subject!r} has ended, or is being ended: no record can follow"
+            )
 
     async def update_state(self, data: bytes, /) -> asyncio.Future[PubAck]:
-        """As `publish`: a record is the topic's new state to those who want the latest."""
+        """The same as `publish`: to readers of the latest record, a record is the new state of the topic."""
         return await self.publish(data)
 
     async def flush(self) -> None:
-        """Wait until all that was sent is stored.
+        """Wait until all records sent are stored.
 
         Raises:
-            ProducerFencedError: Records are chained, and somebody else published: what follows is not stored.
-            PublishesFailedError: Some failed, and nobody had looked at them.
+            ProducerFencedError: Records are chained, and another client has published: later ones are not stored.
+            PublishesFailedError: Some failed, and their futures were not awaited.
         """
         try:
             await self._publisher.flush()
@@ -133,30 +138,31 @@ class TopicPublisher:
             raise self._fenced(error) or error from error
 
     async def finish(self, completion: bytes = b"") -> Position:
-        """Store all that was sent, and end the topic well; readers get the completion. Where that is.
+        """Store all records sent, end the topic with a completion, and return the position of the end.
 
         Raises:
-            ClosedError: It has ended before. ProducerFencedError: Records are chained, and the last one sent is not the
-                last one there: it was refused, or somebody else published. And as `flush`, and those of any publish.
+            ClosedError: The topic has ended before. ProducerFencedError: Records are chained, and the last record
+                stored is not the last one sent: that was refused, or another client has published. And as `flush`, and
+                those of any publish.
 
-        From the call on nothing more is taken. Cancelled, or not answered: whether it has ended is unknown; calling it
-        again makes sure.
+        No record can be published after the call. Cancelled or not answered: it is unknown whether the topic has ended;
+        call it again to make sure.
         """
         return await self._end(Kind.FINISH, completion)
 
     async def fail(self, reason: str) -> Position:
-        """Store all that was sent, and end the topic for this reason, a text; else as `finish`."""
+        """Store all records sent, and end the topic with the reason of a failure. Otherwise as `finish`."""
         if not isinstance(reason, str):
-            raise ConfigError(f"reason is {type(reason).__name__}: a text is needed, such as str(error)")
+            raise ConfigError(f"reason is {type(reason).__name__}: a str is needed, such as str(error)")
         return await self._end(Kind.FAIL, reason.encode())
 
     async def _end(self, kind: Kind, data: bytes) -> Position:
         async with self._at_end:
             if self._ended:
-                raise ClosedError(f"the topic {self.subject!r} has ended: nothing can follow")
+                raise ClosedError(f"the topic {self.subject!r} has ended: no record can follow")
             self._ending = True
             try:
-                await self._publisher.acks.idle()  # also those that wait for room
+                await self._publisher._idle()  # noqa: SLF001  including those that wait for room
                 await self.flush()
                 position = await self._append_end(kind, data)
             finally:
@@ -171,7 +177,9 @@ class TopicPublisher:
                 if last.headers.get(MSG_ID) == self._end_id:
                     return (await self._log.extent()).end.at(last.seq, last.time_ns)
                 self._ended = True
-                raise ClosedError(f"the topic {self.subject!r} was ended by somebody else")
+                raise ClosedError(
+                    f"the topic {self.subject!r} was ended by another client: no record can follow"
+                )
             if not self._may_follow(last):
                 raise ProducerFencedError(self.subject)
             self._end_id = self._end_id or secrets.token_hex(11)
@@ -180,13 +188,13 @@ class TopicPublisher:
                     data, kind=kind, expected=0 if last is None else last.seq, msg_id=self._end_id
                 )
             except WrongLastSequenceError:
-                continue  # somebody else has published since: that belongs before the end
+                continue  # another client has published since: the end follows that record
             except MaxPayloadError:
                 self._end_id = ""
                 raise
 
     def _may_follow(self, last: Record | None) -> bool:
-        """Whether the end may stand behind this record: where records are chained, behind the last one sent only."""
+        """Whether the end may follow this record. Chained: only if it is the last one sent."""
         if self._chain is None or last is None:
             return True
         return self._chain.may_follow(last.seq, last.headers.get(MSG_ID))
@@ -201,7 +209,7 @@ class TopicPublisher:
         return ProducerFencedError(self.subject) if refused or self._chain.is_fenced else None
 
     async def close(self) -> None:
-        """Leave the topic as it is. What is under way ends with `ClosedError`; `flush` before waits for it."""
+        """Close the publisher, but not the topic. Records in flight fail with `ClosedError`; use `flush` before."""
         await self._publisher.close()
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Two readers of a topic: `TopicReader` misses nothing, `LatestReader` sees what holds now."""
+"""Two readers of a topic: `TopicReader` reads every record, `LatestReader` the newest."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["LatestReader", "TopicReader"]
 
 
 class _Ending:
-    """The end of a topic, once it was read; it stays.
+    """The end of a topic, once it was read.
 
     Attributes:
-        completion: What the producer finished with, once that was read; None before.
+        completion: The completion of the topic, once it was read; None before.
     """
 
     completion: bytes | None = None
@@ -35,14 +35,14 @@ class _Ending:
 
 
 class TopicReader(_Ending):
-    """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Made by `Topic.each`.
+    """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Created by `Topic.each`.
 
     It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
-    A topic with wildcards does not end: the last record of each of its subjects is handed out (`Record.is_last`).
+    A topic with wildcards does not end: the last record of each subject is returned like any other (`Record.is_last`).
     A cancelled read loses nothing.
 
     Attributes:
-        completion: What the producer finished with, once that was read; None before.
+        completion: The completion of the topic, once it was read; None before.
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -50,12 +50,12 @@ class TopicReader(_Ending):
 
     @property
     def position(self) -> Position:
-        """After the last record that was handed out. `Topic.since` goes on from there, in another process too."""
+        """The position after the last record returned. `Topic.since` resumes from it, in any process."""
         return self._reader.position
 
     @property
     def pending(self) -> int:
-        """Records that wait here."""
+        """Records in the local queue."""
         return self._reader.pending
 
     @property
@@ -67,18 +67,18 @@ class TopicReader(_Ending):
         return repr(self._reader).replace("LogReader", "TopicReader")
 
     def set_push(self, push: Push) -> None:
-        """From now on have pushes, or only ask when it is quiet; see `Topic.each`. Nothing is lost by it."""
+        """Change the way records are pushed; see `Topic.each`. No record is lost or repeated."""
         self._reader.set_push(push)
 
     async def next(self, timeout: float | None = None) -> Record:
         """The next record.
 
         Raises:
-            RequestTimeoutError: None came in ``timeout`` seconds.
-            ClosedError: Nothing follows: the topic has ended, or this was closed.
-            IterationFailed: The producer has failed; the reason is in it.
-            HistoryTruncatedError: Records were removed before they were read; ``first_available`` is the first there.
-            PositionInvalidError: The stream was made anew. And what the server refuses for good.
+            RequestTimeoutError: No record arrived in ``timeout`` seconds.
+            ClosedError: The topic has ended, or the reader was closed.
+            IterationFailed: The producer has failed, for the reason in the error.
+            HistoryTruncatedError: Records were removed before they were read; ``first_available`` is the first left.
+            PositionInvalidError: The stream was recreated. And permanent errors of the server.
         """
         self._raise_known_end()
         waiting = self._reader.take(1)
@@ -92,12 +92,12 @@ class TopicReader(_Ending):
         return record
 
     def _raise_known_end(self) -> None:
-        """If it was read, perhaps by another task: all who read are told."""
+        """Raise the end if it was read, perhaps by another task."""
         if self._end is not None:
             self._raise_end(self._end)
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
-        """Records as they come, up to so many at once, until the topic ends or this is closed. Raises as `next`."""
+        """Lists of records as they arrive, until the topic ends or the reader is closed. Raises as `next`."""
         async for records in self._reader.batches(max_records):
             if records[-1].is_last and self._reader.tracker.ends:
                 self._end = records.pop()
@@ -120,7 +120,7 @@ class TopicReader(_Ending):
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """Nothing more is read: what is held on the server is given back."""
+        """Stop reading and release what is held on the server."""
         await self._reader.close()
 
     async def __aenter__(self) -> Self:
@@ -131,13 +131,13 @@ class TopicReader(_Ending):
 
 
 class LatestReader(_Ending):
-    """The newest record of a topic, for ``async for``: each time the newest since, and always the end.
+    """Reads the newest record of a topic, for ``async for``: the newest one since the last read, and always the end.
 
-    What nobody looks at is never sent. It ends when the topic's producer has finished, and raises `IterationFailed`
-    with the reason when it has failed. A cancelled read loses nothing. Made by `Topic.latest`.
+    Records that are not read are never sent. It ends when the topic's producer has finished, and raises
+    `IterationFailed` with the reason when it has failed. A cancelled read loses nothing. Created by `Topic.latest`.
 
     Attributes:
-        completion: What the producer finished with, once that was read; None before.
+        completion: The completion of the topic, once it was read; None before.
     """
 
     def __init__(self, find: Callable[[], Awaitable[StreamNotifier]]) -> None:
@@ -149,21 +149,21 @@ class LatestReader(_Ending):
         return f"<LatestReader at {self._seen}>"
 
     async def current(self) -> Record:
-        """The newest record, at once, though it was given before; it waits only where there is none yet.
+        """The newest record, even if it was returned before. Waits only if no record exists.
 
-        `next` goes on after it. Raises as `next`.
+        `next` continues after it. Raises as `next`.
         """
         record = await self._record_after(None)
         self._seen = record.seq
         return record
 
     async def next(self, timeout: float | None = None) -> Record:
-        """The newest record, as soon as there is one that this has not given.
+        """The newest record, once one exists that was not returned before.
 
         Raises:
-            RequestTimeoutError: None came in ``timeout`` seconds.
-            ClosedError: The topic, or the connection, has ended.
-            IterationFailed: The producer has failed; the reason is in it. And what the server refuses for good.
+            RequestTimeoutError: No record arrived in ``timeout`` seconds.
+            ClosedError: The topic has ended, or the connection was closed.
+            IterationFailed: The producer has failed, for the reason in the error. And permanent errors of the server.
         """
         try:
             async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
@@ -192,8 +192,11 @@ class LatestReader(_Ending):
                 raise
             raise StopAsyncIteration from None
 
+    async def close(self) -> None:
+        """A no-op: between reads nothing is held on the server."""
+
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing is held on the server while nobody waits."""
+        await self.close()

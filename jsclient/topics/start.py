@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from .._runtime.retry import Tries
 from ..errors import ConfigError, JetStreamError, PositionInvalidError
-from ..protocol.topics.position import EndDoubt, Position
+from ..protocol.topics.position import EndDoubt, Extent, Position
 from ..protocol.wire.units import format_time, parse_time_ns
 from .log import Log
 
@@ -39,8 +39,10 @@ def deadline_of(timeout: Any, now: float) -> float | None:
     return now + timeout
 
 
-async def start_position(log: Log, start: Start, *, allow_truncated: bool = False) -> Position:
-    """The position that a start means.
+async def start_position(
+    log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
+) -> Position:
+    """The position that a start means. ``extent``: that of the log, if it was requested just before.
 
     Raises:
         PositionInvalidError: As `check_position`. HistoryTruncatedError: Records after that time were removed.
@@ -51,17 +53,17 @@ async def start_position(log: Log, start: Start, *, allow_truncated: bool = Fals
     if isinstance(start, str) and start.startswith("{"):
         start = Position.from_json(start)
     if isinstance(start, Position):
-        await check_position(log, start)
+        await check_position(log, start, extent)
         return start
     if start not in ("first", "now"):
         raise ConfigError(
             f"start is {start!r:.60}: 'first', 'now', a Position or its JSON token, or a datetime is needed"
         )
-    extent = await log.extent()
+    extent = extent or await log.extent()
     return extent.start if start == "first" else extent.end
 
 
-async def check_position(log: Log, position: Position) -> None:
+async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
     """Check that a reader can continue from a position. Takes 10 s or more if that is in doubt; see `EndDoubt`.
 
     Raises:
@@ -72,10 +74,10 @@ async def check_position(log: Log, position: Position) -> None:
     in_doubt = False
     while True:
         try:
-            extent = await log.extent()
+            extent = extent or await log.extent()
             if doubt.check(extent, position, now()):
                 return
-            in_doubt = True
+            extent, in_doubt = None, True
         except PositionInvalidError:
             raise
         except JetStreamError as error:

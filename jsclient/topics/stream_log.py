@@ -1,4 +1,4 @@
-"""A stream on a server, or some of its subjects, as the log that readers and patterns stand on."""
+"""`StreamLog`: a stream on a server, or some of its subjects, as a log."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from .log import Feed, FeedKind, Log, Page
 
 __all__ = ["StreamLog", "find_log"]
 
-_FETCH: Final = 5000  # records that are fetched at a time where direct gets are not to be had
-_LONG_AGE: Final = 60.0  # seconds after which no delivery is still under way
+_FETCH: Final = 5000  # records fetched together if direct gets are unavailable
+_LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
 _FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
-_MAX_BYTES: Final = 8 * 1024 * 1024  # that one direct get may bring: all of it is held here
+_MAX_BYTES: Final = 8 * 1024 * 1024  # limit of one direct get, whose answers are all held in memory
 
 
 class StreamLog(Log):
@@ -64,6 +64,9 @@ class StreamLog(Log):
         self.context = context
         self._stream = stream
         self._incarnation = ""
+        self.found: Extent | None = (
+            None  # the extent when the log was found, if that is enough to start a reader
+        )
 
     @property
     def handle(self) -> Stream:
@@ -72,12 +75,12 @@ class StreamLog(Log):
 
     @property
     def config(self) -> StreamConfig:
-        """The stream's configuration, as last seen."""
+        """The stream's configuration, as last received."""
         return self._stream.config
 
     @property
     def _linked(self) -> bool:
-        """Whether records may say which one they follow: sequences of other streams mean nothing here."""
+        """Whether records may name their predecessors. Sequences of other streams are meaningless here."""
         return self.is_one_subject and not self.config.sources
 
     def emit(self, event: Event) -> None:
@@ -89,16 +92,19 @@ class StreamLog(Log):
     async def wait_ready(self) -> None:
         await self.context.connection.wait_connected(None)
 
-    # --- reading ---------------------------------------------------------------------------------------------
-
     async def extent(self) -> Extent:
         limit = self.config.max_msgs_per_subject or 0
         counts = {"subjects_filter": self.subject} if self.is_one_subject and limit > 0 else None
         info = self.context.api.stream_info(self.stream)
         answer = await self.context.call(info, counts, what="stream info")
+        extent = self.read_extent(answer)
+        stored = (answer["state"].get("subjects") or {}).get(self.subject, 0) if counts else 0
+        return await self._from_own_first(extent) if counts and stored >= limit else extent
+
+    def read_extent(self, answer: Mapping[str, Any]) -> Extent:
+        """The extent in the answer to a request for stream info. Raises `ProtocolError`."""
         try:
             state = answer["state"]
-            stored = (state.get("subjects") or {}).get(self.subject, 0)
             extent = Extent(
                 self.stream,
                 answer["created"],
@@ -112,10 +118,10 @@ class StreamLog(Log):
         except (KeyError, TypeError) as error:
             raise ProtocolError(f"the info of stream {self.stream!r} has no {error}") from None
         self._incarnation = extent.incarnation
-        return await self._from_own_first(extent) if counts and stored >= limit else extent
+        return extent
 
     async def _from_own_first(self, extent: Extent) -> Extent:
-        """There are as many records as a subject may have: what was before the first of them was removed perhaps."""
+        """The subject is at its limit of records: those before its first record may have been removed."""
         try:
             first = await self._stream.get_next_message(self.subject)
         except MessageNotFoundError:
@@ -135,7 +141,7 @@ class StreamLog(Log):
             except (ProtocolError, RequestTimeoutError, DisconnectedError):
                 if not records:
                     raise
-                page = Page(records, more=True)  # up to there nothing is missing
+                page = Page(records, more=True)  # complete up to the last one
             except NoRespondersError as error:
                 page = await self._without_direct_gets(error, since, limit, max_bytes)
             first = page.records[0] if page.records else None
@@ -148,8 +154,8 @@ class StreamLog(Log):
     async def _without_direct_gets(
         self, error: NoRespondersError, since: int, limit: int, max_bytes: int
     ) -> Page:
-        """Nobody answers direct gets: none is there just now, they were switched off, or are out of reach."""
-        await self.extent()  # if the stream is gone, this says so
+        """Direct gets are not answered: no leader now, switched off, or unreachable."""
+        await self.extent()  # raises if the stream was deleted
         try:
             return await self._after(since, limit, max_bytes)
         except PermissionDeniedError:
@@ -165,7 +171,7 @@ class StreamLog(Log):
         return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 
     async def _checked(self, page: Page, since: int) -> Page:
-        """What the leader says of a page: who gave it may lag, or be a mirror that has less."""
+        """Check a page with the leader: the replica that sent it may lag, or be a mirror with fewer records."""
         end = 0
         try:
             if not page.records:
@@ -180,7 +186,7 @@ class StreamLog(Log):
         return Page([stored_record(first, linked=self._linked)], more=True)
 
     async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
-        """By a consumer that is there for this alone."""
+        """Read a page with a temporary consumer."""
         consumer = await self._stream.create_consumer(
             ConsumerConfig(
                 name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
@@ -202,7 +208,7 @@ class StreamLog(Log):
                 raise batch.error
         finally:
             await consumer.close()
-            with suppress(JetStreamError):  # it goes by itself
+            with suppress(JetStreamError):  # the server removes it anyway
                 await consumer.delete()
         records = DeliveredRecords(linked=self._linked).read(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
@@ -211,16 +217,16 @@ class StreamLog(Log):
         extent = await self.extent()
         # The server's start time is inclusive, and exact to the nanosecond.
         found = await self._first_at(time_ns + 1)
-        where = () if found is None else (found,)
-        return extent.after_time(time_ns, where, allow_truncated=allow_truncated) or extent.end
+        records = () if found is None else (found,)
+        return extent.after_time(time_ns, records, allow_truncated=allow_truncated) or extent.end
 
     async def _first_at(self, time_ns: int) -> tuple[int, int] | None:
-        """Sequence and time stamp of the first record that was stored at a time or later."""
+        """Sequence and time stamp of the first record stored at a time or later."""
         start = format_time_ns(time_ns)
         if self._reads_directly():
             async for message in self._stream.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
-            last = await self.last()  # a replica may lag: the leader knows
+            last = await self.last()  # a replica may lag, the leader does not
             if last is None or last.time_ns < time_ns:
                 return None
         page = await self._fetched(1, deliver_policy=DeliverPolicy.BY_START_TIME, opt_start_time=start)
@@ -233,8 +239,6 @@ class StreamLog(Log):
             return None
         return stored_record(found, linked=self._linked)
 
-    # --- appending -------------------------------------------------------------------------------------------
-
     async def append(
         self,
         data: bytes,
@@ -246,7 +250,7 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        if not self._incarnation:  # before: once it is stored no other error may hide that
+        if not self._incarnation:  # requested before: no error may hide that the record is stored
             await self.extent()
         ack = await publish(
             self.context,
@@ -259,8 +263,6 @@ class StreamLog(Log):
         )
         return Position(self.stream, self._incarnation, ack.seq)
 
-    # --- pushes ----------------------------------------------------------------------------------------------
-
     def feed(self, kind: FeedKind) -> Feed:
         if kind == "consumer":
             return ConsumerFeed(
@@ -270,7 +272,9 @@ class StreamLog(Log):
             raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
         subject = republished_subject(self.config.republish, self.subject)
         if subject is None:
-            raise ConfigError(f"stream {self.stream!r} does not republish {self.subject!r} with its payloads")
+            raise ConfigError(
+                f"stream {self.stream!r} does not republish {self.subject!r} with its payloads: use push='consumer'"
+            )
         return RepublishFeed(self.context, self.stream, subject, by_subject=not self.is_one_subject)
 
     def best_feed(self) -> FeedKind:
@@ -285,7 +289,7 @@ class StreamLog(Log):
 
     @property
     def _doubted(self) -> Doubted:
-        """Whether records may leave the stream while deliveries of others are under way."""
+        """Whether records may be removed while deliveries of others are in flight."""
         config = self.config
         per_subject = config.max_msgs_per_subject or 0
         if (
@@ -294,7 +298,7 @@ class StreamLog(Log):
             or per_subject == 1
         ):
             return "all"
-        # A record that two or more of its subject have removed: when the first of them is delivered, others wait.
+        # If newer records of its subject removed a record, the first of them is delivered while others are pending.
         return "late" if per_subject > 0 else "none"
 
 
@@ -306,13 +310,14 @@ async def find_log(context: Context, subject: str, stream: str | None = None) ->
     """The log of a subject, which may have wildcards.
 
     Args:
-        context: Whose.
-        subject: Which records.
-        stream: The stream, if it is known; else the one that holds the subject.
+        context: The context of the handle.
+        subject: The subject of the records.
+        stream: The stream; by default the one that holds the subject.
 
     Raises:
-        NoMatchingStreamError: Not exactly one stream holds it. StreamNotFoundError: There is no such stream.
-        ConfigError: The subject is none, or the stream does not hold it. And those of any request.
+        NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The stream does not exist.
+        ConfigError: The stream does not hold the subject. InvalidNameError: The subject is invalid. And those of any
+            request.
     """
     check_filter_subject(subject)
     if stream is None:
@@ -320,16 +325,22 @@ async def find_log(context: Context, subject: str, stream: str | None = None) ->
         if len(names) != 1:
             raise NoMatchingStreamError(subject, names)
         stream = names[0]
-    info = from_wire(StreamInfo, await context.call(context.api.stream_info(stream), what="stream info"))
+    answer = await context.call(context.api.stream_info(stream), what="stream info")
+    info = from_wire(StreamInfo, answer)
     config = info.config
     renamed = config.subject_transform
     if renamed is not None and subject_matches(renamed.src or ">", subject):
         stored = _PLACEHOLDER.sub("*", renamed.dest or ">")
         if not subjects_overlap(stored, subject):
             raise ConfigError(
-                f"stream {stream!r} stores {subject!r} under another subject, of {stored!r}: name that"
+                f"stream {stream!r} stores {subject!r} under another subject: use one that matches {stored!r}"
             )
     anything = config.mirror or config.sources or renamed
     if not anything and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
-        raise ConfigError(f"stream {stream!r} does not hold {subject!r}")
-    return StreamLog(context, Stream(context, info), subject)
+        raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
+    log = StreamLog(context, Stream(context, info), subject)
+    if (
+        not config.max_msgs_per_subject or config.max_msgs_per_subject < 0
+    ):  # otherwise the first of the subject counts
+        log.found = log.read_extent(answer)
+    return log

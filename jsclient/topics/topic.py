@@ -1,8 +1,8 @@
-"""A topic: an ordered log under a subject, and the readers that stand at a position in it.
+"""`Topic`: an ordered log under a subject, and its readers.
 
-The readers differ in what they may miss and how they learn of it: `Topic.latest` sees the newest record only,
-`Topic.each` every one from its start, `Topic.since` every one after a position that outlives the process,
-`Topic.epochs` all or nothing of each epoch, and of `Topic.work` each message goes to one worker until it is acked.
+The readers differ in the records that they may skip: `Topic.latest` reads only the newest record, `Topic.each` every
+record from its start, `Topic.since` every record after a saved position, `Topic.epochs` all or nothing of each epoch.
+`Topic.work` delivers each message to one worker until it is acked.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ __all__ = ["Opening", "ReaderOpening", "Topic"]
 
 
 class ReaderOpening(Opening[TopicReader]):
-    """A reader of a topic: await it, use it with ``async with``, or loop over it at once with ``async for``."""
+    """A reader that is still to be opened: await it, use ``async with``, or loop over it with ``async for``."""
 
     _how = f"{Opening._how}; or loop over it with 'async for'"  # noqa: SLF001  its own class
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        async with await self as reader:  # each loop has a reader of its own
+        async with await self as reader:  # each loop has its own reader
             async for record in reader:
                 yield record
 
 
 class Topic:
-    """An ordered log under a subject. Made by `JetStream.topic`; nothing is asked of the server before it is used.
+    """An ordered log under a subject. Created by `JetStream.topic`; no request is sent before first use.
 
     Attributes:
-        subject: Which records; wildcards allowed, but not to publish.
+        subject: The subject of its records. It may have wildcards, except for publishing.
     """
 
     def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
         self._manager = manager
-        self._context = manager._context  # noqa: SLF001  what all handles are made of
+        self._context = manager._context  # noqa: SLF001  shared by all handles
         self.subject = check_filter_subject(subject)
         self._stream = None if stream is None else check_stream_name(stream)
 
@@ -73,30 +73,28 @@ class Topic:
         return f"<Topic {self.subject}>"
 
     async def log(self) -> StreamLog:
-        """The log that it stands on: the stream's records of this subject.
+        """The log of the topic: the records of this subject in its stream.
 
         Raises:
-            NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The one that was
-                named is not there. And those of any request.
+            NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The stream named does
+                not exist. And those of any request.
         """
         return await find_log(self._context, self.subject, self._stream)
 
     async def create(self, **fields: Any) -> StreamLog:
-        """Make a stream for the topic, if there is none; one that is there is left as it is.
+        """Create a stream for the topic if none exists. An existing stream is not changed.
 
-        It republishes the subject, so that readers cost the server nothing, and answers direct gets.
+        The new stream republishes the subject, so that readers need no state on the server, and allows direct gets.
 
         Args:
-            fields: What else its configuration is to have: ``max_age``, ``storage``, ``num_replicas`` and so on.
+            fields: Further fields of its configuration: ``max_age``, ``storage``, ``num_replicas`` and so on.
 
         Raises:
-            NoMatchingStreamError: Several streams hold the subject. ConfigError: One does that has another retention
-                than by limits. And those of any request.
+            NoMatchingStreamError: Several streams hold the subject. ConfigError: The retention of the existing stream
+                is not by limits. And those of any request.
         """
         stream = await stream_for(self._manager, self._context, self.subject, self._stream, fields)
         return StreamLog(self._context, stream, self.subject)
-
-    # --- producing -------------------------------------------------------------------------------------------
 
     def publisher(
         self, *, chained: bool = False, max_in_flight: int = 4000, timeout: float | None = None
@@ -104,23 +102,21 @@ class Topic:
         """Publish to the topic, and end it: ``async with topic.publisher() as pub``.
 
         Args:
-            chained: Each record names the one before it, and the server stores none whose predecessor is not there: a
-                hole cannot come to be, also where records are lost on their way. For one producer on a stream that has
-                nothing else; another one ends it with `ProducerFencedError`.
-            max_in_flight: Records that may be on their way at a time; 1 where they are chained on a replicated stream.
-            timeout: Seconds within which each must be stored, over restarts of servers, too; by default that of this
-                connection. One whose answer is lost is sent again if it has an id: ``msg_id``, or chained.
+            chained: Each record names its predecessor, and the server stores it only if that one is stored: there are
+                no gaps, even if records are lost in transit. The stream must have no other publisher; another one ends
+                the chain with `ProducerFencedError`.
+            max_in_flight: Records that may be in flight; 1 for chained records on a replicated stream.
+            timeout: Seconds within which each record must be stored, including restarts of servers; by default that of
+                this connection. A record whose answer is lost is sent again if it has an id: ``msg_id``, or chained.
 
         Raises:
-            ConfigError: The subject has wildcards. ClosedError: The topic has ended.
+            InvalidNameError: The subject has wildcards. ClosedError: The topic has ended.
         """
         check_publish_subject(self.subject)
         opened = partial(
             TopicPublisher.open, self.log, chained=chained, max_in_flight=max_in_flight, timeout=timeout
         )
         return Opening(opened)
-
-    # --- reading ---------------------------------------------------------------------------------------------
 
     def each(
         self,
@@ -131,25 +127,26 @@ class Topic:
         allow_truncated: bool = False,
         max_pending: int = 10_000,
     ) -> ReaderOpening:
-        """Every record from a start on, in order, once, whatever becomes of servers and connections.
+        """Read every record after a start, in order, once, across restarts of servers and reconnects.
 
-        A slow reader slows nobody; it reads the history.
+        A slow reader delays no other client; it reads the history.
 
         Args:
-            start: ``"first"``: all that is stored; ``"now"``: what comes from now on; after a `Position`; or after a
-                ``datetime``.
-            push: How the server tells of new records, which is a hint and no more: ``"republish"``, where the stream
-                republishes the subject, costs the server nothing for a reader; ``"consumer"`` is a consumer for each;
-                None: no pushes, it asks when nothing came for a while. ``"auto"`` takes the first that there is. For a
-                topic with wildcards ``"republish"`` keeps order within each subject only, and after a restart from a
-                position records may come again; ``"consumer"`` and None keep it over all.
-            quiet: Seconds without a record after which it asks whether pushes were lost.
-            allow_truncated: Read on where records were removed before they were read; the event `HistoryTruncated`
-                tells of it. Else that raises `HistoryTruncatedError`.
-            max_pending: Records that may wait here.
+            start: ``"first"``: all stored records; ``"now"``: new records only; a `Position` or its JSON token, or a
+                ``datetime``: the records strictly after it.
+            push: How the server pushes new records. ``"republish"`` needs no state on the server, but a stream that
+                republishes the subject; ``"consumer"`` needs a consumer for each reader; None: no pushes, the reader
+                reads the history when it is idle. ``"auto"`` selects the first that is available. For a topic with
+                wildcards ``"republish"`` keeps order within each subject only, and records may be repeated after
+                resuming from a position; ``"consumer"`` and None keep one order.
+            quiet: Seconds without a record after which the history is read, because a push may be lost.
+            allow_truncated: Skip records that were removed before they were read, and report them with the event
+                `HistoryTruncated`. Otherwise `HistoryTruncatedError` is raised.
+            max_pending: Records in the local queue.
 
-        Raises: where it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` of a stream that
-            keeps messages for its consumers only (`work` is for those), and those of any request.
+        Raises: when it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` if the retention of
+            the stream is not by limits (use `work`), and those of any request. For a replicated stream,
+            `PositionInvalidError` for a position after the end takes 10 s.
         """
         options = {
             "push": push,
@@ -160,39 +157,39 @@ class Topic:
         return ReaderOpening(partial(self._open, start, options))
 
     def since(self, position: Position | str, **options: Any) -> ReaderOpening:
-        """Every record strictly after a position that was kept: `TopicReader.position`, or its JSON token.
+        """Read every record strictly after a saved `TopicReader.position`, or its JSON token.
 
-        All else as `each`.
+        The same as `each` with this start.
 
         Raises:
-            PositionInvalidError: The text is no position; or, where it is opened: the stream is another one.
+            PositionInvalidError: It is not a position token. And as `each`.
         """
         if isinstance(position, str):
             position = Position.from_json(position)
         if not isinstance(position, Position):
             raise ConfigError(
                 f"position is {type(position).__name__}: a Position or its JSON token is needed; "
-                "who has none yet begins with each()"
+                "without a saved position, start with each()"
             )
         return self.each(position, **options)
 
     async def _open(self, start: Start, options: dict[str, Any]) -> TopicReader:
         log = await self.log()
         check_retention(log.config)
-        return TopicReader(await open_reader(log, start, **options))
+        return TopicReader(await open_reader(log, start, extent=log.found, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
-        """The newest record, and then each time the newest since, for ``async for``. What lay between is never sent.
+        """Read the newest record, and then the newest since each read, for ``async for``. Others are never sent.
 
-        Where the stream republishes the subject, the server keeps nothing of who reads; else there is one ephemeral
-        consumer in this process, while somebody waits.
+        If the stream republishes the subject, readers need no state on the server. Otherwise this process uses one
+        ephemeral consumer while a reader waits.
 
         Args:
-            quiet: Seconds of waiting after which the newest is asked for again, because a push may be lost.
+            quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
 
         Raises:
-            InvalidNameError: The subject has wildcards. ConfigError: ``quiet`` is no time. Where it is first read:
-                `NoMatchingStreamError`, `ConfigError` of a stream as `each`, and those of any request.
+            InvalidNameError: The subject has wildcards. ConfigError: ``quiet`` is not a time. On first read:
+                `NoMatchingStreamError`, `ConfigError` as `each`, and those of any request.
         """
         check_publish_subject(self.subject)
         return LatestReader(partial(self._notifier, check_time("quiet", quiet)))
@@ -205,7 +202,7 @@ class Topic:
             subject=self.subject,
             republished=republished_subject(log.config.republish, self.subject) or "",
             direct=bool(log.config.allow_direct),
-            codec="",  # records are given as they are stored
+            codec="",  # records are returned as they are stored
             api_prefix=self._context.api.prefix,
         )
         return StreamNotifier(newest_log(self._context, at, quiet=quiet), JsonCodec(), quiet=quiet)
@@ -217,7 +214,7 @@ class Topic:
         partitions: int | None = None,
         codec: Codec | None = None,
     ) -> EpochTopic[Any]:
-        """The topic of epochs of this name: several publishers, and of an epoch subscribers see all or nothing.
+        """The topic of epochs with this name: several publishers, and subscribers read all or nothing of an epoch.
 
         See `JetStream.epochs`.
         """
@@ -226,17 +223,17 @@ class Topic:
         return EpochTopic(StreamHome(self._manager, name, stream), order, partitions=partitions, codec=codec)
 
     def work(self, group: str, **config: Any) -> Opening[PullSubscription]:
-        """Each message to one of the group's workers, redelivered until it is acked.
+        """Deliver each message to one worker of a group, and again until it is acked.
 
-        ``async with topic.work("billing") as work: await work.run(handler)``. Any number of processes may do so. The
-        group is a durable consumer: it stays when all have left, and goes on from there.
+        ``async with topic.work("billing") as work: await work.run(handler)``, in any number of processes. The group is
+        a durable consumer: it is kept when all workers have stopped, and continues from its position.
 
         Args:
-            group: Its name.
-            config: What else its `ConsumerConfig` is to have, such as ``ack_wait`` and ``max_deliver``.
+            group: The name of the group.
+            config: Further fields of its `ConsumerConfig`, such as ``ack_wait`` and ``max_deliver``.
 
         Raises:
-            InvalidNameError: The group's name is no consumer name. Where it is opened, as `JetStream.pull_subscribe`.
+            InvalidNameError: The group is not a valid consumer name. When it is opened, as `JetStream.pull_subscribe`.
         """
         request = SubscribeRequest(
             subject=self.subject,

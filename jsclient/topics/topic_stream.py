@@ -23,7 +23,7 @@ from ..streams.stream import Stream
 
 __all__ = ["find_stream", "stream_for"]
 
-_PUSHES: Final = "jsc.push"  # what the subjects begin with to which streams that are made here republish
+_PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 
 _READABLE: Final = 40  # characters of the subject in a stream's name
 
@@ -31,7 +31,7 @@ _READABLE: Final = 40  # characters of the subject in a stream's name
 async def stream_for(
     manager: StreamManager, context: Context, subject: str, name: str | None, fields: dict[str, Any]
 ) -> Stream:
-    """The stream that holds the subject; it is made if there is none. One that is there is left as it is."""
+    """The stream that holds the subject. It is created if missing; an existing stream is not changed."""
     if name is None:
         names = await find_streams(context, subject)
         if len(names) > 1:
@@ -50,25 +50,25 @@ async def stream_for(
         try:
             stream = await manager.create_stream(name, subjects=[subject], **made)
         except StreamExistsError:
-            stream = await manager.stream(name)  # somebody else made it meanwhile
+            stream = await manager.stream(name)  # another client created it meanwhile
     config = stream.config
     if not any(subject_matches(held, subject) for held in config.subjects or ()):
-        raise ConfigError(f"stream {name!r} does not hold {subject!r}")
+        raise ConfigError(f"stream {name!r} does not hold {subject!r}: use another stream or subject")
     check_retention(config)
     return stream
 
 
 def check_retention(config: StreamConfig) -> None:
-    """Raise `ConfigError` if the stream keeps messages only until its consumers have acked them."""
+    """Raise `ConfigError` if the stream removes messages that its consumers have acked."""
     if config.retention not in (None, RetentionPolicy.LIMITS):
         raise ConfigError(
-            f"stream {config.name!r} keeps messages for consumers only (retention {config.retention}): here records "
-            "must stay when they were read, so it must be 'limits'"
+            f"retention of stream {config.name!r} is {config.retention}: 'limits' is needed, because records must be "
+            "kept after they were read; use Topic.work"
         )
 
 
 def _stream_name(subject: str) -> str:
-    """The name of the stream that is made for a subject: the same in every process, and another one for any other."""
+    """The name of the stream created for a subject: the same in every process, and unique to the subject."""
     readable = re.sub(r"[^A-Za-z0-9]+", "_", subject)[:_READABLE]
     return f"KIT_{readable}_{hashlib.sha256(subject.encode()).hexdigest()[:12]}"
 

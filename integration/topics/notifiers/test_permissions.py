@@ -214,5 +214,5 @@ async def test_who_would_need_consumers_or_could_read_more_is_no_untrusted_reade
     rights = newest.permissions("untrusted reader")
     assert rights["publish"]["allow"] == [f"$JS.API.DIRECT.GET.{shared.name}.{subject}"]
     assert rights["subscribe"]["allow"] == ["_INBOX.>", f"push.{plain.prefix}.x"]
-    with pytest.raises(ConfigError, match="its own"):
+    with pytest.raises(ConfigError, match="separate stream"):
         every.permissions("untrusted reader")

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final, TypeVar
 
-from ...errors import ProtocolError
 from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.records import PRODUCER, FrontierEntry, data_subject, frontier_subject
 from ..log import Log
@@ -44,10 +43,7 @@ async def counting(
         for record in page.records:
             since = record.seq
             if record.subject == frontier:
-                try:
-                    entry = FrontierEntry.read(record, order)
-                except ProtocolError:
-                    continue
+                entry = FrontierEntry.read(record, order)
                 found.update(seq for seq, by in earlier if by == (entry.before or entry.producer))
                 earlier.clear()
                 owner = entry.producer

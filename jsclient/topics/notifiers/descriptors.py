@@ -1,6 +1,6 @@
-"""What is shared of an iteration on a server: where it is, as values that pass as JSON.
+"""Descriptors of iterations on a server, as JSON values.
 
-Who has a descriptor, and the rights, reads from the stream itself, in another process or on another machine.
+A process with a descriptor, and the permissions, reads from the stream itself.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     api_prefix: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The descriptor as a dictionary that `json.dumps` takes."""
+        """The descriptor as a dict of JSON values."""
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 
 
 class NotifierDescriptor(_Descriptor, frozen=True, kw_only=True, tag="notifier"):
-    """Where a notifier's values are.
+    """The descriptor of a notifier.
 
     Attributes:
-        stream, subject: Where they are stored, the newest last.
-        republished: The subject to which the stream republishes them with their payloads, "" if it does not.
-        direct: Whether any replica of the stream may be asked.
+        stream, subject: The stream and subject of its values.
+        republished: The subject to which the stream republishes them with their payloads; "" if it does not.
+        direct: Whether the stream allows direct gets, from any replica.
         codec: The codec's name.
-        api_prefix: The API prefix under which the stream is reached.
+        api_prefix: The API prefix of the stream.
     """
 
     republished: str = ""
@@ -46,11 +46,11 @@ class NotifierDescriptor(_Descriptor, frozen=True, kw_only=True, tag="notifier")
 
 
 class SubscriptionDescriptor(_Descriptor, frozen=True, kw_only=True, tag="subscription"):
-    """Where a subscription's values are.
+    """The descriptor of a subscription.
 
     Attributes:
         start: The token of the position after which it starts.
-        stream, subject, codec, api_prefix: As of `NotifierDescriptor`.
+        stream, subject, codec, api_prefix: As in `NotifierDescriptor`.
     """
 
     start: str
@@ -65,16 +65,17 @@ DescriptorT = TypeVar("DescriptorT", bound=_Descriptor)
 
 
 def read_descriptor(given: object, kind: type[DescriptorT]) -> DescriptorT:
-    """The descriptor in what somebody shared.
+    """Read a shared descriptor.
 
     Raises:
-        ConfigError: It is none of this kind, or holds what is no legal name. PositionInvalidError: Its start is none.
+        ConfigError: It is not a descriptor of this kind. InvalidNameError: A name in it is invalid.
+        PositionInvalidError: Its start is not a position token.
     """
     try:
         read = msgspec.convert(given, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         wanted = "notifier" if kind is NotifierDescriptor else "subscription"
-        raise ConfigError(f"this is no descriptor of a {wanted}: {error}") from None
+        raise ConfigError(f"{given!r:.100} is not the descriptor of a {wanted}: {error}") from None
     check_stream_name(read.stream)
     check_publish_subject(read.subject)
     Api(read.api_prefix)
@@ -82,6 +83,6 @@ def read_descriptor(given: object, kind: type[DescriptorT]) -> DescriptorT:
         check_publish_subject(read.republished)
     if isinstance(read, SubscriptionDescriptor) and read.position.stream != read.stream:
         raise ConfigError(
-            f"the start of a descriptor is of stream {read.position.stream!r}, not {read.stream!r}"
+            f"the start of the descriptor is in stream {read.position.stream!r}, not in {read.stream!r}"
         )
     return read

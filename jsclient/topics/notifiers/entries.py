@@ -28,8 +28,8 @@ def encode_entry(kind: Kind, value: Any, codec: Codec) -> bytes:
 class EntryReader:
     """Decodes records into members of an iteration.
 
-    Any client that may publish to the subject can store a payload that the codec cannot decode. It is no value of the
-    iteration: it is skipped, counted, and reported with the event `RecordSkipped`.
+    Any client that may publish to the subject can store a payload that the codec cannot decode. Such a record is not a
+    value of the iteration: it is skipped, counted, and reported with the event `RecordSkipped`.
     """
 
     def __init__(self, codec: Codec) -> None:

@@ -1,14 +1,15 @@
-"""Notifiers and subscriptions: two ways to tell any number of consumers of a sequence of values.
+"""Notifiers and subscriptions: two ways for any number of consumers to read a sequence of values.
 
 An *iteration* is a sequence of values that may end once: it finishes with a completion, or fails with a reason. A
-producer makes it; consumers see it, in order, as an asynchronous iterable:
+producer creates it; consumers read it, in order, as an asynchronous iterable:
 
-- a `Notifier` is lossy: who asks gets the newest value. All that lay between is never sent. The end is always seen.
-- an `IterationSubscription` is lossless: every value from where it starts, to the end.
+- a `Notifier` is lossy: each read returns the newest value, and the values in between are never sent. The end is never
+  skipped.
+- an `IterationSubscription` is lossless: it returns every value from its start to the end.
 
-The facets here are the same whether the iteration is in this process (`jsclient.make_notifier_kit`,
-`jsclient.make_subscription_kit`) or elsewhere: they work on a *source*. Producer and consumers are apart: neither can
-be had from the other, and the producer knows nothing of who listens, and waits for nobody.
+The facets work on a *source*, so they are the same for an iteration in this process (`jsclient.make_notifier_kit`,
+`jsclient.make_subscription_kit`) and for one on a server. Producer and consumers are separate: neither gives access to
+the other, and the producer does not know its consumers or wait for them.
 
 Source: Agoric's notifier package, first form (seed 000); decisions D13 to D16.
 """
@@ -43,7 +44,7 @@ __all__ = [
 
 
 NO_STATE: Final = object()
-"""Stands for a first state that is not given, since None is a state."""
+"""Default of an initial state, because None is a state."""
 
 
 class Entry(NamedTuple):
@@ -59,67 +60,63 @@ class Entry(NamedTuple):
 
 
 class UpdateRecord(NamedTuple):
-    """What a notifier gives: the state, and what to ask with for the next one, None if there is none."""
+    """A state, and the count to request the next one with; None: it was the last."""
 
     value: Any
     update_count: int | None
 
 
 class IterationObserver(Protocol):
-    """What an iteration is reported to. A producer is one; so may be any object with some of these methods."""
+    """Receives an iteration. A producer is an observer, and so is any object with some of these methods."""
 
     def update_state(self, state: Any, /) -> Any:
-        """There is a new value."""
+        """Receive a new value."""
 
     def finish(self, completion: Any, /) -> Any:
-        """The iteration is complete."""
+        """Receive the completion."""
 
     def fail(self, reason: Any, /) -> Any:
-        """The iteration has failed."""
-
-
-# --- what the facets work on -----------------------------------------------------------------------------
+        """Receive the reason of a failure."""
 
 
 class NotifierSource(Protocol):
-    """An iteration of which the newest member counts."""
+    """An iteration of which only the newest member is read."""
 
     async def entry_after(self, count: Any) -> Entry:
-        """The newest member, if it is not the value with this number; else the next one, when it comes."""
+        """The newest member, unless it is the value with this number; then wait for the next one."""
 
     async def internals(self) -> Any:
-        """What to give to somebody else who wants to read it."""
+        """A shareable reference to the source."""
 
 
 class Reader(Protocol):
-    """A consumer's place in an iteration."""
+    """A consumer's position in an iteration."""
 
     @property
     def position(self) -> Any:
-        """Where it stands: before the member that `read` gives next."""
+        """The position before the member that `read` returns next."""
 
     async def read(self) -> Entry:
-        """The next member, when it is there; the end again and again. Cancelled: nothing was read."""
+        """Wait for the next member; after the end, the end is returned again. Cancelled: nothing was read."""
 
     async def close(self) -> None:
-        """Nothing more will be read."""
+        """Release what is held for reading."""
 
 
 class SubscriptionSource(Protocol):
-    """An iteration of which every member counts."""
+    """An iteration of which every member is read."""
 
     async def reader(self, position: Any) -> Reader:
         """Open a reader at ``position``; None: at the start of the source. Cancelled: nothing is left open."""
 
     async def internals(self, position: Any) -> Any:
-        """What to give to somebody else who wants to read from there."""
+        """A shareable reference to the source from this position on."""
 
 
 def raise_reason(entry: Entry) -> NoReturn:
-    """Raise the reason of a failure: an exception as it is, anything else in `IterationFailed`.
+    """Raise the reason of a failure: an exception as it is, any other value in `IterationFailed`.
 
-    So is an exception that would mean something else where it is raised: that an iterator is at its end, or a task is
-    cancelled.
+    Exceptions that would end an iterator or cancel a task are wrapped as well.
     """
     reason = entry.value
     if isinstance(reason, Exception) and not isinstance(reason, StopIteration | StopAsyncIteration):
@@ -127,17 +124,14 @@ def raise_reason(entry: Entry) -> NoReturn:
     raise IterationFailed(reason)
 
 
-# --- producing -------------------------------------------------------------------------------------------
-
-
 class Producer:
     """The producing facet of a kit, called updater or publication.
 
-    Each call takes effect at once and in order, without being awaited. What it returns can be awaited: the number of
-    the member, when it is stored where consumers find it.
+    Calls take effect at once and in order, even if they are not awaited. Awaiting the result waits until the member is
+    stored, and returns its number.
 
-    Each raises `ClosedError` if the iteration has ended, and `ConfigError` if the value cannot be
-    passed on; nothing was published then.
+    Each call raises `ClosedError` if the iteration has ended, and `ConfigError` if the value cannot be encoded; nothing
+    was published then.
     """
 
     __slots__ = ("_publish",)
@@ -146,25 +140,22 @@ class Producer:
         self._publish = publish
 
     def update_state(self, state: Any, /) -> Awaitable[int]:
-        """A new value, for all consumers."""
+        """Publish a value."""
         return self._publish(Kind.VALUE, state)
 
     def finish(self, completion: Any = None, /) -> Awaitable[int]:
-        """The iteration ends well, and this is its completion."""
+        """End the iteration with a completion."""
         return self._publish(Kind.FINISH, completion)
 
     def fail(self, reason: Any, /) -> Awaitable[int]:
-        """The iteration ends for this reason: an exception, or anything else."""
+        """End the iteration with the reason of a failure: an exception, or any other value."""
         return self._publish(Kind.FAIL, reason)
 
 
-# --- consuming -------------------------------------------------------------------------------------------
-
-
 class Notifier:
-    """The consuming facet that is told of the newest state.
+    """The consuming facet of the newest state.
 
-    ``async for state in notifier`` gives the state that is current, then, each time, the newest since; it ends when the
+    ``async for state in notifier`` returns the current state, then the newest state since each read. It ends when the
     iteration finishes, and raises the reason when it fails.
     """
 
@@ -177,20 +168,18 @@ class Notifier:
         return NotifierIterator(self._source)
 
     async def get_update_since(self, previous_update_count: Any = None) -> UpdateRecord:
-        """The current state at once; with the count of the current state: the next one, when it comes.
+        """The current state; given the count of the current state, wait for the next one.
 
-        Before there is a state it is waited for. After the end it is the completion, with the count None, whatever is
-        asked.
+        Waits for a first state if none exists. After the end it returns the completion, with the count None.
 
         Args:
-            previous_update_count: The ``update_count`` of the last record. Any other than the most recent one, or
-                none, asks for the current state.
+            previous_update_count: The ``update_count`` of the last result. Any value other than the current count
+                requests the current state.
 
         Raises:
-            Exception: The iteration has failed, and this is the reason; `IterationFailed` with it where it is
-                no exception.
+            Exception: The reason, if the iteration has failed; `IterationFailed` if the reason is not an exception.
 
-        Cancelled: nothing is lost, ask again.
+        Cancelled: nothing is lost.
         """
         entry = await self._source.entry_after(previous_update_count)
         if entry.kind is Kind.FAIL:
@@ -198,7 +187,7 @@ class Notifier:
         return UpdateRecord(entry.value, entry.number if entry.kind is Kind.VALUE else None)
 
     async def completion(self) -> Any:
-        """Wait for the end: the completion, or the reason raised."""
+        """Wait for the end, and return the completion. Raises the reason of a failure."""
         count = None
         while True:
             record = await self.get_update_since(count)
@@ -207,15 +196,15 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """What to give to another site: of it `jsclient.make_notifier` makes one that reads from the source."""
+        """A shareable reference for `jsclient.make_notifier`, in this or another process."""
         return await self._source.internals()
 
 
 class SubscriptionIterator(AsyncIterator[Any]):
-    """A consumer's place in a subscription. Nothing is lost when a read is cancelled.
+    """An iterator over a subscription. A cancelled read loses nothing.
 
     Attributes:
-        completion: The completion, once the iteration has finished and this was read; None before.
+        completion: The completion, once it was read; None before.
     """
 
     __slots__ = ("_closed", "_opening", "_reader", "_source", "_start", "completion")
@@ -263,10 +252,10 @@ class SubscriptionIterator(AsyncIterator[Any]):
 
 
 class IterationSubscription:
-    """The consuming facet that is told of every value from where it starts.
+    """The consuming facet of every value from its start.
 
-    ``async for value in subscription`` gives them; it ends when the iteration finishes, and raises the reason when it
-    fails. Each ``aiter`` starts anew and reads at its own pace.
+    ``async for value in subscription`` returns them. It ends when the iteration finishes, and raises the reason when it
+    fails. Each ``aiter`` begins at the start and reads at its own pace.
     """
 
     __slots__ = ("_position", "_source")
@@ -279,7 +268,7 @@ class IterationSubscription:
         return SubscriptionIterator(self._source, self._position)
 
     async def completion(self) -> Any:
-        """Wait for the end: the completion, or the reason raised."""
+        """Wait for the end, and return the completion. Raises the reason of a failure."""
         iterator = aiter(self)
         try:
             async for _ in iterator:
@@ -289,15 +278,15 @@ class IterationSubscription:
         return iterator.completion
 
     async def get_sharable_subscription_internals(self) -> Any:
-        """What to give to another site: of it `jsclient.make_subscription` makes one that reads from the source."""
+        """A shareable reference for `jsclient.make_subscription`, in this or another process."""
         return await self._source.internals(self._position)
 
 
 class NotifierIterator(AsyncIterator[Any]):
-    """A consumer of a notifier. Reads at the same time get different states; a cancelled one loses nothing.
+    """An iterator over a notifier. Concurrent reads return different states; a cancelled read loses nothing.
 
     Attributes:
-        completion: The completion, once the iteration has finished and this was read; None before.
+        completion: The completion, once it was read; None before.
     """
 
     __slots__ = ("_count", "_source", "completion")
@@ -316,24 +305,24 @@ class NotifierIterator(AsyncIterator[Any]):
             if entry.kind is Kind.FINISH:
                 self.completion = entry.value
                 raise StopAsyncIteration
-            # Else another read at the same time was given this one.
+            # Otherwise a concurrent read has returned this state.
             if self._count == asked or self._count is None or entry.number > self._count:
                 self._count = entry.number
                 return entry.value
 
     async def aclose(self) -> None:
-        """Nothing more will be read."""
+        """A no-op: between reads nothing is held."""
 
 
 class NotifierKit(NamedTuple):
-    """Both facets of an iteration of which the newest value counts."""
+    """Both facets of a lossy iteration."""
 
     updater: Producer
     notifier: Notifier
 
 
 class SubscriptionKit(NamedTuple):
-    """Both facets of an iteration of which every value counts."""
+    """Both facets of a lossless iteration."""
 
     publication: Producer
     subscription: IterationSubscription

@@ -1,4 +1,4 @@
-"""Kits whose iteration is on a server: made, found, and made again elsewhere of what they share."""
+"""Kits whose iteration is stored on a server, and sources from their descriptors."""
 
 from __future__ import annotations
 
@@ -50,28 +50,28 @@ __all__ = [
 
 
 class _Placed:
-    """What a kit on a server knows of its place."""
+    """The part of a kit that knows the permissions of its users."""
 
     _rights: dict[str, Any]
 
     def permissions(self, role: Role, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
-        """What a user of the server must be allowed, as it stands in the server's configuration.
+        """The permissions that a user needs, in the form of the server's configuration.
 
         Args:
-            role: "writer": who produces. "reader": who consumes, and is trusted to make consumers. "untrusted
-                reader": who consumes, and can disturb nobody.
-            inbox_prefix: That of the user's connection. With one of its own, no other user can read what it is
-                answered.
+            role: "writer": produces. "reader": consumes, and may create consumers. "untrusted reader": consumes, and
+                cannot affect other clients.
+            inbox_prefix: The inbox prefix of the user's connection. With a prefix of its own, other users cannot read
+                the answers to its requests.
 
         Raises:
-            ConfigError: There is no such role; or an untrusted reader would need consumers, or could read what else
-                the stream holds.
+            ConfigError: The role is unknown, or an untrusted reader would need consumers, or could read other subjects
+                of the stream.
         """
         return permissions_for(role, **self._rights, inbox_prefix=inbox_prefix)
 
 
 class StreamNotifierKit(_Placed, NotifierKit):
-    """Both facets of an iteration on a server of which the newest value counts. Made by `JetStream.notifier_kit`."""
+    """Both facets of a lossy iteration on a server. Created by `JetStream.notifier_kit`."""
 
     def __new__(cls, updater: Producer, notifier: Notifier, rights: dict[str, Any]) -> Self:
         kit = super().__new__(cls, updater, notifier)
@@ -80,7 +80,7 @@ class StreamNotifierKit(_Placed, NotifierKit):
 
 
 class StreamSubscriptionKit(_Placed, SubscriptionKit):
-    """Both facets of an iteration on a server of which every value counts. Made by `JetStream.subscription_kit`."""
+    """Both facets of a lossless iteration on a server. Created by `JetStream.subscription_kit`."""
 
     def __new__(
         cls, publication: Producer, subscription: IterationSubscription, rights: dict[str, Any]
@@ -106,7 +106,7 @@ async def open_notifier_kit(
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
     if initial is not NO_STATE:
-        codec.encode(initial)  # refused before anything was made
+        codec.encode(initial)  # raises before a stream is created
     found = await stream_for(manager, context, subject, stream, {"max_msgs_per_subject": 1, **fields})
     at = NotifierDescriptor(
         stream=found.name,
@@ -155,7 +155,7 @@ async def open_subscription_kit(
 
 
 def notifier_source(context: Context, given: object, codec: Codec | None, *, quiet: float) -> NotifierSource:
-    """The source that a descriptor names. Raises `ConfigError`."""
+    """The source of a descriptor. Raises `ConfigError`."""
     at = read_descriptor(given, NotifierDescriptor)
     context = context.reaching(at.api_prefix)
     return StreamNotifier(newest_log(context, at, quiet=quiet), codec_for(at.codec, codec), quiet=quiet)
@@ -164,7 +164,7 @@ def notifier_source(context: Context, given: object, codec: Codec | None, *, qui
 def subscription_source(
     context: Context, given: object, codec: Codec | None, *, push: Push, quiet: float
 ) -> SubscriptionSource:
-    """The source that a descriptor names. Raises `ConfigError`, `PositionInvalidError`."""
+    """The source of a descriptor. Raises `ConfigError`, `PositionInvalidError`."""
     at = read_descriptor(given, SubscriptionDescriptor)
     context = context.reaching(at.api_prefix)
     return _subscription_source(context, at, codec_for(at.codec, codec), push=push, quiet=quiet)
@@ -182,9 +182,6 @@ def _subscription_source(
     return LogSubscription(log, at.position, codec, share, push=push, quiet=quiet)
 
 
-# --- the stream ------------------------------------------------------------------------------------------
-
-
 async def _producer(
     context: Context, stream: Stream, subject: str, codec: Codec, timeout: float
 ) -> LogProducer:
@@ -193,7 +190,7 @@ async def _producer(
 
 
 async def _beginning(context: Context, stream: Stream, subject: str) -> Position:
-    """Before the first value, though it may have been removed: then who reads from there is told so."""
+    """The position before the first value. If that one was removed, its readers raise `HistoryTruncatedError`."""
     end = (await StreamLog(context, stream, subject).extent()).end
     try:
         first = await stream.get_next_message(subject)

@@ -1,7 +1,7 @@
 """Kits in this process: no server, and producers that need no event loop.
 
-An iteration is a chain of cells, filled one after the other; the last one is empty. A consumer stands at a cell and
-waits for it to be filled. There is no list of consumers, and a cell that nobody stands at or before is garbage.
+An iteration is a chain of cells, filled one after the other; the last one is empty. A consumer holds a cell and waits
+until it is filled. There is no list of consumers, and cells before all consumers are garbage.
 
 Use a kit from one thread: that of the event loop in which its consumers run.
 """
@@ -33,15 +33,15 @@ __all__ = ["make_notifier_kit", "make_subscription_kit"]
 
 
 def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) -> NotifierKit:
-    """An updater, and a notifier whose consumers see its newest state.
+    """Create an updater, and a notifier whose consumers read its newest state, in this process.
 
     Args:
-        initial: The first state. Without it there is none; None is a state.
-        codec: Values that it cannot encode are refused, and consumers get what it decodes, as if they were elsewhere; a
-            failure's exception then becomes a text. Without it the very objects pass.
+        initial: The first state, if given; None is a state.
+        codec: Encodes and decodes the values, as on a server: values that it cannot encode are refused, and the
+            exception of a failure becomes a str. Without it consumers receive the same objects.
 
     Raises:
-        ConfigError: The initial state cannot be passed on.
+        ConfigError: The initial state cannot be encoded.
     """
     cells = _Newest(codec)
     updater = Producer(cells.publish)
@@ -51,7 +51,7 @@ def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) ->
 
 
 def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
-    """A publication, and a subscription to all of its values: also for those who come later, while it is there.
+    """Create a publication, and a subscription whose consumers read all of its values, in this process.
 
     Args:
         codec: As for `jsclient.make_notifier_kit`.
@@ -61,7 +61,7 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
 
 
 class _Published:
-    """What a producer may await: it has happened."""
+    """The awaitable result of a publish, which has already happened."""
 
     __slots__ = ("_count",)
 
@@ -74,7 +74,7 @@ class _Published:
 
 
 class _Cell:
-    """The place of a member, and the way to the next one."""
+    """A member, or the wait for it, and a link to the next cell."""
 
     __slots__ = ("_filled", "entry", "next")
 
@@ -99,7 +99,7 @@ class _Cell:
 
 
 class _Log:
-    """What is the same for both kits: members are numbered, checked, and end once."""
+    """The common part of both kits: members are numbered and encoded, and end once."""
 
     __slots__ = ("_codec", "_count", "_ended")
 
@@ -110,7 +110,7 @@ class _Log:
 
     def publish(self, kind: Kind, value: Any) -> _Published:
         if self._ended:
-            raise ClosedError("the iteration has ended: nothing can follow")
+            raise ClosedError("the iteration has ended: no value can follow")
         traceback = value.__traceback__ if kind is Kind.FAIL and isinstance(value, BaseException) else None
         if self._codec is not None:
             if kind is Kind.FAIL:
@@ -153,7 +153,7 @@ class _Newest(_Log):
 
 
 class _NewestView(NotifierSource):
-    """What a notifier may do with the cells: look."""
+    """The notifier's read-only access to the cells."""
 
     __slots__ = ("_cells",)
 
@@ -173,7 +173,7 @@ class _NewestView(NotifierSource):
 
 
 class _ChainView(SubscriptionSource):
-    """The chain from a cell on."""
+    """The chain after a cell."""
 
     __slots__ = ("_first",)
 
@@ -197,7 +197,7 @@ class _ChainReader:
         while True:
             cell = self.position
             entry = await cell.wait()
-            if self.position is cell:  # else another read at the same time has taken it
+            if self.position is cell:  # otherwise a concurrent read has taken it
                 self.position = cell.next or cell
                 return entry
 

@@ -1,8 +1,8 @@
-"""The newest record of a subject: asked for, and waited for without asking for more than one.
+"""The newest record of a subject: requests for it, and pushes of one newer record at a time.
 
-A wait is a subscription to the republished subject that the server ends after one message. Nothing is sent that nobody
-asked for, and the server keeps nothing of who waits. Where a stream does not republish, one consumer serves all who
-wait in this process, and one message at a time is pulled, while somebody waits.
+A wait is a subscription to the republished subject that the server ends after one message. Records that are not read
+are not sent, and waiting needs no state on the server. If a stream does not republish, one consumer serves all waiters
+of this process, and one message at a time is pulled while any of them waits.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ from .descriptors import NotifierDescriptor
 __all__ = ["Arrived", "NewestLog", "PulledPush", "Push", "RepublishedPush", "newest_log"]
 
 Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
-"""Is told of a newer record; of None if there is one that must be asked for; of why no more is told."""
+"""Receives a newer record; None if a newer one must be requested; or the error that ends the pushes."""
 
-_KEPT: Final = 2.0  # seconds that a consumer is kept when nobody waits
+_KEPT: Final = 2.0  # seconds that a consumer is kept without waiters
 _FORGOTTEN: Final = 30.0  # seconds after which the server removes it if this process has ended
 
 
 class Push(abc.ABC):
-    """Tells of a record that is newer."""
+    """Pushes a newer record."""
 
     @abc.abstractmethod
     async def open(self, arrived: Arrived) -> None:
-        """Before the newest one is asked for."""
+        """Start. Called before the newest record is requested."""
 
     @abc.abstractmethod
     def wait(self, seq: int) -> None:
-        """After it was: it is this one, 0 if there is none."""
+        """Wait for a record after this sequence, that of the newest record; 0: none exists."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Nobody waits any more."""
+        """Stop."""
 
 
 class NewestLog:
-    """What a notifier needs of the log with its records."""
+    """The requests of a notifier for its newest record."""
 
     def __init__(self, context: Context, at: NotifierDescriptor, push: Push) -> None:
         self.context = context
@@ -82,7 +82,7 @@ class NewestLog:
         self.context.emit(event)
 
     async def read(self) -> Record | None:
-        """The newest record that any replica has; None: there is none. Raises those of any request."""
+        """The newest record of any replica; None: none exists. Raises those of any request."""
         if not self.at.direct:
             return await self.read_leader()
         context, at = self.context, self.at
@@ -93,14 +93,14 @@ class NewestLog:
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError) as error:
-            # Nobody leads it now, or it is gone: then this is answered all the same.
+            # The stream has no leader now, or was deleted: this request is answered anyway.
             try:
                 return await self.read_leader()
             except PermissionDeniedError:
                 raise error from None
 
     async def read_leader(self) -> Record | None:
-        """The newest record, as the stream's leader has it."""
+        """The newest record of the stream's leader."""
         context, at = self.context, self.at
         subject = context.api.stream_msg_get(at.stream)
         try:
@@ -111,7 +111,7 @@ class NewestLog:
 
 
 def newest_log(context: Context, at: NotifierDescriptor, *, quiet: float) -> NewestLog:
-    """What a descriptor says, with the push that goes with it."""
+    """The log of a descriptor, with its kind of push."""
     push = RepublishedPush(context, at) if at.republished else PulledPush(context, at, quiet)
     return NewestLog(context, at, push)
 
@@ -130,7 +130,7 @@ class RepublishedPush(Push):
         self._inbox = await self._context.connection.subscribe(self._at.republished, self._receive, limit=1)
 
     def wait(self, seq: int) -> None:
-        # The answer to the question has come after the server's refusal of the subscription, if there was one.
+        # A refusal of the subscription arrives before the answer to the request.
         if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
             self._arrived(self._inbox.denied)
 
@@ -147,7 +147,7 @@ class RepublishedPush(Push):
             try:
                 self._arrived(republished_record(frame, self._at.stream))
             except ProtocolError:
-                self._arrived(None)  # somebody else's, and the only one that comes
+                self._arrived(None)  # from another client, and the only message of this wait
 
 
 class PulledPush(Push):
@@ -177,12 +177,12 @@ class PulledPush(Push):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self._context.open.discard(self)  # it was being made
+            self._context.open.discard(self)  # it was being created
         else:
             self._timer.set(self._context.connection.now() + _KEPT)
 
     async def abandon(self) -> None:
-        """The connection is being closed."""
+        """Close it because the connection is being closed."""
         await self.close()
         self._timer.cancel()
         await self._drop()
@@ -198,18 +198,18 @@ class PulledPush(Push):
                 message = await self._next(seq)
             except JetStreamError as error:
                 if isinstance(error, ConsumerDeletedError | HeartbeatError | NoRespondersError):
-                    await self._drop()  # it is gone, or the server that had it was restarted
+                    await self._drop()  # it was deleted, or its server was restarted
                 if isinstance(error, ConsumerDeletedError | HeartbeatError) or await tries.again(error):
                     continue
-                self._tell(error)
+                self._report(error)
                 return
             if message is not None:
                 newest = not message.metadata.num_pending
-                self._tell(_record(message) if newest else None)
+                self._report(_record(message) if newest else None)
                 return
 
     async def _next(self, seq: int) -> Message | None:
-        """One message behind this sequence, if it comes soon."""
+        """A message after this sequence, if one arrives soon."""
         if self._consumer is None:
             self._consumer = await self._create(seq)
         try:
@@ -219,7 +219,7 @@ class PulledPush(Push):
         if message.metadata.stream_seq > seq:
             return message
         if message.metadata.num_pending:
-            await self._drop()  # it lags behind what was read: a new one begins where that ended
+            await self._drop()  # it lags: a new consumer starts after the record that was read
         return None
 
     async def _create(self, seq: int) -> Consumer:
@@ -254,9 +254,9 @@ class PulledPush(Push):
             try:
                 await delete_consumer(self._context, self._at.stream, name)
             except JetStreamError:
-                pass  # it goes by itself
+                pass  # the server removes it anyway
 
-    def _tell(self, what: Record | JetStreamError | None) -> None:
+    def _report(self, what: Record | JetStreamError | None) -> None:
         if self._arrived is not None:
             self._arrived(what)
 

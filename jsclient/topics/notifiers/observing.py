@@ -1,4 +1,4 @@
-"""Iterations that are reported to an observer, call by call."""
+"""Forwarding of iterations to an observer, call by call."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ async def observe_iteration(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Report an iteration to ``observer``: its methods ``update_state``, ``finish`` and ``fail``, those that it has.
+    """Forward an iteration to the methods ``update_state``, ``finish`` and ``fail`` of an observer, if it has them.
 
-    With the producer of a kit as observer this is a mirror of any iteration. What a method returns is awaited, if it
-    can be, before the next call.
+    With the producer of a kit as observer this mirrors any iteration. An awaitable result of a method is awaited before
+    the next call.
 
     Args:
-        iterable: Any asynchronous iterable, or something to be awaited for it.
-        observer: What is told.
-        on_error: Told what cannot be raised: what an awaited result raised (the observation goes on), and the reason of
-            a failure if the observer has no method ``fail``. Without it the event loop's exception handler is told.
+        iterable: An asynchronous iterable, or an awaitable of one.
+        observer: Receives the calls.
+        on_error: Called with errors that cannot be raised: those of awaited results (the observation continues), and
+            the reason of a failure if the observer has no method ``fail``. By default they go to the event loop's
+            exception handler.
 
     Returns:
-        The completion, None for an iterable that has none. After a failure, None.
+        The completion; None if the iterable has none, or after a failure.
 
     Raises:
-        Exception: What a method of the observer raised in its call: the observation ends there.
+        Exception: A method of the observer raised it in its call, which ends the observation.
 
-    Cancelled: the iteration is given up, its iterator closed.
+    Cancelled: the iterator is closed.
     """
     iterator = aiter(await _arrived(iterable))
     try:
@@ -53,9 +54,9 @@ async def observe_iterator(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Report what is left of an iteration to ``observer``, as `jsclient.observe_iteration` does.
+    """Forward the rest of an iteration to ``observer``, as `jsclient.observe_iteration`.
 
-    The iterator is not closed: when a method has raised, it stands behind the value that it was told.
+    The iterator is not closed: if a method has raised, the iterator continues after the value of that call.
     """
     source = await _arrived(iterator)
     while True:
@@ -63,26 +64,26 @@ async def observe_iterator(
             value = await anext(source)
         except StopAsyncIteration:
             completion = getattr(source, "completion", None)
-            await _tell(observer, "finish", completion, on_error)
+            await _call(observer, "finish", completion, on_error)
             return completion
-        except Exception as error:  # noqa: BLE001  whatever the iteration failed with
-            await _tell_failure(observer, error, on_error)
+        except Exception as error:  # noqa: BLE001  an iteration may fail with any error
+            await _call_failure(observer, error, on_error)
             return None
-        await _tell(observer, "update_state", value, on_error)
+        await _call(observer, "update_state", value, on_error)
 
 
 async def _arrived(given: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-async def _tell_failure(observer: object, error: Exception, on_error: OnError | None) -> None:
+async def _call_failure(observer: object, error: Exception, on_error: OnError | None) -> None:
     if not callable(getattr(observer, "fail", None)):
         _report(error, on_error)
     reason = error.reason if isinstance(error, IterationFailed) else error
-    await _tell(observer, "fail", reason, on_error)
+    await _call(observer, "fail", reason, on_error)
 
 
-async def _tell(observer: object, method: str, value: Any, on_error: OnError | None) -> None:
+async def _call(observer: object, method: str, value: Any, on_error: OnError | None) -> None:
     call = getattr(observer, method, None)
     if not callable(call):
         return
@@ -98,5 +99,5 @@ def _report(error: Exception, on_error: OnError | None) -> None:
     if on_error is not None:
         on_error(error)
         return
-    context = {"message": "an observed iteration: nobody else is there to be told", "exception": error}
+    context = {"message": "error of an observed iteration", "exception": error}
     asyncio.get_running_loop().call_exception_handler(context)

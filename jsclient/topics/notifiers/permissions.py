@@ -1,7 +1,7 @@
-"""What a user of the server must be allowed, to produce or to consume an iteration, and nothing else.
+"""The minimal permissions to produce or to consume an iteration.
 
-A *reader* may make consumers of its own. That is for users who are trusted: a consumer can be told to deliver to any
-subject of the account. An *untrusted reader* may not: it reads the republished subject, and asks for stored values.
+A *reader* may create consumers. It must be trusted, because a consumer can deliver to any subject of the account. An
+*untrusted reader* may not: it reads the republished subject, and requests stored values.
 
 Source: nats-server server/jetstream_api.go; decision D36.
 """
@@ -31,18 +31,19 @@ def permissions_for(
     alone: bool,
     inbox_prefix: str = "_INBOX",
 ) -> dict[str, Any]:
-    """The permissions of a user, as they stand in a server's configuration.
+    """The permissions of a user, in the form of the server's configuration.
 
     Args:
-        role: What the user does.
+        role: The role of the user.
         api_prefix, stream, subject, republished, direct: See `NotifierDescriptor`.
-        history: Whether it reads all values, or the newest only.
-        alone: Whether the stream holds nothing else.
-        inbox_prefix: That of the user's connection. With one of its own, no other user can read what it is answered.
+        history: Whether the user reads all values, or only the newest.
+        alone: Whether the stream holds no other subject.
+        inbox_prefix: The inbox prefix of the user's connection. With a prefix of its own, no other user can read the
+            answers to its requests.
 
     Raises:
-        ConfigError: There is no such role; or an untrusted reader would have to make consumers, or could read what else
-            is in the stream.
+        ConfigError: The role is unknown, or an untrusted reader would need consumers, or could read other subjects of
+            the stream.
     """
     api = Api(api_prefix)
     inbox = f"{check_publish_subject(inbox_prefix)}.>"
@@ -62,18 +63,18 @@ def permissions_for(
         case "untrusted reader":
             if not republished or not direct:
                 raise ConfigError(
-                    f"stream {stream!r} does not republish {subject!r}, or allows no direct gets: whoever reads it "
-                    "needs a consumer"
+                    f"stream {stream!r} does not republish {subject!r}, or does not allow direct gets: its readers "
+                    "need consumers, so use the role 'reader'"
                 )
             if not history:
                 return _permissions([newest], listens)
             if not alone:
                 raise ConfigError(
-                    f"who reads the history of {subject!r} can read all of stream {stream!r}: give it a stream of its "
-                    "own"
+                    f"stream {stream!r} holds more than {subject!r}, and an untrusted reader could read all of it: use "
+                    "a separate stream"
                 )
             return _permissions([batch, info, get], listens)
-    raise ConfigError(f"{role!r:.40} is no role: 'writer', 'reader' or 'untrusted reader' is needed")
+    raise ConfigError(f"role is {role!r:.40}: 'writer', 'reader' or 'untrusted reader' is needed")
 
 
 def _permissions(publish: list[str], subscribe: list[str]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The producer of an iteration whose members are records of a log.
 
-Each record is appended if the one before it is still the last of its subject: members lie in the order of the calls,
-nothing follows the end, and of two producers one is refused. A record whose append was not answered is known again by
-its message id, so it is appended once.
+A record is stored only if its predecessor is still the last of its subject: members are stored in the order of the
+calls, none follows the end, and of two producers one is refused. A record whose append was not answered is recognized
+by its message id, so it is stored once.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .entries import encode_entry
 
 __all__ = ["LogProducer"]
 
-_MISMATCHES: Final = 3  # times that another one was the last, and was not when looked for
-_LAST_WORDS: Final = 2.0  # seconds that the end of the connection waits for what is under way
+_MISMATCHES: Final = 3  # refusals of a record, though its predecessor is the last one
+_LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
 
 
 class _Failure(NamedTuple):
-    """What could not be stored, and why."""
+    """Members that could not be stored, and the error."""
 
     error: JetStreamError
     members: list[_Member]
 
 
 class _Member:
-    """A member of the iteration on its way to the log. Awaited it gives its number, or raises why it has none."""
+    """A member in flight. Awaiting it returns its number, or raises the error of its append."""
 
     __slots__ = ("awaited", "data", "failure", "future", "id", "kind", "producer", "since")
 
@@ -71,13 +71,13 @@ class _Member:
 
 
 class LogProducer:
-    """Appends the members of an iteration to a log, one after the other, without anybody waiting for it.
+    """Appends the members of an iteration to a log, one after the other, in the background.
 
     Args:
-        log: Of one subject.
-        last: Its last record, None if there is none.
-        codec: How values travel.
-        timeout: Seconds after which a member that could not be stored has failed; a restart of the server passes.
+        log: A log of one subject.
+        last: Its last record; None if it has none.
+        codec: Encodes the values.
+        timeout: Seconds after which a member that could not be stored has failed, including restarts of servers.
         max_pending, max_pending_bytes: Members that may wait to be stored.
     """
 
@@ -92,9 +92,11 @@ class LogProducer:
         max_pending_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         if not timeout > 0:
-            raise ConfigError(f"timeout is {timeout!r:.40} s: it must be over 0")
+            raise ConfigError(f"timeout is {timeout!r:.40}: seconds > 0 are needed")
         if max_pending < 1 or max_pending_bytes < 1:
-            raise ConfigError("max_pending and max_pending_bytes must be 1 or more")
+            raise ConfigError(
+                f"max_pending and max_pending_bytes are {max_pending} and {max_pending_bytes}: integers >= 1 are needed"
+            )
         self._log = log
         self._codec = codec
         self._timeout = timeout
@@ -103,23 +105,23 @@ class LogProducer:
         self._name = f"jsc-{secrets.token_hex(8)}"
         self._count = 0
         self._last = 0 if last is None else last.seq
-        self._in_doubt = False  # whether that is the last one still, or what was last sent
+        self._in_doubt = False  # whether that is still the last record, or the member last sent
         self._is_over = self._ended = last is not None and last.is_last
         self._waiting: deque[_Member] = deque()
         self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
-        self._untold: _Failure | None = None
+        self._unreported: _Failure | None = None
         self._closed = False
 
     def publish(self, kind: Kind, value: Any) -> _Member:
-        """Start to append a member. Raises as `Producer` says, and what the ones before it failed with, once."""
-        if self._untold is not None:
-            failure, self._untold = self._untold, None
+        """Start to append a member. Raises as `Producer`; also the error of earlier members, once."""
+        if self._unreported is not None:
+            failure, self._unreported = self._unreported, None
             raise failure.error
         if self._ended:
-            raise ClosedError("the iteration has ended: nothing can follow")
+            raise ClosedError("the iteration has ended: no value can follow")
         if self._closed:
-            raise ClosedError("the connection is closed")
+            raise ClosedError("the connection is closed: no value can be stored")
         data = encode_entry(kind, value, self._codec)
         if self._waiting and (
             len(self._waiting) >= self._max_pending or self._bytes + len(data) > self._max_pending_bytes
@@ -136,23 +138,21 @@ class LogProducer:
         return member
 
     def is_awaited(self, member: _Member) -> None:
-        """Somebody awaits it, and is told what it failed with: the next call need not be."""
-        if self._untold is not None and self._untold is member.failure:
-            self._untold = None
+        """The member is awaited, which raises its error: the next call does not raise it."""
+        if self._unreported is not None and self._unreported is member.failure:
+            self._unreported = None
 
     def is_abandoned(self, member: _Member) -> None:
-        """Nobody awaits it any more."""
+        """The member is no longer awaited."""
         if member.failure is not None:
-            self._tell(member.failure)
+            self._report(member.failure)
 
     async def abandon(self) -> None:
-        """The connection is being closed: what is under way is stored, if that goes soon."""
+        """The connection is being closed: wait a little for members in flight."""
         self._closed = True
         if self._sending is not None:
             await asyncio.wait({self._sending}, timeout=_LAST_WORDS)
         self._fail(ClosedError("closed before the value was stored"))
-
-    # --- storing ---------------------------------------------------------------------------------------------
 
     async def _send(self) -> None:
         try:
@@ -170,7 +170,7 @@ class LogProducer:
             self._log.open.discard(self)
 
     async def _store(self, member: _Member) -> int:
-        """Append it, and go on trying while the server is away."""
+        """Append a member, and retry while the server is unavailable."""
         deadline = member.since + self._timeout
         tries, mismatches = Tries(), 0
         while True:
@@ -198,49 +198,49 @@ class LogProducer:
                 raise _unknown(self._log.subject, self._timeout) from error
 
     async def _look(self, member: _Member) -> int:
-        """Which record is the last one now. If it is the member itself: its sequence.
+        """Request the last record. If it is the member itself, return its sequence, otherwise 0.
 
         Raises:
-            ClosedError: It is an end. ProducerFencedError: It is somebody else's.
+            ClosedError: It is an end. ProducerFencedError: It is another producer's.
         """
         record = await self._log.last()
         expected, self._last = self._last, 0 if record is None else record.seq
         self._in_doubt = False
         if record is None or record.seq == expected:
-            return 0  # none: what was there was removed
+            return 0  # None: the records were removed
         sent = record.headers.get(MSG_ID, "")
         if sent == member.id:
             return record.seq
         if record.is_last:
             self._is_over = True
-            raise ClosedError("the iteration has ended: nothing can follow")
+            raise ClosedError("the iteration has ended: no value can follow")
         if not sent.startswith(f"{self._name}:"):
             self._last, self._in_doubt = expected, True
             raise ProducerFencedError(self._log.subject, expected, record.seq)
-        return 0  # it was given up, and was stored nevertheless
+        return 0  # an earlier member that failed, but was stored
 
     def _fail(self, error: JetStreamError) -> None:
-        """What waits has failed: it, and what was to follow it."""
+        """Fail all members that wait."""
         members = [*self._waiting]
         self._waiting.clear()
         self._bytes = 0
         if not members:
             return
-        self._ended = self._is_over  # by none of these
+        self._ended = self._is_over  # none of these has ended it
         failure = _Failure(error, members)
         for member in members:
             member.failure = failure
             if not member.future.done():
                 member.future.set_exception(error)
-                member.future.exception()  # it is told below
-        self._tell(failure)
+                member.future.exception()  # it is reported below
+        self._report(failure)
 
-    def _tell(self, failure: _Failure) -> None:
-        """Tell it here if nobody is told by awaiting."""
+    def _report(self, failure: _Failure) -> None:
+        """Report a failure unless one of its members is awaited."""
         error, members = failure
         if any(member.awaited for member in members):
             return
-        self._untold = failure
+        self._unreported = failure
         log = self._log
         log.emit(PublishFailed(stream=log.stream, subject=log.subject, error=error, count=len(members)))
 

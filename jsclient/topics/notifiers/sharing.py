@@ -1,4 +1,4 @@
-"""Notifiers and subscriptions at other sites: made of what the first one shares, they read from the source."""
+"""Notifiers and subscriptions made from shared references: they read from the source itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SourceT = TypeVar("SourceT")
 
 
 class NotifierInternals:
-    """What a notifier shares, in this process."""
+    """A shared reference to a notifier in this process."""
 
     __slots__ = ("source",)
 
@@ -32,7 +32,7 @@ class NotifierInternals:
 
 
 class SubscriptionInternals:
-    """What a subscription shares, in this process."""
+    """A shared reference to a subscription in this process."""
 
     __slots__ = ("source",)
 
@@ -41,10 +41,10 @@ class SubscriptionInternals:
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
-    """A notifier here, of what `Notifier.get_sharable_notifier_internals` gives, or will give, in this process.
+    """Create a notifier from the result of `Notifier.get_sharable_notifier_internals` in this process, or an awaitable.
 
-    It reads from the source, not by way of the notifier that was shared, and can be shared in turn. Of a descriptor,
-    which the kits on a server share, `JetStream.make_notifier` makes one.
+    It reads from the source itself, and can be shared in turn. For the descriptor of a kit on a server use
+    `JetStream.make_notifier`.
     """
     return notifier_of(internals, _local_notifier)
 
@@ -52,23 +52,23 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
 def make_subscription(
     internals: SubscriptionInternals | Awaitable[SubscriptionInternals],
 ) -> IterationSubscription:
-    """A subscription here, of what `IterationSubscription.get_sharable_subscription_internals` gives, or will give.
+    """Create a subscription from the result of `IterationSubscription.get_sharable_subscription_internals`.
 
-    It starts where that one does, reads from the source itself, and can be shared in turn. Of a descriptor, which the
-    kits on a server share, `JetStream.make_subscription` makes one.
+    The argument may be an awaitable. The subscription starts at the same position, reads from the source itself, and
+    can be shared in turn. For the descriptor of a kit on a server use `JetStream.make_subscription`.
     """
     return subscription_of(internals, _local_subscription)
 
 
 def notifier_of(given: Any, find: Callable[[Any], NotifierSource]) -> Notifier:
-    """A notifier of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
+    """A notifier from a shared reference; ``find`` returns its source, or raises `ConfigError`."""
     if inspect.isawaitable(given):
         return Notifier(_Promised(given, find))
     return Notifier(find(given))
 
 
 def subscription_of(given: Any, find: Callable[[Any], SubscriptionSource]) -> IterationSubscription:
-    """A subscription of what was shared, or will be: ``find`` gives its source, or raises `ConfigError`."""
+    """A subscription from a shared reference; ``find`` returns its source, or raises `ConfigError`."""
     if inspect.isawaitable(given):
         return IterationSubscription(_Promised(given, find))
     return IterationSubscription(find(given))
@@ -76,18 +76,18 @@ def subscription_of(given: Any, find: Callable[[Any], SubscriptionSource]) -> It
 
 def _local_notifier(given: object) -> NotifierSource:
     if not isinstance(given, NotifierInternals):
-        raise _is_none(given, NotifierInternals)
+        raise _wrong_type(given, NotifierInternals)
     return given.source
 
 
 def _local_subscription(given: object) -> SubscriptionSource:
     if not isinstance(given, SubscriptionInternals):
-        raise _is_none(given, SubscriptionInternals)
+        raise _wrong_type(given, SubscriptionInternals)
     return given.source
 
 
-def _is_none(given: object, wanted: type) -> ConfigError:
-    return ConfigError(f"{type(given).__name__} is not what was shared: {wanted.__name__} is needed")
+def _wrong_type(given: object, wanted: type) -> ConfigError:
+    return ConfigError(f"internals is {type(given).__name__}: {wanted.__name__} is needed")
 
 
 class _Promised(NotifierSource, SubscriptionSource, Generic[SourceT]):

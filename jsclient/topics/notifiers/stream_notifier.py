@@ -1,4 +1,4 @@
-"""A notifier whose values are on a server: asked for when somebody asks, and never more often."""
+"""A notifier whose values are on a server: they are requested only when a consumer reads."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MAX_SEQUENCE: Final = 2**64 - 1
 
 
 class _Waiter(NamedTuple):
-    """Who waits: the count that it has had, and as which one it came."""
+    """A waiting consumer: the count that it has received, and the number of its call."""
 
     had: int
     number: int
 
 
 class _Answer(NamedTuple):
-    """The newest record, None if there is none. It decides for all who had come before the leader was asked."""
+    """The newest record, None if none exists; the leader has decided it for calls up to ``decided_for``."""
 
     record: Record | None
     decided_for: int = 0
@@ -37,28 +37,28 @@ class _Answer(NamedTuple):
 class StreamNotifier(NotifierSource):
     """The newest record of a subject. The update count is its stream sequence.
 
-    However many wait here, one question at a time is asked of the server, and one push is waited for.
+    All consumers in this process share one request and one push.
 
     Args:
-        log: Where the records are.
-        codec: How their values travel.
-        quiet: Seconds of waiting after which it is asked for again, because a push may be lost.
+        log: The requests for the records.
+        codec: Decodes their values.
+        quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
     """
 
     def __init__(self, log: NewestLog, codec: Codec, *, quiet: float = 30.0) -> None:
         if not quiet > 0:
-            raise ConfigError(f"quiet is {quiet!r:.40} s: it must be over 0")
+            raise ConfigError(f"quiet is {quiet!r:.40}: seconds > 0 are needed")
         self._log = log
         self._entries = EntryReader(codec)
         self._quiet = quiet
         self._end: Record | None = None
-        self._seen = 0  # the newest sequence that came from the server
+        self._seen = 0  # the newest sequence received
         self._reading: asyncio.Task[_Answer] | None = None
         self._next_reading: asyncio.Task[_Answer] | None = None
         self._waiting: dict[asyncio.Future[Record], _Waiter] = {}
-        self._came = 0  # how many have waited so far
+        self._came = 0  # calls that have waited so far
         self._watching: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None  # the one before, which was cancelled
+        self._ending: asyncio.Task[None] | None = None  # the previous one, which was cancelled
         self._closing: asyncio.Task[None] | None = None  # of the push
         self._changed = Signal()
         self._must_ask = False
@@ -73,7 +73,7 @@ class StreamNotifier(NotifierSource):
             count = record.seq
 
     async def record_after(self, count: Any) -> Record:
-        """The newest record as it is stored; else as `entry_after`."""
+        """The newest record, not decoded; otherwise as `entry_after`."""
         had = count if type(count) is int and 0 < count <= _MAX_SEQUENCE else 0
         record = self._end
         if record is None and not had:
@@ -85,10 +85,8 @@ class StreamNotifier(NotifierSource):
     async def internals(self) -> dict[str, Any]:
         return self._log.at.to_dict()
 
-    # --- asking ----------------------------------------------------------------------------------------------
-
     async def _current(self) -> Record | None:
-        """The newest record as of now; None: there is none yet."""
+        """The newest record; None: none exists yet."""
         tries = Tries()
         while True:
             await self._log.context.connection.wait_connected(None)
@@ -99,7 +97,7 @@ class StreamNotifier(NotifierSource):
                     raise
 
     async def _newest(self) -> _Answer:
-        """One question for all who ask while another one is on its way: its answer may be older than they are."""
+        """One request for all calls made while another is in flight, whose answer may be older than they are."""
         if self._next_reading is None:
             self._next_reading = self._log.context.tasks.start(
                 self._ask(self._reading), "ask for the newest value", awaited=True
@@ -107,7 +105,7 @@ class StreamNotifier(NotifierSource):
         reading = self._next_reading
         await asyncio.wait({reading})
         if reading.cancelled():
-            raise ClosedError("closed while the newest value was asked for")
+            raise ClosedError("closed during the request for the newest value")
         return reading.result()
 
     async def _ask(self, before: asyncio.Task[_Answer] | None) -> _Answer:
@@ -125,7 +123,7 @@ class StreamNotifier(NotifierSource):
         return answer
 
     async def _ask_leader(self, found: Record | None) -> _Answer:
-        """Somebody has had a later one: either this replica lags, or there never was such a count, or it is gone."""
+        """A consumer has a later count: the replica lags, the count is invented, or its record was removed."""
         came = self._came
         try:
             record = await self._log.read_leader()
@@ -141,10 +139,8 @@ class StreamNotifier(NotifierSource):
         if record.is_last:
             self._end = record
 
-    # --- waiting ---------------------------------------------------------------------------------------------
-
     async def _after(self, had: int) -> Record:
-        """The newest record, as soon as it is another one than this; 0: as soon as there is one."""
+        """Wait until the newest record is not this one; 0: until one exists."""
         self._log.context.connection.check_open()
         waiter: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
         self._came += 1
@@ -159,7 +155,7 @@ class StreamNotifier(NotifierSource):
         finally:
             del self._waiting[waiter]
             if waiter.done() and not waiter.cancelled():
-                waiter.exception()  # who is cancelled at the same moment is not told
+                waiter.exception()  # not raised in a call cancelled at the same moment
             if not self._waiting:
                 self._stop_watching()
 
@@ -171,7 +167,7 @@ class StreamNotifier(NotifierSource):
 
     async def _watch(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
-            await asyncio.wait({before})  # it has the push
+            await asyncio.wait({before})  # it holds the push
         tries = Tries()
         while self._has_waiters:
             try:
@@ -181,7 +177,7 @@ class StreamNotifier(NotifierSource):
             except JetStreamError as error:
                 if not await tries.again(error):
                     self._fail(error)
-        if self._watching is asyncio.current_task():  # else it was stopped
+        if self._watching is asyncio.current_task():  # otherwise it was stopped
             self._watching = None
             self._log.context.open.discard(self)
 
@@ -190,7 +186,7 @@ class StreamNotifier(NotifierSource):
         return any(not waiter.done() for waiter in self._waiting)
 
     async def _round(self) -> None:
-        """Until something was pushed: it is for all who wait now."""
+        """Wait until a record is pushed, and pass it to all waiters."""
         connection, push = self._log.context.connection, self._log.push
         self._has_push, self._pushed, self._must_ask = False, None, True
         if self._closing is not None:
@@ -209,7 +205,7 @@ class StreamNotifier(NotifierSource):
                     self._must_ask = True
         finally:
             connection.remove_listener(self._lifecycle)
-            # As a task: whoever is cancelled here leaves nothing open.
+            # As a task, so that it is closed even if this one is cancelled.
             self._closing = self._log.context.tasks.start(push.close(), "end of a wait")
             await asyncio.wait({self._closing})
         if isinstance(self._pushed, Record) and self._pushed.seq >= self._seen:
@@ -219,7 +215,7 @@ class StreamNotifier(NotifierSource):
             raise self._pushed
 
     def _offer(self, answer: _Answer) -> None:
-        """It is for all who have had an older one; and for whom the leader says that theirs is not the newest."""
+        """Resolve every waiter whose last record is older, or is not the newest according to the leader."""
         record = answer.record
         if record is None:
             return
@@ -238,7 +234,7 @@ class StreamNotifier(NotifierSource):
             self._must_ask = True
             self._changed.set()
         elif what is Lifecycle.CLOSED:
-            self._fail(ClosedError("the connection was closed while a value was waited for"))
+            self._fail(ClosedError("the connection was closed during the wait for a value"))
 
     def _fail(self, error: JetStreamError) -> None:
         for waiter in self._waiting:
@@ -246,12 +242,12 @@ class StreamNotifier(NotifierSource):
                 waiter.set_exception(error)
 
     async def abandon(self) -> None:
-        """The connection is being closed."""
-        self._fail(ClosedError("closed while a value was waited for"))
+        """Fail all waiters because the connection is being closed."""
+        self._fail(ClosedError("closed during the wait for a value"))
 
 
 class _LaggingError(StatusError):
-    """A replica does not have yet what was read before."""
+    """A replica lacks a record that was read before."""
 
 
 def _seq(record: Record | None) -> int:
