@@ -34,7 +34,7 @@ _LAGGING: Final = (0.05, 1.0)  # seconds between requests to a replica that lags
 class CurrentEvent(NamedTuple):
     """The newest event and its position: a subscription that starts ``at`` misses none.
 
-    ``event`` is None if no event exists yet.
+    ``event``: None before the first event.
     """
 
     event: Record | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import NoReturn, Self
@@ -16,8 +17,8 @@ from .start import deadline_of
 __all__ = ["LatestReader", "TopicReader"]
 
 
-class _Ending:
-    """The end of a topic, once it was read.
+class _EndingReader(abc.ABC):
+    """A reader that keeps the end of its topic once it was read.
 
     Attributes:
         completion: The completion of the topic, once it was read; None before.
@@ -25,6 +26,19 @@ class _Ending:
 
     completion: bytes | None = None
     _end: Record | None = None
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Release what is held on the server."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     def _raise_end(self, record: Record) -> NoReturn:
         self._end = record
@@ -34,7 +48,7 @@ class _Ending:
         raise ClosedError("the topic has ended")
 
 
-class TopicReader(_Ending):
+class TopicReader(_EndingReader):
     """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Created by `Topic.each`.
 
     It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
@@ -110,9 +124,6 @@ class TopicReader(_Ending):
         except ClosedError:
             return
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Record:
         try:
             return await self.next()
@@ -123,14 +134,8 @@ class TopicReader(_Ending):
         """Stop reading and release what is held on the server."""
         await self._reader.close()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-
-class LatestReader(_Ending):
+class LatestReader(_EndingReader):
     """Reads the newest record of a topic, for ``async for``: the newest one since the last read, and always the end.
 
     Records that are not read are never sent. It ends when the topic's producer has finished, and raises
@@ -181,9 +186,6 @@ class LatestReader(_Ending):
             self._raise_end(record)
         return record
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Record:
         try:
             return await self.next()
@@ -194,9 +196,3 @@ class LatestReader(_Ending):
 
     async def close(self) -> None:
         """A no-op: between reads nothing is held on the server."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

@@ -1,6 +1,6 @@
 """Positions in a stream, the extent of a stream, and the check of one against the other.
 
-A position is "after this record". Its sequence alone decides where a reader continues; the time is there for people.
+A position is "after this record". Its sequence alone decides where a reader continues; the time is informative.
 A time is only a way to find a position: the server's start time is inclusive, a ``datetime`` has microseconds, and
 time stamps may step back when another server becomes the leader.
 

@@ -268,7 +268,7 @@ class Reader:
         return [self._round.ask(self._links.floor, self._queue.room)]
 
     def needs_extent(self, records: Sequence[Record]) -> bool:
-        """Whether `page` needs the extent: there are no records, or one may be missing."""
+        """Whether `page` needs the extent: the page is empty, or a record may be missing."""
         return not records or self._in_doubt or self.missing.needs_extent(records, self._links.floor)
 
     def page(
@@ -387,7 +387,7 @@ class Reader:
         return self._want()
 
     def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
-        """Take up to ``limit`` records, in order. If there are none, see ``error`` and ``ended``."""
+        """Take up to ``limit`` records, in order. If the result is empty, see ``error`` and ``ended``."""
         taken = self._queue.take(limit)
         if self._full and self._queue.is_half_empty:
             self._full = False

@@ -1,6 +1,6 @@
 """Encoding of values as JSON, so that they are decoded unchanged.
 
-Values are None, booleans, numbers, str, lists and dicts with str keys. A tuple becomes a list. Values that JSON would
+JSON values: null, booleans, numbers, str, lists and dicts with str keys. A tuple becomes a list. Values that JSON would
 change silently are refused: NaN, integers beyond 64 bits, keys of other types, dates, bytes, objects.
 """
 
@@ -56,7 +56,7 @@ class JsonCodec:
 
 
 def _problem(value: Any, place: str, depth: int) -> str:
-    """The part that JSON cannot represent; "" if there is no such part."""
+    """The part that JSON cannot represent; "" if it can represent all."""
     where = f" at {place}" if place else ""
     if depth > _DEPTH:
         return f"it is nested more than {_DEPTH} deep"

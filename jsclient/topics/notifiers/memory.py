@@ -1,7 +1,7 @@
 """Kits in this process: no server, and producers that need no event loop.
 
 An iteration is a chain of cells, filled one after the other; the last one is empty. A consumer holds a cell and waits
-until it is filled. There is no list of consumers, and cells before all consumers are garbage.
+until it is filled. Consumers are not listed anywhere, and cells before all consumers are garbage.
 
 Use a kit from one thread: that of the event loop in which its consumers run.
 """

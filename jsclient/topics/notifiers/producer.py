@@ -143,7 +143,7 @@ class LogProducer:
             self._unreported = None
 
     def is_abandoned(self, member: _Member) -> None:
-        """The member is no longer awaited."""
+        """The wait for the member was cancelled."""
         if member.failure is not None:
             self._report(member.failure)
 
