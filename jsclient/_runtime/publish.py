@@ -30,6 +30,7 @@ from ..protocol.wire.version import check_server
 from .context import Context
 
 __all__ = [
+    "BatchOptions",
     "PublishOptions",
     "check_count",
     "check_payload",
@@ -43,17 +44,22 @@ __all__ = [
 ]
 
 
-class PublishOptions(TypedDict, total=False):
-    """The arguments of a publish that become headers, see `JetStream.publish`."""
+class BatchOptions(TypedDict, total=False):
+    """The arguments of a publish in a batch that become headers, see `AtomicBatch.publish`."""
 
     msg_id: str | None
     expected_stream: str | None
     expected_last_seq: int | None
     expected_last_subject_seq: int | None
     expected_last_subject_seq_subject: str | None
-    expected_last_msg_id: str | None
     ttl: float | timedelta | Literal["never"] | None
     rollup: Literal["sub", "all"] | None
+
+
+class PublishOptions(BatchOptions, total=False):
+    """The arguments of a publish that become headers, see `JetStream.publish`."""
+
+    expected_last_msg_id: str | None
 
 
 known_subjects: dict[str, bytes] = {}

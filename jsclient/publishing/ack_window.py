@@ -1,259 +1,299 @@
-"""What drives a `PublishWindow`: the inbox of the answers, the futures, one timer for all of them, and the connection's
-ups and downs."""
+"""Runs a `PublishWindow`: the inbox of the acks, one timer for all publishes, and the lifecycle of the connection."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+from collections.abc import Callable
+from typing import Generic, Protocol
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Inbox, Lifecycle
+from .._runtime.timer import Timer
+from .._runtime.wakeup import Signal
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
-from ..protocol.models.publish import PubAck
-from ..protocol.publishing.in_flight import unknown
-from ..protocol.publishing.publish_window import NEVER, Failures, Sends
+from ..protocol.publishing.in_flight import InFlight, TicketT, unknown
+from ..protocol.publishing.publish_window import NEVER, Failures, PublishWindow, Sends
 from ..protocol.wire.frames import Frame
-from .admission import Entry, Room
-from .unretrieved import UnseenFailures
+from .admission import Admission
 
-__all__ = ["Window"]
+__all__ = ["AckWindow", "FailureSink"]
 
-_KEPT = 1000  # failures that nobody looked at, kept to be raised, at least
-_GRACE = 2.0  # seconds that closing the connection waits for what is under way
-_SMALL = 1024  # bytes; only what is larger is compared with what the server takes
-_EARLY = 0.001  # seconds
-_TURNS = 3  # of the loop, in which whoever waited for a future does what it does next
+_GRACE = 2.0  # seconds that closing the connection waits for acks
+_SMALL = 1024  # bytes; only larger messages are compared with the server's limit
+_EARLY = 0.001  # seconds; the event loop's timers may fire early by the resolution of its clock
+_TURNS = (
+    3  # loop iterations granted to tasks that await a future: one wakes the task, two for what it starts then
+)
 
 
-class Window(Room):
-    """Publishes under way on one connection."""
+class FailureSink(Protocol[TicketT]):
+    """The receiver of failures."""
 
-    __slots__ = (
-        "_begun",
-        "_denials",
-        "_ended",
-        "_failed",
-        "_inbox",
-        "_number",
-        "_opening",
-        "_prefix",
-        "_refused_inbox",
-        "_small",
-        "_unseen",
-        "_unsent",
-    )
+    @property
+    def look_at(self) -> float:
+        """When to call `tick`."""
 
-    def __init__(self, context: Context, max_in_flight: int, max_bytes: float, room_timeout: float) -> None:
-        super().__init__(context, max_in_flight, max_bytes, room_timeout)
-        self._unseen = UnseenFailures(context.emit, max(_KEPT, max_in_flight))
+    def add(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
+
+    def tick(self, now: float) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class AckWindow(Generic[TicketT]):
+    """The publishes in flight on one connection."""
+
+    def __init__(
+        self,
+        context: Context,
+        failures: FailureSink[TicketT],
+        *,
+        max_in_flight: int,
+        max_bytes: float,
+        room_timeout: float,
+        window: PublishWindow[TicketT] | None = None,
+        after_event: Callable[[], None] | None = None,
+    ) -> None:
+        """``after_event`` is called after each arrival of answers, timer, change of the connection, and at the end."""
+        self.window = window or PublishWindow(secrets.token_hex(11), context.answered)
+        self.admission = Admission(
+            context,
+            self.window,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            room_timeout=room_timeout,
+        )
+        self.connection, self.loop = context.connection, asyncio.get_running_loop()
+        self.changed = Signal()  # fewer publishes are in flight, or fewer callers wait
+        self.prefix = b""  # of reply subjects
+        self.small = 0  # bytes that the server accepts for certain
+        self.number = 0  # of the last publish sent
+        self.unsent = 0  # publishes that could not be sent after they got a number
+        self.failed = 0
+        self.is_ended = False
+        self._context, self._failures, self._after_event = context, failures, after_event
+        self._timer = Timer(self._tick)
         self._inbox: Inbox | None = None
         self._refused_inbox: Inbox | None = None
-        self._prefix = b""  # of reply subjects
         self._opening: asyncio.Task[None] | None = None
-        self._small = 0  # bytes that the server takes for certain
-        self._number = 0  # of the last publish sent
-        self._unsent = 0  # of these, those that could not be sent after all
-        self._failed = 0
         self._denials: dict[str, PermissionDeniedError] = {}
-        self._begun = self._ended = False
+        self._begun = False
 
-    # --- the inbox -----------------------------------------------------------------------------------------
+    def check_open(self) -> None:
+        if self.admission.closed:
+            raise ClosedError("the publisher is closed")
+        self.connection.check_open()
+
+    async def enter(self, subject: str, size: int, timeout: float) -> None:
+        """Wait until a publish may be sent. On return it must be sent before anything else happens."""
+        self.check_open()
+        self._begin()
+        try:
+            await self.admission.enter(subject, size, timeout, self._timer)
+        finally:
+            self.changed.set()
 
     def _begin(self) -> None:
-        """Listen to the connection, and for answers, from the first publish on."""
+        """Subscribe to the connection and the answers, with the first publish."""
         if not self._begun:
             self._begun = True
-            self._small = min(_SMALL, self._connection.max_payload)
-            self._connection.add_listener(self._lifecycle)
-            self._connection.denied.append(self._on_denied)
+            self.small = min(_SMALL, self.connection.max_payload)
+            self.connection.add_listener(self._lifecycle)
+            self.connection.denied.append(self._on_denied)
             self._context.open.add(self)
         if self._inbox is None and self._opening is None:
             self._opening = self._context.tasks.start(self._open(), "publisher: inbox")
 
     async def _open(self) -> None:
-        connection = self._connection
+        connection = self.connection
         try:
             if self._refused_inbox is not None:
                 refused, self._refused_inbox = self._refused_inbox, None
                 await connection.unsubscribe(refused)
             prefix = f"{connection.new_inbox()}."
             inbox = await connection.subscribe(f"{prefix}*", self._receive)
-            if self._closed:
+            if self.admission.closed:
                 await connection.unsubscribe(inbox)
             else:
-                self._inbox, self._prefix = inbox, prefix.encode()
+                self._inbox, self.prefix = inbox, prefix.encode()
         except JetStreamError as error:
             reason = error
-            self._gate.refuse(lambda _: reason)
+            self.admission.gate.refuse(lambda _: reason)
         finally:
             self._opening = None
-            self._after()
+            self.after()
 
     def _on_denied(self, error: PermissionDeniedError) -> None:
         if error.operation == "publish":
             if not self._denials:
-                self._loop.call_soon(self._deny)  # there is an error for each message; look through all once
+                self.loop.call_soon(self._deny)  # each message causes an error: go through the window once
             self._denials[error.subject] = error
         elif self._inbox is not None and self._inbox.subject == error.subject:
-            # Rights may change: the next publish asks for a new inbox, and is refused by name.
+            # Permissions may change: the next publish subscribes again, and gets an error with the subject.
             self._refused_inbox, self._inbox = self._inbox, None
-            self._fail(self._window.fail(lambda _: error))
+            self.fail(self.window.fail(lambda _: error))
 
     def _deny(self) -> None:
         denials, self._denials = self._denials, {}
 
-        def why(entry: Entry) -> JetStreamError | None:
+        def why(entry: InFlight[TicketT]) -> JetStreamError | None:
             denied = denials.get(entry.to)
             if denied is None or entry.waits:
                 return None
             return unknown(entry) if entry.in_doubt else denied
 
-        self._fail(self._window.fail(why))
-
-    # --- what happens --------------------------------------------------------------------------------------
+        self.fail(self.window.fail(why))
 
     def _receive(self, frames: list[Frame]) -> None:
-        if failures := self._window.answers(frames, self._loop.time()):
-            self._fail(failures)
-        if self._gate.busy:
-            self._gate.admit()
-        self._changed.set()
-        if self._window.look_at < NEVER and not self._ended:
-            self._timer.set(self._window.look_at)
+        if failures := self.window.answers(frames, self.loop.time()):
+            self.fail(failures)
+        if self.admission.gate.busy:
+            self.admission.gate.admit()
+        self.changed.set()
+        if self.window.look_at < NEVER and not self.is_ended:
+            self._timer.set(self.window.look_at)
+        if self._after_event is not None:
+            self._after_event()
 
-    def _fail(self, failures: Failures[asyncio.Future[PubAck]]) -> None:
-        now = self._loop.time()
+    def fail(self, failures: Failures[TicketT]) -> None:
+        """Pass failures on."""
+        now = self.loop.time()
         for entry, error in failures:
-            self._failed += 1
-            self._unseen.add(entry.to, entry.ticket, error, now)
-        self._after()
+            self.failed += 1
+            self._failures.add(entry, error, now)
+        self.after()
 
-    def _look_at(self, moment: float) -> None:
-        """A publish is due at this moment, or earlier."""
-        self._window.look_at = min(self._window.look_at, moment)
-        self._timer.set(self._window.look_at)
+    def look_at(self, moment: float) -> None:
+        """Set the timer for a publish that is due at this moment, or earlier."""
+        self.window.look_at = min(self.window.look_at, moment)
+        self._timer.set(self.window.look_at)
 
-    def _after(self) -> None:
-        """Something changed."""
-        self._ready = self._is_ready()
-        self._recheck()
-        self._changed.set()
-        moment = min(self._window.look_at, self._gate.look_at(connected=self._ready), self._unseen.look_at)
-        if moment < NEVER and not self._ended:
+    def after(self) -> None:
+        """Adapt admission and timer to a change."""
+        admission = self.admission
+        admission.ready = (
+            self.connection.is_connected
+            and self._inbox is not None
+            and not admission.closed
+            and not self.window.is_broken
+        )
+        admission.recheck()
+        self.changed.set()
+        waiters = admission.gate.look_at(connected=admission.ready)
+        moment = min(self.window.look_at, waiters, self._failures.look_at)
+        if moment < NEVER and not self.is_ended:
             self._timer.set(moment)
-
-    def _is_ready(self) -> bool:
-        return self._connection.is_connected and self._inbox is not None and not self._closed
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CONNECTED:
-            self._small = min(_SMALL, self._connection.max_payload)
-            self._send_again(self._window.connected(self._loop.time()))
+            self.small = min(_SMALL, self.connection.max_payload)
+            self.send_again(self.window.connected(self.loop.time()))
         elif what is Lifecycle.DISCONNECTED:
-            self._ready = self._clear = False
-            self._fail(self._window.disconnected())
+            self.admission.ready = self.admission.clear = False
+            self.fail(self.window.disconnected())
         else:
             self._stop("the connection was closed")
-        self._after()
+        self.after()
+        if self._after_event is not None:
+            self._after_event()
 
     def _tick(self) -> None:
-        if self._ended:
+        if self.is_ended:
             return
-        # The event loop's timers may be early by as much as its clock cannot tell apart.
-        now = self._loop.time() + _EARLY
-        if now >= self._window.look_at:
-            failures, sends = self._window.tick(now)
-            self._send_again(sends)
-            self._fail(failures)
-        self._gate.refuse(lambda waiter: self._out_of_patience(waiter, now))
-        if now >= self._unseen.look_at:
-            self._unseen.tick(now)
-        self._after()
+        now = self.loop.time() + _EARLY
+        if now >= self.window.look_at:
+            failures, sends = self.window.tick(now)
+            self.send_again(sends)
+            self.fail(failures)
+        self.admission.expire(now)
+        if now >= self._failures.look_at:
+            self._failures.tick(now)
+        self.after()
+        if self._after_event is not None:
+            self._after_event()
 
-    def _send_again(self, sends: Sends[asyncio.Future[PubAck]]) -> None:
+    def send_again(self, sends: Sends[TicketT]) -> None:
         for reply, entry in sends:
             try:
-                self._connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
+                self.connection.send(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
             except (DisconnectedError, ClosedError):
-                self._window.not_sent(entry)
-            except JetStreamError as error:  # another server, which takes less
-                self._window.remove(reply)
-                self._fail([(entry, unknown(entry) if entry.in_doubt else error)])
+                self.window.not_sent(entry)
+            except JetStreamError as error:  # another server, with a lower limit
+                self.window.remove(reply)
+                self.fail([(entry, unknown(entry) if entry.in_doubt else error)])
 
-    async def _send_slowly(self, key: bytes, entry: Entry) -> asyncio.Future[PubAck]:
-        """Over a connection that may keep the caller waiting. Its future."""
-        self._window.add(key, entry)
-        self._timer.set(self._window.look_at)
+    async def send_slowly(self, reply: bytes, entry: InFlight[TicketT]) -> None:
+        """Send over a connection that may keep the caller waiting."""
+        self.window.add(reply, entry)
+        self._timer.set(self.window.look_at)
         try:
-            await self._connection.publish(entry.to, entry.payload, reply=key.decode(), header=entry.header)
+            await self.connection.publish(entry.to, entry.payload, reply=reply.decode(), header=entry.header)
         except JetStreamError:
-            self._window.remove(key)
-            self._unsent += 1
-            self._after()
+            self.window.unsent(reply)
+            self.unsent += 1
+            self.after()
             raise
-        except asyncio.CancelledError:
-            entry.ticket.cancel()
-            raise
-        return entry.ticket
-
-    # --- the end -------------------------------------------------------------------------------------------
 
     async def abandon(self) -> None:
-        """The connection is being closed: take nothing more, give what is under way a moment, and end."""
-        self._refuse_more("the publisher was closed")
+        """Close with the connection: admit nothing more, and give the acks a moment."""
+        self.admission.close("the publisher was closed")
         try:
-            if self._connection.is_connected:
+            if self.connection.is_connected:
                 async with asyncio.timeout(_GRACE):
-                    await self._settled()
+                    await self.settled()
         except TimeoutError:
             pass
         finally:
-            await self._end()
+            await self.end()
 
-    async def _settled(self) -> None:
-        """Wait for the outcome of all that was sent so far."""
-        number = self._number
-        while self._window.has_older(number):
-            await self._changed.wait()
+    async def settled(self) -> None:
+        """Wait for the outcome of all publishes sent so far."""
+        number = self.number
+        while self.window.has_older(number):
+            await self.changed.wait()
         await _turns()
 
-    async def _idle(self) -> None:
-        """Wait until nothing is under way and nobody waits, also after those who waited for futures have gone on."""
+    async def idle(self) -> None:
+        """Wait until none is in flight and no caller waits, also after tasks that awaited futures have continued."""
         while True:
-            while self._window.in_flight or self._gate.busy:
-                await self._changed.wait()
+            while self.window.in_flight or self.admission.gate.busy:
+                await self.changed.wait()
             await _turns()
-            if not self._window.in_flight and not self._gate.busy:
+            if not self.window.in_flight and not self.admission.gate.busy:
                 return
 
     def _stop(self, why: str) -> None:
-        """Take nothing more, and end all that is under way."""
-        self._refuse_more(why)
+        """Admit nothing more, and fail the publishes in flight."""
+        self.admission.close(why)
 
-        def closed(entry: Entry) -> JetStreamError:
+        def closed(entry: InFlight[TicketT]) -> JetStreamError:
             text = f"{why} while publishing to {entry.to!r}"
             return ClosedError(f"{text}: whether it was stored is unknown")
 
-        self._fail(self._window.fail(closed))
+        self.fail(self.window.fail(closed))
 
-    async def _end(self) -> None:
-        """Let go of the connection."""
-        if self._ended:
+    async def end(self) -> None:
+        """Release the connection. Publishes in flight fail with `ClosedError`."""
+        if self.is_ended:
             return
-        self._ended = True
+        self.is_ended = True
         self._stop("the publisher was closed")
         self._timer.cancel()
         self._context.open.discard(self)
-        self._connection.remove_listener(self._lifecycle)
-        if self._on_denied in self._connection.denied:
-            self._connection.denied.remove(self._on_denied)
+        self.connection.remove_listener(self._lifecycle)
+        if self._on_denied in self.connection.denied:
+            self.connection.denied.remove(self._on_denied)
         try:
             for inbox in (self._inbox, self._refused_inbox):
                 if inbox is not None:
-                    await self._connection.unsubscribe(inbox)
+                    await self.connection.unsubscribe(inbox)
             await _turns()
         finally:
             self._inbox = self._refused_inbox = None
-            self._unseen.tell()
+            self._failures.close()
+            if self._after_event is not None:
+                self._after_event()
 
 
 async def _turns() -> None:

@@ -1,26 +1,27 @@
-"""Admission to a publisher: how many publishes and bytes may be in flight, and who waits for room."""
+"""Admission to a publisher: limits on the publishes and bytes in flight, and the callers that wait for room."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import deque
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any
 
 from .._runtime.context import Context
 from .._runtime.timer import Timer
-from .._runtime.wakeup import Signal
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
-from ..protocol.models.publish import PubAck
-from ..protocol.publishing.in_flight import InFlight
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 
-__all__ = ["Entry", "Gate", "Room", "Waiter"]
+__all__ = ["YIELD_AFTER", "Admission", "Gate", "Waiter"]
+
+YIELD_AFTER = 0.01
+"""Seconds that publishing may keep the event loop: nothing is written or read meanwhile."""
+
+_MUCH = 1024 * 1024  # bytes; less than this in flight does not congest a connection
 
 
 class Waiter:
-    """A caller who waits."""
+    """A caller that waits for room."""
 
     __slots__ = ("admitted", "future", "number", "size", "subject", "tries_until", "waits_until")
 
@@ -35,32 +36,32 @@ class Waiter:
 
 
 class Gate:
-    """Lets callers in, in their order, as soon as ``fits`` says that there is room for them.
+    """Admits callers in their order, as soon as ``fits`` accepts them.
 
-    ``fits`` is given how many callers, of how many bytes together, would be in between: admitted, not yet under way.
+    ``fits`` receives the number of callers that are admitted but not in flight yet, and the sum of their bytes.
     """
 
     def __init__(self, fits: Callable[[int, int], bool]) -> None:
         self._fits = fits
         self._waiting: deque[Waiter] = deque()
-        self.admitted = 0  # who may go, but have not run yet
+        self.admitted = 0  # callers that may proceed, but have not run yet
         self.admitted_size = 0
         self._number = 0
 
     @property
     def busy(self) -> bool:
-        """Whether somebody waits, or was admitted and has not run yet: nobody else may go first."""
+        """Whether a caller waits, or was admitted and has not run yet: no other one may go first."""
         return bool(self._waiting or self.admitted)
 
     @property
     def waiting(self) -> int:
-        """Callers who wait."""
+        """The number of waiting callers."""
         return len(self._waiting)
 
     async def enter(self, subject: str, size: int, waits_until: float, tries_until: float) -> Waiter:
-        """Wait for a place. The caller takes it at once, calls `admit` for those behind, and then `leave`.
+        """Wait for admission. The caller publishes at once, calls `admit` for the next ones, and then `leave`.
 
-        Cancelled: the place goes to the next one.
+        Cancelled: the place goes to the next caller.
         """
         self._number += 1
         waiter = Waiter(self._number, subject, size, waits_until, tries_until)
@@ -77,13 +78,13 @@ class Gate:
                 raise
             if self._fits(self.admitted, self.admitted_size):
                 return waiter
-            # The room is gone again, with the connection: back to the place before those who came later.
+            # The connection, and the room with it, was lost meanwhile: back to its place before later callers.
             self.leave(waiter)
             waiter.future = asyncio.get_running_loop().create_future()
             self._waiting = deque(sorted((*self._waiting, waiter), key=lambda other: other.number))
 
     def admit(self) -> None:
-        """Let in whom there is room for."""
+        """Admit waiters while there is capacity."""
         while self._waiting:
             waiter = self._waiting[0]
             if not self._fits(self.admitted + 1, self.admitted_size + waiter.size):
@@ -97,7 +98,7 @@ class Gate:
             waiter.future.set_result(None)
 
     def leave(self, waiter: Waiter) -> None:
-        """It has gone through, or does not want to any more."""
+        """Release the reservation of a caller that has published, or no longer wants to."""
         if waiter.admitted:
             waiter.admitted = False
             self.admitted -= 1
@@ -106,7 +107,7 @@ class Gate:
             self._waiting.remove(waiter)
 
     def refuse(self, why: Callable[[Waiter], JetStreamError | None]) -> None:
-        """Turn away those for whom there is an error."""
+        """Fail the waiters for which ``why`` returns an error."""
         for waiter in list(self._waiting):
             if (error := why(waiter)) is not None:
                 self._waiting.remove(waiter)
@@ -114,149 +115,121 @@ class Gate:
                     waiter.future.set_exception(error)
 
     def look_at(self, *, connected: bool) -> float:
-        """When somebody's patience ends: that with a full window, or that with a connection which is not there."""
+        """The earliest deadline of the waiters: for room, or for a connection while there is none."""
         moments = (w.waits_until if connected else w.tries_until for w in self._waiting)
         return min(moments, default=float("inf"))
 
 
-Entry: TypeAlias = InFlight[asyncio.Future[PubAck]]
+class Admission:
+    """Decides when the next publish may be sent.
 
-_MUCH = 1024 * 1024  # bytes; less under way does not congest a connection
+    The publisher checks ``clear`` and the limits for each message, and calls `enter` only if it may have to wait.
+    """
 
-
-class Room:
-    """The bounds, and the callers who wait for a place."""
-
-    __slots__ = (  # more attributes than Python keeps fast without
-        "_changed",
-        "_clear",
-        "_closed",
-        "_connection",
-        "_context",
-        "_gate",
-        "_loop",
-        "_max",
-        "_max_bytes",
-        "_out",
-        "_pausing",
-        "_ready",
-        "_relief",
-        "_room_timeout",
-        "_timer",
-        "_watch",
-        "_window",
-        "_yield_at",
-    )
-
-    def __init__(self, context: Context, max_in_flight: int, max_bytes: float, room_timeout: float) -> None:
+    def __init__(
+        self,
+        context: Context,
+        window: PublishWindow[Any],
+        *,
+        max_in_flight: int,
+        max_bytes: float,
+        room_timeout: float,
+    ) -> None:
+        self.gate = Gate(self._fits)
+        self.max_in_flight, self.max_bytes = max_in_flight, max_bytes
+        self.watch = min(max_bytes, _MUCH)  # bytes in flight above which `too_much` is asked
+        self.ready = False  # a connection and an inbox for the answers exist
+        self.closed = False
+        self.clear = False  # only the limits can prevent the next publish
+        self.yield_at = NEVER  # when publishing has kept the loop for long enough
         self._context, self._connection = context, context.connection
-        self._out = context.connection.outbox
         self._loop = asyncio.get_running_loop()
-        self._max, self._max_bytes, self._room_timeout = max_in_flight, max_bytes, room_timeout
-        self._window: PublishWindow[asyncio.Future[PubAck]] = PublishWindow(
-            secrets.token_hex(11), context.answered
-        )
-        self._gate = Gate(self._fits)
-        self._timer = Timer(self._tick)
-        self._changed = Signal()  # what is under way, or waits, has become less
-        self._ready = False  # there is a connection, and an inbox for the answers
-        self._closed = False
-        self._relief: asyncio.Task[None] | None = None  # while more waits to be written than should
-        self._watch = min(max_bytes, _MUCH)  # bytes under way, from which on that is looked at
-        self._yield_at = NEVER  # when publishing has kept the loop for long enough
+        self._window = window
+        self._room_timeout = room_timeout
+        self._relief: asyncio.Task[None] | None = None  # runs while the write buffer is too full
         self._pausing = False
-        self._clear = False  # nothing but the bounds is in the way of the next publish
-
-    def _tick(self) -> None:
-        raise NotImplementedError
-
-    def _begin(self) -> None:
-        raise NotImplementedError
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the publisher is closed")
-        self._connection.check_open()
 
     def _fits(self, count: int, size: int) -> bool:
-        """Whether so many more, of so many bytes together, may go out now."""
-        return self._ready and self._relief is None and not self._pausing and self._has_room(count, size)
+        """Whether ``count`` more publishes with the sum ``size`` of bytes may be sent now."""
+        if not self.ready or self._relief is not None or self._pausing or self._window.is_broken:
+            return False
+        return self.has_room(count, size)
 
-    def _has_room(self, count: int, size: int) -> bool:
+    def has_room(self, count: int, size: int) -> bool:
+        """Whether ``count`` more publishes with the sum ``size`` of bytes are within the limits."""
         in_flight = len(self._window.in_flight)
         if not in_flight and count == 1:
-            return True  # though it be larger than the bound: else it never could go out
-        return in_flight + count <= self._max and self._window.size + size <= self._max_bytes
+            return True  # even if it is larger than the limit, else it could never be sent
+        return in_flight + count <= self.max_in_flight and self._window.size + size <= self.max_bytes
 
-    async def _enter(self, subject: str, size: int, timeout: float) -> None:
-        """Wait until a publish may go out. On return it must go out before anything else happens."""
-        self._check_open()
-        self._begin()
-        gate, now = self._gate, self._loop.time()
-        if now > self._yield_at:
-            self._yield_at, self._pausing = NEVER, True
+    async def enter(self, subject: str, size: int, timeout: float, timer: Timer) -> None:
+        """Wait until a publish may be sent. On return it must be sent before anything else happens."""
+        gate, now = self.gate, self._loop.time()
+        if now > self.yield_at:
+            self.yield_at, self._pausing = NEVER, True
             self._loop.call_soon(self._paused)
-        full = self._relief is not None or not self._has_room(gate.admitted + 1, gate.admitted_size + size)
-        if full and self._ready and self._room_timeout == 0:
+        full = self._relief is not None or not self.has_room(gate.admitted + 1, gate.admitted_size + size)
+        if full and self.ready and self._room_timeout == 0:
             raise self._full()
-        self._clear = False
+        self.clear = False
         waits_until, tries_until = now + self._room_timeout, now + timeout
-        moment = waits_until if self._ready else tries_until
+        moment = waits_until if self.ready else tries_until
         if moment < NEVER:
-            self._timer.set(moment)
+            timer.set(moment)
         try:
             waiter = await gate.enter(subject, size, waits_until, tries_until)
             gate.admit()
             gate.leave(waiter)
         finally:
-            self._clear = self._is_clear()
-            self._changed.set()
+            self.clear = self._is_clear()
 
-    def _recheck(self) -> None:
-        """Let in who fits; open the short way if nobody waits."""
-        self._gate.admit()
-        self._clear = self._is_clear()
+    def recheck(self) -> None:
+        """Admit the callers that fit; open the fast path if none waits."""
+        self.gate.admit()
+        self.clear = self._is_clear()
 
     def _is_clear(self) -> bool:
-        return self._ready and self._relief is None and not self._pausing and not self._gate.busy
+        return self.ready and self._relief is None and not self._pausing and not self.gate.busy
 
     def _paused(self) -> None:
-        """The loop had its turn."""
+        """Called after the event loop had its turn."""
         self._pausing = False
-        self._recheck()
+        self.recheck()
 
-    def _too_much(self, size: int) -> bool:
-        """Whether so many bytes may not be under way now, because of the bound or because the wire is slower."""
-        if self._relief is None and self._out is not None and self._out.is_full:
-            self._clear = False
+    def too_much(self, size: int) -> bool:
+        """Whether ``size`` bytes may not be in flight now, because of the limit or a slow connection."""
+        outbox = self._connection.outbox
+        if self._relief is None and outbox is not None and outbox.is_full:
+            self.clear = False
             self._relief = self._context.tasks.start(self._relieve(), "publisher: write")
-        return size > self._max_bytes or self._relief is not None
+        return size > self.max_bytes or self._relief is not None
 
     async def _relieve(self) -> None:
         try:
             await self._connection.make_room()
         except JetStreamError:
-            pass  # with the connection goes what waited to be written
+            pass  # the write buffer is dropped with the connection
         finally:
             self._relief = None
-            self._recheck()
+            self.recheck()
 
-    # --- who is turned away --------------------------------------------------------------------------------
+    def expire(self, now: float) -> None:
+        """Fail the waiters past their deadline."""
+        self.gate.refuse(lambda waiter: self._expired(waiter, now))
 
-    def _full(self) -> TooManyInFlightError:
-        limit = f"{len(self._window.in_flight)} publishes of {self._window.size} bytes are under way"
-        return TooManyInFlightError(f"{limit}, and there was no room for another one; nothing was sent")
-
-    def _out_of_patience(self, waiter: Waiter, now: float) -> JetStreamError | None:
-        """Why it waits no longer, if so."""
-        if self._ready:
+    def _expired(self, waiter: Waiter, now: float) -> JetStreamError | None:
+        if self.ready:
             return self._full() if now >= waiter.waits_until else None
         if now < waiter.tries_until:
             return None
         text = f"publish to {waiter.subject!r}: not connected to a server in time; nothing was sent"
         return RequestTimeoutError(text)
 
-    def _refuse_more(self, why: str) -> None:
-        """Take nothing more."""
-        self._closed, self._ready, self._clear = True, False, False
-        self._gate.refuse(lambda waiter: ClosedError(f"{why}; nothing was sent to {waiter.subject!r}"))
+    def _full(self) -> TooManyInFlightError:
+        limit = f"{len(self._window.in_flight)} publishes of {self._window.size} bytes are in flight"
+        return TooManyInFlightError(f"{limit}, no room for another one; nothing was sent")
+
+    def close(self, why: str) -> None:
+        """Admit nothing more."""
+        self.closed, self.ready, self.clear = True, False, False
+        self.gate.refuse(lambda waiter: ClosedError(f"{why}; nothing was sent to {waiter.subject!r}"))

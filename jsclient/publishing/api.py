@@ -1,4 +1,4 @@
-"""Publishing: the part of `JetStream` that stores messages. Source: ADR-22, ADR-50, ADR-51."""
+"""Publishing: the methods of `JetStream` that store messages. Source: ADR-22, ADR-50, ADR-51."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Publishing"]
 
 
 class Publishing(Scheduling):
-    """What `JetStream` does to store messages."""
+    """The methods of `JetStream` that store messages."""
 
     _context: Context
 
@@ -50,25 +50,25 @@ class Publishing(Scheduling):
         Args:
             subject: Without wildcards.
             data: Bytes.
-            headers: A value, or several, by name. Not changed.
-            msg_id: For de-duplication inside the stream's duplicate window.
-            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: Refuse to store the
-                message unless this holds; 0 is a value. Give no ``expected_last_msg_id`` to a replicated stream: on
-                nats-server 2.14 and newer one that does not hold breaks the stream on all its servers.
-            expected_last_subject_seq_subject: The subject that ``expected_last_subject_seq`` is about, if not the
-                message's own; wildcards allowed (server 2.11).
+            headers: One value, or several, by name. Not modified.
+            msg_id: For de-duplication within the stream's duplicate window.
+            expected_stream, expected_last_seq, expected_last_subject_seq, expected_last_msg_id: The message is
+                stored only if this holds; 0 means none yet. Do not use ``expected_last_msg_id`` with a replicated
+                stream: on nats-server 2.14 and newer a failed expectation stops the stream on all its servers.
+            expected_last_subject_seq_subject: The subject of ``expected_last_subject_seq`` if it is not that of the
+                message; wildcards allowed (server 2.11).
             ttl: Seconds until the server removes the message, 1 or more, or ``"never"``, which outlives the stream's
                 ``max_age`` (server 2.11, stream with ``allow_msg_ttl``).
-            rollup: ``"sub"``: it replaces all earlier messages of its subject; ``"all"``: all of the stream (one with
-                ``allow_rollup_hdrs``).
-            timeout: Seconds for the whole; by default that of this object.
+            rollup: ``"sub"``: the message replaces all earlier ones of its subject; ``"all"``: all messages of the
+                stream (stream with ``allow_rollup_hdrs``).
+            timeout: Seconds for the whole call; by default the timeout of `connect`.
 
         Raises:
-            NoRespondersError: No stream holds the subject, or it has no leader: nothing was stored.
+            NoRespondersError: No stream has the subject, or it has no leader: nothing was stored.
             WrongLastSequenceError, ApiError: The stream refused it: nothing was stored.
             RequestTimeoutError, DisconnectedError: Whether it was stored is unknown.
-            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent. `ConfigError` also where the connected
-                server would overlook an argument, being too old; given as a header it is sent all the same.
+            InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent. `ConfigError` also if the connected
+                server is too old for an argument, and would ignore it; as a header it is sent anyway.
 
         Cancelled: whether it was stored is unknown.
         """
@@ -89,18 +89,18 @@ class Publishing(Scheduling):
         )
 
     def batch(self, *, ack_every: int | None = None, timeout: float | None = None) -> AtomicBatch:
-        """Publish messages all or nothing (server 2.12, stream with ``allow_atomic``): for ``async with``.
+        """Publish messages atomically (server 2.12, stream with ``allow_atomic``), for ``async with``.
 
-        Leaving the block commits and waits until all is stored; an exception in it leaves nothing behind. A batch may
-        have 1,000 messages, and 10 s without one end it (the server's limits).
+        Leaving the block commits, and waits until all messages are stored; after an exception nothing is stored. Limits
+        of the server: 1,000 messages, and at most 10 s between two messages.
 
         Args:
-            ack_every: Wait for the server at each so many messages, so that it is not overrun. The first message and
-                the commit are waited for always.
-            timeout: Seconds to wait for an answer; by default that of this object.
+            ack_every: Wait for an answer every ``ack_every`` messages, so that the server is not overloaded. The first
+                message and the commit are always answered.
+            timeout: Seconds to wait for an answer; by default the timeout of `connect`.
 
         Raises:
-            ConfigError: A value out of range; on entering, a server that does not know batches.
+            ConfigError: A value is out of range; on entering, the server does not support batches.
 
         Source: ADR-50
         """
@@ -116,21 +116,21 @@ class Publishing(Scheduling):
         max_outstanding_acks: int = 2,
         timeout: float | None = None,
     ) -> FastIngest:
-        """Publish as fast as a stream can take it (server 2.14, stream with ``allow_batched``): for ``async with``.
+        """Publish at the highest rate of a stream (server 2.14, stream with ``allow_batched``), for ``async with``.
 
-        The server acks many messages at once and says how many may be under way, so that many publishers share it.
-        Nothing is kept of a message here: no future, no retry.
+        The server acks many messages at once, and limits how many may be in flight, so that many publishers share it.
+        The client keeps no state per message: no future, no retry.
 
         Args:
-            gap: What happens when a message does not reach the stream, or is refused by it. "fail": nothing after it is
-                stored, and `IngestError` says how many are. "ok": the others are stored, and the events `IngestGap` and
-                `IngestRefused` tell what is missing.
-            ack_every: Messages for one ack, at most; the server asks for fewer while others publish.
-            max_outstanding_acks: Acks that may be due: 2 keeps the server busy; 3 where it is far away.
-            timeout: Seconds to wait for a sign of progress; by default that of this object.
+            gap: The effect of a message that is lost, or refused by the stream. "fail": nothing after it is stored, and
+                `IngestError` has the number of messages stored. "ok": the others are stored, and the events `IngestGap`
+                and `IngestRefused` report the missing ones.
+            ack_every: Messages per ack at most; the server reduces it while others publish.
+            max_outstanding_acks: Acks that may be outstanding: 2 keeps the server busy; 3 for a distant one.
+            timeout: Seconds without progress before it fails; by default the timeout of `connect`.
 
         Raises:
-            ConfigError: A value out of range; on entering, a server that does not know fast ingest.
+            ConfigError: A value is out of range; on entering, the server does not support fast ingest.
 
         Source: ADR-50
         """
@@ -153,7 +153,7 @@ class Publishing(Scheduling):
         room_timeout: float | None = None,
         resend: bool = True,
     ) -> Publisher:
-        """A publisher for many messages: it does not wait for each ack.
+        """A publisher for many messages, which does not wait for each ack.
 
         ::
 
@@ -162,17 +162,17 @@ class Publishing(Scheduling):
                     future = await pub.publish("orders.new", payload)
 
         Args:
-            max_in_flight: Publishes that may wait for their acks.
-            max_bytes: Bytes of headers and payloads that may; None: no bound. A single message may be larger.
-            timeout: Seconds that each publish may take, from its sending; by default those of this object.
-            room_timeout: Seconds that `Publisher.publish` waits for room before it raises `TooManyInFlightError`; 0:
-                not at all; None: until there is room.
+            max_in_flight: The maximum number of publishes without an ack.
+            max_bytes: The maximum sum of their headers and payloads; None: unlimited. A single message may be larger.
+            timeout: Seconds for each publish, from its sending; by default the timeout of `connect`.
+            room_timeout: Seconds that `Publisher.publish` waits for room before it raises `TooManyInFlightError`; 0: it
+                does not wait; None: without a limit.
             resend: A message with an id whose outcome is unknown, because the connection or the answer was lost, is
                 sent again within its timeout, and stored once (keep the timeout below the stream's duplicate window).
-                After a reconnect the order is kept; one whose answer alone was lost may come behind later ones.
+                A reconnect keeps the order; a message whose answer alone was lost may be stored after later ones.
 
         Raises:
-            ConfigError: An argument out of range.
+            ConfigError: An argument is out of range.
         """
         from .publisher import Publisher
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from types import TracebackType
-from typing import Literal, NoReturn, Self, TypeVar, Unpack
+from typing import NoReturn, Self, TypeVar, Unpack
 
 from .._runtime.context import Context
 from .._runtime.publish import (
-    PublishOptions,
+    BatchOptions,
     check_count,
     check_payload,
     check_subject,
@@ -85,13 +84,7 @@ class AtomicBatch:
         data: bytes = b"",
         *,
         headers: Mapping[str, str | Sequence[str]] | None = None,
-        msg_id: str | None = None,
-        expected_stream: str | None = None,
-        expected_last_seq: int | None = None,
-        expected_last_subject_seq: int | None = None,
-        expected_last_subject_seq_subject: str | None = None,
-        ttl: float | timedelta | Literal["never"] | None = None,
-        rollup: Literal["sub", "all"] | None = None,
+        **options: Unpack[BatchOptions],
     ) -> int:
         """Add a message, and return its number in the batch, from 1.
 
@@ -119,18 +112,7 @@ class AtomicBatch:
         Cancelled: the batch is abandoned.
         """
         async with self._lock:
-            return await self._add(
-                subject,
-                data,
-                headers,
-                msg_id=msg_id,
-                expected_stream=expected_stream,
-                expected_last_seq=expected_last_seq,
-                expected_last_subject_seq=expected_last_subject_seq,
-                expected_last_subject_seq_subject=expected_last_subject_seq_subject,
-                ttl=ttl,
-                rollup=rollup,
-            )
+            return await self._add(subject, data, headers, **options)
 
     async def commit(
         self,
@@ -138,7 +120,7 @@ class AtomicBatch:
         data: bytes = b"",
         *,
         headers: Mapping[str, str | Sequence[str]] | None = None,
-        **options: Unpack[PublishOptions],
+        **options: Unpack[BatchOptions],
     ) -> PubAck:
         """Store the whole batch; with a ``subject``, this message is the last one.
 
@@ -168,7 +150,7 @@ class AtomicBatch:
         subject: str,
         data: object,
         headers: Mapping[str, str | Sequence[str]] | None,
-        **options: Unpack[PublishOptions],
+        **options: Unpack[BatchOptions],
     ) -> int:
         """Check and add a message, and send its predecessor."""
         tracker, connection = self._tracker, self._context.connection

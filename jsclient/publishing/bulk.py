@@ -1,45 +1,42 @@
-"""Publishing columns: thousands of prepared messages a call, without a future for each."""
+"""Publishing columns: thousands of prepared messages per call, without a future for each."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from .._runtime.context import Context
 from .._runtime.nats.write_buffer import CHUNK
 from ..errors import ConfigError, JetStreamError
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
-from ..protocol.publishing.publish_window import NEVER, Failures
-from ..protocol.wire.frames import Frame
-from .ack_window import Window
+from ..protocol.publishing.publish_window import NEVER
+from .ack_window import AckWindow
+from .admission import YIELD_AFTER
 
 if TYPE_CHECKING:
     from ..protocol.models.publish import PubAck
-    from .admission import Entry
 
-__all__ = ["BulkPublisher", "Failed", "Tally"]
+__all__ = ["BulkPublisher", "Failed", "RowsTicket", "Tally"]
 
-_BURST = 1000  # messages at most between two looks at the bounds and at the clock
-_YIELD_AFTER = 0.01  # seconds for which publishing keeps the event loop
+_BURST = 1000  # messages at most between two checks of the limits and the clock
 
 
 class Failed(NamedTuple):
-    """A message that is not stored, or not known to be."""
+    """A message that was not stored, or whose outcome is unknown."""
 
     row: int
-    entry: Entry
+    entry: InFlight[RowsTicket]
     error: JetStreamError
 
 
 class Tally:
-    """What became of the messages of a publisher.
+    """The counts of the acked messages of a publisher.
 
     Attributes:
-        stored: Messages that were acked, with the duplicates.
-        duplicates: Those of them whose id the stream knew.
-        first_seq, last_seq: The smallest and the largest sequence of those that are no duplicates; 0: there is none.
-        streams: Where.
+        stored: Messages that were acked, including duplicates.
+        duplicates: Messages whose id was stored before.
+        first_seq, last_seq: The smallest and the largest sequence, without duplicates; 0: none.
+        streams: The names of the streams.
     """
 
     __slots__ = ("acks", "duplicates", "first_seq", "last_seq", "stored", "streams", "unwanted")
@@ -48,10 +45,10 @@ class Tally:
         self.stored = self.duplicates = self.first_seq = self.last_seq = 0
         self.streams: set[str] = set()
         self.acks: list[PubAck] = []  # not counted yet
-        self.unwanted: list[None] = []  # not empty: nobody waits any more, so nothing is sent again
+        self.unwanted: list[None] = []  # not empty: closed, so nothing is sent again
 
     def count(self) -> None:
-        """Count the acks that came."""
+        """Count the new acks."""
         acks = self.acks
         self.stored += len(acks)
         new = [ack.seq for ack in acks if not ack.duplicate]
@@ -65,10 +62,10 @@ class Tally:
         acks.clear()
 
 
-class _Sending:
-    """The ticket of the messages of one call: whose rows they are.
+class RowsTicket:
+    """The ticket of the messages of one call of `BulkPublisher.send`, with their rows.
 
-    Its methods are those of lists, because a call from Python to Python for each ack is what costs most there.
+    Its methods are methods of lists: calls between Python functions for each ack would dominate the cost.
     """
 
     __slots__ = ("done", "first", "rows", "set_result")
@@ -80,54 +77,79 @@ class _Sending:
         self.done = tally.unwanted.__len__
 
 
-class BulkPublisher(Window):
-    """A window of publishes that is fed with columns, and counts. One caller at a time.
+class _RowFailures:
+    """Collects failures with their rows."""
 
-    It is the window of `Publisher`: bounds, resending within the deadline, reconnecting are the same. What failed waits
-    in ``failures``, with its row; whoever feeds it looks there.
+    look_at = NEVER
+
+    def __init__(self) -> None:
+        self.failures: list[Failed] = []
+
+    def add(self, entry: InFlight[RowsTicket], error: JetStreamError, now: float) -> None:
+        ticket = entry.ticket
+        self.failures.append(Failed(ticket.rows[entry.number - ticket.first], entry, error))
+
+    def tick(self, now: float) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class BulkPublisher:
+    """Publishes columns through the window of `Publisher`, and counts. One caller at a time.
+
+    Limits, retries within the deadline, and reconnects are those of `Publisher`. The caller must examine ``failures``,
+    which contains the failed messages with their rows.
     """
-
-    __slots__ = ("_repeatable", "_timeout", "failures", "tally")
 
     def __init__(
         self, context: Context, *, max_in_flight: int, max_bytes: int, timeout: float, repeatable: bool
     ) -> None:
         """
         Args:
-            timeout: Seconds that each message may take, and that the wait for a connection may.
+            timeout: Seconds for each message, and for the wait for a connection.
             repeatable: All messages have an id: one whose outcome is unknown is sent again within the timeout.
         """
-        super().__init__(context, max_in_flight, max_bytes, NEVER)
-        if self._out is None:
-            raise ConfigError("columns are published over a connection that `jsclient.connect` opened")
+        out = context.connection.outbox
+        if out is None:
+            raise ConfigError("columns need a connection opened by `jsclient.connect`")
+        self._out = out
         self._timeout, self._repeatable = timeout, repeatable
         self.tally = Tally()
-        self.failures: list[Failed] = []
+        self._failures = _RowFailures()
+        self._acks: AckWindow[RowsTicket] = AckWindow(
+            context,
+            self._failures,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            room_timeout=NEVER,
+            after_event=self.tally.count,
+        )
+        self._admission, self._window = self._acks.admission, self._acks.window
+
+    @property
+    def failures(self) -> list[Failed]:
+        """The failed messages; the caller may replace the list."""
+        return self._failures.failures
+
+    @failures.setter
+    def failures(self, failures: list[Failed]) -> None:
+        self._failures.failures = failures
 
     @property
     def sent(self) -> int:
         """Messages sent so far; the number of the last one."""
-        return self._number
+        return self._acks.number
 
     @property
     def resent(self) -> int:
-        """How often a message was sent again."""
+        """The number of times that a message was sent again."""
         return self._window.resent
 
     @property
     def in_flight(self) -> int:
         return len(self._window.in_flight)
-
-    def _receive(self, frames: list[Frame]) -> None:
-        super()._receive(frames)
-        self.tally.count()
-
-    def _fail(self, failures: Failures[asyncio.Future[PubAck]]) -> None:
-        for entry, error in failures:
-            self._failed += 1
-            of = cast("_Sending", entry.ticket)
-            self.failures.append(Failed(of.rows[entry.number - of.first], entry, error))
-        self._after()
 
     async def send(
         self,
@@ -136,59 +158,59 @@ class BulkPublisher(Window):
         headers: Sequence[bytes],
         payloads: Sequence[bytes],
     ) -> None:
-        """Send messages, in order; wait only for room. As soon as one has failed it sends no more: see ``sent``.
+        """Send messages in order; wait only for room. After a failure it stops: see ``sent``.
 
         Args:
-            rows: What the messages are called in ``failures``.
-            subjects, headers, payloads: Columns of the same length. They go out as they are: subjects were checked,
-                header blocks are whole, or empty.
+            rows: The names of the messages in ``failures``.
+            subjects, headers, payloads: Columns of the same length, sent unchanged. Subjects must be checked before;
+                header blocks are complete, or empty.
 
         Raises:
-            MaxPayloadError: This message is larger than the server takes. Those before it were sent.
-            RequestTimeoutError: There was no connection in time.
+            MaxPayloadError: The message after the last one sent is larger than the server's limit.
+            RequestTimeoutError: No connection in time.
             ClosedError, PermissionDeniedError: Nothing more can be sent.
 
-        Cancelled: what was sent goes on.
+        Cancelled: the publishes sent so far continue.
         """
-        done, count, window = 0, len(payloads), self._window
-        # A window wants no more of a ticket than `Ticket` promises.
-        ticket = cast("asyncio.Future[PubAck]", _Sending(self.tally, self._number + 1, rows))
+        done, count = 0, len(payloads)
+        acks, admission, window = self._acks, self._admission, self._window
+        ticket = RowsTicket(self.tally, acks.number + 1, rows)
         while done < count and not self.failures:
             size = len(headers[done]) + len(payloads[done])
-            now = self._loop.time()
-            room = self._max - len(window.in_flight)
+            now = acks.loop.time()
+            room = admission.max_in_flight - len(window.in_flight)
             wanted = window.size + size
-            if (not self._clear or room <= 0 or now > self._yield_at) or (
-                wanted > self._watch and self._too_much(wanted)
+            if (not admission.clear or room <= 0 or now > admission.yield_at) or (
+                wanted > admission.watch and admission.too_much(wanted)
             ):
-                self._connection.check_size(size)
-                await self._enter(subjects[done].decode(), size, self._timeout)
+                acks.connection.check_size(size)
+                await acks.enter(subjects[done].decode(), size, self._timeout)
                 if self.failures:
                     return
-                now = self._loop.time()
-                self._yield_at = now + _YIELD_AFTER
-                room = self._max - len(window.in_flight)
-            elif self._yield_at == NEVER:
-                self._yield_at = now + _YIELD_AFTER
+                now = acks.loop.time()
+                admission.yield_at = now + YIELD_AFTER
+                room = admission.max_in_flight - len(window.in_flight)
+            elif admission.yield_at == NEVER:
+                admission.yield_at = now + YIELD_AFTER
             end = min(count, done + min(room, _BURST))
             done += self._burst(ticket, now, subjects[done:end], headers[done:end], payloads[done:end])
 
     def _burst(
         self,
-        ticket: asyncio.Future[PubAck],
+        ticket: RowsTicket,
         now: float,
         subjects: Sequence[bytes],
         headers: Sequence[bytes],
         payloads: Sequence[bytes],
     ) -> int:
-        """Send what there is room for, one at least; how many were sent."""
-        out, window, prefix, small = self._out, self._window, self._prefix, self._small
-        assert out is not None
-        in_flight, size, most = window.in_flight, window.size, self._max_bytes
+        """Send the messages that the limits allow, at least one. Returns their number."""
+        acks, window = self._acks, self._window
+        prefix, small, most = acks.prefix, acks.small, self._admission.max_bytes
+        in_flight, size = window.in_flight, window.size
         deadline = now + self._timeout
         repeatable = self._repeatable
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
-        before = number = self._number
+        before = number = acks.number
         commands: list[bytes] = []
         written = 0
         try:
@@ -196,7 +218,7 @@ class BulkPublisher(Window):
                 head = len(header)
                 both = head + len(data)
                 if both > small:
-                    self._connection.check_size(both)
+                    acks.connection.check_size(both)
                 size += both
                 written += both
                 if (size > most or written > CHUNK) and number > before:
@@ -210,19 +232,19 @@ class BulkPublisher(Window):
                     commands.append(b"PUB %b %b %d\r\n%b\r\n" % (to, reply, both, data))
                 in_flight[reply] = InFlight(ticket, to, header, data, both, number, deadline, due, repeatable)
         finally:
-            self._number, window.size = number, size
+            acks.number, window.size = number, size
             if commands:
-                out.write(b"".join(commands))
+                self._out.write(b"".join(commands))
             if due < window.look_at:
-                self._look_at(due)
+                acks.look_at(due)
         return number - before
 
     async def settle(self) -> None:
-        """Wait until nothing is under way. Cancelled: it goes on."""
+        """Wait until no message is in flight. Cancelled: the publishes continue."""
         while self._window.in_flight:
-            await self._changed.wait()
+            await self._acks.changed.wait()
 
     async def close(self) -> None:
-        """Take nothing more, and let go of the connection. What is under way counts as unknown."""
+        """Release the connection. The outcome of messages in flight is unknown."""
         self.tally.unwanted.append(None)
-        await self._end()
+        await self._acks.end()

@@ -1,4 +1,4 @@
-"""Publishing as fast as a stream can take it: `JetStream.fast_ingest`. Source: ADR-50 §Fast-ingest."""
+"""Publishing at the highest rate of a stream: `JetStream.fast_ingest`. Source: ADR-50 §Fast-ingest."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from .limits import ACK_EVERY
 
 __all__ = ["FastIngest"]
 
-_FIRST, _MOST = 16, 1000  # payloads that are taken together, at first and later
+_FIRST, _MOST = 16, 1000  # payloads in one write, at first and later
 _NO_ANSWER = (RequestTimeoutError, DisconnectedError, ClosedError)
 
 
 class FastIngest:
-    """Messages for a stream, acked many at a time. Made by `JetStream.fast_ingest`.
+    """Messages for a stream, of which the server acks many at a time. Created by `JetStream.fast_ingest`.
 
-    `publish` waits only while as much is under way as the server allows. Leaving ``async with`` ends the ingest and
-    waits until all is stored. It is not atomic: what was sent before a failure stays.
+    `publish` waits only at the server's limit of messages in flight. Leaving ``async with`` ends the ingest and waits
+    until all messages are stored. It is not atomic: messages stored before a failure remain.
     """
 
     def __init__(
@@ -67,11 +67,9 @@ class FastIngest:
         self._ending = asyncio.Lock()
         self._over = False
 
-    # --- what it says of itself ----------------------------------------------------------------------------
-
     @property
     def id(self) -> str:
-        """Its id, which is in the final ack."""
+        """The id of the ingest, which is in the final ack."""
         return self._tracker.id
 
     @property
@@ -81,22 +79,22 @@ class FastIngest:
 
     @property
     def acked(self) -> int:
-        """The messages up to this number are stored; with gaps allowed, but for those that are lost or refused."""
+        """The messages up to this number are stored; with ``gap="ok"``, except lost and refused ones."""
         return self._tracker.acked
 
     @property
     def lost(self) -> int:
-        """Messages that did not reach the stream, as far as it said."""
+        """Messages that did not reach the stream, as far as it has reported them."""
         return self._tracker.lost
 
     @property
     def refused(self) -> int:
-        """Messages that the stream did not take."""
+        """Messages that the stream refused."""
         return self._tracker.refused
 
     @property
     def ack(self) -> PubAck | None:
-        """The final ack: ``seq`` of the last message, ``count`` how many were numbered; None before."""
+        """The final ack: ``seq`` of the last message, ``count`` of all messages; None before."""
         return self._tracker.final
 
     @property
@@ -106,8 +104,6 @@ class FastIngest:
 
     def __repr__(self) -> str:
         return f"<FastIngest {self.id}: {self.sent} sent, {self.acked} acked{', closed' * self.is_closed}>"
-
-    # --- publishing ----------------------------------------------------------------------------------------
 
     async def publish(
         self,
@@ -124,17 +120,17 @@ class FastIngest:
         ttl: float | timedelta | Literal["never"] | None = None,
         rollup: Literal["sub", "all"] | None = None,
     ) -> int:
-        """Send a message; its number in the ingest, from 1. Waits while as much is under way as may be.
+        """Send a message, and return its number in the ingest, from 1. Waits at the limit of messages in flight.
 
-        The first call waits until the stream has accepted the ingest. Arguments as of `JetStream.publish`; all subjects
-        must be of one stream.
+        The first call waits until the stream has accepted the ingest. For the arguments see `JetStream.publish`; all
+        subjects must belong to one stream.
 
         Raises:
             BatchNotEnabledError, TooManyBatchesError, ApiError, NoRespondersError: The stream does not accept the
                 ingest; nothing was stored.
-            IngestError: It failed, with this message or one before; says how many are stored.
-            ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent; the ingest goes on.
-            ClosedError: It has ended.
+            IngestError: The ingest failed, at this message or an earlier one; has the number of messages stored.
+            ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent; the ingest can continue.
+            ClosedError: The ingest has ended.
 
         Cancelled while it waits for room: nothing was sent.
         """
@@ -174,7 +170,7 @@ class FastIngest:
             self._context.connection.check_size(size)
         if tracker.sent >= tracker.limit or channel.unsent > CHUNK or not channel.is_open:
             await self._room()
-        # Between the number and the message nothing may come.
+        # The message must be written directly after it got its number.
         reply = tracker.next_reply()
         channel.write(to, reply, block, data)
         number = tracker.sent
@@ -185,13 +181,13 @@ class FastIngest:
         return number
 
     async def publish_many(self, subject: str, payloads: Iterable[bytes]) -> int:
-        """Send a message for each payload: the fastest way. The number of the last one.
+        """Send a message for each payload, and return the number of the last one. The fastest way.
 
         Raises:
-            ConfigError, MaxPayloadError: One of the payloads; those before it were sent, and ``sent`` counts them.
+            ConfigError, MaxPayloadError: A payload is not valid; those before it were sent, and ``sent`` counts them.
             IngestError: And the others of `publish`.
 
-        Cancelled: ``sent`` counts those that were sent.
+        Cancelled: ``sent`` counts the messages that were sent.
         """
         tracker, channel = self._tracker, self._channel
         to, waiting, together = check_subject(subject), iter(payloads), _FIRST
@@ -221,16 +217,16 @@ class FastIngest:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """End it, and wait until all is stored; the final ack. With a ``subject``, this message is the last one.
+        """End the ingest, wait until all is stored, and return the final ack. With a ``subject``, add a last message.
 
         Args:
-            subject, data, headers, options: As of `publish`.
+            subject, data, headers, options: See `publish`.
 
         Raises:
-            IngestError: Not all of it was stored, or that is unknown; says how many are. And those of `publish`.
+            IngestError: Not all messages were stored, or that is unknown. And those of `publish`.
             ConfigError: Nothing was published.
 
-        Cancelled: it ends all the same; another call waits for the answer.
+        Cancelled: the ingest ends anyway; another call waits for the answer.
         """
         tracker, channel = self._tracker, self._channel
         if self._over:
@@ -248,7 +244,7 @@ class FastIngest:
             if tracker.sent == 1:
                 await self._begin(frame, lambda: tracker.ended, channel.end)
         elif not tracker.sent:
-            raise ConfigError("nothing was published: there is nothing to commit")
+            raise ConfigError("nothing was published: publish a message before the commit")
         elif not tracker.closing:
             channel.end()
         await channel.until(lambda: tracker.ended, channel.end)
@@ -259,9 +255,9 @@ class FastIngest:
         return tracker.final
 
     async def ping(self) -> int:
-        """Ask the server how far it is; `acked` after its answer. Lost messages become known by it, too.
+        """Request the progress of the server, and return `acked`. Detects lost messages, too.
 
-        Raises as `publish`.
+        Raises the errors of `publish`.
         """
         tracker, channel = self._tracker, self._channel
         if self._over or tracker.closing:
@@ -274,10 +270,8 @@ class FastIngest:
                 await self._failed()
         return tracker.acked
 
-    # --- inside ----------------------------------------------------------------------------------------------
-
     def _usable(self, chunk: list[bytes]) -> tuple[list[bytes], JetStreamError | None]:
-        """The payloads up to the first that cannot be sent, and what is wrong with that."""
+        """The payloads before the first one that cannot be sent, and the error of that one."""
         if set(map(type, chunk)) == {bytes} and max(map(len, chunk)) <= self._channel.max_payload:
             return chunk, None
         good: list[bytes] = []
@@ -291,7 +285,7 @@ class FastIngest:
         return good, None
 
     async def _room(self) -> None:
-        """Wait until a message may be sent. Raises if that will not be."""
+        """Wait until a message may be sent. Raises an error if the ingest has failed or ended."""
         tracker = self._tracker
         if not tracker.sent:
             check_server(self._context.connection.server_version, INGEST_SERVER, "a fast ingest")
@@ -329,7 +323,7 @@ class FastIngest:
             answered.add(first[0])
 
     async def _failed(self) -> NoReturn:
-        """Hear from the server how much of it is stored, and raise."""
+        """Wait for the number of messages stored, and raise the failure."""
         tracker, failure = self._tracker, self._tracker.failure
         async with self._ending:
             if not self._over:
@@ -339,7 +333,7 @@ class FastIngest:
                 await self._end()
         assert failure is not None
         if tracker.complete and not tracker.accepted:
-            raise failure  # it never began
+            raise failure  # nothing was accepted
         raise IngestError(
             f"the fast ingest failed: {failure}", tracker.sent, tracker.acked, tracker.complete
         ) from failure

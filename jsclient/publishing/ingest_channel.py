@@ -1,4 +1,4 @@
-"""The two ways of a fast ingest: its messages, many in one write, and the inbox on which the server answers."""
+"""The messages of a fast ingest, many in one write, and the inbox for the server's answers."""
 
 from __future__ import annotations
 
@@ -23,29 +23,28 @@ from ..protocol.wire.frames import Frame
 __all__ = ["IngestChannel"]
 
 PING_AFTER = 1.0
-"""Seconds of waiting for an answer after which the server is asked."""
+"""Seconds without an answer before a ping."""
 
 KEEP_ALIVE = 3.0
-"""Seconds without a message after which the server is told that more may come; it forgets an ingest after 10."""
+"""Seconds without a message before a ping; the server forgets an ingest after 10."""
 
 CHUNK = 256 * 1024
-"""Bytes after which a look is taken at how much waits to be sent."""
+"""Bytes written before the write buffer is checked."""
 
 
 class IngestChannel:
-    """Sends what it is given, in order, and tells a tracker what the server answers.
+    """Sends messages in order, and passes the server's answers to a tracker.
 
-    What is written while there is no connection waits for it. Whether something was lost with a connection the server
-    is asked as soon as there is another one.
+    Messages written without a connection are sent with the next one. After a reconnect a ping detects lost messages.
     """
 
     def __init__(self, context: Context, tracker: IngestTracker, timeout: float) -> None:
         self.tracker = tracker
-        self.unsent = 0  # bytes written since the last look at how much waits
+        self.unsent = 0  # bytes written since the write buffer was last checked
         self.pongs = 0  # answers to pings
         self.is_open = False
         self._context, self._connection = context, context.connection
-        self.max_payload = self._connection.max_payload  # bytes of headers and payload, as last looked at
+        self.max_payload = self._connection.max_payload  # bytes of headers and payload
         self.timeout = timeout
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()
@@ -53,12 +52,12 @@ class IngestChannel:
         self._timer = Timer(self._tick)
         self._frames: list[Frame] = []
         self._scheduled = False
-        self._subject = b""  # of the first message: the stream's ear
+        self._subject = b""  # of the first message: pings and the end are sent to it
         self._ping_due = False
         self._seen = 0  # messages sent at the last tick
 
     async def open(self) -> None:
-        """Listen for answers. Harmless when open, or when it is over."""
+        """Subscribe to the answers. A no-op if open or ended."""
         async with self._opening:
             if self._inbox is None and not self.tracker.ended and self.tracker.failure is None:
                 self._inbox = await self._connection.subscribe(f"{self.tracker.inbox}.>", self._receive)
@@ -69,7 +68,7 @@ class IngestChannel:
                 self.is_open = True
 
     async def close(self) -> None:
-        """Listen no more. Harmless when closed."""
+        """Unsubscribe. A no-op if closed."""
         self.flush()
         inbox, self._inbox = self._inbox, None
         if inbox is None:
@@ -84,17 +83,15 @@ class IngestChannel:
         await self._connection.unsubscribe(inbox)
 
     async def abandon(self) -> None:
-        """The whole connection is closed: end it without waiting for an answer."""
+        """Close with the connection: send the end without waiting for an answer."""
         self.flush()
         if not self.tracker.ended:
             self.tracker.fail(ClosedError("the connection was closed"))
             self.end()
         await self.close()
 
-    # --- what goes out -----------------------------------------------------------------------------------
-
     def write(self, subject: bytes, reply: bytes, header: bytes, payload: bytes) -> None:
-        """Send a message with what else comes in this turn of the loop."""
+        """Send a message together with the others of this loop iteration."""
         self.unsent += len(payload) + len(header)
         self._frames.append((subject, reply, header, payload))
         if not self._scheduled:
@@ -114,14 +111,14 @@ class IngestChannel:
             self._subject = frames[0][0]
 
     def flush(self) -> None:
-        """Send what was written, if there is a connection."""
+        """Send the written messages if connected."""
         self._scheduled = False
         if self._frames and self._connection.is_connected:
             frames, self._frames = self._frames, []
             self._connection.send_frames(frames)
 
     def ping(self) -> None:
-        """Ask the server how far it is. A ping under way is enough."""
+        """Request the progress of the server. A no-op while a ping is in flight."""
         if self.tracker.no_stream is not None:
             return  # a ping would begin an ingest without its first message
         if not self._ping_due and self._subject and self._connection.is_connected:
@@ -129,7 +126,7 @@ class IngestChannel:
             self.write(self._subject, self.tracker.ping_reply(), b"", b"")
 
     def end(self) -> None:
-        """Tell the server that no more comes."""
+        """Send the end."""
         self.tracker.close()
         if self.tracker.failure is not None:
             self._frames.clear()
@@ -137,13 +134,11 @@ class IngestChannel:
             self.write(self._subject, self.tracker.end_reply(), b"", b"")
             self.flush()
 
-    # --- what comes in -----------------------------------------------------------------------------------
-
     def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
             if frame[0].endswith(b".4.$FI"):
                 self._ping_due = False
-                self.pongs += bool(frame[3])  # else nobody is there just now
+                self.pongs += bool(frame[3])  # empty: no responders
             try:
                 event = self.tracker.receive(frame)
             except ProtocolError as error:
@@ -177,12 +172,10 @@ class IngestChannel:
     def _tick(self) -> None:
         if self.is_open:
             if self.tracker.sent == self._seen:
-                self._ping_due = False  # whatever became of the one before
+                self._ping_due = False  # the previous one may be lost
                 self.ping()
             self._seen = self.tracker.sent
             self._timer.set(self._connection.now() + KEEP_ALIVE)
-
-    # --- waiting -----------------------------------------------------------------------------------------
 
     async def room(self) -> None:
         """Wait until a message may be sent, or the ingest has failed."""
@@ -204,9 +197,9 @@ class IngestChannel:
                 await self.until(lambda: connection.is_connected, self.ping)
 
     async def until(self, done: Callable[[], bool], again: Callable[[], None]) -> None:
-        """Wait until ``done``, or the ingest has failed; ``again``: what to do when no answer comes.
+        """Wait until ``done``, or the ingest has failed. ``again`` is called every second without an answer.
 
-        It fails where nothing moved for the timeout.
+        The ingest fails after the timeout without progress.
         """
         tracker, connection = self.tracker, self._connection
         now = connection.now()
@@ -226,10 +219,10 @@ class IngestChannel:
     def _silence(self) -> JetStreamError:
         if not self._connection.is_connected:
             return DisconnectedError("not connected to a server")
-        return RequestTimeoutError("the server does not answer", self.timeout)
+        return RequestTimeoutError("fast ingest: no answer from the server", self.timeout)
 
     async def final(self) -> None:
-        """Wait for the server's last word, also after a failure; it may not come."""
+        """Wait for the final answer, also after a failure; it may not arrive."""
         tracker, connection = self.tracker, self._connection
         deadline = connection.now() + self.timeout
         while not tracker.ended:

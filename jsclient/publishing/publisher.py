@@ -1,9 +1,9 @@
-"""Many publishes under way at once: `JetStream.publisher`. Source: ADR-22."""
+"""Publishing many messages without waiting for each ack: `JetStream.publisher`. Source: ADR-22."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Literal, Self
@@ -22,34 +22,29 @@ from .._runtime.publish import (
 from ..errors import PublishesFailedError
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
-from ..protocol.publishing.publish_window import NEVER
+from ..protocol.publishing.publish_window import NEVER, PublishWindow
 from ..protocol.wire.headers import MSG_ID, encode_headers
-from .ack_window import Window
+from .ack_window import AckWindow
+from .admission import YIELD_AFTER
+from .unretrieved import PublishFuture, UnretrievedFailures
 
 __all__ = ["Publisher"]
 
-_YIELD_AFTER = (
-    0.01  # seconds for which publishing keeps the event loop: else nothing is written, and nothing read
-)
+_KEPT = 1000  # failures that are kept until they are retrieved or raised, at least
 
 
-class Publisher(Window):
-    """Publishes without waiting for each ack. Made by `JetStream.publisher`.
+class Publisher:
+    """Publishes without waiting for each ack. Created by `JetStream.publisher`.
 
-    `publish` gives a future as soon as the message is sent; it waits only while the window is full. Messages go out in
-    the order of the calls. Every future ends within the timeout of its publish: with a `PubAck`, or with an error of
-    `JetStream.publish`.
+    `publish` returns a future as soon as the message is sent; it waits only while the window is full. Messages are sent
+    in the order of the calls. Every future is done within the timeout of its publish: with a `PubAck`, or with an error
+    of `JetStream.publish`.
 
-    Leaving ``async with`` waits for all that is under way. A failure that nobody looked at, by awaiting the future or
-    asking it for its result or exception, is raised there, or by `flush`, in a `PublishesFailedError`.
+    Leaving ``async with`` waits for all publishes in flight. It raises a `PublishesFailedError` for the failures that
+    were not retrieved, by awaiting the future or by its ``result()`` or ``exception()``; `flush` does so, too.
 
     Source: ADR-22
     """
-
-    __slots__ = (
-        "_resend",
-        "_timeout",
-    )
 
     def __init__(
         self,
@@ -60,26 +55,34 @@ class Publisher(Window):
         timeout: float | None,
         room_timeout: float | None,
         resend: bool,
+        window: PublishWindow[PublishFuture] | None = None,
+        after_event: Callable[[], None] | None = None,
     ) -> None:
         check_count("max_in_flight", max_in_flight)
         if max_bytes is not None:
             check_count("max_bytes", max_bytes)
         if room_timeout is not None and room_timeout != 0:
             check_time("room_timeout", room_timeout)
-        super().__init__(
-            context,
-            max_in_flight,
-            NEVER if max_bytes is None else max_bytes,
-            NEVER if room_timeout is None else room_timeout,
-        )
         self._timeout = context.timeout if timeout is None else check_time("timeout", timeout)
         self._resend = resend
-
-    # --- what it says of itself ----------------------------------------------------------------------------
+        self._context = context
+        self._out = context.connection.outbox
+        self._failures = UnretrievedFailures(context.emit, max(_KEPT, max_in_flight))
+        self.acks: AckWindow[PublishFuture] = AckWindow(
+            context,
+            self._failures,
+            max_in_flight=max_in_flight,
+            max_bytes=NEVER if max_bytes is None else max_bytes,
+            room_timeout=NEVER if room_timeout is None else room_timeout,
+            window=window,
+            after_event=after_event,
+        )
+        self._loop = self.acks.loop
+        self._admission, self._window = self.acks.admission, self.acks.window
 
     @property
     def in_flight(self) -> int:
-        """Publishes under way: sent, or about to be sent again, and not known to be stored or refused."""
+        """Publishes that were sent, or wait to be sent again, and whose outcome is not known."""
         return len(self._window.in_flight)
 
     @property
@@ -90,38 +93,36 @@ class Publisher(Window):
     @property
     def waiting(self) -> int:
         """Calls of `publish` that wait for room, or for a connection."""
-        return self._gate.waiting
+        return self._admission.gate.waiting
 
     @property
     def published(self) -> int:
         """Messages sent so far."""
-        return self._number - self._unsent
+        return self.acks.number - self.acks.unsent
 
     @property
     def stored(self) -> int:
-        """Those of them that were acked."""
+        """Messages that were acked."""
         return self._window.stored
 
     @property
     def failed(self) -> int:
-        """Those of them that were refused, or whose outcome is unknown."""
-        return self._failed
+        """Messages that were refused, or whose outcome is unknown."""
+        return self.acks.failed
 
     @property
     def resent(self) -> int:
-        """How often a message was sent again."""
+        """The number of times that a message was sent again."""
         return self._window.resent
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes nothing more."""
-        return self._closed
+        """Whether it is closed for new messages."""
+        return self._admission.closed
 
     def __repr__(self) -> str:
-        state = " closed" if self._closed else ""
+        state = " closed" if self.is_closed else ""
         return f"<Publisher{state}: {self.in_flight} in flight, {self.stored} stored, {self.failed} failed>"
-
-    # --- publishing ----------------------------------------------------------------------------------------
 
     async def publish(
         self,
@@ -139,23 +140,23 @@ class Publisher(Window):
         rollup: Literal["sub", "all"] | None = None,
         timeout: float | None = None,
     ) -> asyncio.Future[PubAck]:
-        """Send a message and give the future of its ack; while the window is full, wait for room first.
+        """Send a message and return the future of its ack; while the window is full, wait for room first.
 
         Args:
-            timeout: Seconds from the sending within which the future ends, and that it waits for a connection before
-                that; by default those of the publisher.
+            timeout: Seconds from the sending until the future is done, and before that for a connection; by default the
+                timeout of the publisher.
 
-        All others are those of `JetStream.publish`.
+        For all other arguments see `JetStream.publish`.
 
         Raises:
-            TooManyInFlightError: There was no room within ``room_timeout``. Nothing was sent.
-            RequestTimeoutError: There was no connection within the timeout. Nothing was sent.
+            TooManyInFlightError: No room within ``room_timeout``. Nothing was sent.
+            RequestTimeoutError: No connection within the timeout. Nothing was sent.
             InvalidNameError, ConfigError, MaxPayloadError, ClosedError: Nothing was sent.
 
-        The future raises what `JetStream.publish` raises for a message that was sent.
+        The future raises the errors of `JetStream.publish` for a message that was sent.
 
-        Cancelled: nothing was sent (over a nats-py connection of your own it may have been). A future that is cancelled
-        takes nothing back: its place is free when the ack comes or its time is over.
+        Cancelled: nothing was sent (over a nats-py connection of your own it may have been). Cancelling the future does
+        not undo the publish: its place becomes free with the ack or at its deadline.
         """
         to = (type(subject) is str and known_subjects.get(subject)) or check_subject(subject)
         if type(data) is not bytes:
@@ -182,24 +183,24 @@ class Publisher(Window):
         ):
             header, repeatable = encode_headers(merged), self._resend and MSG_ID in merged
         timeout = self._timeout if timeout is None else check_time("timeout", timeout)
-        size = len(header) + len(data)
-        if size > self._small:
-            self._connection.check_size(size)
-        out, window, now = self._out, self._window, self._loop.time()
+        acks, admission, window, out = self.acks, self._admission, self._window, self._out
+        size, now = len(header) + len(data), self._loop.time()
+        if size > acks.small:
+            acks.connection.check_size(size)
         if out is not None and not out.scheduled:
-            self._yield_at = now + _YIELD_AFTER  # the first one in this turn of the loop
+            admission.yield_at = now + YIELD_AFTER  # the first one in this iteration of the loop
         wanted = window.size + size
-        if (not self._clear or len(window.in_flight) >= self._max or now > self._yield_at) or (
-            wanted > self._watch and self._too_much(wanted)
+        if (not admission.clear or len(window.in_flight) >= admission.max_in_flight) or (
+            now > admission.yield_at or (wanted > admission.watch and admission.too_much(wanted))
         ):
-            await self._enter(subject, size, timeout)
+            await acks.enter(subject, size, timeout)
             wanted, now = window.size + size, self._loop.time()
-            self._yield_at = now + _YIELD_AFTER
+            admission.yield_at = now + YIELD_AFTER
         deadline = now + timeout
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
-        future: asyncio.Future[PubAck] = asyncio.Future(loop=self._loop)
-        self._number = number = self._number + 1
-        reply = b"%b%d" % (self._prefix, number)
+        future = PublishFuture(loop=self._loop)
+        acks.number = number = acks.number + 1
+        reply = b"%b%d" % (acks.prefix, number)
         entry = InFlight(future, to, header, data, size, number, deadline, due, repeatable)
         if out is None:
             return await self._send_slowly(reply, entry)
@@ -215,36 +216,42 @@ class Publisher(Window):
         window.in_flight[reply] = entry
         window.size = wanted
         if due < window.look_at:
-            self._look_at(due)
+            acks.look_at(due)
         return future
 
-    # --- waiting and ending --------------------------------------------------------------------------------
+    async def _send_slowly(self, reply: bytes, entry: InFlight[PublishFuture]) -> asyncio.Future[PubAck]:
+        try:
+            await self.acks.send_slowly(reply, entry)
+        except asyncio.CancelledError:
+            entry.ticket.cancel()
+            raise
+        return entry.ticket
 
     async def flush(self) -> None:
-        """Wait for the outcome of all that was sent so far.
+        """Wait for the outcome of all messages sent so far.
 
         Raises:
-            PublishesFailedError: Publishes failed, and nobody had looked at them.
+            PublishesFailedError: Publishes failed, and their failures were not retrieved.
 
-        Cancelled: what is under way goes on.
+        Cancelled: the publishes continue.
         """
-        await self._settled()
+        await self.acks.settled()
         self._raise_failures()
 
     def _raise_failures(self) -> None:
-        failures, told = self._unseen.take()
-        if failures or told:
-            raise PublishesFailedError(failures, told) from (failures[0][1] if failures else None)
+        failures, reported = self._failures.take()
+        if failures or reported:
+            raise PublishesFailedError(failures, reported) from (failures[0][1] if failures else None)
 
     async def close(self) -> None:
-        """End it now. What is under way ends with `ClosedError`: whether it was stored is unknown.
+        """End it now. Publishes in flight fail with `ClosedError`: whether they were stored is unknown.
 
-        Failures that nobody looked at are told as events `PublishFailed`. `flush` before it waits for the acks.
+        Failures that were not retrieved are reported as `PublishFailed` events. Call `flush` first to wait for acks.
         """
-        await self._end()
+        await self.acks.end()
 
     async def __aenter__(self) -> Self:
-        self._check_open()
+        self.acks.check_open()
         return self
 
     async def __aexit__(
@@ -252,8 +259,8 @@ class Publisher(Window):
     ) -> None:
         try:
             if error is None or isinstance(error, Exception):
-                await self._idle()
+                await self.acks.idle()
             if error is None:
                 self._raise_failures()
         finally:
-            await self._end()
+            await self.acks.end()

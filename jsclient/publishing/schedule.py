@@ -1,4 +1,4 @@
-"""Scheduled messages: stored now, sent to their target later. Source: ADR-51."""
+"""Scheduled messages, which the server publishes later. Source: ADR-51."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from ..protocol.wire.version import check_server
 
 __all__ = ["Scheduling"]
 
-_FIRST, _COMPLETE = (2, 12), (2, 14)  # servers: the first knows a time and a target only
+_FIRST, _COMPLETE = (2, 12), (2, 14)  # servers: the first one supports only a time and a target
 
 
 class Scheduling:
-    """The part of `JetStream` that has messages sent later."""
+    """The methods of `JetStream` that schedule messages."""
 
     _context: Context
 
@@ -46,36 +46,36 @@ class Scheduling:
         expected_last_subject_seq: int | None = None,
         timeout: float | None = None,
     ) -> PubAck:
-        """Store a message that the server sends to ``target`` later, once or again and again.
+        """Store a message that the server publishes to ``target`` later, once or repeatedly.
 
-        The schedule lies on ``subject``, one to a subject: a new one there takes the place of the old one. ``subject``
-        and ``target`` belong to one stream with ``allow_msg_schedules``. Server 2.12 for ``at``, 2.14 for the rest.
+        The schedule is stored on ``subject``, one per subject: a new one replaces the old one. Both subjects must
+        belong to one stream with ``allow_msg_schedules``. Needs server 2.12 for ``at``, 2.14 for everything else.
 
         Args:
-            subject: Where the schedule is stored.
-            target: Where its messages go.
+            subject: The subject of the schedule.
+            target: The subject of its messages.
             data: Their payload.
-            at: Once, at this time; when it is past, at once. An aware ``datetime``, or RFC 3339 text.
-            every: Again and again, this many seconds apart; 1 or more.
+            at: Once, at this time; immediately if it has passed. An aware ``datetime``, or RFC 3339 text.
+            every: Repeatedly, at this interval in seconds; 1 or more.
             cron: Six fields, seconds first, or a word such as ``@hourly``; see `check_cron`.
-            time_zone: The zone of the times in ``cron``: an IANA name or a ``ZoneInfo``; UTC without.
-            source: Each time, send the last message of this subject of the stream, if there is one, in the place of
-                this message.
+            time_zone: The time zone of ``cron``: an IANA name or a ``ZoneInfo``; by default UTC.
+            source: Each time, send the last message of this subject of the stream, if it exists, instead of this
+                message.
             ttl: Seconds that each message sent to ``target`` is kept, or ``"never"`` (stream with ``allow_msg_ttl``).
-            rollup: ``"sub"``: each message sent to ``target`` replaces those before it there.
+            rollup: ``"sub"``: each message sent to ``target`` replaces the earlier ones there.
             lifetime: Seconds until the schedule itself is removed (stream with ``allow_msg_ttl``).
             headers: Headers of the messages.
             msg_id: For de-duplication of the schedule.
-            expected_last_subject_seq: Store it only if this is the sequence of the schedule there is; 0: if none is.
-            timeout: Seconds to wait; by default that of this object.
+            expected_last_subject_seq: Store it only if the existing schedule has this sequence; 0: if none exists.
+            timeout: Seconds for the whole call; by default the timeout of `connect`.
 
-        Returns: where the schedule is stored; its ``seq`` is what `finish_schedule` may expect.
+        Returns: the ack of the schedule; its ``seq`` can be passed to `finish_schedule`.
 
         Raises:
             ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent.
-            ApiError: The stream refused it, 10188 where it does not allow schedules.
-            WrongLastSequenceError: Another schedule is there than was expected.
-            NoRespondersError, RequestTimeoutError, DisconnectedError: As `publish`.
+            ApiError: The stream refused it; 10188: it does not allow schedules.
+            WrongLastSequenceError: The existing schedule is not the expected one.
+            NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
         Source: ADR-51
         """
@@ -109,17 +109,17 @@ class Scheduling:
     async def cancel_schedule(self, subject: str, *, stream: str | None = None) -> bool:
         """Remove the schedule on ``subject``.
 
-        Only a schedule is removed: any other message there stays, and so does a schedule that takes its place at this
-        moment. For many at once there is `Stream.purge`.
+        Any other message on ``subject`` stays, and so does a schedule that replaces it at the same time. To remove many
+        at once use `Stream.purge`.
 
         Args:
-            subject: Where the schedule is stored.
-            stream: Its stream; by default the one that holds ``subject``.
+            subject: The subject of the schedule.
+            stream: Its stream; by default the stream of ``subject``.
 
-        Returns: whether there was one. False where it has been sent already.
+        Returns: whether it existed. False if it has been sent already.
 
         Raises:
-            NoMatchingStreamError: Not exactly one stream holds ``subject``. And those of any request.
+            NoMatchingStreamError: Not exactly one stream has ``subject``. And those of any request.
 
         Source: ADR-51
         """
@@ -139,7 +139,7 @@ class Scheduling:
         found = read_stored_message(answer)
         if SCHEDULE not in found.headers:
             return False
-        # Up to this message, so that one which replaces it meanwhile stays.
+        # Up to this message, so that a replacement stored meanwhile stays.
         body = {"filter": subject, "seq": found.seq + 1}
         purged = await context.call(context.api.stream_purge(stream), body, what="cancel the schedule")
         return bool(purged.get("purged"))
@@ -156,22 +156,22 @@ class Scheduling:
         ttl: float | timedelta | Literal["never"] | None = None,
         timeout: float | None = None,
     ) -> PubAck:
-        """Publish a message and remove a schedule: both happen, or neither.
+        """Publish a message and remove a schedule, atomically.
 
-        To send what was scheduled before its time, publish it to the target; to call it off where others can see it,
-        publish to any other subject of the stream.
+        Publish to the target to send the scheduled message early, or to any other subject of the stream to announce the
+        cancellation to other clients.
 
         Args:
             schedule: The subject of the schedule.
             subject: The subject of the message; not that of the schedule.
             data: Its payload.
-            expected_seq: The sequence of the schedule: refuse where it was sent, removed or replaced.
-            headers, msg_id, ttl, timeout: As `publish`.
+            expected_seq: The sequence of the schedule. The call fails if it was sent, removed or replaced.
+            headers, msg_id, ttl, timeout: See `publish`.
 
         Raises:
-            WrongLastSequenceError: The schedule is not the one that was expected: nothing happened.
+            WrongLastSequenceError: The schedule is not the expected one: nothing was changed.
             ConfigError, InvalidNameError, MaxPayloadError: Nothing was sent.
-            ApiError, NoRespondersError, RequestTimeoutError, DisconnectedError: As `publish`.
+            ApiError, NoRespondersError, RequestTimeoutError, DisconnectedError: See `publish`.
 
         Source: ADR-51
         """

@@ -1,105 +1,154 @@
-"""Failures that nobody has looked at: kept to be raised, and told as events where that would be too late."""
+"""Failed publishes whose error was not retrieved from their future yet."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections import deque
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from ..errors import ApiError, JetStreamError
 from ..protocol.events import Event, PublishFailed
+from ..protocol.models.publish import PubAck
+from ..protocol.publishing.in_flight import InFlight
 
-__all__ = ["UnseenFailures"]
+__all__ = ["OVERDUE", "PublishFuture", "UnretrievedFailures"]
 
 OVERDUE = 10.0
-"""Seconds after which a failure is told that nobody can look at any more."""
-
-_OURS = 2  # references to a future that nobody else holds: that of the record, and the argument that asks
-
-Failure: TypeAlias = tuple[float, str, "asyncio.Future[Any]"]  # when to tell it, subject, future
+"""Seconds after which a failure that was not retrieved is reported as an event."""
 
 
-def _is_seen(future: asyncio.Future[Any]) -> bool:
-    """Whether somebody asked for the result. asyncio keeps it for its own message of an exception never retrieved."""
-    return not getattr(future, "_log_traceback", True)
+class PublishFuture(asyncio.Future[PubAck]):
+    """The future of an ack. It becomes a `FailedPublish` if the publish fails."""
+
+    __slots__ = ()
 
 
-class UnseenFailures:
-    """Futures that failed, until somebody looks at them.
+class FailedPublish(PublishFuture):
+    """A failed publish that informs its publisher when the failure is retrieved.
 
-    Each failure surfaces once: where its future is looked at, in what `take` gives, or as an event: when its future was
-    let go of and more than ``kept`` wait, or `OVERDUE` seconds have passed, and at the end.
+    A future is turned into one only when it fails, so that awaiting an ack costs no Python call.
+    """
+
+    __slots__ = ()
+    unretrieved: UnretrievedFailures | Reported  # where the failure is counted
+
+    def _retrieve(self) -> None:
+        _become(PublishFuture, self)
+        self.unretrieved.retrieved(self)
+
+    def result(self) -> PubAck:
+        self._retrieve()
+        return PublishFuture.result(self)
+
+    def exception(self) -> BaseException | None:
+        self._retrieve()
+        return PublishFuture.exception(self)
+
+    def __await__(self) -> Generator[Any, None, PubAck]:
+        self._retrieve()
+        return PublishFuture.__await__(self)
+
+    __iter__ = __await__
+
+
+FutureT = TypeVar("FutureT", bound=PublishFuture)
+
+
+class Reported:
+    """The number of failures that were reported as events, and not retrieved since."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def retrieved(self, _: PublishFuture) -> None:
+        self.count -= 1
+
+
+class _Failure(NamedTuple):
+    overdue: float  # monotonic seconds
+    subject: str
+    error: JetStreamError
+
+
+_Failed: TypeAlias = tuple[PublishFuture, _Failure]
+
+
+class UnretrievedFailures:
+    """The failures of a publisher, until they are retrieved, raised by `take`, or reported as events.
+
+    Events report failures after `OVERDUE` seconds, earlier if more than ``kept`` wait, and when the publisher closes.
     """
 
     def __init__(self, emit: Callable[[Event], None], kept: int) -> None:
         self._emit = emit
-        self._kept = self._limit = kept
-        self._failures: deque[Failure] = deque()
-        self.told = 0  # as events, since the last `take`
+        self._kept = kept
+        self._failures: dict[PublishFuture, _Failure] = {}  # oldest first
+        self._reported = Reported()
 
-    def add(self, subject: str, future: asyncio.Future[Any], error: JetStreamError, now: float) -> None:
-        """A publish failed."""
-        if future.done():
-            return  # cancelled: nobody wants to know
-        future.set_exception(error)
-        self._failures.append((now + OVERDUE, subject, future))
+    def add(self, entry: InFlight[PublishFuture], error: JetStreamError, now: float) -> None:
+        """Set the failure of a publish. No-op if its future was cancelled."""
+        future = entry.ticket
+        if not future.done():
+            future.set_exception(error)
+            _mark(future, self)
+            self._failures[future] = _Failure(now + OVERDUE, entry.to, error)
+
+    def retrieved(self, future: PublishFuture) -> None:
+        del self._failures[future]
 
     @property
     def look_at(self) -> float:
         """When to call `tick`."""
-        if len(self._failures) > self._limit:
+        if len(self._failures) > self._kept:
             return 0.0
-        return self._failures[0][0] if self._failures else float("inf")
+        return next(iter(self._failures.values())).overdue if self._failures else float("inf")
 
     def tick(self, now: float) -> None:
-        """Tell what nobody can look at any more, if it is overdue or too much to be kept."""
-        kept: list[Failure] = []
-        told: list[Failure] = []
-        held = 0
+        """Report the failures that are overdue or too many."""
         excess = len(self._failures) - self._kept
-        while self._failures:
-            failure = self._failures.popleft()
-            overdue, dropped = failure[0] <= now, sys.getrefcount(failure[2]) <= _OURS
-            if _is_seen(failure[2]):
-                excess -= 1
-            elif dropped and (overdue or excess > 0):
-                excess -= 1
-                told.append(failure)
-            else:
-                held += not dropped
-                kept.append((now + OVERDUE, *failure[1:]) if overdue else failure)
-        self._failures.extend(sorted(kept, key=lambda failure: failure[0]))
-        self._limit = self._kept + 2 * held  # what somebody holds is not ours to bound
-        self._tell(told)
+        report: list[_Failed] = []
+        for future, failure in self._failures.items():
+            if failure.overdue > now and len(report) >= excess:
+                break
+            report.append((future, failure))
+        self._report(report)
 
     def take(self) -> tuple[list[tuple[str, JetStreamError]], int]:
-        """What nobody has looked at, to be raised now, and how many were told as events since the last time."""
-        found = [(subject, _error(future)) for _, subject, future in self._failures if not _is_seen(future)]
-        told, self.told = self.told, 0
+        """The failures to raise now, and the number of those that were reported as events since the last call."""
+        found = [(failure.subject, failure.error) for failure in self._failures.values()]
+        for future in self._failures:
+            _silence(future)
         self._failures.clear()
-        return found, told
+        reported, self._reported = self._reported.count, Reported()
+        return found, reported
 
-    def tell(self) -> None:
-        """Tell all that nobody has looked at: nothing will be raised any more."""
-        failures = [failure for failure in self._failures if not _is_seen(failure[2])]
-        self._failures.clear()
-        self._tell(failures)
+    def close(self) -> None:
+        """Report all that remain."""
+        self._report(list(self._failures.items()))
 
-    def _tell(self, failures: list[Failure]) -> None:
-        """One event for those that failed in the same way."""
-        kinds: dict[tuple[type, int], list[tuple[str, JetStreamError]]] = {}
-        for _, subject, future in failures:
-            error = _error(future)
-            code = error.err_code if isinstance(error, ApiError) else 0
-            kinds.setdefault((type(error), code), []).append((subject, error))
+    def _report(self, failed: list[_Failed]) -> None:
+        """Emit one event per kind of error."""
+        kinds: dict[tuple[type, int], list[_Failure]] = {}
+        for future, failure in failed:
+            del self._failures[future]
+            _silence(future)
+            _mark(future, self._reported)
+            code = failure.error.err_code if isinstance(failure.error, ApiError) else 0
+            kinds.setdefault((type(failure.error), code), []).append(failure)
+        self._reported.count += len(failed)
         for found in kinds.values():
-            self._emit(PublishFailed(subject=found[0][0], error=found[0][1], count=len(found)))
-            self.told += len(found)
+            self._emit(PublishFailed(subject=found[0].subject, error=found[0].error, count=len(found)))
 
 
-def _error(future: asyncio.Future[Any]) -> JetStreamError:
-    error = future.exception()
-    assert isinstance(error, JetStreamError)
-    return error
+def _silence(future: PublishFuture) -> None:
+    """The publisher reports the failure, so asyncio must not log it as never retrieved."""
+    PublishFuture.exception(_become(PublishFuture, future))
+
+
+def _mark(future: PublishFuture, where: UnretrievedFailures | Reported) -> None:
+    _become(FailedPublish, future).unretrieved = where
+
+
+def _become(kind: type[FutureT], future: Any) -> FutureT:
+    future.__class__ = kind
+    return cast("FutureT", future)

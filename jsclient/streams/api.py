@@ -22,16 +22,16 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
 
 __all__ = ["StreamManager"]
 
-_RACES = 3  # times that a stream is looked for again when somebody else was faster
+_RACES = 3  # attempts when another client creates or deletes the stream at the same time
 
 
 class StreamManager:
-    """What `JetStream` does with streams."""
+    """The methods of `JetStream` that manage streams."""
 
     _context: Context
 
     async def account_info(self) -> AccountInfo:
-        """What the account uses of JetStream, and may use."""
+        """JetStream usage and limits of the account."""
         answer = await self._context.call(self._context.api.account_info(), what="account info")
         return from_wire(AccountInfo, answer)
 
@@ -44,7 +44,7 @@ class StreamManager:
     async def create_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
     ) -> Stream:
-        """Create a stream. Raises `StreamExistsError` if one of this name has another configuration."""
+        """Create a stream. Raises `StreamExistsError` if one of this name has a different configuration."""
         config = _stream_config(name, subjects, fields)
         return await self._make_stream(
             self._context.api.stream_create(config.name or ""), config, "create stream"
@@ -53,7 +53,7 @@ class StreamManager:
     async def update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
     ) -> Stream:
-        """Give a stream this configuration. Raises `StreamNotFoundError`."""
+        """Update a stream's configuration. Raises `StreamNotFoundError`."""
         config = _stream_config(name, subjects, fields)
         return await self._make_stream(
             self._context.api.stream_update(config.name or ""), config, "update stream"
@@ -62,7 +62,7 @@ class StreamManager:
     async def create_or_update_stream(
         self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
     ) -> Stream:
-        """Give a stream this configuration; create it if there is none."""
+        """Update a stream's configuration, or create the stream."""
         config = _stream_config(name, subjects, fields)
         for _ in range(_RACES):
             try:
@@ -72,7 +72,7 @@ class StreamManager:
             try:
                 return await self.create_stream(config)
             except StreamExistsError:
-                pass  # somebody else was faster
+                pass  # another client was faster
         return await self.update_stream(config)
 
     async def ensure_stream(
@@ -84,16 +84,16 @@ class StreamManager:
         on_drift: OnDrift = "error",
         **fields: Any,
     ) -> Stream:
-        """Have a stream of this name; where it exists, compare what is given.
+        """Create a stream, or verify that the existing one matches the given fields.
 
-        Any number of processes may do so at once: one creates it, the others find it.
+        Any number of processes may call it at the same time: one creates the stream, the others find it.
 
         Args:
-            on_drift: What to do where it differs: raise `ConfigMismatchError`, "update" it (only the fields that were
-                set change, others are kept), or "ignore" it.
+            on_drift: The action if the stream differs: "error" raises `ConfigMismatchError`, "update" changes the
+                fields that were given and keeps the others, "ignore" accepts the stream.
 
         Raises:
-            ConfigMismatchError: It differs; or the server took the configuration, but not all of it.
+            ConfigMismatchError: The stream differs; or the server accepted only part of the configuration.
             ApiError: The server refuses the configuration or the change. And those of any request.
         """
         wanted = _stream_config(name, subjects, fields)
@@ -103,7 +103,7 @@ class StreamManager:
                 stream = await self._ensure_stream(wanted, on_drift)
                 break
             except (StreamExistsError, StreamNotFoundError):
-                pass  # somebody else made it, or removed it, since we looked
+                pass  # another client has created or deleted it meanwhile
         else:
             stream = await self._ensure_stream(wanted, on_drift)
         if on_drift != "ignore" and (different := stream_mismatches(wanted, stream.config)):
@@ -111,7 +111,7 @@ class StreamManager:
         return stream
 
     async def _ensure_stream(self, wanted: StreamConfig, on_drift: OnDrift) -> Stream:
-        """Look once; create it if it is not there, change it if that is wished."""
+        """One attempt: look it up, then create or update it if necessary."""
         try:
             stream = await self.stream(wanted.name or "")
         except StreamNotFoundError:
@@ -129,7 +129,7 @@ class StreamManager:
         return Stream(self._context, from_wire(StreamInfo, info))
 
     async def stream(self, name: str) -> Stream:
-        """The stream of this name. Raises `StreamNotFoundError`."""
+        """Look up a stream. Raises `StreamNotFoundError`."""
         return self._stream(await self._context.call(self._context.api.stream_info(name), what="stream info"))
 
     async def delete_stream(self, name: str) -> None:
@@ -137,7 +137,7 @@ class StreamManager:
         await self._context.call(self._context.api.stream_delete(name), what="delete stream")
 
     async def streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
-        """All streams, or those that hold ``subject``, page by page."""
+        """Iterate over all streams, or those that contain ``subject``, page by page."""
         offset: int | None = 0
         while offset is not None:
             body = page_request(offset, subject=None if subject is None else check_filter_subject(subject))
@@ -148,7 +148,7 @@ class StreamManager:
             offset = next_offset(answer, offset, len(items))
 
     async def stream_names(self, subject: str | None = None) -> AsyncIterator[str]:
-        """The names of all streams, or of those that hold ``subject``, page by page."""
+        """Iterate over the names of all streams, or of those that contain ``subject``, page by page."""
         offset: int | None = 0
         while offset is not None:
             body = page_request(offset, subject=None if subject is None else check_filter_subject(subject))
@@ -161,15 +161,15 @@ class StreamManager:
             offset = next_offset(answer, offset, len(items))
 
     async def stream_name_by_subject(self, subject: str) -> list[str]:
-        """The names of the streams that hold a subject, as `subscribe` looks them up."""
+        """The names of the streams that contain a subject; `subscribe` uses the same lookup."""
         return await find_streams(self._context, check_filter_subject(subject))
 
     async def counter(self, stream: str) -> Counter:
-        """The counters of a stream that was made with ``allow_msg_counter`` (server 2.12).
+        """The counters of a stream with ``allow_msg_counter`` (server 2.12).
 
         Raises:
-            StreamNotFoundError: There is no such stream.
-            ConfigError: It does not count. And those of any request.
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: The stream has no counters. And those of any request.
 
         Source: ADR-49
         """
@@ -187,7 +187,7 @@ def _stream_config(
         config = name
     else:
         if subjects is not None and not isinstance(subjects, str):
-            subjects = list(subjects)  # a str is no list of subjects: the config refuses it
+            subjects = list(subjects)  # the config rejects a single str
         config = StreamConfig(name=name, subjects=subjects, **fields)  # type: ignore[arg-type]
     if not config.name:
         raise ConfigError("the stream has no name")

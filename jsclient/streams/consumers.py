@@ -22,22 +22,21 @@ from ..protocol.wire.codec import from_wire, to_wire
 
 __all__ = ["ConsumerManager"]
 
-_RACES = 3  # times that a consumer is looked for again when somebody else was faster
+_RACES = 3  # attempts when another client creates or deletes the consumer at the same time
 _NO_CONSUMER_TO_UPDATE = 10149
 
 
 class ConsumerManager:
-    """What a stream does with its consumers."""
+    """The methods of `Stream` that manage consumers."""
 
     _context: Context
 
     @property
     def name(self) -> str:
-        """The stream's name."""
         raise NotImplementedError
 
     async def consumer(self, name: str) -> Consumer:
-        """The consumer of this name. Raises `ConsumerNotFoundError`."""
+        """Look up a consumer. Raises `ConsumerNotFoundError`."""
         return Consumer(self._context, await self._consumer_info(name))
 
     async def _consumer_info(self, name: str) -> ConsumerInfo:
@@ -48,15 +47,15 @@ class ConsumerManager:
         """Create a consumer: a pull consumer unless ``deliver_subject`` is given.
 
         Raises:
-            ConsumerExistsError: One of this name exists with another configuration.
+            ConsumerExistsError: A consumer of this name has a different configuration.
         """
         return Consumer(self._context, await self._make(_config(config, fields), "create"))
 
     async def update_consumer(self, config: ConsumerConfig | None = None, **fields: Any) -> Consumer:
-        """Give an existing consumer this configuration; what is not set goes back to its default.
+        """Update a consumer's configuration; fields that are not set return to their defaults.
 
         Raises:
-            ApiError: 10149: there is none. 10012 and others: the server does not change that.
+            ApiError: 10149: the consumer does not exist. 10012 and others: a field cannot be changed.
         """
         wanted = _config(config, fields)
         if wanted.name is None and wanted.durable_name is None:
@@ -66,22 +65,22 @@ class ConsumerManager:
     async def create_or_update_consumer(
         self, config: ConsumerConfig | None = None, **fields: Any
     ) -> Consumer:
-        """Create a consumer, or change the one there is to this configuration."""
+        """Create a consumer, or update the existing one to this configuration."""
         return Consumer(self._context, await self._make(_config(config, fields), None))
 
     async def ensure_consumer(
         self, config: ConsumerConfig | None = None, *, on_drift: OnDrift = "error", **fields: Any
     ) -> Consumer:
-        """Have a consumer of this name; where it exists, compare what ``config`` sets.
+        """Create a consumer, or verify that the existing one matches the fields set in ``config``.
 
-        Any number of processes may do so at once: one creates it, the others find it.
+        Any number of processes may call it at the same time: one creates the consumer, the others find it.
 
         Args:
-            on_drift: What to do where it differs: raise `ConfigMismatchError`, "update" it (only the fields that were
-                set change, others are kept), or "ignore" it.
+            on_drift: The action if the consumer differs: "error" raises `ConfigMismatchError`, "update" changes the
+                fields that were set and keeps the others, "ignore" accepts the consumer.
 
         Raises:
-            ConfigMismatchError: It differs; or the server took the configuration, but not all of it.
+            ConfigMismatchError: The consumer differs; or the server accepted only part of the configuration.
             ApiError: The server refuses the configuration or the change. And those of any request.
         """
         wanted = _config(config, fields)
@@ -96,7 +95,7 @@ class ConsumerManager:
             except ApiError as error:
                 if not isinstance(error, ConsumerExistsError) and error.err_code != _NO_CONSUMER_TO_UPDATE:
                     raise
-                # Somebody else made it, or removed it, since we looked.
+                # Another client has created or deleted it meanwhile.
         else:
             info = await self._ensure(wanted, name, on_drift)
         if on_drift != "ignore" and (different := consumer_drift(wanted, info.config)):
@@ -104,7 +103,7 @@ class ConsumerManager:
         return Consumer(self._context, info)
 
     async def _ensure(self, wanted: ConsumerConfig, name: str, on_drift: OnDrift) -> ConsumerInfo:
-        """Look once; create it if it is not there, change it if that is wished."""
+        """One attempt: look it up, then create or update it if necessary."""
         try:
             found = await self._consumer_info(name)
         except ConsumerNotFoundError:
@@ -140,7 +139,7 @@ class ConsumerManager:
         await self._context.call(self._context.api.consumer_delete(self.name, name), what="delete consumer")
 
     async def consumers(self) -> AsyncIterator[ConsumerInfo]:
-        """All consumers of the stream, page by page."""
+        """Iterate over all consumers of the stream, page by page."""
         offset: int | None = 0
         while offset is not None:
             answer = await self._context.call(

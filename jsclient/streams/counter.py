@@ -1,4 +1,4 @@
-"""Counters: subjects of a stream that count. Made by `JetStream.counter`. Source: ADR-49."""
+"""Counters: subjects that hold a number, see `JetStream.counter`. Source: ADR-49."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ async def open_counter(context: Context, stream: str) -> Counter:
     info = from_wire(StreamInfo, answer)
     if not info.config.allow_msg_counter:
         raise ConfigError(
-            f"the stream {stream!r} does not count: it was made without allow_msg_counter, or by a server before 2.12"
+            f"the stream {stream!r} has no counters: it needs allow_msg_counter, and a server from 2.12 on"
         )
     return Counter(context, info)
 
 
 class Counter:
-    """The counters of a stream: every subject is one. Made by `JetStream.counter`.
+    """The counters of a stream: every subject is one. Created by `JetStream.counter`.
 
-    A counter begins with its first `add`. Any number of clients may add at the same time; no change is lost and none is
-    overwritten. Numbers are whole, of any sign, up to 4,300 digits.
+    A counter begins with its first `add`. Any number of clients may add at the same time; no change is lost or
+    overwritten. Values are integers of any sign, with up to 4,300 digits.
     """
 
     def __init__(self, context: Context, info: StreamInfo) -> None:
@@ -45,7 +45,7 @@ class Counter:
 
     @property
     def stream(self) -> str:
-        """The stream."""
+        """The name of the stream."""
         return self._info.name
 
     def __repr__(self) -> str:
@@ -60,25 +60,25 @@ class Counter:
         headers: Mapping[str, str | Sequence[str]] | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Add to a counter; what it stands at then.
+        """Add to a counter, and return its new value.
 
-        Adding twice counts twice, so without a ``msg_id`` a lost answer leaves unknown whether it was counted. With one
-        it is tried again inside the timeout and counted once; calling again with the same id adds nothing and gives
-        the same number (the present one where the stream no longer holds that change).
+        Adding twice counts twice, so without a ``msg_id`` a lost answer leaves the outcome unknown. With one, the call
+        retries within the timeout, and counts once; another call with the same id adds nothing and returns the same
+        value (the current one if the stream no longer holds that change).
 
         Args:
-            subject: Which counter.
-            amount: What to add; may be negative or 0.
-            msg_id: For de-duplication inside the stream's duplicate window.
-            headers: More headers of the message that is stored.
-            timeout: Seconds for the whole; by default that of the `JetStream`.
+            subject: The subject of the counter.
+            amount: An integer; may be negative or 0.
+            msg_id: For de-duplication within the stream's duplicate window.
+            headers: Additional headers of the stored message.
+            timeout: Seconds for the whole call; by default the timeout of `connect`.
 
         Raises:
             ApiError: The stream refused it: nothing was counted.
-            NoRespondersError: No stream holds the subject: nothing was counted.
+            NoRespondersError: No stream took the message: nothing was counted.
             RequestTimeoutError, DisconnectedError: Whether it was counted is unknown.
-            PublishError: It was counted by another stream, which holds the subject; or nothing was, because the
-                ``msg_id`` was used for another subject.
+            PublishError: The subject belongs to another stream, which has counted it; or nothing was counted, because
+                the ``msg_id`` was used for another subject.
             InvalidNameError, ConfigError, MaxPayloadError: Nothing was sent.
 
         Cancelled: whether it was counted is unknown.
@@ -94,7 +94,7 @@ class Counter:
         return read_number(ack.val, "the answer's value")
 
     async def _counted_before(self, subject: str, ack: PubAck) -> int:
-        """A duplicate's answer has no value; the change itself says what the counter stood at."""
+        """The answer to a duplicate has no value; the stored change has it."""
         try:
             change = await self._message({"seq": ack.seq})
         except MessageNotFoundError:
@@ -106,26 +106,26 @@ class Counter:
         return read_counter(change).value
 
     async def load(self, subject: str) -> int:
-        """What a counter stands at. Raises `MessageNotFoundError` if it has not begun."""
+        """The value of a counter. Raises `MessageNotFoundError` before its first `add`."""
         return (await self.get(subject)).value
 
     async def get(self, subject: str) -> CounterEntry:
-        """A counter with its last change and its sources, as the stream's leader has it.
+        """A counter with its last change and its sources, from the stream's leader.
 
         Raises:
-            MessageNotFoundError: It has not begun, or was purged.
-            ProtocolError: What lies there is no counter.
+            MessageNotFoundError: Before its first `add`, or after a purge.
+            ProtocolError: The stored message is not a change of a counter.
         """
         return read_counter(await self._message({"last_by_subj": check_publish_subject(subject)}))
 
     async def entries(self, *filters: str) -> AsyncIterator[CounterEntry]:
-        """Every counter, or those whose subjects match one of ``filters``, each once; some 1,000 a request.
+        """Iterate over all counters, or those whose subjects match one of ``filters``; about 1,000 per request.
 
-        Each is as some replica has it when its request comes: one that is added to meanwhile is told as before or as
-        after, one that begins or is purged meanwhile may be missing. The stream needs ``allow_direct``.
+        Values are read from any replica: a counter that changes during the iteration is reported with its old or its
+        new value; one that begins or is purged may be missing. The stream needs ``allow_direct``.
 
         Raises:
-            ConfigError: The stream has no ``allow_direct``, or a filter is none. And those of any request.
+            ConfigError: The stream has no ``allow_direct``, or a filter is not valid. And those of any request.
         """
         wanted = [check_filter_subject(one) for one in filters] or [">"]
         if not self._info.config.allow_direct:
@@ -135,7 +135,7 @@ class Counter:
         limit = self._context.connection.max_payload // 2
         for number, one in enumerate(wanted):
             async for info in subject_pages(self._context, self.stream, one):
-                # Each once, where filters overlap.
+                # Filters may overlap.
                 subjects = [
                     name
                     for name in info.state.subjects or ()
@@ -149,7 +149,7 @@ class Counter:
                     start = end
 
     async def _last(self, subjects: list[str]) -> list[StoredMessage]:
-        """The last messages of these subjects, as many as one request may be about."""
+        """The last messages of subjects that fit into one request."""
         found: list[StoredMessage] = []
         seq = up_to_seq = None
         while True:
@@ -158,7 +158,7 @@ class Counter:
             found += [message async for message in batch]
             if not batch.num_pending:
                 return found
-            seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq  # the server's bound of bytes ended it
+            seq, up_to_seq = batch.last_seq + 1, batch.up_to_seq  # the server's limit of bytes ended it
 
     async def _message(self, body: dict[str, object]) -> StoredMessage:
         api = self._context.api
@@ -168,4 +168,4 @@ class Counter:
 
 
 async def _allowed() -> None:
-    """That direct gets are allowed is known."""
+    """The caller has checked that direct gets are allowed."""

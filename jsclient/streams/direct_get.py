@@ -1,4 +1,4 @@
-"""Reading stored messages from any replica: what stands behind `Stream.get_batch`. Source: ADR-31."""
+"""Reading stored messages from any replica: `Stream.get_batch`. Source: ADR-31."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["DirectBatch", "get_directly"]
 
 
 async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
-    """One message, from any replica. Raises as `read_direct_answer`."""
+    """Read one message from any replica. Raises the errors of `read_direct_answer`."""
     frame = await context.requests.ask(
         context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get"
     )
@@ -37,18 +37,18 @@ async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> S
 
 
 class DirectBatch:
-    """Stored messages of one request, for ``async for``. Made by `Stream.get_batch` and `Stream.get_last_messages`.
+    """Stored messages, for ``async for``. Created by `Stream.get_batch` and `Stream.get_last_messages`.
 
-    They come as the server sends them, which does not wait for the reader: what was asked for may be held here. Each
-    iteration is a request of its own.
+    The server does not wait for the reader, so all requested messages may be buffered. Each iteration sends a new
+    request.
 
     Attributes:
-        ending: Why it ended: FULL as many as asked for, MAX_BYTES so many bytes, NO_MESSAGES nothing more is there;
-            None before. An error is raised.
-        count: Messages so far.
-        num_pending: How many more match, as the server counted.
-        last_seq: The stream sequence of the last message, 0 before: the next request begins behind it.
-        up_to_seq: Of `Stream.get_last_messages`: the sequence as of which they are the last.
+        ending: The reason of the end: FULL (``batch`` messages), MAX_BYTES, or NO_MESSAGES (no more messages match);
+            None before. Errors are raised.
+        count: Messages received so far.
+        num_pending: The number of further messages that match, as counted by the server.
+        last_seq: The stream sequence of the last message, 0 before the first one.
+        up_to_seq: For `Stream.get_last_messages`: later messages were ignored.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class DirectBatch:
                     yield message
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
-        """The messages as they came, many at once: for who reads them with `direct_sequence` or by columns."""
+        """The raw frames of the messages, in lists; see `direct_sequence`."""
         async for answers in self._answers():
             frames = self._tracker.take_frames(answers.frames)
             answers.frames.clear()
@@ -107,7 +107,7 @@ class DirectBatch:
                 yield frames
 
     async def records(self, *, linked: bool) -> AsyncIterator[list[Record]]:
-        """The messages as records of a topic, many at once. ``linked``: they may say which one they follow."""
+        """The messages as records of a topic, in lists. ``linked``: records may name their predecessor."""
         made: StoredRecords | None = None
         async for answers in self._answers():
             made = made or StoredRecords(self._tracker, linked=linked)
@@ -117,7 +117,7 @@ class DirectBatch:
                 yield records
 
     async def _answers(self) -> AsyncIterator[_Answers]:
-        """Ask, and come back whenever answers wait, until the tracker has seen the end."""
+        """Send the request, and yield whenever answers are buffered, until the tracker has seen the end."""
         connection = self._context.connection
         await self._check()
         check_server(connection.server_version, BATCH_GET_SERVER, "a batch of stored messages")
@@ -141,7 +141,7 @@ class DirectBatch:
 
 
 class _Answers:
-    """A request with many answers: what came of them, and why no more come."""
+    """A request with many answers: the buffered ones, and the error that ended it."""
 
     def __init__(self, connection: Connection, subject: str) -> None:
         self.frames: deque[Frame] = deque()
@@ -161,7 +161,7 @@ class _Answers:
         await connection.publish(self._subject, body, reply=self._reply)
 
     async def more(self, timeout: float) -> bool:
-        """Wait for the next answer, or an error. False: neither came."""
+        """Wait for the next answer or error. False: neither arrived."""
         return await self._changed.wait_until(self._connection.now() + timeout) or bool(self.frames)
 
     async def close(self) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Stream"]
 
 
 class Stream(ConsumerManager):
-    """A stream that exists on the server. Made by `JetStream.stream` and `JetStream.create_stream`."""
+    """A stream that exists on the server. Created by `JetStream.stream` and `JetStream.create_stream`."""
 
     def __init__(self, context: Context, info: StreamInfo) -> None:
         self._context = context
@@ -30,32 +30,32 @@ class Stream(ConsumerManager):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the stream."""
         return self._info.config.name or ""
 
     @property
     def config(self) -> StreamConfig:
-        """Its configuration as last seen; `info` asks the server."""
+        """The configuration as last received; `info` updates it."""
         return self._info.config
 
     @property
     def cached_info(self) -> StreamInfo:
-        """What was last seen of it; `info` asks the server."""
+        """The information as last received; `info` updates it."""
         return self._info
 
     def __repr__(self) -> str:
         return f"<Stream {self.name}>"
 
     async def info(self, *, subjects_filter: str | None = None, deleted_details: bool = False) -> StreamInfo:
-        """Ask the server for its present state.
+        """Request the current configuration and state.
 
         Args:
-            subjects_filter: Count messages by subject for these subjects (``state.subjects``), all of them; where they
-                may be very many, `subjects` tells them page by page.
+            subjects_filter: Count messages per subject for these subjects (``state.subjects``), without a limit. For
+                very many subjects use `subjects`, which iterates page by page.
             deleted_details: List the deleted sequences (``state.deleted``).
 
         Raises:
-            StreamNotFoundError: It is gone. And those of any request.
+            StreamNotFoundError: The stream was deleted. And those of any request.
         """
         details = {"deleted_details": True} if deleted_details else {}
         if subjects_filter is None:
@@ -73,27 +73,26 @@ class Stream(ConsumerManager):
         return self._info
 
     async def subjects(self, filter: str = ">") -> AsyncIterator[tuple[str, int]]:
-        """Every subject that matches ``filter``, and how many messages it has; 100,000 are held at a time.
+        """Iterate over the subjects that match ``filter``, with their message counts; 100,000 subjects per page.
 
-        Subjects that come or go meanwhile may be told or not, or told twice.
+        Subjects that appear or disappear during the iteration may be missing, or reported twice.
 
         Raises:
-            StreamNotFoundError: It is gone. And those of any request.
+            StreamNotFoundError: The stream was deleted. And those of any request.
         """
         async for info in subject_pages(self._context, self.name, check_filter_subject(filter)):
             for item in (info.state.subjects or {}).items():
                 yield item
 
-    # --- messages ------------------------------------------------------------------------------------------
-
     async def purge(
         self, *, seq: int | None = None, keep: int | None = None, subject: str | None = None
     ) -> int:
-        """Remove messages; how many were removed.
+        """Remove messages, and return their number.
 
         Args:
-            seq: Only those below this sequence. keep: All but the newest so many; not with ``seq``.
-            subject: Only those of this subject; wildcards allowed.
+            seq: Only messages below this sequence.
+            keep: All but the newest ``keep`` messages; not with ``seq``.
+            subject: Only messages of this subject; wildcards allowed.
         """
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
@@ -101,9 +100,9 @@ class Stream(ConsumerManager):
             if value is not None and (
                 isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64
             ):
-                raise ConfigError(f"{what} is {value!r:.60}: it must be a whole number of 0 or more")
+                raise ConfigError(f"{what} is {value!r:.60}: it must be an integer >= 0")
         if seq is not None and seq <= 1:
-            return 0  # nothing is below it; servers take 0, and before 2.14 also 1, for "everything"
+            return 0  # no message is below it, but servers take 0, and before 2.14 also 1, for "all"
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
         if subject is not None:
             body["filter"] = check_filter_subject(subject)
@@ -116,20 +115,21 @@ class Stream(ConsumerManager):
         """The message with this stream sequence.
 
         Args:
-            direct: Ask any replica rather than the leader, which spreads the load: for a stream with ``allow_direct``.
-                A replica may not have the newest messages yet.
+            direct: Read from any replica instead of the leader, to spread the load (stream with ``allow_direct``). A
+                replica may not have the newest messages yet.
 
         Raises:
-            MessageNotFoundError: There is none. ConfigError: ``direct``, and the stream does not allow it.
+            MessageNotFoundError: The message does not exist.
+            ConfigError: ``direct`` for a stream that does not allow it.
         """
         return await self._get({"seq": seq}, direct)
 
     async def get_last_message(self, subject: str, *, direct: bool = False) -> StoredMessage:
-        """The newest message of a subject; wildcards allowed. Otherwise as `get_message`."""
+        """The newest message of a subject; wildcards allowed. See `get_message`."""
         return await self._get({"last_by_subj": check_filter_subject(subject)}, direct)
 
     async def get_next_message(self, subject: str, seq: int = 1, *, direct: bool = False) -> StoredMessage:
-        """The first message of a subject with this stream sequence or a later one. Otherwise as `get_message`."""
+        """The first message of a subject with this stream sequence or a later one. See `get_message`."""
         return await self._get({"seq": seq, "next_by_subj": check_filter_subject(subject)}, direct)
 
     def get_batch(
@@ -142,27 +142,27 @@ class Stream(ConsumerManager):
         max_bytes: int | None = None,
         timeout: float | None = None,
     ) -> DirectBatch:
-        """Up to ``batch`` stored messages with one request, for ``async for`` (server 2.11, ``allow_direct``).
+        """Read up to ``batch`` stored messages with one request, for ``async for`` (server 2.11, ``allow_direct``).
 
-        They are read from any replica, without a consumer and without acks. Reading on behind the last one::
+        They are read from any replica, without a consumer and without acks. To continue after the last one::
 
             page = stream.get_batch(1000, seq=page.last_seq + 1)
 
         Args:
-            batch: Messages at most.
-            seq: From this stream sequence on; by default from the first message.
-            start_time: From the first message stored at this time or later, in place of ``seq``.
-            subject: Only those of this subject; wildcards allowed.
-            max_bytes: End with the message that reaches so many bytes of subjects, headers and payloads. The server
-                has a limit of its own, 64 MiB by default.
-            timeout: Seconds without a message after which it is given up; by default that of this connection.
+            batch: The maximum number of messages.
+            seq: Start at this stream sequence; by default at the first message.
+            start_time: Start at the first message stored at this time or later, instead of ``seq``.
+            subject: Only messages of this subject; wildcards allowed.
+            max_bytes: End with the message that reaches this sum of subjects, headers and payloads. The server has
+                its own limit, 64 MiB by default.
+            timeout: Seconds to wait for each message; by default the timeout of `connect`.
 
         Raises:
-            ConfigError: A value out of range. And, where the iteration begins: the stream does not allow direct gets,
-                or the server is too old.
+            ConfigError: A value is out of range. At the start of the iteration also: the stream does not allow direct
+                gets, or the server is too old.
 
-        The iteration raises `RequestTimeoutError` or `DisconnectedError` where the rest does not come, and
-        `StatusError` where the server refuses.
+        The iteration raises `RequestTimeoutError` or `DisconnectedError` if messages do not arrive, and `StatusError`
+        if the server refuses the request.
 
         Source: ADR-31
         """
@@ -180,22 +180,22 @@ class Stream(ConsumerManager):
         max_bytes: int | None = None,
         timeout: float | None = None,
     ) -> DirectBatch:
-        """The newest message of each subject that matches, for ``async for`` (server 2.11, ``allow_direct``).
+        """Read the newest message of each matching subject, for ``async for`` (server 2.11, ``allow_direct``).
 
-        In the order of the stream, as of one moment. Where ``batch`` or ``max_bytes`` ended it, the rest is::
+        They come in stream order, as of one point in time. If ``batch`` or ``max_bytes`` ended it, continue with::
 
             page = stream.get_last_messages(subjects, seq=page.last_seq + 1, up_to_seq=page.up_to_seq)
 
         Args:
-            subjects: One or several; wildcards allowed. 1,024 subjects of the stream may match.
-            batch: Messages at most.
+            subjects: One or more, wildcards allowed; at most 1,024 subjects of the stream may match.
+            batch: The maximum number of messages.
             seq: Only messages with this stream sequence or a later one.
-            up_to_seq: As the subjects were when the stream had come to this sequence.
-            up_to_time: As they were before this time.
-            max_bytes, timeout: As of `get_batch`.
+            up_to_seq: Ignore messages after this sequence.
+            up_to_time: Ignore messages stored at this time or later.
+            max_bytes, timeout: See `get_batch`.
 
         Raises:
-            TooManyResultsError: In the iteration: more subjects match. And as `get_batch`.
+            TooManyResultsError: More subjects match; raised by the iteration. And those of `get_batch`.
         """
         body = last_request(
             subjects, batch=batch, seq=seq, up_to_seq=up_to_seq, up_to_time=up_to_time, max_bytes=max_bytes
@@ -203,7 +203,7 @@ class Stream(ConsumerManager):
         return DirectBatch(self._context, self.name, body, timeout=timeout, check=self._check_direct)
 
     async def _check_direct(self) -> None:
-        """Refuse where nobody would answer: older servers leave such a request without a word."""
+        """Raise an error for a stream without direct gets: older servers do not answer the request."""
         if not self.config.allow_direct and not (await self.info()).config.allow_direct:
             raise ConfigError(
                 f"stream {self.name!r} does not allow direct gets: update it with allow_direct=True"
@@ -219,7 +219,7 @@ class Stream(ConsumerManager):
         return read_stored_message(answer)
 
     async def delete_message(self, seq: int, *, secure: bool = False) -> None:
-        """Delete one message; ``secure`` overwrites it on disk. Raises `ApiError` if there is none."""
+        """Delete one message; ``secure`` overwrites it on disk. Raises `ApiError` if it does not exist."""
         body: dict[str, Any] = {"seq": seq}
         if not secure:
             body["no_erase"] = True

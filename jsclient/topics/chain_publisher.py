@@ -1,4 +1,4 @@
-"""A publisher of linked records: each names its predecessor, across elections and restarts."""
+"""A publisher of chained records: each follows its predecessor, even after elections and restarts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from .._runtime.context import Context
-from .._runtime.nats.connection import Lifecycle
 from .._runtime.retry import Tries
 from ..errors import (
     ClosedError,
@@ -21,50 +20,54 @@ from ..errors import (
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.chain_window import ChainWindow
 from ..protocol.publishing.in_flight import ATTEMPT, PAUSE
-from ..protocol.wire.frames import Frame
 from ..protocol.wire.header_names import MSG_ID
-from ..publishing.admission import Entry
 from ..publishing.limits import MAX_BYTES
 from ..publishing.publisher import Publisher
+from ..publishing.unretrieved import PublishFuture
 from ..streams.stream import Stream
 
 __all__ = ["ChainPublisher"]
 
 _LONGEST_LOOK: Final = 8.0  # seconds
-_STALE: Final = 20  # requests, PAUSE apart, that find fewer records than were acked
+_STALE: Final = 20  # looks, PAUSE apart, that find fewer records than were acked
 
 
-class ChainPublisher(Publisher):
-    """Publishes to a stream without other publishers; ``after`` is the sequence of its last message.
+class ChainPublisher:
+    """Publishes records to a stream that contains nothing else, each directly after its predecessor.
 
-    On a replicated stream one record is in flight at a time; see `jsclient.protocol.publishing.chain_window`.
+    To a replicated stream it sends one record at a time, see `jsclient.protocol.publishing.chain_window`. After any
+    failure of a record it looks up the last record of the stream, and continues after that.
 
-    After any failure it requests the last stored record, and continues after that one.
+    Attributes:
+        publisher: The publisher of the records.
     """
-
-    __slots__ = ("_after_seq", "_chain", "_in_turn", "_last", "_mending", "_stream")
 
     def __init__(
         self, context: Context, stream: Stream, *, after: int, max_in_flight: int, timeout: float | None
     ) -> None:
+        """``after`` is the sequence of the stream's last message."""
         is_replicated = (stream.config.num_replicas or 1) > 1
-        super().__init__(
-            context,
-            max_in_flight=1 if is_replicated else max_in_flight,
-            max_bytes=MAX_BYTES,
-            timeout=timeout,
-            room_timeout=None,
-            resend=True,
-        )
-        never = self._window.never_an_id
-        self._window = self._chain = ChainWindow[asyncio.Future[PubAck]](
-            never,
+        self._chain = ChainWindow[PublishFuture](
+            secrets.token_hex(11),
             context.answered,
             name=secrets.token_hex(8),
             link=after,
             by_id=not is_replicated,
             _seen=(0, after),
         )
+        self.publisher = Publisher(
+            context,
+            max_in_flight=1 if is_replicated else max_in_flight,
+            max_bytes=MAX_BYTES,
+            timeout=timeout,
+            room_timeout=None,
+            resend=True,
+            window=self._chain,
+            after_event=self._mind,
+        )
+        self._acks = self.publisher.acks
+        self._timeout = context.timeout if timeout is None else timeout
+        self._context, self._connection, self._loop = context, context.connection, self._acks.loop
         self._stream = stream
         self._after_seq = after
         self._last = 0  # number of the last record sent
@@ -73,11 +76,11 @@ class ChainPublisher(Publisher):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether another client has published."""
+        """Whether another client has published to the stream."""
         return self._chain.is_fenced
 
     def may_follow(self, seq: int, msg_id: str | None) -> bool:
-        """Whether the next record follows the record with this sequence and id."""
+        """Whether the next record may follow the record of this sequence and id."""
         if not self._last:
             return seq <= self._after_seq
         return msg_id is not None and self._chain.number_of(msg_id) == self._last
@@ -89,25 +92,17 @@ class ChainPublisher(Publisher):
         headers: Mapping[str, str | Sequence[str]] | None,
         check: Callable[[], None],
     ) -> asyncio.Future[PubAck]:
-        """As `Publisher.publish`, linked to the record before. Cancelled: nothing was sent, or the record is skipped.
+        """Publish a record after its predecessor, see `Publisher.publish`.
 
-        ``check`` is called when its turn has come; its errors are raised.
+        ``check`` is called when it is its turn, and may raise an error. Cancelled: nothing was sent, or the record is
+        left out.
 
         Raises:
-            ProducerFencedError, ClosedError: An earlier record failed.
+            ProducerFencedError, ClosedError: A preceding record failed, so that it cannot follow.
         """
         chain = self._chain
-        deadline = self._loop.time() + self._timeout
-        async with self._in_turn:  # a call cancelled while it waits for room must leave no gap
-            # Not in `publish`: the id of the predecessor may change meanwhile. Records in flight end in time.
-            while chain.link is not None and not self._closed:
-                if not chain.is_broken and self._has_room(1, len(data)):
-                    break
-                if not chain.is_broken or chain.in_flight:
-                    await self._changed.wait()
-                elif not await self._changed.wait_until(deadline) and self._loop.time() >= deadline:
-                    text = f"publish to {subject!r}: the last record could not be requested; nothing was sent"
-                    raise RequestTimeoutError(text, self._timeout)
+        async with self._in_turn:  # a call that is cancelled while it waits for room must leave no gap
+            await self._room(subject, len(data))
             check()
             if chain.link is None:
                 if chain.is_fenced:
@@ -115,8 +110,8 @@ class ChainPublisher(Publisher):
                 raise ClosedError(
                     "a record of this chain failed: no record can follow; open another publisher"
                 )
-            link, msg_id = chain.link, chain.id_of(self._number + 1)
-            future = await self.publish(
+            link, msg_id = chain.link, chain.id_of(self._acks.number + 1)
+            future = await self.publisher.publish(
                 subject,
                 data,
                 headers=headers,
@@ -124,62 +119,55 @@ class ChainPublisher(Publisher):
                 expected_last_seq=link if isinstance(link, int) else None,
                 expected_last_msg_id=link if isinstance(link, str) else None,
             )
-            self._last = self._number
+            self._last = self._acks.number
             if chain.link == link:
-                chain.link = chain.after(self._number, link)
+                chain.link = chain.after(self._last, link)
             elif chain.link is not None:
-                # Repaired while this one waited: it was sent with an old link, and no record may follow it.
+                # Mended while this call waited: the record was sent with an old link, so nothing may follow it.
                 chain.is_broken = True
                 self._mind()
         return future
 
-    def _is_ready(self) -> bool:
-        return not self._chain.is_broken and super()._is_ready()
+    async def _room(self, subject: str, size: int) -> None:
+        """Wait until the chain is intact and has room, or has ended.
 
-    def _fits(self, count: int, size: int) -> bool:
-        return not self._chain.is_broken and super()._fits(count, size)
-
-    def _receive(self, frames: list[Frame]) -> None:
-        super()._receive(frames)
-        self._mind()
-
-    def _tick(self) -> None:
-        super()._tick()
-        self._mind()
-
-    def _lifecycle(self, what: Lifecycle) -> None:
-        super()._lifecycle(what)
-        self._mind()
-
-    async def _send_slowly(self, key: bytes, entry: Entry) -> asyncio.Future[PubAck]:
-        link = self._chain.link
-        try:
-            return await super()._send_slowly(key, entry)
-        except JetStreamError:
-            self._chain.skip(entry.number, link)
-            raise
+        `Publisher.publish` must not wait for room instead, because meanwhile the predecessor may get another id.
+        """
+        chain, admission, changed = self._chain, self._acks.admission, self._acks.changed
+        deadline = self._loop.time() + self._timeout
+        while chain.link is not None and not admission.closed:
+            if not chain.is_broken and admission.has_room(1, size):
+                return
+            if not chain.is_broken or chain.in_flight:  # each publish in flight ends at its deadline
+                await changed.wait()
+            elif not await changed.wait_until(deadline) and self._loop.time() >= deadline:
+                text = f"publish to {subject!r}: the last record of the stream is unknown; nothing was sent"
+                raise RequestTimeoutError(text, self._timeout)
 
     def _mind(self) -> None:
-        """Start the repair of a broken chain. No record is sent before it is repaired."""
-        if self._chain.is_broken and self._mending is None and not self._ended:
+        """Start to mend a broken chain; stop at the end."""
+        if self._acks.is_ended:
+            if self._mending is not None:
+                self._mending.cancel()
+        elif self._chain.is_broken and self._mending is None:
             self._mending = self._context.tasks.start(self._mend(), "chain of records")
-            self._after()
+            self._acks.after()
 
     async def _mend(self) -> None:
-        chain = self._chain
+        chain, acks = self._chain, self._acks
         try:
-            while chain.is_broken and not self._ended:
-                await asyncio.sleep(PAUSE)  # for the answers of other records; also required by ADR-22
+            while chain.is_broken and not acks.is_ended:
+                await asyncio.sleep(PAUSE)  # for the answers of the others, and by ADR-22
                 await self._mend_once()
         except JetStreamError as error:
-            self._fail(chain.end(error))
-        except Exception as error:  # noqa: BLE001  a defect; publishers must not wait forever
-            failed = ProtocolError(f"the chain could not be repaired: {type(error).__name__}: {error}")
+            acks.fail(chain.end(error))
+        except Exception as error:  # noqa: BLE001  a defect, which must end the publishes
+            failed = ProtocolError(f"a chain could not be mended: {type(error).__name__}: {error}")
             failed.__cause__ = error
-            self._fail(chain.end(failed))
+            acks.fail(chain.end(failed))
         finally:
             self._mending = None
-            self._after()
+            acks.after()
             self._mind()
 
     async def _mend_once(self) -> None:
@@ -195,23 +183,21 @@ class ChainPublisher(Publisher):
                     raise
                 continue
             if found is None:
-                self._fail(chain.end(None))
+                self._acks.fail(chain.end(None))
                 return
-            if found[0] >= chain.known(self._number):
+            if found[0] >= chain.known(self._acks.number):
                 failures, sends = chain.last_is(*found, self._stream.name, self._loop.time())
-                self._send_again(sends)
-                self._fail(failures)
+                self._acks.send_again(sends)
+                self._acks.fail(failures)
                 return
-            # The new leader may have to catch up, or an ack arrived after the request.
+            # The new leader has not caught up, or an ack arrived after the look.
             stale += 1
             if stale >= _STALE:
-                raise ProtocolError(
-                    f"stream {self._stream.name!r} has lost records that it acked: open another publisher"
-                )
+                raise ProtocolError(f"stream {self._stream.name!r} has lost acked records")
             await asyncio.sleep(PAUSE)
 
     async def _look_within(self, seconds: float) -> tuple[int, int] | None:
-        """`_look` with a time limit: a request to a leader that died is not answered."""
+        """`_look`; a request that reached a leader just before it died is not answered."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._look()
@@ -219,7 +205,7 @@ class ChainPublisher(Publisher):
             raise RequestTimeoutError("look for the last record of a chain", seconds) from None
 
     async def _look(self) -> tuple[int, int] | None:
-        """The last stored record, as its number in this chain and its sequence; None: another client published it."""
+        """The number and the sequence of the last record of the stream; None: it is another client's."""
         chain = self._chain
         seq = (await self._stream.info()).state.last_seq
         if seq == self._after_seq:
@@ -227,15 +213,14 @@ class ChainPublisher(Publisher):
         try:
             last = await self._stream.get_message(seq)
         except MessageNotFoundError:
-            # It expired or was removed: was it the last record known to be stored?
-            known = chain.known(self._number)
+            # It has expired, or was removed. Accept it if it is the last record known to be stored.
+            known = chain.known(self._acks.number)
             if known and chain.place_of(known) == seq:
                 return known, seq
             raise
         number = chain.number_of(last.headers.get(MSG_ID, ""))
         return None if number is None else (number, seq)
 
-    async def _end(self) -> None:
-        await super()._end()
-        if self._mending is not None:
-            self._mending.cancel()
+    async def close(self) -> None:
+        """See `Publisher.close`."""
+        await self.publisher.close()

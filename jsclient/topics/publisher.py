@@ -38,9 +38,9 @@ class TopicPublisher:
     not retrieved.
     """
 
-    def __init__(self, log: StreamLog, publisher: Publisher) -> None:
+    def __init__(self, log: StreamLog, publisher: Publisher | ChainPublisher) -> None:
         self._log = log
-        self._publisher = publisher
+        self._publisher = publisher.publisher if isinstance(publisher, ChainPublisher) else publisher
         self._chain = publisher if isinstance(publisher, ChainPublisher) else None
         self._at_end = asyncio.Lock()
         self._end_id = ""  # message id of the last record, once it may have been sent
@@ -162,7 +162,7 @@ class TopicPublisher:
                 raise ClosedError(f"the topic {self.subject!r} has ended: no record can follow")
             self._ending = True
             try:
-                await self._publisher._idle()  # noqa: SLF001  including those that wait for room
+                await self._publisher.acks.idle()  # including those that wait for room
                 await self.flush()
                 position = await self._append_end(kind, data)
             finally:

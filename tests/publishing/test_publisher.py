@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import random
 import re
 import weakref
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -27,7 +29,7 @@ from jsclient.errors import (
     TooManyInFlightError,
 )
 from jsclient.protocol.wire.headers import encode_headers, publish_headers
-from jsclient.publishing.ack_window import Window
+from jsclient.publishing.ack_window import AckWindow
 from jsclient.publishing.admission import Gate
 from tests.support.fake import FakeConnection, Sent, connected
 from tests.support.virtual import settle, virtual
@@ -197,7 +199,7 @@ async def test_nobody_overtakes(outbox):
             sent = [int(payload) for payload in payloads(connection)]
             assert sent == sorted(set(sent)), seed
             assert set(sent) == set(range(crowd.called)) - crowd.unfinished, "cancelled and sent, or lost"
-            assert not pub._gate.busy
+            assert not pub.acks.admission.gate.busy
             await pub.close()
 
 
@@ -386,7 +388,7 @@ async def test_publishing_gives_way_to_the_loop(monkeypatch):
 
 @virtual
 @both
-async def test_a_failure_whose_future_was_let_go_of_is_told_after_a_while(outbox):
+async def test_a_failure_not_retrieved_in_time_is_an_event(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -397,23 +399,71 @@ async def test_a_failure_whose_future_was_let_go_of_is_told_after_a_while(outbox
         await settle()
         for sent in published(connection):
             refuse(connection, sent)
+        assert kept[0].exception() is not None
         await asyncio.sleep(9.9)
         assert connection.told(PublishFailed) == []
         await asyncio.sleep(0.2)
         (event,) = connection.told(PublishFailed)
-        assert (event.subject, type(event.error), event.count) == ("dropped", ApiError, 3)
+        assert (event.subject, type(event.error), event.count) == ("kept", ApiError, 4)
         await asyncio.sleep(60)
         assert len(connection.told(PublishFailed)) == 1
-        # Those that are held are still to be looked at; leaving and flushing tell of all the rest.
-        assert kept[0].exception() is not None
+        # A failure that was retrieved, before or after the event, is not raised.
+        assert kept[1].exception() is not None
+        await pub.publish("late")
+        await settle()
+        refuse(connection, published(connection)[-1])
         with pytest.raises(PublishesFailedError) as caught:
             await pub.flush()
-        assert [subject for subject, _ in caught.value.failures] == ["kept"]
+        assert [subject for subject, _ in caught.value.failures] == ["late"]
         assert caught.value.told == 3
         assert "4 publishes failed" in str(caught.value)
         await pub.flush()
         await pub.close()
         assert len(connection.told(PublishFailed)) == 1
+
+
+@virtual
+@pytest.mark.parametrize("how", ["await", "result", "exception", "gather", "wait_for", "in a task"])
+async def test_each_way_to_retrieve_a_failure_counts(how):
+    async def wait(future: asyncio.Future[Any]) -> None:
+        await future
+
+    async with connected() as (js, connection):
+        add_outbox(connection)
+        async with js.publisher() as pub:
+            future = await pub.publish("a")
+            early = asyncio.ensure_future(wait(future)) if how == "in a task" else None
+            await settle()
+            refuse(connection, published(connection)[0])
+            with contextlib.suppress(ApiError):
+                if how == "await":
+                    await future
+                elif how == "result":
+                    future.result()
+                elif how == "exception":
+                    future.exception()
+                elif how == "gather":
+                    await asyncio.gather(future)
+                elif how == "wait_for":
+                    await asyncio.wait_for(future, 1)
+                elif early is not None:
+                    await early
+        assert connection.told(PublishFailed) == []
+
+
+@virtual
+async def test_a_cancelled_wait_does_not_retrieve_a_failure():
+    async with connected() as (js, connection):
+        add_outbox(connection)
+        pub = js.publisher()
+        future = await pub.publish("a")
+        waiting = asyncio.ensure_future(asyncio.wait([future]))
+        await settle()
+        waiting.cancel()
+        refuse(connection, published(connection)[0])
+        await settle()
+        with pytest.raises(PublishesFailedError):
+            await pub.flush()
 
 
 @virtual
@@ -436,7 +486,7 @@ async def test_more_failures_than_are_kept_are_told():
 
 
 @virtual
-async def test_failures_that_somebody_holds_are_kept_however_many():
+async def test_retrieved_failures_are_not_raised_however_many():
     async with connected() as (js, connection):
         add_outbox(connection)
         futures = []
@@ -450,7 +500,7 @@ async def test_failures_that_somebody_holds_are_kept_however_many():
             await asyncio.sleep(30)
             results = await asyncio.gather(*futures, return_exceptions=True)
         assert {type(error) for error in results} == {DisconnectedError}
-        assert connection.told(PublishFailed) == []
+        assert sum(event.count for event in connection.told(PublishFailed)) == 5000
 
 
 @virtual
@@ -544,12 +594,14 @@ async def test_every_future_and_every_caller_ends(how, outbox):
                 await call
         await pub.close()
         flushing.exception()
-        assert pub._window.in_flight == {}
+        assert pub.acks.window.in_flight == {}
         assert (pub.in_flight, pub.waiting, pub.is_closed) == (0, 0, True)
         assert js._context.open == set()
         assert connection.listening == []
         assert [
-            inbox.subject for inbox in connection.inboxes if inbox.subject.startswith(pub._prefix.decode())
+            inbox.subject
+            for inbox in connection.inboxes
+            if inbox.subject.startswith(pub.acks.prefix.decode())
         ] == []
 
 
@@ -661,8 +713,8 @@ async def test_denials_are_looked_through_once_a_turn(monkeypatch):
             futures = [await pub.publish(f"s.{n % 3}", msg_id=f"{n}") for n in range(9)]
             await settle()
             looks = []
-            original = Window._deny
-            monkeypatch.setattr(Window, "_deny", lambda self: (looks.append(1), original(self)))
+            original = AckWindow._deny
+            monkeypatch.setattr(AckWindow, "_deny", lambda self: (looks.append(1), original(self)))
             for n in range(9):
                 if n % 3:
                     connection.deny("publish", f"s.{n % 3}")

@@ -124,16 +124,17 @@ async def test_a_record_that_waited_while_the_chain_was_mended_leaves_its_place_
     """It goes out under a link that is over: it is refused, and what comes behind it must not take its place."""
     async with ground() as here:
         futures = [await here.append(b"1"), await here.append(b"2")]
-        here.chain._pausing, here.chain._clear = True, False  # as where the wire is slow
+        admission = here.chain.publisher.acks.admission
+        admission._pausing, admission.clear = True, False  # as where the wire is slow
         third = asyncio.ensure_future(here.append(b"3"))
         await settle()
-        assert here.chain.waiting == 1
+        assert here.chain.publisher.waiting == 1
         here.lose()
         here.connection.disconnect()
         here.connection.reconnect()
         await here.run(2)
         assert here.records == [b"1", b"2"]
-        here.chain._paused()
+        admission._paused()
         futures += [await third, await here.append(b"4"), await here.append(b"5")]
         await here.run(5)
         assert [future.result().seq for future in futures] == [1, 2, 3, 4, 5]

@@ -1,13 +1,14 @@
-"""Publishes each of which is stored directly behind the one before it, or not at all.
+"""A chain of publishes: each record is stored directly after its predecessor, or not at all.
 
-On one server a record expects the id of the one before it as the last one there, so thousands may be under way. A
-replicated stream takes no such thing: from 2.14 on it breaks for good where that does not hold. There a record expects
-the sequence of the one before it, and only one may be under way (else somebody else's could come between, unseen).
+On a single server a record expects the id of its predecessor as the last message id, so thousands may be in flight. A
+replicated stream must not get such an expectation: from 2.14 on, a mismatch stops the stream for good. There a record
+expects the sequence of its predecessor, and only one may be in flight; otherwise a record of another client could get
+between two of them unnoticed.
 
-Where a record is refused, or not answered, those behind it are lost too, and in older clusters their ids stay taken
-though nothing is stored under them. So a chain that is *broken* sends nothing until somebody has looked which record is
-the last one there (`last_is`): those up to it are stored, and the others go out again behind it, under new ids. An
-earlier try that is stored after all breaks the chain once more, and nothing else: a record is never there twice.
+If a record is refused, or not answered, its successors are lost too, and in older clusters their ids stay taken,
+although nothing is stored under them. So a *broken* chain sends nothing until the last record of the stream is known
+(`last_is`): records up to it are stored, and the others are sent again after it, under new ids. If an earlier attempt
+is stored after all, the chain breaks once more, but no record is ever stored twice.
 """
 
 from __future__ import annotations
@@ -24,64 +25,65 @@ from .publish_window import Failures, PublishWindow, Sends
 __all__ = ["ChainWindow"]
 
 _WRONG_LAST_MSG_ID: Final = 10070
-_BREAKS: Final = frozenset(
-    {_WRONG_LAST_MSG_ID, 10071, 10158, 10164}
-)  # wrong last id or sequence, id in process
+# Wrong last id or sequence, id in process.
+_BREAKS: Final = frozenset({_WRONG_LAST_MSG_ID, 10071, 10158, 10164})
 _UNAVAILABLE: Final = 503
-_STAYS: Final = frozenset(
-    {10039, 10076, 10077}
-)  # 503 too, but it does not pass: not enabled, and the stream is full
+# 503 as well, but not transient: not enabled, and the stream is full.
+_STAYS: Final = frozenset({10039, 10076, 10077})
 
 
 @dataclass(slots=True)
 class ChainWindow(PublishWindow[TicketT]):
-    """The records of a chain that are under way; ``name`` is what its ids begin with.
+    """The records of a chain that are in flight; ids begin with ``name``.
 
-    ``link`` is what the next one is to follow: a sequence or an id. None: that is over, and was not stored.
+    ``link`` is the predecessor of the next record: a sequence or an id. None: the predecessor failed.
     """
 
     name: str = ""
     link: str | int | None = 0
     by_id: bool = True  # else by sequence, one at a time
-    is_broken: bool = False
-    is_fenced: bool = False  # somebody else's record is the last one there
-    _seen: tuple[int, int] = (
-        0,
-        0,
-    )  # the last record that somebody saw, or that was there before: number, sequence
+    is_fenced: bool = False  # the last record is another client's
+    _seen: tuple[int, int] = (0, 0)  # number and sequence of the last record seen, or stored before the chain
     _round: int = 0
-    _holes: set[int] = field(default_factory=set)  # numbers under which nothing was stored
-    _ended: set[int] = field(default_factory=set)  # those that are over without being known to be stored
+    _gaps: set[int] = field(default_factory=set)  # numbers under which nothing was stored
+    _ended: set[int] = field(default_factory=set)  # records that ended without a confirmation
+    _link_before: str | int | None = None  # the predecessor of the record that was added last
 
     def id_of(self, number: int) -> str:
-        """The id under which the record of this number is sent now."""
+        """The id under which a record is sent in this round."""
         return f"{self.name}:{number}:{self._round}" if self._round else f"{self.name}:{number}"
 
     def after(self, number: int, link: str | int) -> str | int:
-        """What is to follow the record of this number, which follows ``link``."""
+        """The link to a record whose predecessor is ``link``."""
         if self.by_id:
             return self.id_of(number)
         assert isinstance(link, int)
         return link + 1
 
     def number_of(self, msg_id: str) -> int | None:
-        """Which record of this chain it is; None: somebody else's."""
+        """The number of a record of this chain; None: another client's."""
         name, _, rest = msg_id.partition(":")
         number = rest.partition(":")[0]
         return int(number) if name == self.name and number.isdecimal() else None
 
     def skip(self, number: int, link: str | int | None) -> None:
-        """Nothing was sent under this number, so the next one follows what it was to follow."""
+        """Nothing was sent under this number, so the next record gets its predecessor."""
         self._ended.discard(number)
-        self._holes.add(number)
+        self._gaps.add(number)
         self.link = link
+
+    def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
+        self._link_before = self.link
+        PublishWindow.add(self, reply, entry)
+
+    def unsent(self, reply: bytes) -> None:
+        if (entry := self._take(reply)) is not None:
+            self.skip(entry.number, self._link_before)
 
     def remove(self, reply: bytes) -> None:
         if (entry := self._take(reply)) is not None:
             self._ended.add(entry.number)
             self.link = None
-
-    # --- what breaks it: each of these is called by `PublishWindow` ------------------------------------------
 
     def _refused(
         self, entry: InFlight[TicketT], trouble: Trouble, error: JetStreamError, now: float
@@ -106,7 +108,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return self._why(entry, None)
 
     def _why(self, entry: InFlight[TicketT], error: JetStreamError | None) -> JetStreamError:
-        """What a record ends with that could not be sent again, for this error."""
+        """The error of a record that could not be sent again because of ``error``."""
         if not entry.waits or entry.in_doubt or entry.trouble is None:
             final: JetStreamError = unknown(entry)
             final.__cause__ = error
@@ -114,7 +116,7 @@ class ChainWindow(PublishWindow[TicketT]):
         return entry.trouble.overtaken or error or no_stream(entry)
 
     def _forget_unwanted(self) -> None:
-        pass  # what follows hangs on it, whoever waits
+        pass  # its successors depend on it, even if its ticket is done
 
     def disconnected(self) -> Failures[TicketT]:
         self._connected = False
@@ -134,30 +136,31 @@ class ChainWindow(PublishWindow[TicketT]):
         PublishWindow.not_sent(self, entry)
         self.is_broken = True
 
-    # --- and what mends it -----------------------------------------------------------------------------------
-
     def known(self, given: int) -> int:
-        """The number of the last record that is known to be stored, where numbers up to ``given`` were given out."""
-        open_ones = {entry.number for entry in self.in_flight.values()} | self._ended | self._holes
+        """The number of the last record that is known to be stored; ``given`` is the last number in use."""
+        open_ones = {entry.number for entry in self.in_flight.values()} | self._ended | self._gaps
         return next(
             (number for number in range(given, self._seen[0], -1) if number not in open_ones), self._seen[0]
         )
 
     def place_of(self, number: int) -> int:
-        """The sequence of that record: each lies behind the one before it."""
+        """The sequence of that record: sequences are consecutive."""
         seen, seq = self._seen
-        return seq + number - seen - sum(seen < hole <= number for hole in self._holes)
+        return seq + number - seen - sum(seen < gap <= number for gap in self._gaps)
 
     def last_is(
         self, number: int, seq: int, stream: str, now: float
     ) -> tuple[Failures[TicketT], Sends[TicketT]]:
-        """Somebody looked: the record of this number is the last one there, as ``seq``. What failed, what to send."""
+        """The record of this number is the last one in the stream, with sequence ``seq``.
+
+        Returns the failures, and the records to send again.
+        """
         self.is_broken = False
         self._round += 1
-        self._holes.discard(number)
-        before, self._seen = self._holes, (number, seq)
+        self._gaps.discard(number)
+        before, self._seen = self._gaps, (number, seq)
         self._ended = {ended for ended in self._ended if ended > number}
-        end = min(self._ended, default=None)  # what is behind it has no predecessor
+        end = min(self._ended, default=None)  # later records have no predecessor
         failures: Failures[TicketT] = []
         sends: Sends[TicketT] = []
         link: str | int = seq
@@ -166,27 +169,27 @@ class ChainWindow(PublishWindow[TicketT]):
                 self._take(reply)
                 self.stored += 1
                 if not entry.ticket.done():
-                    holes = sum(entry.number < hole < number for hole in before)
-                    place = seq - (number - entry.number - holes)
-                    entry.ticket.set_result(PubAck(stream=stream, seq=place, duplicate=True))
+                    gaps = sum(entry.number < gap < number for gap in before)
+                    stored = seq - (number - entry.number - gaps)
+                    entry.ticket.set_result(PubAck(stream=stream, seq=stored, duplicate=True))
             elif end is not None and entry.number > end:
                 self.remove(reply)
                 failures.append((entry, _no_predecessor()))
-            elif entry.ticket.done():  # nobody wants it, and it is not there
+            elif entry.ticket.done():  # not stored, and no longer wanted
                 self._take(reply)
-                self._holes.add(entry.number)
+                self._gaps.add(entry.number)
             else:
-                sends.append(self._anew(reply, entry, link, now))
+                sends.append(self._resend(reply, entry, link, now))
                 link = self.after(entry.number, link)
         self.link = link if end is None else None
-        self._holes = {hole for hole in self._holes if hole > number}
+        self._gaps = {gap for gap in self._gaps if gap > number}
         self.resent += len(sends)
         return failures, sends
 
-    def _anew(
+    def _resend(
         self, reply: bytes, entry: InFlight[TicketT], link: str | int, now: float
     ) -> tuple[bytes, InFlight[TicketT]]:
-        """It goes behind this one, under a new id."""
+        """Link a record to its predecessor, under a new id."""
         headers = parse_headers(entry.header)[1]
         headers.pop(EXPECTED_LAST_MSG_ID, None)
         headers.pop(EXPECTED_LAST_SEQUENCE, None)
@@ -197,7 +200,7 @@ class ChainWindow(PublishWindow[TicketT]):
         self.size += size - entry.size
         entry.size = size
         trouble = entry.trouble = entry.trouble or Trouble(in_doubt=True)
-        trouble.in_doubt |= not trouble.waits  # its last try was not answered yet
+        trouble.in_doubt |= not trouble.waits  # its last attempt was not answered yet
         trouble.waits, trouble.overtaken = False, None
         trouble.tries += 1
         entry.due = min(entry.deadline, now + trouble.attempt)
@@ -205,10 +208,10 @@ class ChainWindow(PublishWindow[TicketT]):
         return reply_of(reply, trouble.tries), entry
 
     def end(self, error: JetStreamError | None) -> Failures[TicketT]:
-        """It cannot be mended: somebody else's record is the last one (None), or for this error."""
+        """End the chain because of ``error``; None: the last record is another client's."""
         self.is_broken, self.is_fenced = False, error is None
         return self.fail(lambda entry: self._why(entry, error))
 
 
 def _no_predecessor() -> ApiError:
-    return ApiError.from_fields(400, _WRONG_LAST_MSG_ID, "the record before it was not stored")
+    return ApiError.from_fields(400, _WRONG_LAST_MSG_ID, "the preceding record was not stored")

@@ -51,7 +51,7 @@ TicketT = TypeVar("TicketT", bound="Ticket")
 
 
 class AnsweredSubjects:
-    """The latest subjects on which a stream has answered a publish, up to `LIMIT`."""
+    """The latest subjects on which a stream has answered a publish, up to ``LIMIT``."""
 
     __slots__ = ("subjects",)
 
@@ -80,8 +80,8 @@ class Ticket(Protocol):
     """The receiver of an outcome; an ``asyncio.Future`` is one."""
 
     @property
-    def done(self) -> Callable[[], bool]:
-        """True once the outcome is no longer wanted."""
+    def done(self) -> Callable[[], int]:
+        """True, or a number above 0, once the outcome is no longer wanted."""
 
     @property
     def set_result(self) -> Callable[[PubAck], object]:
@@ -115,8 +115,9 @@ class Trouble(msgspec.Struct):
             behind: Its predecessor is still in flight.
 
         Returns:
-            The error that ends the publish if it is not sent again, and the pause before the next attempt. None: there
-            is no next attempt. 0: send at once, as the `question` whether an earlier attempt was stored.
+            The error that ends the publish if it is not sent again, and the pause before the next attempt, in seconds.
+            If the pause is None, there is no next attempt. If it is 0, send at once, as the `question` whether an
+            earlier attempt was stored.
         """
         if isinstance(error, NoRespondersError):
             final, pause = self._no_stream(error, to, left, expected=expected)

@@ -4,7 +4,7 @@ Each publish has its own reply subject. `PublishWindow` keeps it from its sendin
 *refused* (an error) or *unknown*, at the latest until its deadline:
 
 - 503, no stream took it: nothing was stored. It is sent again until its deadline if a stream is expected there, else
-  three times in all, see `in_flight`.
+  three times in all, see `jsclient.protocol.publishing.in_flight`.
 - The connection is lost, or no answer comes in time: the outcome is unknown. If the message has an id, which the stream
   stores once, it is sent again; else this ends the publish.
 - An error from the stream ends it.
@@ -68,6 +68,7 @@ class PublishWindow(Generic[TicketT]):
     look_at: float = field(default=NEVER, init=False)  # when to call `tick`
     stored: int = field(default=0, init=False)
     resent: int = field(default=0, init=False)
+    is_broken: bool = field(default=False, init=False)  # nothing may be sent before it is mended
     _connected: bool = field(default=True, init=False)
 
     def add(self, reply: bytes, entry: InFlight[TicketT]) -> None:
@@ -77,7 +78,11 @@ class PublishWindow(Generic[TicketT]):
         self.look_at = min(self.look_at, entry.due)
 
     def remove(self, reply: bytes) -> None:
-        """Drop a publish that could not be sent, or ended without a confirmation."""
+        """Drop a publish that ended without a confirmation."""
+        self._take(reply)
+
+    def unsent(self, reply: bytes) -> None:
+        """Undo `add`: the publish could not be sent."""
         self._take(reply)
 
     def _take(self, reply: bytes) -> InFlight[TicketT] | None:
@@ -120,7 +125,8 @@ class PublishWindow(Generic[TicketT]):
             failures += self._unusual(frame, now)
         self.size -= size
         self.stored += stored
-        self.answered.trim()
+        if len(answered) > AnsweredSubjects.LIMIT:
+            self.answered.trim()
         return failures
 
     def _unusual(self, frame: Frame, now: float) -> Failures[TicketT]:

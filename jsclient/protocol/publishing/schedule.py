@@ -1,8 +1,8 @@
-"""Scheduled messages: what makes a message a schedule, checked before it reaches the wire.
+"""Scheduled messages: their headers, checked before they are sent.
 
-The server answers every mistake in a pattern with one sentence (10189), so the fields of a cron pattern are judged
-here, by its rules, and the error says which one is wrong. A time outside 1970 to 2262 does not fit into the
-nanoseconds the server counts in: it would fire at once, or never.
+The server reports every mistake in a pattern with the same error (10189), so the fields of a cron pattern are checked
+here, and the error names the wrong one. A time outside 1970 to 2262 does not fit into the nanoseconds of the server: it
+would fire immediately, or never.
 
 Source: ADR-51; nats-server server/scheduler.go, server/cron.go, server/stream.go.
 """
@@ -32,7 +32,7 @@ __all__ = ["check_cron", "ending_headers", "schedule_headers"]
 
 _NS: Final = 1_000_000_000
 _MAX_NS: Final = 2**63 - 1
-_LONGEST_INTERVAL: Final = 100 * 366 * 86_400 * _NS  # so that "now and an interval" stays below the year 2262
+_LONGEST_INTERVAL: Final = 100 * 366 * 86_400 * _NS  # so that "now + interval" is before the year 2262
 
 _PREDEFINED: Final = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -72,59 +72,57 @@ def schedule_headers(
     """The headers that make a message on ``subject`` a schedule.
 
     Args:
-        subject: Where the schedule is stored; a subject holds one.
-        target: Where its messages go.
-        at: Once, at this time: aware ``datetime`` or RFC 3339 text.
-        every: Again and again, this many seconds apart; 1 or more.
+        subject: The subject of the schedule; a subject holds one.
+        target: The subject of its messages.
+        at: Once, at this time: an aware ``datetime`` or RFC 3339 text.
+        every: Repeatedly, at this interval in seconds; 1 or more.
         cron: Six fields, seconds first, or one of ``@yearly``, ``@monthly``, ``@weekly``, ``@daily``, ``@hourly``.
-        time_zone: The zone of the times in ``cron``, by its IANA name or as ``ZoneInfo``; UTC without.
+        time_zone: The time zone of ``cron``, an IANA name or a ``ZoneInfo``; by default UTC.
         source: Send the last message of this subject instead of the schedule's own.
         ttl: Seconds that each message is kept, or ``"never"``.
         rollup: ``"sub"``: each message replaces all earlier ones of ``target``.
 
     Raises:
-        ConfigError: It cannot work. `InvalidNameError` for subjects.
+        ConfigError: An argument is not valid. `InvalidNameError` for subjects.
     """
     check_publish_subject(subject)
     check_publish_subject(target)
     if target == subject:
-        raise ConfigError(f"the target {target!r} is the schedule's own subject: it must be another one")
+        raise ConfigError(f"the target {target!r} is the subject of the schedule: give another one")
     headers = {SCHEDULE: _pattern(at, every, cron), SCHEDULE_TARGET: target}
     if time_zone is not None:
         if cron is None:
-            raise ConfigError("time_zone is for cron alone: at has a zone of its own, every needs none")
+            raise ConfigError("time_zone is given without cron: leave it out with at and every")
         headers[SCHEDULE_TIME_ZONE] = _zone(time_zone)
     if source is not None:
         if check_publish_subject(source) in (subject, target):
             raise ConfigError(
-                f"the source {source!r} is the schedule's subject or its target: it must be another one"
+                f"the source {source!r} is the subject or the target of the schedule: give another one"
             )
         headers[SCHEDULE_SOURCE] = source
     if (kept := ttl_header(ttl)) is not None:
         headers[SCHEDULE_TTL] = kept
     if rollup is not None:
         if rollup != "sub":
-            raise ConfigError(f"rollup: {rollup!r:.60} is not 'sub', which is all that a schedule can do")
+            raise ConfigError(f"rollup is {rollup!r:.60}: a schedule needs 'sub'")
         headers[SCHEDULE_ROLLUP] = rollup
     return headers
 
 
 def ending_headers(schedule: str, subject: str) -> dict[str, str]:
-    """The headers with which a message on ``subject`` ends ``schedule``: both happen, or neither.
+    """The headers with which a message on ``subject`` ends ``schedule`` atomically.
 
     Raises:
-        ConfigError: They are the same. `InvalidNameError` for subjects.
+        ConfigError: Both subjects are the same. `InvalidNameError` for subjects.
     """
     check_publish_subject(schedule)
     if check_publish_subject(subject) == schedule:
-        raise ConfigError(
-            f"{subject!r} is the schedule's own subject: the message would end with the schedule"
-        )
+        raise ConfigError(f"{subject!r} is the subject of the schedule: the message would be removed with it")
     return {SCHEDULER: schedule, SCHEDULE_NEXT: "purge"}
 
 
 def check_cron(pattern: str) -> str:
-    """Return ``pattern`` if a server takes it as cron.
+    """Return ``pattern`` if it is a valid cron pattern of the server.
 
     Six fields, separated by spaces: seconds, minutes, hours, day of month (1 to 31), month (1 to 12, or ``jan`` to
     ``dec``), day of week (0 to 6 from Sunday, or ``sun`` to ``sat``). A field is ``*``, a number, a range ``1-5``, each
@@ -132,18 +130,18 @@ def check_cron(pattern: str) -> str:
     ``@weekly``, ``@daily``, ``@midnight``, ``@hourly``.
 
     Raises:
-        ConfigError: It is none; the text names the field.
+        ConfigError: It is not valid; the text names the field.
     """
     if not isinstance(pattern, str):
-        raise ConfigError(f"cron is {type(pattern).__name__}: it must be a text of six fields")
+        raise ConfigError(f"cron is {type(pattern).__name__}: it must be a str of six fields")
     if pattern in _PREDEFINED:
         return pattern
     if pattern.startswith("@"):
         words = ", ".join(_PREDEFINED)
-        raise ConfigError(f"cron: {pattern!r:.60} is none of {words}; there are arguments at and every")
-    # The server splits at any white space, but a header has no line breaks; the others only look alike.
+        raise ConfigError(f"cron: {pattern!r:.60} is not one of {words}; use the arguments at and every")
+    # The server splits at any white space; headers cannot contain line breaks, and other kinds only look like spaces.
     if not pattern.isascii() or not pattern.isprintable():
-        raise ConfigError(f"cron: {pattern!r:.60} holds a character that no field may have")
+        raise ConfigError(f"cron: {pattern!r:.60} has a character that is not allowed in a field")
     fields = pattern.split()
     if len(fields) != len(_FIELDS):
         raise ConfigError(
@@ -159,7 +157,7 @@ def check_cron(pattern: str) -> str:
 
 def _pattern(at: datetime | str | None, every: float | timedelta | None, cron: str | None) -> str:
     if [at, every, cron].count(None) != 2:
-        raise ConfigError("give one of at, every and cron")
+        raise ConfigError("at, every and cron: exactly one is needed")
     if at is not None:
         return f"@at {_moment(at)}"
     if every is not None:
@@ -174,39 +172,41 @@ def _moment(at: datetime | str) -> str:
     except ConfigError as error:
         raise ConfigError(f"at: {error}") from None
     if not 0 <= parse_time_ns(text) <= _MAX_NS:
-        raise ConfigError(f"at: {text} is before 1970 or after 2262, which no server can count to")
+        raise ConfigError(f"at: {text} is not between 1970 and 2262, the range of the server")
     return text
 
 
 def _interval(every: float | timedelta) -> str:
     ns = seconds_to_ns(every, what="every", minimum=1.0)
     if ns > _LONGEST_INTERVAL:
-        raise ConfigError(f"every: {every!r} is more than 100 years")
+        raise ConfigError(f"every: {every!r} is more than 100 years: give a shorter interval")
     whole, rest = divmod(ns, _NS)
     return f"{whole}s" if rest == 0 else f"{whole}.{rest:09d}".rstrip("0") + "s"
 
 
 def _zone(zone: str | tzinfo) -> str:
-    """The name of a zone: a text, a ``ZoneInfo``, or ``datetime.UTC``; an offset has none."""
+    """The name of a zone given as str, ``ZoneInfo``, or ``datetime.UTC``; an offset has no name."""
     name = "UTC" if zone is UTC else getattr(zone, "key", zone)
     if not isinstance(name, str) or not _ZONE.fullmatch(name):
-        raise ConfigError(f"time_zone: {name!r:.60} is no name of a zone such as 'Europe/Amsterdam'")
+        raise ConfigError(
+            f"time_zone: {name!r:.60} is not a valid name of a zone, such as 'Europe/Amsterdam'"
+        )
     return name
 
 
 def _problem(part: str, field: _Field) -> str:
-    """What is wrong with one entry of a field, "" if nothing is."""
+    """The mistake in one entry of a field, "" if it is valid."""
     span, slash, step = part.partition("/")
     low, dash, high = span.partition("-")
     if slash and (not _is_number(step) or int(step) == 0):
-        return f"the step {step!r:.20} is no number from 1"
+        return f"the step {step!r:.20} is not an integer >= 1"
     if low in ("*", "?"):
-        return f"after {low!r} only a step may come" if dash else ""
+        return f"{low!r} can be followed only by a step" if dash else ""
     ends = [_number(text, field) for text in ((low, high) if dash else (low,))]
     for text, number in zip((low, high), ends, strict=False):
         if number is None:
             known = f" or a name such as {field.names[1]!r}" if field.names else ""
-            return f"{text!r:.20} is no number{known}"
+            return f"{text!r:.20} is not a number{known}"
         if not field.low <= number <= field.high:
             return f"{number} is not within {field.low} to {field.high}"
     first, last = ends[0], ends[-1]

@@ -1,7 +1,7 @@
-"""Counters: an increment on its way to the stream, and what the stream has counted.
+"""Counters: increments, and the values that the stream has counted.
 
-Numbers are whole and of any size; they travel as decimal text. Python itself turns no more than 4,300 digits into a
-number (``sys.set_int_max_str_digits``), and that is the limit here.
+Values are integers of any size, sent as decimal text. Python converts at most 4,300 digits to an integer
+(``sys.set_int_max_str_digits``), which is the limit here, too.
 
 Source: ADR-49; nats-server server/stream.go (CounterValue, CounterSources).
 """
@@ -26,15 +26,15 @@ _NUMBER = re.compile(r"[+-]?[0-9]+")
 
 
 class CounterEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a counter stands at.
+    """The value of a counter.
 
     Attributes:
-        subject: Which counter.
-        value: What it stands at.
-        increment: What the last change added to it.
-        sources: What came from other streams: by stream, by the subject there. Empty for a counter that has none.
+        subject: The subject of the counter.
+        value: Its value.
+        increment: The amount of the last change.
+        sources: The contributions of other streams: by stream, then by the subject there. Empty without sources.
         seq: The stream sequence of the last change.
-        time: When that was; UTC.
+        time: The time of the last change; UTC.
     """
 
     subject: str
@@ -49,31 +49,31 @@ def increment_text(amount: int) -> str:
     """The value of ``Nats-Incr``: sign and digits.
 
     Raises:
-        ConfigError: It is no whole number, or has more digits than Python writes.
+        ConfigError: It is not an integer, or has more digits than Python converts.
     """
     if isinstance(amount, bool) or not isinstance(amount, int):
-        raise ConfigError(f"amount is {amount!r:.60}: it must be a whole number")
+        raise ConfigError(f"amount is {amount!r:.60}: it must be an integer")
     try:
         return f"{amount:+d}"
     except ValueError:
         raise ConfigError(
-            "amount has more digits than Python writes as text (sys.set_int_max_str_digits)"
+            "amount has more digits than Python converts to text: raise sys.set_int_max_str_digits"
         ) from None
 
 
 def read_number(text: object, what: str) -> int:
-    """The number in ``text``.
+    """Parse an integer.
 
     Raises:
-        ProtocolError: It is none, or has more digits than Python reads.
+        ProtocolError: It is not an integer, or has more digits than Python converts.
     """
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
-        raise ProtocolError(f"{what}: {text!r:.60} is no whole number")
+        raise ProtocolError(f"{what}: {text!r:.60} is not an integer")
     try:
         return int(text)
     except ValueError:
         raise ProtocolError(
-            f"{what}: {len(text)} digits are more than Python reads (sys.set_int_max_str_digits)"
+            f"{what}: {len(text)} digits are more than Python converts: raise sys.set_int_max_str_digits"
         ) from None
 
 
@@ -81,7 +81,7 @@ def read_counter(message: StoredMessage) -> CounterEntry:
     """The counter whose last change is ``message``.
 
     Raises:
-        ProtocolError: It is no change of a counter.
+        ProtocolError: It is not a change of a counter.
     """
     sources = message.headers.get(COUNTER_SOURCES)
     return CounterEntry(
@@ -98,13 +98,13 @@ def _sources(text: str) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for stream, values in decode(text.encode()).items():
         if not isinstance(values, Mapping):
-            raise ProtocolError(f"{COUNTER_SOURCES}: {stream!r:.60} is no object")
+            raise ProtocolError(f"{COUNTER_SOURCES}: {stream!r:.60} is not an object")
         found[stream] = {subject: read_number(value, COUNTER_SOURCES) for subject, value in values.items()}
     return found
 
 
 def next_chunk(subjects: Sequence[str], start: int, max_bytes: int) -> int:
-    """Where the request for last messages ends that begins at ``start``: as many subjects as fit, at least one."""
+    """The end of the request that begins at ``start``: as many subjects as fit, at least one."""
     size, end = 0, start
     while end < len(subjects) and end - start < _CHUNK:
         size += len(subjects[end].encode()) + 3

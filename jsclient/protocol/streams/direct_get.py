@@ -1,9 +1,9 @@
 """Direct get: messages read from any replica of a stream, many with one request.
 
-The server sends the messages one after the other, each with headers that say what it is, and then an end of batch that
-says how many more there would be. It asks for no flow control, so what is asked for is what must be held.
+The server sends the messages one by one, with headers that describe them, and an end of batch with the number of
+further messages. It does not use flow control, so all requested messages may have to be buffered.
 
-Each message names the one before it, so that one lost on the way is noticed.
+Each message names its predecessor, so that a lost message is detected.
 
 Source: ADR-31; nats-server server/stream.go (processDirectGetRequest, getDirectRequest, getDirectMulti).
 """
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 BATCH_GET_SERVER: Final = (2, 11)
-"""The first server that answers with more than one message."""
+"""The first server that supports batches."""
 
 MAX_SUBJECTS: Final = 1024
 """Subjects that may match a request for the last messages (the server's limit)."""
@@ -60,7 +60,7 @@ _SEQUENCE: Final = b"Nats-Sequence: "
 _LAST: Final = b"Nats-Last-Sequence: "
 _AFTER_SEQUENCE, _AFTER_LAST, _AFTER_PENDING = len(_SEQUENCE), len(_LAST), len(b"Nats-Num-Pending: ")
 
-# What the server adds, behind the message's own headers.
+# The headers added by the server, after those of the message.
 _ADDED = re.compile(
     rb"Nats-Stream: [^\r\n]+\r\n"
     rb"Nats-Subject: ([^\r\n]+)\r\n"
@@ -79,10 +79,10 @@ def batch_request(
     subject: str | None = None,
     max_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """The request for up to ``batch`` messages from a place on.
+    """The request for up to ``batch`` messages from a position on.
 
     Raises:
-        ConfigError: A value out of range, or two places.
+        ConfigError: A value is out of range, or two positions are given.
     """
     if seq is not None and start_time is not None:
         raise ConfigError("seq and start_time are both given: give one of them")
@@ -110,13 +110,13 @@ def last_request(
     """The request for the last message of each subject that matches one of ``subjects``.
 
     Raises:
-        ConfigError: A value out of range, or two ends.
+        ConfigError: A value is out of range, or two ends are given.
     """
     if up_to_seq is not None and up_to_time is not None:
         raise ConfigError("up_to_seq and up_to_time are both given: give one of them")
     wanted = [subjects] if isinstance(subjects, str) else list(subjects)
     if not wanted:
-        raise ConfigError("no subjects are given")
+        raise ConfigError("subjects is empty: give one at least")
     body: dict[str, Any] = {"multi_last": [check_filter_subject(subject) for subject in wanted]}
     for name, value in (("batch", batch), ("seq", seq), ("up_to_seq", up_to_seq), ("max_bytes", max_bytes)):
         if value is not None:
@@ -130,8 +130,9 @@ def read_direct_answer(frame: Frame) -> StoredMessage:
     """The message in the answer to a direct get of one message.
 
     Raises:
-        MessageNotFoundError: There is none.
-        StatusError: The server refused the request. ProtocolError: The answer makes no sense.
+        MessageNotFoundError: The message does not exist.
+        StatusError: The server refused the request.
+        ProtocolError: The answer is not valid.
     """
     status, headers = parse_headers(mended_block(frame[2]))
     if status is None:
@@ -142,7 +143,7 @@ def read_direct_answer(frame: Frame) -> StoredMessage:
 
 
 def direct_sequence(frame: Frame) -> int:
-    """The stream sequence of a message of a batch that `DirectBatchTracker.take_frames` let pass."""
+    """The stream sequence of a message returned by `DirectBatchTracker.take_frames`."""
     return int(frame[2].rsplit(b"\r\n", 6)[1][_AFTER_SEQUENCE:])
 
 
@@ -150,19 +151,19 @@ def direct_sequence(frame: Frame) -> int:
 class DirectBatchTracker:
     """The answer to one request for many messages."""
 
-    batch: int | None = None  # messages asked for
+    batch: int | None = None  # messages requested
     count: int = 0  # messages so far
     ending: Ending | None = None
     error: JetStreamError | None = None
-    num_pending: int = 0  # messages that match behind the last one
+    num_pending: int = 0  # further messages that match
     last_seq: int = 0  # stream sequence of the last message
-    up_to_seq: int | None = None  # of the last messages of subjects: as of which sequence
-    _second: bytes = b""  # the time stamp of the last message without its fraction, and what it means
+    up_to_seq: int | None = None  # of a request for last messages: later messages were ignored
+    _second: bytes = b""  # the time stamp of the last message without its fraction; its value follows
     _moment: datetime = datetime(1970, 1, 1, tzinfo=UTC)
     _seconds: int = 0
 
     def take(self, frame: Frame) -> StoredMessage | None:
-        """The message in a frame; None: it was the end, or an error: see ``ending`` and ``error``."""
+        """The message in a frame; None at the end, or after an error: see ``ending`` and ``error``."""
         if inline_status(frame[2]) and _FIRST_ADDED not in frame[2]:
             self._status(frame)
             return None
@@ -178,7 +179,7 @@ class DirectBatchTracker:
         return message
 
     def take_frames(self, frames: Iterable[Frame]) -> list[Frame]:
-        """The messages among frames that came one after the other, unread; then see ``ending`` and ``error``."""
+        """The frames that are messages in an unbroken sequence; then see ``ending`` and ``error``."""
         taken: list[Frame] = []
         seq, pending = self.last_seq, b""
         for frame in frames:
@@ -190,7 +191,7 @@ class DirectBatchTracker:
                 seq = int(sequence[_AFTER_SEQUENCE:])
             except ValueError:
                 self.took(len(taken), seq)
-                if self.take(frame) is None:  # the end, or a hole
+                if self.take(frame) is None:  # the end, or a gap
                     return taken
                 raise ProtocolError(f"a message of an unknown form: {frame[2][-200:]!r}") from None
             taken.append(frame)
@@ -198,15 +199,15 @@ class DirectBatchTracker:
         return taken
 
     def took(self, count: int, seq: int, pending: bytes = b"") -> None:
-        """So many messages were read by somebody else, each of which named the one before it.
+        """Count messages that were read elsewhere, each of which named its predecessor.
 
         Args:
-            count: How many.
+            count: The number of messages.
             seq: The stream sequence of the last one.
-            pending: How many more match, as that one says.
+            pending: The number of further messages, from the last one.
 
         Raises:
-            ProtocolError: That is no number.
+            ProtocolError: ``pending`` is not a number.
         """
         if count:
             self.count += count
@@ -215,11 +216,11 @@ class DirectBatchTracker:
                 self.num_pending = _number(pending.decode(errors="replace"))
 
     def _message(self, frame: Frame) -> tuple[StoredMessage, int]:
-        """A message, and the sequence of the one before it."""
+        """A message and the sequence of its predecessor."""
         block = frame[2]
         start = (
             block.rfind(b"\r\nNats-Stream: ") + 2
-        )  # what the server added is behind the message's own headers
+        )  # the headers added by the server follow those of the message
         found = _ADDED.fullmatch(block, start) if block.startswith(b"NATS/1.0\r\n") else None
         if found is None:
             headers = parse_headers(mended_block(block))[1]
@@ -248,13 +249,13 @@ class DirectBatchTracker:
         return message, int(last)
 
     def _follows(self, before: int) -> bool:
-        """Whether nothing is missing before this. ``before``: what the server had sent last."""
+        """Whether no message is missing. ``before`` is the sequence that the server sent last."""
         if before == self.last_seq:
             return True
         self._fail(
             Ending.REFUSED,
             AnswerLostError(
-                f"messages were lost on the way: {before} was sent, {self.last_seq} was the last to come"
+                f"messages were lost in transit: {before} was sent, {self.last_seq} was the last one received"
             ),
         )
         return False
@@ -297,17 +298,17 @@ def _error(code: int, description: str) -> StatusError:
     if code == 413:
         return TooManyResultsError(code, description)
     if code == 503:
-        return NoRespondersError(503, "nobody answers direct gets of this stream")
+        return NoRespondersError(503, "no server answers direct gets of this stream")
     return StatusError(code, description, code == 429)
 
 
 def _whole(what: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SEQUENCE:
-        raise ConfigError(f"{what} is {value!r:.60}: it must be a whole number of 1 or more")
+        raise ConfigError(f"{what} is {value!r:.60}: it must be an integer >= 1")
     return value
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 20):
-        raise ProtocolError(f"the answer to a direct get has a number that is none: {text!r:.40}")
+        raise ProtocolError(f"the answer to a direct get has {text!r:.40} instead of a number")
     return int(text)

@@ -1,4 +1,4 @@
-"""To which subject a stream republishes what it stores. Source: ADR-28; nats-server server/subject_transform.go."""
+"""The subject to which a stream republishes its messages. Source: ADR-28; nats-server server/subject_transform.go."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["republished_subject"]
 
 
 def republished_subject(republish: RePublish | None, subject: str) -> str | None:
-    """Where records of ``subject``, which may have wildcards, are republished with their payloads.
+    """The subject to which records of ``subject``, which may have wildcards, are republished with their payloads.
 
-    None: they are not, or not all of them, or it cannot be told from where alone they would come: known are a
-    destination that keeps the rest of the subject (``a.>`` to ``b.a.>``), and one literal subject for another.
+    None: they are not republished, or not all of them, or the destination could receive other records, too. Supported
+    are a destination that keeps the rest of the subject (``a.>`` to ``b.a.>``), and one literal subject for another.
     """
     if republish is None or not republish.dest or republish.headers_only:
         return None
@@ -32,7 +32,7 @@ def _has_wildcard(subject: str) -> bool:
 
 
 def _before_rest(subject: str) -> str | None:
-    """What stands before a ``>`` at the end, if nothing but that is a wildcard."""
+    """The part before a final ``>``, if that is the only wildcard."""
     if not subject.endswith(">") or _has_wildcard(subject[:-1].rstrip(".") or "x"):
         return None
     return subject[:-1]
