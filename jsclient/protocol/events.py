@@ -163,7 +163,7 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
 
 class RecordSkipped(Event, frozen=True, kw_only=True):
-    """A reader skipped a record whose payload its codec cannot decode; ``error`` is that of the codec.
+    """A reader skipped a record that it cannot read: its payload cannot be decoded, or it has no place there.
 
     ``count`` is the number of records skipped so far by this reader; the event comes for the first and then at each
     doubling.

@@ -17,7 +17,7 @@ from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_codec import kind_headers
-from ..protocol.wire.header_names import MSG_ID
+from ..protocol.wire.header_names import EXPECTED_LAST_SUBJECT_SEQUENCE, MSG_ID
 from ..protocol.wire.headers import Headers
 from ..protocol.wire.names import check_filter_subject, subject_matches
 from .log import Feed, FeedKind, Log, Page, Receive
@@ -128,6 +128,8 @@ class MemoryLog(Log):
             raise WrongLastSequenceError(400, 10071, f"wrong last sequence: {last}")
         self._last_seq += 1
         sent = {} if msg_id is None else {MSG_ID: msg_id}
+        if expected is not None:
+            sent[EXPECTED_LAST_SUBJECT_SEQUENCE] = str(expected)
         record = Record(
             seq=self._last_seq,
             time_ns=time.time_ns(),

@@ -18,7 +18,6 @@ from jsclient.errors import (
     EpochsLostError,
     HistoryTruncatedError,
     PositionInvalidError,
-    ProducerFencedError,
     TopicMismatchError,
     TopicNotFoundError,
 )
@@ -272,17 +271,6 @@ async def test_a_batch_that_is_not_committed_leaves_nothing(js: Any, make: Any) 
     got = await all_of(sub.completed())
     assert {time: len(of) for time, of in got.items()} == {3: 200, 4: 300}
     await pub.release()
-
-
-async def test_the_guard_of_another_writer_of_the_frontier(js: Any, make: Any) -> None:
-    """Somebody who writes to the frontier subject without being a publisher fences it, too."""
-    topic = make()
-    async with await topic.publisher() as pub:
-        await js.publish(f"{topic.name}.0.frontier", b"?")
-        with pytest.raises(ProducerFencedError):
-            await pub.advance(1)
-    with pytest.raises(jsclient.ProtocolError, match="no frontier record"):
-        await topic.publisher()
 
 
 async def test_the_right_to_read_is_enough_for_a_subscriber(own_server: Any, connect: Any) -> None:

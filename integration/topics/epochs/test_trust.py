@@ -11,8 +11,10 @@ import pytest
 
 from integration.kit.judge.waiting import eventually
 from jsclient.epochs import Data
-from jsclient.errors import ConfigError, RequestTimeoutError
-from tests.topics.epochs.test_topic import events, items
+from jsclient.errors import ConfigError, ProducerFencedError, RequestTimeoutError
+from jsclient.events import RecordSkipped
+from tests.topics.epochs.test_topic import all_of, items
+from tests.topics.epochs.test_topic import events as read_events
 
 BEAT = 0.2
 VICTIM = "$JS.API.STREAM.DELETE.VICTIM"
@@ -99,4 +101,112 @@ async def test_guest_with_an_inbox_is_served(world: Any, publisher: Any) -> None
     _, _, _, guest = world
     async with await guest.epochs("open").live_subscribe(beat=BEAT) as sub:
         await publisher.send(1, ["a"])
-        assert items(await events(sub, lambda event: isinstance(event, Data))) == [(1, ["a"])]
+        assert items(await read_events(sub, lambda event: isinstance(event, Data))) == [(1, ["a"])]
+
+
+# --- stray messages in a stored topic ----------------------------------------------------------------------
+
+HEADER = b"NATS/1.0 %b\r\n\r\n"
+STRAYS = {
+    "text": (b"", b"?"),
+    "empty": (b"", b""),
+    "heartbeat": (HEADER % b"100 Idle Heartbeat", b""),
+    "no messages": (HEADER % b"404 No Messages", b""),
+    "puback": (b"", b'{"stream":"T","seq":3}'),
+    "frontier without headers": (b"", b'{"v":1,"updates":[],"lower":[9],"upper":[9]}'),
+    "copy": (b"", b""),
+}
+
+
+@pytest.fixture(params=STRAYS)
+async def stray(request: Any, js: Any) -> Any:
+    """Stores a stray message on the frontier subject of a topic."""
+    header, payload = STRAYS[request.param]
+
+    async def store(topic: Any) -> int:
+        subject, block, data = f"{topic.name}.0.frontier", header, payload
+        stream = await js.stream(topic.name)
+        last = (await stream.info()).state.last_seq
+        if request.param == "copy" and last:
+            first = await stream.get_message(1)
+            lines = "".join(
+                f"{name}: {value}\r\n" for name, value in first.headers.items() if name.startswith("Jsc-")
+            )
+            block, data = f"NATS/1.0\r\n{lines}\r\n".encode(), first.data
+        await js._connection.publish(subject, data, header=block)
+        await eventually(lambda: stored(stream, last + 1))
+        return int(last + 1)
+
+    return store
+
+
+async def stored(stream: Any, seq: int) -> bool:
+    return bool((await stream.info()).state.last_seq >= seq)
+
+
+@pytest.fixture
+async def topic(js: Any, request: Any) -> AsyncIterator[Any]:
+    topic = js.epochs("T" + "".join(c for c in request.node.name if c.isalnum()))
+    await topic.create()
+    yield topic
+    await js.delete_stream(topic.name)
+
+
+async def test_stray_frontier_ends_no_subscriber(js: Any, topic: Any, stray: Any, events: Any) -> None:
+    async with await topic.publisher() as pub, await topic.subscribe() as sub:
+        whole = sub.completed()
+        await pub.send(1, ["a"])
+        seq = await stray(topic)
+        await pub.advance(2)
+        await pub.send(2, ["b"])
+        await pub.commit_epoch(3, ["c"])
+        assert [(one.time, one.items) for one in [await whole.next(5) for _ in range(3)]] == [
+            (1, ["a"]),
+            (2, ["b"]),
+            (3, ["c"]),
+        ]
+        assert sub.skipped == 1
+        skipped = [one for one in events if isinstance(one, RecordSkipped)]
+        assert {(one.subject, one.stream_seq) for one in skipped} == {(f"{topic.name}.0.frontier", seq)}
+        async with await topic.subscribe(start="first") as early:
+            await pub.close()
+            assert await all_of(early.completed()) == {1: ["a"], 2: ["b"], 3: ["c"]}
+
+
+async def test_stray_frontier_closes_no_partition(topic: Any, stray: Any) -> None:
+    await stray(topic)
+    async with await topic.publisher(start=0) as first:
+        await first.send(1, ["a"], msg_id="1")
+        await first.advance(1)
+        await stray(topic)
+        async with await topic.subscribe() as sub, await topic.publisher() as second:
+            assert second.frontier.elements == (1,)
+            await stray(topic)
+            with pytest.raises(ProducerFencedError):
+                await first.advance(5)
+            await second.send(1, ["a"], msg_id="1")
+            await second.send(2, ["b"])
+            await second.advance(3)
+            for _ in range(200):
+                await second.send(3, ["c"])
+            await second.flush()
+            for _ in range(70):
+                await stray(topic)
+            async with await topic.publisher() as third:
+                assert third.frontier.elements == (3,)
+                await third.close()
+            assert await all_of(sub.completed()) == {2: ["b"], 3: ["c"] * 200}
+
+
+async def test_stray_frontier_hides_no_snapshot(topic: Any, stray: Any) -> None:
+    async with await topic.publisher() as pub:
+        await pub.send(4, ["x"])
+        await pub.advance(3)
+        await stray(topic)
+        for start in ("now", "first"):
+            async with await topic.subscribe(start=start, wait=False) as sub:
+                if start == "now":
+                    assert (sub.frontier.elements, sub.filter.elements) == ((3,), (4,))
+                place = sub.place
+            async with await topic.subscribe(resume=place) as again:
+                assert again.frontier == sub.frontier

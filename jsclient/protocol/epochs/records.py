@@ -1,16 +1,20 @@
-"""How a topic of epochs lies in a stream: subjects, headers, and who may write.
+"""The storage format of epochs: subjects, headers, and ownership of a partition.
 
 Partition 2 of the topic ``trades`` has two subjects, ``trades.2.data`` and ``trades.2.frontier``. The time of data is a
-header, so that what is dropped is never decoded.
+header, so that data that is dropped is never decoded.
 
-A partition has one producer at a time. Each has a token of its own, in every message it writes. It begins with a
-frontier record, and every frontier record is stored only if it directly follows the one its producer knows, so a
-producer whose place was taken can write none any more. Data it can still send: what does not have the token of the last
-frontier record before it was sent by a producer that was replaced, and is passed over, by every reader alike. That
-needs nothing of the server, and lets data be sent without waiting.
+A partition has one producer at a time. Each producer has a token, which is part of every message it writes. It starts
+with a frontier record, and a frontier record is stored only if it directly follows the last one its producer knows, so
+a replaced producer cannot write another one. It can still send data: data without the token of the last frontier record
+before it comes from a replaced producer, and every reader skips it. That needs nothing of the server, and lets data be
+sent without waiting.
 
-A producer that takes over cannot know what its predecessor stored while it looked. Its first record says up to where it
-has looked; as a snapshot it is as of there, and up to where it lies the predecessor's data counts.
+A producer that takes over cannot know what its predecessor stores meanwhile. Its first record names the sequence up to
+which it has read; as a snapshot it is as of that sequence, and the predecessor's data counts up to the record itself.
+
+Any other message on these subjects is invalid. It is skipped, counted and reported by every reader and producer alike,
+and changes nothing. The server stores ``Nats-Expected-Last-Subject-Sequence`` with a record after checking it, so a
+frontier record without that header, such as a copy of an earlier one, is invalid as well.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import msgspec
 
 from ...errors import ConfigError, ProtocolError
 from ..topics.record import Kind, Record
+from ..topics.record_codec import link_of
 from .frontier import Antichain, Order
 from .messages import DataMessage, FrontierRecord, LowerFrontierUpdate, Message
 
@@ -30,6 +35,7 @@ __all__ = [
     "PRODUCER",
     "EpochReading",
     "FrontierEntry",
+    "Skip",
     "data_headers",
     "data_subject",
     "frontier_subject",
@@ -37,39 +43,42 @@ __all__ = [
 
 T = TypeVar("T", bound=Hashable)
 
+Skip = Callable[[Record, ProtocolError], None]
+"""Takes an invalid record that was skipped, and the reason."""
+
 EPOCH: Final = "Jsc-Epoch"
 PRODUCER: Final = "Jsc-Producer"
-_AFTER: Final = "Jsc-After-Producer"  # whose place a producer takes
-_UP_TO: Final = "Jsc-Up-To"  # what it has seen of its data
+_AFTER: Final = "Jsc-After-Producer"  # the producer that was replaced
+_UP_TO: Final = "Jsc-Up-To"  # the sequence up to which its data was read
 
 _KNOWN_TIMES: Final = 1024
 
 
 def data_subject(topic: str, partition: int) -> str:
-    """Where a partition's data goes."""
+    """The subject of a partition's data."""
     return f"{topic}.{partition}.data"
 
 
 def frontier_subject(topic: str, partition: int) -> str:
-    """Where its frontier records go."""
+    """The subject of a partition's frontier records."""
     return f"{topic}.{partition}.frontier"
 
 
 def data_headers(order: Order[T], time: T, producer: str) -> dict[str, str]:
-    """The headers of data. Raises `ConfigError` if it is no time."""
+    """The headers of data. Raises `ConfigError` if the time is not valid."""
     return {EPOCH: msgspec.json.encode(order.encode(time)).decode(), PRODUCER: producer}
 
 
 class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
-    """A frontier record as it lies in the stream.
+    """A frontier record in the stream.
 
     Attributes:
-        record: What it says.
-        seq: Where it lies; 0: it is not stored yet.
-        producer: Who wrote it.
-        up_to: Up to here its upper frontier has all data of the partition: where it lies, but for the first record of a
-            producer that took over.
-        before: Who wrote before that, "" for the first producer.
+        record: Its payload.
+        seq: Its sequence; 0: it is not stored yet.
+        producer: The token of the producer that wrote it.
+        up_to: Its upper frontier includes all data of the partition up to this sequence: its own sequence, except for
+            the first record of a producer that took over.
+        before: The producer before, "" for the first producer.
         time_ns: When it was stored.
     """
 
@@ -82,44 +91,55 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Its headers, but for the kind."""
+        """Its headers, without the kind."""
         headers = {PRODUCER: self.producer}
         return {**headers, _AFTER: self.before, _UP_TO: str(self.up_to)} if self.before else headers
 
     def owner_at(self, seq: int) -> str:
-        """Whose data counts that follows this sequence, as far as this record tells."""
+        """The producer whose data counts after this sequence, as far as this record tells."""
         return self.before if self.before and seq < self.seq else self.producer
 
     @classmethod
     def read(cls, record: Record, order: Order[T]) -> FrontierEntry[T]:
-        """The entry in a record.
+        """Read a record.
 
         Raises:
-            ProtocolError: There is none in it.
+            ProtocolError: It is not a frontier record.
         """
         headers = record.headers
         producer, before, up_to = (headers.get(name, "") for name in (PRODUCER, _AFTER, _UP_TO))
         number = up_to.isascii() and up_to.isdecimal() and len(up_to) <= 20
         if record.kind is not Kind.FRONTIER or not producer or (before and not number):
+            raise ProtocolError(f"message {record.seq} on {record.subject!r} is not a frontier record")
+        if link_of(headers) is None:
             raise ProtocolError(
-                f"message {record.seq} on {record.subject!r} is no frontier record of a producer"
+                f"message {record.seq} on {record.subject!r} is not a frontier record: the server did not check which "
+                "one it follows"
             )
         said = FrontierRecord.from_json(record.data, order)
         return cls(said, record.seq, producer, int(up_to) if before else record.seq, before, record.time_ns)
 
 
 class EpochReading(Generic[T]):
-    """Makes messages of a stream's records, and passes over what does not count.
+    """Turns the records of a stream into messages, and skips those that do not count.
+
+    Args:
+        skipped: Is called with each invalid record.
 
     Attributes:
-        owners: Whose data counts now, by partition. Replaced when that changes.
-        refused: Messages that were passed over because they came from a producer that had been replaced, or from none.
+        owners: The producer whose data counts now, by partition. Replaced on a change, never modified.
+        joined: The sequence of each partition's snapshot; what comes before it is not judged.
+        refused: Data messages skipped because their producer had been replaced, or because they name none.
     """
 
-    def __init__(self, order: Order[T], topic: str, partitions: Iterable[int]) -> None:
+    def __init__(
+        self, order: Order[T], topic: str, partitions: Iterable[int], skipped: Skip | None = None
+    ) -> None:
         self.order = order
         self.owners: dict[int, str] = {}
+        self.joined: dict[int, int] = {}
         self.refused = 0
+        self._skipped = skipped
         self._partitions = {
             subject(topic, partition): partition
             for partition in partitions
@@ -129,11 +149,11 @@ class EpochReading(Generic[T]):
         self._times: dict[str, T] = {}
 
     def partition_of(self, record: Record) -> int | None:
-        """The partition that a record belongs to; None: none of ours."""
+        """The partition of a record, None for a foreign one."""
         return self._partitions.get(record.subject)
 
     def time_of(self, record: Record) -> T | None:
-        """The time of data that counts; None: it is no data, or does not count."""
+        """The time of data that counts, None for any other record."""
         partition = self._partitions.get(record.subject)
         if partition is None or record.subject in self._frontiers:
             return None
@@ -143,51 +163,74 @@ class EpochReading(Generic[T]):
         return self._time(record)
 
     def entry_of(self, record: Record) -> FrontierEntry[T] | None:
-        """The frontier record in a record, whose producer owns the partition from now on; None: it is none."""
+        """The frontier record in a record, None for any other one; its producer owns the partition from now on."""
+        entry = self._entry(record)
+        if entry is not None:
+            self._own(record, entry)
+        return entry
+
+    def _entry(self, record: Record) -> FrontierEntry[T] | None:
         if record.subject not in self._frontiers:
             return None
-        entry = FrontierEntry.read(record, self.order)
+        try:
+            return FrontierEntry.read(record, self.order)
+        except ProtocolError as error:
+            self._skip(record, error)
+            return None
+
+    def _own(self, record: Record, entry: FrontierEntry[T]) -> None:
         partition = self._partitions[record.subject]
         if self.owners.get(partition) != entry.producer:
             self.owners = {**self.owners, partition: entry.producer}
-        return entry
 
-    def _time(self, record: Record) -> T:
+    def _skip(self, record: Record, error: ProtocolError) -> None:
+        if self._skipped is not None:
+            self._skipped(record, error)
+
+    def _time(self, record: Record) -> T | None:
         text = record.headers.get(EPOCH, "")
         if text in self._times:
             return self._times[text]
         try:
             time = self.order.decode(msgspec.json.decode(text))
-        except (msgspec.DecodeError, ConfigError, RecursionError) as error:
-            raise ProtocolError(
-                f"message {record.seq} on {record.subject!r} has no time: {text!r:.60}: {error}"
-            ) from None
+        except (msgspec.DecodeError, ConfigError) as error:
+            self._skip(
+                record,
+                ProtocolError(
+                    f"message {record.seq} on {record.subject!r} has no valid time: {text!r:.60}: {error}"
+                ),
+            )
+            return None
         if len(self._times) >= _KNOWN_TIMES:
             self._times.clear()
         self._times[text] = time
         return time
 
     def message(self, record: Record, lower: Callable[[int], Antichain[T]]) -> tuple[int, Message[T]] | None:
-        """The partition and message of a record; data is not decoded. None: there is none in it that counts.
+        """The partition and message of the next record, None if it is skipped. Data is not decoded.
 
-        Args:
-            record: The next one.
-            lower: The lower frontier of a partition as the reader knows it.
-
-        Raises:
-            ProtocolError: It is of our subjects and makes no sense.
+        ``lower`` returns the lower frontier of a partition as the reader knows it.
         """
-        partition = self.partition_of(record)
+        partition = self._partitions.get(record.subject)
         if partition is None:
             return None
-        before = self.owners.get(partition)
-        entry = self.entry_of(record)
-        if entry is None:
+        if record.subject not in self._frontiers:
             time = self.time_of(record)
             return None if time is None else (partition, DataMessage(time, record.data))
-        if entry.producer == before:
+        entry = self._entry(record)
+        if entry is None:
+            return None
+        if entry.producer == self.owners.get(partition):
             return partition, entry.record.update
-        # What the first record of a producer changes is the difference to what the reader knows.
+        # The first record of a producer changes what differs from the frontier that the reader knows.
         known, now = lower(partition), entry.record.lower
+        back = [time for time in now if not known.some_below(time)]
+        if back and record.seq > self.joined.get(partition, 0):
+            error = (
+                f"message {record.seq} on {record.subject!r} goes back to {back[0]!r}, which was completed"
+            )
+            self._skip(record, ProtocolError(error))
+            return None
+        self._own(record, entry)
         gone = [(time, -1) for time in known if time not in now]
         return partition, LowerFrontierUpdate((*gone, *((time, 1) for time in now if time not in known)))

@@ -151,6 +151,7 @@ class EpochSubscriber(Generic[T]):
         resumed: Where another subscriber of the same partitions stood: it goes on there.
         hold: Whether completed epochs count as not had, for `place`, until `release` says so of each.
         filter: Times at or before one of these are dropped.
+        invalid: The invalid ones of the messages that waited for the last snapshot, with their sequences. To be taken.
     """
 
     order: Order[T]
@@ -161,6 +162,7 @@ class EpochSubscriber(Generic[T]):
     resumed: EpochPlace[T] | None = None
     hold: bool = False
     filter: Antichain[T] = field(init=False)
+    invalid: list[tuple[int, ProtocolError]] = field(default_factory=list)
     _missed: Antichain[T] = field(init=False)  # epochs at or before these had begun in some partition
     _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not come
     _joined: dict[Hashable, int] = field(default_factory=dict)  # where their snapshots were taken
@@ -244,8 +246,8 @@ class EpochSubscriber(Generic[T]):
         snapshot does not know what came between. Data of what is dropped is never looked at.
 
         Raises:
-            ProtocolError: The first message is no snapshot, or a later one is; data, or a capability, of what is
-                completed.
+            ProtocolError: The first message is not a snapshot, or a later one is; data or a capability for a completed
+                time. The message had no effect.
             EpochsLostError: Too much came before the last snapshot; it waits for all of them again.
         """
         if isinstance(message, InitialFrontierSnapshot):
@@ -289,7 +291,10 @@ class EpochSubscriber(Generic[T]):
         events: list[SubscriberEvent[T]] = [FrontierUpdate(tuple((time, 1) for time in frontier), frontier)]
         held, self._held = self._held, []
         for message in held:
-            events += self._message(*message)
+            try:
+                events += self._message(*message)
+            except ProtocolError as error:
+                self.invalid.append((message[2], error))
         return events
 
     def _message(self, partition: Hashable, message: Message[T], seq: int) -> list[SubscriberEvent[T]]:
@@ -297,8 +302,9 @@ class EpochSubscriber(Generic[T]):
         if isinstance(message, DataMessage):
             return self._data(partition, message, seq)
         assert isinstance(message, LowerFrontierUpdate)
+        events = self._update(partition, message.updates)
         self._told = {**self._told, partition: seq}
-        return self._update(partition, message.updates)
+        return events
 
     def _data(self, partition: Hashable, message: DataMessage[T], seq: int) -> list[SubscriberEvent[T]]:
         time = message.time

@@ -12,6 +12,7 @@ from ...protocol.epochs.messages import EpochPlace
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...streams.stream import Stream
 from ...topics.epochs.home import StreamHome
+from ...topics.epochs.paging import last_frontier, report_skipped
 from ...topics.epochs.schema import Schema
 from ...topics.stream_log import StreamLog
 from ..log.data_loss import StreamFacts
@@ -114,9 +115,11 @@ class TopicLook:
         self.facts = self.lookup.facts()
 
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
-            log = StreamLog(self.lookup.js._context, stream)  # noqa: SLF001  a log is made of what others are
-            found = [await log.last(frontier_subject(topic, number)) for number in range(self.partitions)]
-            return [None if one is None else FrontierEntry.read(one, order) for one in found]
+            log = StreamLog(self.lookup.js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  a log is made of what others are
+            numbers = range(self.partitions)
+            return [
+                (await last_frontier(log, order, frontier_subject(topic, number))).entry for number in numbers
+            ]
 
         entries = self.lookup.run(last)
         for partition, entry in enumerate(entries):
@@ -164,7 +167,11 @@ async def frontier_page(
     found = []
     for record in page.records:
         token = record.subject.split(".")[-2]
-        if not token.isdecimal():
-            raise ProtocolError(f"message {record.seq} on {record.subject!r} is of no partition")
-        found.append((int(token), FrontierEntry.read(record, order)))
-    return found, page.more, page.up_to
+        try:
+            if not (token.isascii() and token.isdecimal()):
+                raise ProtocolError(f"message {record.seq} on {record.subject!r} belongs to no partition")
+            found.append((int(token), FrontierEntry.read(record, order)))
+        except ProtocolError as error:
+            report_skipped(log, record, error)
+    read = page.records[-1].seq if page.records else 0
+    return found, page.more, max(page.up_to, read)

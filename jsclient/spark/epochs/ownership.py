@@ -23,7 +23,7 @@ from ...protocol.topics.record import Kind, Record
 from ...protocol.wire.header_names import MSG_ID
 from ...streams.stream import Stream
 from ...topics.epochs.outlet import LogOutlet
-from ...topics.epochs.paging import page_up_to
+from ...topics.epochs.paging import last_frontier, page_up_to
 from ...topics.epochs.takeover import take_partition
 from ...topics.stream_log import StreamLog
 from ..sink.message_ids import query_hash
@@ -59,20 +59,21 @@ class Owned(NamedTuple):
     Attributes:
         query, run: Who wrote it; "" for one that no sink has written.
         begun: Behind this sequence lies all that tries of the open batch have sent.
+        last_seq: The last message of the subject, which the next record has to follow.
     """
 
     entry: FrontierEntry[int]
     query: str = ""
     run: str = ""
     begun: int = 0
+    last_seq: int = 0
 
     @classmethod
-    def read(cls, record: Record, order: Int) -> Owned:
-        entry = FrontierEntry.read(record, order)
+    def read(cls, entry: FrontierEntry[int], record: Record, last_seq: int) -> Owned:
         parts = record.headers.get(_WRITER, "").split()
         if len(parts) != 3 or not parts[2].isdecimal():
-            return cls(entry, begun=entry.seq)
-        return cls(entry, parts[0], parts[1], int(parts[2]) or entry.seq)
+            return cls(entry, begun=entry.seq, last_seq=last_seq)
+        return cls(entry, parts[0], parts[1], int(parts[2]) or entry.seq, last_seq)
 
     def may_have(self, epoch: int) -> bool:
         """Whether data of an epoch may lie before the record."""
@@ -101,8 +102,9 @@ class SinkTopic:
 
     async def look(self, partition: int) -> Owned | None:
         """Whose the partition is; None: nobody's yet. Raises those of any request."""
-        found = await self._log(partition).last(frontier_subject(self.name, partition))
-        return None if found is None else Owned.read(found, self._order)
+        subject = frontier_subject(self.name, partition)
+        entry, record, last_seq = await last_frontier(self._log(partition), self._order, subject)
+        return None if entry is None or record is None else Owned.read(entry, record, last_seq)
 
     async def is_completed(self, attempt: Attempt) -> bool:
         """Whether the batch is committed: partition 0 is the first of which a commit says so.
@@ -165,17 +167,22 @@ class SinkTopic:
         assert record is not None
         producer = secrets.token_hex(8)
         said = FrontierEntry(record, 0, producer, end, last.producer)
-        try:
-            await log.append(
-                record.to_json(self._order),
-                subject=subject,
-                kind=Kind.FRONTIER,
-                headers={**said.headers, _WRITER: f"{attempt.query} {attempt.run} 0"},
-                expected=last.seq,
-                msg_id=f"{self.name}.{partition}/{producer}/f{last.seq}",
-            )
-        except WrongLastSequenceError as error:
-            raise ProducerFencedError(subject, last.seq) from error
+        for _ in range(_RACES):
+            try:
+                await log.append(
+                    record.to_json(self._order),
+                    subject=subject,
+                    kind=Kind.FRONTIER,
+                    headers={**said.headers, _WRITER: f"{attempt.query} {attempt.run} 0"},
+                    expected=owned.last_seq,
+                    msg_id=f"{self.name}.{partition}/{producer}/f{last.seq}",
+                )
+                return
+            except WrongLastSequenceError as error:
+                owned = await self.look(partition)
+                if owned is None or owned.entry.seq != last.seq:  # else only an invalid message came between
+                    raise ProducerFencedError(subject, last.seq) from error
+        raise ProducerFencedError(subject, last.seq)
 
     async def stored(self, partition: int, attempt: Attempt, owned: Owned, *, also_own: bool) -> list[str]:
         """The message ids of all that other tries of the batch have stored in a partition, and that counts.
@@ -225,7 +232,7 @@ class _Outlet(LogOutlet):
     ) -> None:
         super().__init__(log, data_subject(topic, partition), frontier_subject(topic, partition))
         self._writer = f"{attempt.query} {attempt.run} {0 if owned is None else owned.begun}"
-        self._seen = 0 if owned is None else owned.entry.seq
+        self._seen = 0 if owned is None else owned.last_seq
 
     async def record(self, data: bytes, headers: Any, expected: int, msg_id: str | None) -> int:
         if expected != self._seen:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final, TypeVar
 
+from ...errors import ProtocolError
 from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.records import PRODUCER, FrontierEntry, data_subject, frontier_subject
 from ..log import Log
@@ -43,7 +44,10 @@ async def counting(
         for record in page.records:
             since = record.seq
             if record.subject == frontier:
-                entry = FrontierEntry.read(record, order)
+                try:
+                    entry = FrontierEntry.read(record, order)
+                except ProtocolError:
+                    continue
                 found.update(seq for seq, by in earlier if by == (entry.before or entry.producer))
                 earlier.clear()
                 owner = entry.producer

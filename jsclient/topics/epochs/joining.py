@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
-from ...errors import ConfigError, EpochsLostError, TopicNotFoundError
+from ...errors import ConfigError, EpochsLostError, ProtocolError, TopicNotFoundError
 from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...protocol.topics.position import Extent, Position
 from ..log import Log
 from ..start import check_position
-from .paging import page_up_to, patiently
+from .paging import last_frontier, page_up_to, patiently, report_skipped
 
 __all__ = ["Join", "Joining", "Start"]
 
@@ -52,8 +52,7 @@ class Joining(Generic[T]):
             wait: Until all partitions are there.
 
         Raises:
-            TopicNotFoundError: Some are not there. ProtocolError: What is there is no frontier record. And those of any
-                request; with ``wait`` not those that pass.
+            TopicNotFoundError: Some do not exist. And those of any request; with ``wait`` not the transient ones.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -88,7 +87,11 @@ class Joining(Generic[T]):
             for record in page.records:
                 since, partition = record.seq, wanted.get(record.subject)
                 if partition is not None and partition not in entries:
-                    entry = FrontierEntry.read(record, self._order)
+                    try:
+                        entry = FrontierEntry.read(record, self._order)
+                    except ProtocolError as error:
+                        report_skipped(self._log, record, error)
+                        continue
                     if entry.up_to + 1 >= first:
                         entries[partition] = entry
             more = page.more
@@ -96,12 +99,15 @@ class Joining(Generic[T]):
 
     async def _last_records(self) -> dict[int, FrontierEntry[T]]:
         found = await asyncio.gather(
-            *(self._log.last(frontier_subject(self._topic, partition)) for partition in self._partitions)
+            *(
+                last_frontier(self._log, self._order, frontier_subject(self._topic, partition))
+                for partition in self._partitions
+            )
         )
         return {
-            partition: FrontierEntry.read(record, self._order)
-            for partition, record in zip(self._partitions, found, strict=True)
-            if record is not None
+            partition: last.entry
+            for partition, last in zip(self._partitions, found, strict=True)
+            if last.entry is not None
         }
 
     async def _start(self, entries: Mapping[int, FrontierEntry[T]], extent: Extent) -> Position:

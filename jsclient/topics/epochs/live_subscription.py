@@ -74,7 +74,7 @@ class LiveSubscription(EpochEvents[T]):
         self._prefix = f"{self._connection.new_inbox()}."
         self._channels = {partition: _Channel() for partition in partitions}
         self._by_token: dict[str, int] = {}
-        self._tries = 0
+        self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # nobody is there
         self._arrived = Signal()
@@ -103,6 +103,11 @@ class LiveSubscription(EpochEvents[T]):
             await self.close()
             raise
 
+    @property
+    def skipped(self) -> int:
+        """Invalid messages that were skipped. They are reported with the event `ErrorRaised`."""
+        return self._skipped
+
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
@@ -113,7 +118,7 @@ class LiveSubscription(EpochEvents[T]):
             except EpochsLostError as error:
                 self._lost(error.reason)
             except ProtocolError as error:
-                self._error = error
+                self._skip(error)
         elif not await self._arrived.wait_until(deadline) and not self._queue:
             raise RequestTimeoutError("the next event of a topic", timeout)
 
@@ -149,8 +154,14 @@ class LiveSubscription(EpochEvents[T]):
             try:
                 self._take(partition, read_live(block, payload, self._order))
             except ProtocolError as error:
-                self._error = self._error or error
+                self._skip(error)
         self._arrived.set()
+
+    def _skip(self, error: ProtocolError) -> None:
+        """Report the first invalid message and then each doubling. A gap in the numbers shows what is missing."""
+        self._skipped += 1
+        if self._skipped & (self._skipped - 1) == 0:
+            self._context.report(error)
 
     def _take(self, partition: int, live: LiveMessage[T]) -> None:
         channel = self._channels[partition]

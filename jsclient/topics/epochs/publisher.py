@@ -29,6 +29,7 @@ from ...protocol.topics.value_codec import Codec
 from ..log import Log
 from .duplicates import counting
 from .outlet import Outgoing, Outlet
+from .paging import last_frontier
 from .takeover import Taken
 
 __all__ = ["PartitionPublisher"]
@@ -57,6 +58,9 @@ class PartitionPublisher(Generic[T]):
         self._out = outlet
         self._core, self._producer, self._taken_at = taken
         self._seq = self._taken_at  # of the last frontier record
+        self._last_seq = (
+            self._taken_at
+        )  # of the last message on its subject, which the next record has to follow
         self._topic = topic
         self._partition = partition
         self._codec = codec
@@ -224,7 +228,7 @@ class PartitionPublisher(Generic[T]):
             assert record is not None, "what allowed the time is gone"
             entry = FrontierEntry(record, 0, self._producer, 0)
             await self._store(
-                lambda: self._out.commit(messages, record.to_json(core.order), entry.headers, self._seq)
+                lambda: self._out.commit(messages, record.to_json(core.order), entry.headers, self._last_seq)
             )
 
     def keep_record(self, every: float) -> None:
@@ -255,30 +259,38 @@ class PartitionPublisher(Generic[T]):
             entry = FrontierEntry(record, 0, self._producer, 0)
             msg_id = f"{self._topic}.{self._partition}/{self._producer}/f{self._seq}"
             await self._store(
-                lambda: self._out.record(record.to_json(self._core.order), entry.headers, self._seq, msg_id)
+                lambda: self._out.record(
+                    record.to_json(self._core.order), entry.headers, self._last_seq, msg_id
+                )
             )
 
     async def _store(self, write: Callable[[], Coroutine[Any, Any, int]]) -> None:
-        """Write a frontier record. If that fails, this publisher does not know any more what is stored."""
-        try:
-            self._seq = await write()
-        except WrongLastSequenceError as error:
-            self._error = await self._refused()
-            raise self._error from error
-        except JetStreamError as error:
-            self._error = error
-            raise
+        """Write a frontier record, after any invalid messages. A failure ends this publisher: the state is unknown."""
+        while True:
+            try:
+                self._seq = self._last_seq = await write()
+                return
+            except WrongLastSequenceError as error:
+                self._error = await self._refused()
+                if self._error is not None:
+                    raise self._error from error
+            except JetStreamError as error:
+                self._error = error
+                raise
 
-    async def _refused(self) -> JetStreamError:
-        """Why a record of ours could not follow the one before: somebody else's came, or that one was removed."""
+    async def _refused(self) -> JetStreamError | None:
+        """The reason why a record could not follow the last one; None: only invalid messages are in between."""
         subject = frontier_subject(self._topic, self._partition)
         try:
-            last = await self._log.last(subject)
+            last, _, last_seq = await last_frontier(self._log, self._core.order, subject)
             if last is None:
                 extent = await self._log.extent()
                 return HistoryTruncatedError(extent.first_seq, self._seq, self._log.stream)
         except JetStreamError:
             return ProducerFencedError(subject, self._seq)
+        if last.seq == self._seq and last_seq > self._last_seq:
+            self._last_seq = last_seq
+            return None
         return ProducerFencedError(subject, self._seq, last.seq)
 
     async def _in_background(self, work: Coroutine[Any, Any, None]) -> None:

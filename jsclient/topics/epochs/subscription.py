@@ -27,7 +27,7 @@ from ..log import Log
 from ..log_reader import LogReader
 from .events import EpochEvents, Filter
 from .joining import Join, Joining, Start
-from .paging import page_up_to
+from .paging import page_up_to, report_skipped
 
 __all__ = ["EpochSubscription"]
 
@@ -62,7 +62,8 @@ class EpochSubscription(EpochEvents[T]):
         self._log = log
         self._options = options or {}
         self._resume = resume
-        self._reading: EpochReading[T] = EpochReading(order, topic, partitions)
+        self._reading: EpochReading[T] = EpochReading(order, topic, partitions, self._skip)
+        self._skipped = 0
         self._reader: LogReader | None = None
         self._where: Position
         self._records: deque[Record] = deque()
@@ -96,6 +97,11 @@ class EpochSubscription(EpochEvents[T]):
         """Messages that were passed over because no producer, or one that had been replaced, sent them."""
         return self._reading.refused
 
+    @property
+    def skipped(self) -> int:
+        """Invalid records that were skipped. They are reported with the event `RecordSkipped`."""
+        return self._skipped
+
     # --- beginning -------------------------------------------------------------------------------------------
 
     async def begin(self, start: Start = "now", *, wait: bool) -> None:
@@ -118,6 +124,7 @@ class EpochSubscription(EpochEvents[T]):
         entries, start = join
         self._where, self._lost_at = start, ""
         self._reading.owners = {partition: entry.owner_at(start.seq) for partition, entry in entries.items()}
+        self._reading.joined = {partition: entry.up_to for partition, entry in entries.items()}
         for partition, entry in entries.items():
             self._events.extend(
                 self._core.receive(partition, entry.record.snapshot, entry.seq, as_of=entry.up_to)
@@ -160,17 +167,24 @@ class EpochSubscription(EpochEvents[T]):
 
     def _take(self, record: Record) -> None:
         """One record becomes at most one event, so that `place` is where the user is."""
+        found = self._reading.message(record, self._core.lower_of)
+        if found is None:
+            return
         try:
-            found = self._reading.message(record, self._core.lower_of)
-            if found is None:
-                return
             events = self._core.receive(*found, record.seq)
         except ProtocolError as error:
-            self._error = error
+            self._skip(record, error)
             return
         self._events.extend(events)
+        while self._core.invalid:
+            seq, held = self._core.invalid.pop()
+            self._skip(Record(seq=seq, subject=record.subject, data=b""), held)
         if events and isinstance(events[-1], FrontierUpdate):
             self._moved_ns = record.time_ns
+
+    def _skip(self, record: Record, error: ProtocolError) -> None:
+        self._skipped += 1
+        report_skipped(self._log, record, error, self._skipped)
 
     def _owners(self) -> dict[int, str]:
         return self._reading.owners

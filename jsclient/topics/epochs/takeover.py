@@ -18,7 +18,7 @@ from ...protocol.epochs.records import EpochReading, FrontierEntry, frontier_sub
 from ...protocol.epochs.trackers import EpochPublisher
 from ..log import Log
 from .outlet import Outlet
-from .paging import page_up_to
+from .paging import last_frontier, page_up_to
 
 __all__ = ["Taken", "take_partition"]
 
@@ -71,10 +71,9 @@ class _Taking(Generic[T]):
         self.producer = secrets.token_hex(8)
 
     async def take(self, start: T | None) -> Taken[T]:
-        found = await self.log.last(self.subject)
-        if found is None:
-            return await self._begin(start)
-        last = FrontierEntry.read(found, self.order)
+        last, _, last_seq = await last_frontier(self.log, self.order, self.subject)
+        if last is None:
+            return await self._begin(start, last_seq)
         reading: EpochReading[T] = EpochReading(self.order, self.topic, [self.partition])
         reading.owners = {self.partition: last.owner_at(last.up_to)}
         times: set[T] = set()
@@ -84,7 +83,7 @@ class _Taking(Generic[T]):
         up_to = await self._scan(reading, last.seq, times)
         publisher = EpochPublisher.restored(self.order, last.record, times)
         entry = FrontierEntry(publisher.record(), 0, self.producer, up_to, last.producer)
-        seq = await self._write(entry, last.seq)
+        seq = await self._write(entry, last_seq)
         # What came since we looked is its predecessor's, and counts.
         more: set[T] = set()
         await self._scan(reading, entry.up_to, more, until=seq)
@@ -92,7 +91,7 @@ class _Taking(Generic[T]):
             publisher = EpochPublisher.restored(self.order, last.record, times | more)
         return Taken(publisher, self.producer, seq)
 
-    async def _begin(self, start: T | None) -> Taken[T]:
+    async def _begin(self, start: T | None, last_seq: int) -> Taken[T]:
         extent = await self.log.extent()
         if start is None and extent.first_seq > 1:
             raise HistoryTruncatedError(extent.first_seq, 1, self.log.stream)
@@ -101,7 +100,7 @@ class _Taking(Generic[T]):
             self.order.encode(start)
             publisher.capabilities = Capabilities(self.order, [start])
         record = publisher.first_record()
-        seq = await self._write(FrontierEntry(record, 0, self.producer, 0), 0)
+        seq = await self._write(FrontierEntry(record, 0, self.producer, 0), last_seq)
         return Taken(publisher, self.producer, seq)
 
     async def _write(self, entry: FrontierEntry[T], expected: int) -> int:

@@ -21,6 +21,7 @@ from jsclient.protocol.wire.headers import Headers
 from tests.protocol.epochs.orders import PAIR
 
 INT = Int()
+LINK = "Nats-Expected-Last-Subject-Sequence"
 
 
 def stored(subject, seq, data=b"", kind=Kind.VALUE, **headers):
@@ -35,7 +36,7 @@ def frontier(seq, producer, lower, *, updates=(), before="", up_to=0):
         seq=seq,
         subject="t.0.frontier",
         data=data,
-        headers=Headers({**entry.headers, "Jsc-Kind": "frontier"}),
+        headers=Headers({**entry.headers, "Jsc-Kind": "frontier", LINK: "0"}),
         kind=Kind.FRONTIER,
     )
 
@@ -85,6 +86,9 @@ def test_a_first_record_is_a_snapshot_as_of_where_its_producer_had_looked():
         stored("t.0.frontier", 1, b"{}", Kind.FRONTIER),
         stored("t.0.frontier", 1, b"{}", Kind.FRONTIER, Jsc_Producer="a"),
         stored("t.0.frontier", 1, b"", Kind.FRONTIER, Jsc_Producer="a", Jsc_After_Producer="b"),
+        stored(
+            "t.0.frontier", 1, b'{"v":1,"updates":[],"lower":[],"upper":[]}', Kind.FRONTIER, Jsc_Producer="a"
+        ),
     ],
 )
 def test_what_is_no_frontier_record_is_told(record):
@@ -93,15 +97,18 @@ def test_what_is_no_frontier_record_is_told(record):
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", '"1"', "[1]", "1 "])
-def test_data_without_a_time_is_told(text):
-    reading = EpochReading(INT, "t", [0])
+def test_data_without_a_time_is_skipped(text):
+    skipped = []
+    reading = EpochReading(INT, "t", [0], lambda *args: skipped.append(args))
     reading.owners = {0: "a"}
     record = stored("t.0.data", 1, Jsc_Epoch=text, Jsc_Producer="a")
     if text == "1 ":
         assert reading.time_of(record) == 1
         return
-    with pytest.raises(ProtocolError, match="has no time"):
-        reading.time_of(record)
+    assert reading.time_of(record) is None
+    ((found, error),) = skipped
+    assert found is record
+    assert "has no valid time" in str(error)
 
 
 times = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=4).map(tuple)

@@ -529,3 +529,15 @@ def test_publisher_and_subscriber_speak_the_same():
             got += made.receive(name, message)
     assert sorted(event.items for event in got if isinstance(event, Data)) == ["a2", "a3", "b2", "b3"]
     assert made.is_over
+
+
+def test_invalid_messages_that_waited_are_set_aside():
+    """They withhold nothing that waited with them."""
+    made = subscriber(0, 1)
+    made.receive(0, snapshot([3], []), 1)
+    made.receive(0, update((2, 1)), 2)
+    made.receive(0, DataMessage(1, "x"), 3)
+    made.receive(0, DataMessage(3, "a"), 4)
+    events = made.receive(1, snapshot([0], []), 5)
+    assert [event.items for event in events if isinstance(event, Data)] == ["a"]
+    assert [seq for seq, _ in made.invalid] == [2, 3]

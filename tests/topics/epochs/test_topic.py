@@ -621,15 +621,49 @@ class EpochSuite:
             assert sub.refused == 3
 
     @pytest.mark.covers("S54")
-    async def test_what_makes_no_sense_is_an_error_that_stays(self, make):
+    async def test_invalid_records_are_skipped(self, make):
         topic = make()
         async with await topic.publisher() as pub, await topic.subscribe() as sub:
             await sub.next(5)
-            headers = {"Jsc-Epoch": "x", "Jsc-Producer": pub._producer}
-            await topic._home.log().append(b"[]", subject=f"{topic.name}.0.data", headers=headers)
-            for _ in range(2):
-                with pytest.raises(ProtocolError, match="no time"):
-                    await sub.next(5)
+            await pub.advance(1)
+            mine, log = {"Jsc-Producer": pub._producer}, topic._home.log()
+            for suffix, data, headers in (
+                ("data", b"[]", {"Jsc-Epoch": "x", **mine}),
+                ("data", b"[]", {"Jsc-Epoch": "0", **mine}),
+                ("frontier", b"?", {}),
+                ("frontier", b"?", {"Jsc-Kind": "frontier", **mine}),
+                (
+                    "frontier",
+                    (await log.history(0, 1, 10_000)).records[0].data,
+                    {"Jsc-Kind": "frontier", **mine},
+                ),
+            ):
+                await log.append(data, subject=f"{topic.name}.0.{suffix}", headers=headers)
+            await pub.send(1, ["a"])
+            await pub.advance(2)
+            assert items(await events(sub, frontier_is(2))) == [(1, ["a"])]
+            assert (sub.skipped, sub.refused) == (5, 0)
+            async with await topic.publisher() as other:
+                assert other.frontier.elements == (2,)
+
+    async def test_frontiers_never_go_back(self, make):
+        """A record that the server checked, by a producer that knows an older frontier."""
+        topic = make()
+        async with await topic.publisher() as pub, await topic.subscribe() as sub:
+            await pub.advance(5)
+            log, subject = topic._home.log(), f"{topic.name}.0.frontier"
+            first, last = (await log.history(0, 1, 10_000)).records[0], await log.last(subject)
+            await log.append(
+                first.data,
+                subject=subject,
+                kind=first.kind,
+                headers={"Jsc-Producer": "other"},
+                expected=last.seq,
+            )
+            assert [event.frontier for event in await events(sub, frontier_is(5))] == [(0,), (5,)]
+            with pytest.raises(RequestTimeoutError):
+                await sub.next(0.1)
+            assert (sub.skipped, sub.frontier.elements) == (1, (5,))
 
 
 def chance_of(token):
