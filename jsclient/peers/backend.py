@@ -1,4 +1,4 @@
-"""What a peer needs of its surroundings: a NATS system, or this process."""
+"""The interface of peers to their surroundings: a NATS system, or this process."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Answerer", "Attendance", "Backend", "Delivery", "Receiver"]
 
 @dataclass(slots=True, frozen=True)
 class Delivery:
-    """An event that came for a peer. When the receiver returns it is done with, unless one of the two was called.
+    """An event for a peer. It is done when the receiver returns, unless ``later`` or ``refuse`` was called.
 
     Attributes:
-        subject: Where it was sent.
+        subject: The subject that it was sent to.
         data: Its attributes.
-        ident: What tells it from all others, the same when it is delivered again.
-        attempt: How often it was delivered.
-        later: Have it delivered again after so many seconds.
-        refuse: Have it never delivered again, for a reason of one line.
+        ident: Identifies it, the same in every delivery.
+        attempt: The number of deliveries.
+        later: Redeliver it after a number of seconds.
+        refuse: Never redeliver it, with a reason of one line.
     """
 
     subject: str
@@ -41,15 +41,15 @@ Answerer: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
 
 
 class Attendance(abc.ABC):
-    """A peer is there: what comes for it is given to it."""
+    """Delivers events and queries to one peer while it is open."""
 
     @abc.abstractmethod
     def begin(self) -> None:
-        """From now on, and not before."""
+        """Start to deliver."""
 
     @abc.abstractmethod
     def stop(self, grace: float) -> None:
-        """No more. What is being handled has ``grace`` seconds; what was not finished is delivered the next time."""
+        """Stop delivering. Running handlers have ``grace`` seconds; unfinished events are redelivered the next time."""
 
     @abc.abstractmethod
     async def close(self, grace: float) -> None:
@@ -57,22 +57,22 @@ class Attendance(abc.ABC):
 
 
 class Backend(abc.ABC):
-    """Where peers live."""
+    """The NATS system or process that peers live in."""
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
 
     @abc.abstractmethod
     async def open(self) -> None:
-        """Make what is missing. Raises `ConfigError` where what is there does not fit, and those of any request."""
+        """Create missing streams. Raises `ConfigError` if an existing one does not fit, and those of any request."""
 
     @abc.abstractmethod
     def store(self, peer: str) -> Store:
-        """What a peer has stored."""
+        """The store of a peer."""
 
     @abc.abstractmethod
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
-        """Be there for a peer's events and queries. Raises those of any request."""
+        """Receive a peer's events and queries. Raises those of any request."""
 
     @abc.abstractmethod
     async def publish(self, send: Send) -> None:
@@ -86,7 +86,7 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
-        """Ask a query. Raises `NoRespondersError` where the peer is not there, and those of any request."""
+        """Send a query. Raises `NoRespondersError` if the peer is not open, and those of any request."""
 
     @abc.abstractmethod
     async def forget(self, peer: str) -> None:
@@ -94,12 +94,12 @@ class Backend(abc.ABC):
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
-        """Tell the user."""
+        """Report an event to the user."""
 
     @abc.abstractmethod
     def report(self, error: BaseException) -> None:
-        """Tell the user of an error that has no caller."""
+        """Report an error that cannot be raised to a caller."""
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """The end."""
+        """Release everything."""

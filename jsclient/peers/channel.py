@@ -1,16 +1,12 @@
-"""The channels of a peer, as their owner has them."""
+"""The channels of a peer, as their owner sees them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..errors import ConfigError
 from ..protocol.peers.channel import PREFIX, Permissions, Policy, permissions
-from ..protocol.peers.commands import CloseChannel, OpenChannel
-from .core import PeerCore
 
-__all__ = ["Channel", "HasChannels"]
+__all__ = ["Channel"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +14,10 @@ class Channel:
     """A channel of a peer. Made by `Peer.new_channel` and `Peer.channels`.
 
     Attributes:
-        eci: Its event channel identifier: who knows it can send to it what the policy lets pass.
-        tags: What the owner called it.
-        policy: What passes.
-        prefix: What subjects start with.
+        eci: Its event channel identifier: everyone who knows it can send what the policy accepts.
+        tags: The owner's names for it.
+        policy: The events and queries that it accepts.
+        prefix: The prefix of its subjects.
     """
 
     eci: str
@@ -30,9 +26,9 @@ class Channel:
     prefix: str = PREFIX
 
     def nats_permissions(self, inbox: str | None = None) -> Permissions:
-        """What a NATS user needs, and no more, to send on this channel what its policy lets pass.
+        """The minimal permissions of a NATS user that sends on this channel what its policy accepts.
 
-        The peer enforces its policy whoever sent; with these the server does so too, before anything is stored.
+        The peer enforces its policy for every sender; with these the server enforces it too, before anything is stored.
         `Permissions.to_config` is what a server's configuration has under a user's ``permissions``.
 
         Args:
@@ -40,40 +36,3 @@ class Channel:
                 ``inbox_prefix`` too. Without it the user can send, and learns no answer.
         """
         return permissions(self.eci, self.policy, prefix=self.prefix, inbox=inbox)
-
-
-class HasChannels(PeerCore):
-    """The part of a peer that has channels."""
-
-    async def wellKnown_Rx(self) -> str:
-        """The ECI that everybody may know: on it others ask for relationships.
-
-        Raises `ConfigError` where the peer has not the capability.
-        """
-        eci = self._tracker.well_known_rx
-        if eci is None:
-            raise ConfigError(f"the peer {self._tracker.name!r} has not the capability to have relationships")
-        return eci
-
-    async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
-        """Make a channel. By default nothing passes. Raises those of any publish."""
-        self._check_open()
-        if isinstance(tags, str):
-            raise ConfigError("tags is a text: give a list")
-        fresh = self._machine.fresh()
-        await self._machine.do(OpenChannel(tuple(tags), policy or Policy(), fresh))
-        return next(one for one in self.channels() if one.eci.endswith(f".{fresh.channel}"))
-
-    async def remove_channel(self, eci: str) -> None:
-        """Remove a channel that `new_channel` made. Raises `ConfigError` if it is no such channel."""
-        self._check_open()
-        await self._machine.do(CloseChannel(eci))
-
-    def channels(self) -> list[Channel]:
-        """All channels: the well-known one, those of `new_channel`, and those of relationships."""
-        prefix, own = self._backend.options.prefix, self._tracker.own_channels
-        tags = {one.eci: one.tags for one in own}
-        return [
-            Channel(eci, tags.get(eci, ("subscription",)), policy, prefix)
-            for eci, policy in self._tracker.channels
-        ]

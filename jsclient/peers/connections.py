@@ -32,7 +32,7 @@ class Hosts:
         self._closed = False
 
     async def connection(self, host: str) -> JetStream:
-        """A connection to a host. Who asks while it is being made waits for the same attempt.
+        """A connection to a host. Concurrent calls wait for the same attempt.
 
         Raises:
             HostNotAllowedError: Nothing was dialed.

@@ -1,4 +1,4 @@
-"""The engine: where peers live. The door of `jsclient.peers`."""
+"""The engine, which runs peers: the entry point of `jsclient.peers`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Engine:
     """Peers on one NATS system, or in this process.
 
     ``Engine.connect(url)`` opens a connection of its own, ``Engine(js)`` uses yours, ``Engine.local()`` needs no
-    server. Use any with ``async with``. What an engine knows is in two streams, so a process may end and another one go
-    on.
+    server. Use any with ``async with``. An engine keeps its state in two streams, so another process can continue where
+    one ended.
 
-    A peer is to be in one process at a time. Where two overlap, as in a rolling restart, they share its events and
-    queries, and each writes only over what it knows; lists may lag behind in the one that did not write.
+    Run a peer in one process at a time. If two overlap, as in a rolling restart, they share its events and queries, and
+    each writes only over the state that it knows; lists may lag in the one that did not write.
 
     Args:
         js: Your connection. It stays open; when it is closed, so is the engine.
@@ -48,7 +48,7 @@ class Engine:
             backend = ServerBackend(js, _options(options), owned=False)
         else:
             raise ConfigError(
-                f"{type(js).__name__} is no connection: Engine(js) takes an open one, Engine.connect(url) makes one"
+                f"{type(js).__name__} is not a connection: Engine(js) needs an open one, Engine.connect(url) opens one"
             )
         self._backend = backend
         self._peers: dict[str, Peer] = {}
@@ -70,8 +70,8 @@ class Engine:
 
         Args:
             servers: As of `jsclient.connect`.
-            connect: What else `jsclient.connect` takes, such as credentials.
-            on_event: Is called with every event that has no other way, of the engine and of its connections.
+            connect: Further arguments of `jsclient.connect`, such as credentials.
+            on_event: Called with every event that cannot be raised, of the engine and of its connections.
             options: See `EngineOptions`.
 
         Raises:
@@ -85,15 +85,15 @@ class Engine:
         """An engine in this process, without a server.
 
         Args:
-            hub: Where it meets other local engines, and what outlives it; by default one of its own.
-            on_event: Is called with every event that has no other way.
+            hub: Shared with other local engines, and holds the state; by default a new one.
+            on_event: Called with every event that cannot be raised.
             options: See `EngineOptions`; what is about streams and hosts has no meaning here.
         """
         return cls(LocalBackend(hub or LocalHub(), _options(options), on_event))
 
     @property
     def peers(self) -> dict[str, Peer]:
-        """The peers that are here now, by name."""
+        """The open peers, by name."""
         return {name: peer for name, peer in self._peers.items() if not peer.is_closed}
 
     def __repr__(self) -> str:
@@ -102,15 +102,15 @@ class Engine:
     async def peer(
         self, name: str, *, capability: bool = True, handlers: Mapping[str, Handler] | None = None
     ) -> Peer:
-        """A peer of this name: the one that is here, or as it was stored, or a new one.
+        """Open a peer of this name: the open one, the stored one, or a new one.
 
         Args:
             name: A token of subjects, which may name a consumer too.
             capability: Whether it can have relationships. A new one then gets its well-known channel.
-            handlers: Its first handlers, as of `Peer.on`: they are there before any event is.
+            handlers: Its first handlers, as of `Peer.on`, registered before any event arrives.
 
         Raises:
-            InvalidNameError: The name is none. ClosedError: The engine is closed.
+            InvalidNameError: The name is not valid. ClosedError: The engine is closed.
             ConfigError: The streams that exist do not fit. And those of any request.
         """
         check_token(check_consumer_name(name, "peer"), "peer")
@@ -132,15 +132,15 @@ class Engine:
     async def remove(self, peer: Peer | str, timeout: float = 30.0) -> None:
         """Remove a peer for good: its relationships end, its channels, its inbox and all that is stored of it go.
 
-        Not from a handler of its relationships: it is waited for.
+        Do not call it from a handler of its relationships: it waits for them.
 
         Args:
             peer: The peer, or the name of one.
-            timeout: Seconds until all others must be told.
+            timeout: Seconds to inform all other sides.
 
         Raises:
-            RequestTimeoutError: Some could not be told yet. The peer stays until it is removed again, its relationships
-                are over, and the others are told as soon as that can be.
+            RequestTimeoutError: Some could not be informed yet. Its relationships are over, the others are informed as
+                soon as possible, and the peer stays until it is removed again.
         Cancelled: as after an error.
         """
         self._check_open()
@@ -161,7 +161,7 @@ class Engine:
         peers, self._peers = list(self._peers.values()), {}
         for peer in peers:
             peer.stop()
-        # One after the other, in this task: it may be that of a handler, which is not waited for.
+        # One after another in this task, which may be a handler's; handlers do not wait for themselves.
         for peer in peers:
             await peer.close()
         await self._backend.close()

@@ -1,4 +1,4 @@
-"""What can go wrong between peers, beside what can go wrong with any request."""
+"""Errors of peers, besides those of any request."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ __all__ = ["HostNotAllowedError", "PeerError", "QueryRefusedError"]
 
 
 class PeerError(JetStreamError):
-    """What a peer was asked to do cannot be done. Its handlers were told, by the event ``event``.
+    """A peer cannot do what was requested. Its handlers receive the event ``event``.
 
     Attributes:
         event: The failure as an event, such as ``"wrangler:no_such_subscription_failure"``.
-        reason: Why.
+        reason: The reason.
     """
 
     def __init__(self, event: str, reason: str) -> None:
@@ -28,9 +28,9 @@ class QueryRefusedError(JetStreamError):
     """The other peer did not answer a query.
 
     Attributes:
-        refusal: Why, in a word: that of a ``Refusal`` (``"POLICY"``, ``"NO_CHANNEL"``, ``"CHANNEL_GONE"``…), else
-            ``"UNKNOWN"`` (nobody there answers this query), ``"FAILED"`` (its answerer raised) or ``"BUSY"``.
-        detail: More of it, "" for nothing.
+        refusal: The reason in one word: that of a ``Refusal`` (``"POLICY"``, ``"NO_CHANNEL"``, ``"CHANNEL_GONE"``…),
+            else ``"UNKNOWN"`` (the peer has no answer to this query), ``"FAILED"`` (its answerer raised) or ``"BUSY"``.
+        detail: Details, may be empty.
     """
 
     def __init__(self, refusal: str, detail: str = "") -> None:
@@ -43,7 +43,7 @@ class QueryRefusedError(JetStreamError):
 
 
 class HostNotAllowedError(JetStreamError):
-    """A peer is said to be on another NATS system, and the engine's configuration does not allow to connect to it.
+    """The host of a peer is not one of the engine's ``allowed_hosts``.
 
     Attributes:
         host: The URL.

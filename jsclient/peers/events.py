@@ -1,4 +1,4 @@
-"""What an engine tells out of band, where there is nobody to raise it to: to ``on_event``."""
+"""Events of an engine: reports of conditions that cannot be raised to a caller."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ __all__ = ["EventDelayed", "EventGivenUp", "EventRefused", "PeerHandlerFailed"]
 
 
 class EventRefused(Event, frozen=True, kw_only=True):
-    """An event that came for a peer will never be handled: the channel's policy is against it, say.
+    """An event for a peer will never be handled, for example because the channel's policy does not accept it.
 
-    ``event`` is ``domain:type`` and ``eci`` the channel, "" where it makes no sense. ``count`` is how many with this
-    ``refusal`` so far; the event comes for the first and then at each doubling, for strangers may send many.
+    ``event`` is ``domain:type`` and ``eci`` the channel, empty if the subject is not valid. ``count`` is the number
+    with this ``refusal`` so far; the event comes for the first and then at each doubling, since strangers may send
+    many.
     """
 
     peer: str
@@ -24,7 +25,7 @@ class EventRefused(Event, frozen=True, kw_only=True):
 
 
 class PeerHandlerFailed(Event, frozen=True, kw_only=True):
-    """A handler of a peer raised. The event is told again after ``retry_in`` seconds; None: it was the last time."""
+    """A handler of a peer raised. It is called again after ``retry_in`` seconds; None: this was the last attempt."""
 
     peer: str
     event: str
@@ -34,7 +35,7 @@ class PeerHandlerFailed(Event, frozen=True, kw_only=True):
 
 
 class EventGivenUp(Event, frozen=True, kw_only=True):
-    """An event will not be told or sent any more: its handlers failed too often, or no stream can hold it."""
+    """An event was abandoned: its handlers failed too often, or no stream can hold it."""
 
     peer: str
     event: str
@@ -43,7 +44,7 @@ class EventGivenUp(Event, frozen=True, kw_only=True):
 
 
 class EventDelayed(Event, frozen=True, kw_only=True):
-    """What a relationship has to tell the other side could not be sent; it is tried again, after ``retry_in`` seconds.
+    """A message of a relationship to the other side could not be sent. It is sent again after ``retry_in`` seconds.
 
     ``host`` is the URL of the other side's NATS system, None for the own one. It comes for the first attempt and then
     at each doubling.

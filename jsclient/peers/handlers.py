@@ -26,14 +26,14 @@ class Answers:
     """The functions that answer a peer's queries, by rid and name. Arguments are passed by name.
 
     A function that has a parameter ``relationship`` gets the established relationship on which it was asked, None for
-    another channel. The asker cannot give that one.
+    another channel. The sender cannot set it.
     """
 
     def __init__(self) -> None:
         self._handlers: dict[tuple[str, str], QueryHandler] = {}
 
     def add(self, rid: str, name: str, handler: QueryHandler) -> None:
-        """Raises `ConfigError`: the names are none, or taken."""
+        """Register a function. Raises `ConfigError` if the names are not valid or reserved."""
         key = check_token(rid, "rid"), check_token(name, "name")
         if rid == RID:
             raise ConfigError(f"the queries of {RID!r} are the peer's own")
@@ -42,7 +42,7 @@ class Answers:
         self._handlers[key] = handler
 
     def find(self, rid: str, name: str) -> QueryHandler | None:
-        """Who answers, None for nobody."""
+        """The function that answers a query, or None."""
         return self._handlers.get((rid, name))
 
     @staticmethod
@@ -62,12 +62,12 @@ class RaisedEvent:
     """An event, as a handler sees it. ``event["Id"]`` is ``event.attrs["Id"]``.
 
     Attributes:
-        domain, type: What happened.
+        domain, type: The event.
         attrs: Its attributes.
         eci: The channel that it came on; None: the peer raised it itself.
         relationship: The established relationship that it came on, as `Peer.established` has it; None for another
             channel.
-        error: What could not be done and why, where the event says that; "" where all is well.
+        error: The reason of a failure that the event reports, otherwise empty.
     """
 
     domain: str
@@ -94,7 +94,7 @@ class HandlerError(Exception):
 
 
 class Handlers:
-    """The handlers of a peer, and its last events for who waits for one."""
+    """The handlers of a peer, and its last events for `wait_for`."""
 
     def __init__(self) -> None:
         self._handlers: list[tuple[Policy, Handler]] = []
@@ -106,7 +106,7 @@ class Handlers:
         """Have events handled. ``event`` is ``domain:type``, with ``*`` for any.
 
         Raises:
-            ConfigError: It is no such thing, or the handler no function.
+            ConfigError: The event is not valid, or the handler is not a function.
         """
         if not callable(handler):
             raise ConfigError(
@@ -115,7 +115,7 @@ class Handlers:
         self._handlers.append((Policy(events=(event,)), handler))
 
     def note(self, event: RaisedEvent) -> None:
-        """It happened: for who waits for it."""
+        """Keep an event for `wait_for`."""
         self._kept.append(event)
         self._came.set()
 
@@ -150,7 +150,7 @@ class Handlers:
                 raise RequestTimeoutError(f"waiting for the event {event}{shown}", timeout)
 
     def close(self) -> None:
-        """No more events come."""
+        """End all waits."""
         self._closed = True
         self._came.set()
 

@@ -1,4 +1,4 @@
-"""What comes for a peer: events of its inbox and queries, judged by its tracker, given to its handlers."""
+"""Incoming events and queries of a peer: its tracker decides, its handlers are called."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .stored_tracker import Machine
 
 __all__ = ["Intake"]
 
-_LATER: Final = 1.0  # seconds, where the server is in trouble; doubled each time
-_UNTOLD: Final = 20  # deliveries more than tries: those that came to no handler, as when a process stops
-_REMEMBERED: Final = 10_000  # events that failed here; another process may have dealt with them since
+_LATER: Final = 1.0  # seconds until the redelivery after a failed request; doubled each time
+_UNTOLD: Final = 20  # deliveries beyond the attempts: those that reached no handler, as when a process stops
+_REMEMBERED: Final = 10_000  # events whose handlers failed here
 
 
 class Intake:
-    """Takes what comes for one peer.
+    """Handles the events and queries of one peer.
 
     Args:
-        tell: Tells the peer's handlers of what a message raises; raises `HandlerError`.
+        tell: Calls the peer's handlers with a raised event; raises `HandlerError`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Intake:
         self._failures: dict[bytes, int] = {}  # by event, oldest first: how often its handlers failed here
 
     async def receive(self, delivery: Delivery) -> None:
-        """An event came. When this returns it is done with, or was asked for again."""
+        """Handle an event. On return it is done, or its redelivery was requested."""
         try:
             await self._take(delivery)
         except HandlerError as failure:
@@ -68,7 +68,7 @@ class Intake:
         address = read_subject(delivery.subject, self._backend.options.prefix)
         attrs = unpack(delivery.data)
         if address is None or address.query or attrs is None:
-            await self._refuse(delivery, Refuse(Refusal.MALFORMED, "no event with a JSON object"))
+            await self._refuse(delivery, Refuse(Refusal.MALFORMED, "not an event with a JSON object"))
             return
         event = Received(
             address.eci, address.domain, address.name, attrs, self._machine.fresh(delivery.ident)
@@ -131,11 +131,11 @@ class Intake:
         await delivery.refuse(refuse.refusal.value)
 
     async def answer(self, subject: str, data: bytes) -> bytes:
-        """A query came. Its answer, or why there is none; it never raises."""
+        """Answer a query, with a value or the reason of a refusal. Never raises."""
         address = read_subject(subject, self._backend.options.prefix)
         args = unpack(data)
         if address is None or not address.query or args is None:
-            return refusal(Refusal.MALFORMED.name, "no query with a JSON object")
+            return refusal(Refusal.MALFORMED.name, "not a query with a JSON object")
         asked = Queried(address.eci, address.domain, address.name, args)
         commands = self._machine.tracker.handle(asked, 0.0)
         if _is_unknown(commands):
@@ -159,7 +159,7 @@ class Intake:
     async def _ask(self, eci: str, rid: str, name: str, args: Attrs) -> bytes:
         answerer = self._answers.find(rid, name)
         if answerer is None:
-            return refusal("UNKNOWN", f"nobody answers {rid}:{name}")
+            return refusal("UNKNOWN", f"the peer has no answer to {rid}:{name}")
         try:
             return self._reply(
                 await self._answers.call(answerer, args, self._machine.tracker.established(eci))
@@ -170,7 +170,7 @@ class Intake:
                     peer=self._peer, event=f"{rid}:{name}", error=error, attempt=1, retry_in=None
                 )
             )
-            return refusal("FAILED")  # what failed is no business of who asked
+            return refusal("FAILED")  # the reason is not disclosed to the sender
 
     @staticmethod
     def _reply(value: Any) -> bytes:
@@ -181,7 +181,7 @@ class Intake:
 
 
 def _is_unknown(commands: list[Command]) -> bool:
-    """Whether it came on a channel that is not known: another process of this peer may have made it."""
+    """Whether the channel is unknown: another process of this peer may have created it."""
     return any(isinstance(one, Refuse) and one.refusal is Refusal.NO_CHANNEL for one in commands)
 
 

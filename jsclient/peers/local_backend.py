@@ -1,4 +1,4 @@
-"""Peers in this process: the same, without a server. What is stored lives as long as its `LocalHub`."""
+"""Peers in this process, without a server. Their state lives as long as its `LocalHub`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Letter:
 
 
 class LocalHub:
-    """Where local engines meet: events on their way, and what peers have stored. It has no tasks and needs no end."""
+    """Shared by local engines: events in flight, and the stores of peers. It has no tasks and need not be closed."""
 
     def __init__(self) -> None:
         self.stores: dict[str, MemoryStore] = {}
@@ -49,11 +49,11 @@ class LocalHub:
         self._seq = 0
 
     def inbox(self, peer: str) -> _Inbox:
-        """The inbox of a peer, there or not."""
+        """The inbox of a peer, created if necessary."""
         return self.inboxes.setdefault(peer, _Inbox())
 
     def put(self, subject: str, peer: str, data: bytes, id: str, limit: int) -> None:
-        """Store an event, once by its id. Raises `PublishError` where the inbox is full."""
+        """Store an event, once by its id. Raises `PublishError` if the inbox is full."""
         if id in self._ids:
             return
         inbox = self.inbox(peer)
@@ -69,9 +69,9 @@ class LocalHub:
 
 @dataclass
 class _Inbox:
-    """Events that wait for one peer, and who is there for it."""
+    """The waiting events of one peer, and its reader."""
 
-    held: int = 0  # events, those that are being handled too
+    held: int = 0  # events, including those being handled
     waiting: deque[_Letter] = field(default_factory=deque)
     reader: _LocalAttendance | None = None
 
@@ -141,7 +141,7 @@ class LocalBackend(Backend):
 
 
 class _LocalAttendance(Attendance):
-    """Has events handled: those of one channel in order, by a task that ends when there are no more."""
+    """Handles the events of each channel in order, in a task that ends when none are left."""
 
     def __init__(self, backend: LocalBackend, inbox: _Inbox, receiver: Receiver, answerer: Answerer) -> None:
         self._inbox = inbox
@@ -163,7 +163,7 @@ class _LocalAttendance(Attendance):
             self.take(letter)
 
     def take(self, letter: _Letter) -> None:
-        """An event has come, or comes again."""
+        """Take a new or redelivered event."""
         if not self._begun or self._closed:
             self._inbox.waiting.append(letter)
         elif letter.channel in self._lanes:
@@ -196,7 +196,7 @@ class _LocalAttendance(Attendance):
             self._later[handle] = letter
 
         async def refuse(reason: str) -> None:
-            pass  # it is done with, as all that is not asked for again
+            pass  # an event without redelivery is done
 
         ident = f"{letter.seq}".encode()
         await self._receiver(Delivery(letter.subject, letter.data, ident, letter.deliveries, later, refuse))

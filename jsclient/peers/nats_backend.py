@@ -1,4 +1,4 @@
-"""Peers on a NATS system: events wait in a stream, queries are requests."""
+"""Peers on a NATS system: events are stored in a stream, queries are requests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .streams import ensure_streams
 __all__ = ["ServerBackend"]
 
 _QUERIES = 100  # at a time, for each peer
-_LONG = 60.0  # seconds after which a reader that ended was a good one
+_LONG = 60.0  # seconds after which a failed worker counts as healthy
 
 
 class ServerBackend(Backend):
@@ -103,7 +103,7 @@ class ServerBackend(Backend):
 
 
 class _ServerAttendance(Attendance):
-    """One durable consumer, read by a worker that is begun anew where it cannot go on, and one NATS subscription."""
+    """One durable consumer, read by a worker that is restarted after failures, and one NATS subscription."""
 
     def __init__(self, backend: ServerBackend, peer: str, receiver: Receiver, answerer: Answerer) -> None:
         self._backend = backend
@@ -120,7 +120,7 @@ class _ServerAttendance(Attendance):
         self._answering = 0
 
     async def open(self) -> None:
-        """Have the consumer, and listen to queries."""
+        """Create the consumer, and subscribe to queries."""
         self._consumer = await self._ensure()
         self._queries = await self._context.connection.subscribe(
             queries_subject(self._peer, self._backend.options.prefix), self._asked, self._peer
@@ -135,7 +135,7 @@ class _ServerAttendance(Attendance):
         options = self._backend.options
         try:
             stream = await self._backend.js.stream(options.events_stream)
-        except StreamNotFoundError:  # somebody has deleted it
+        except StreamNotFoundError:  # it was deleted
             stream = await ensure_streams(self._backend.js, options)
         return await stream.ensure_consumer(
             durable_name=self._peer,
@@ -146,7 +146,7 @@ class _ServerAttendance(Attendance):
     # --- events ----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Have a worker, as long as the peer is there."""
+        """Run a worker while the peer is open."""
         attempt, now = 0, self._context.connection.now
         while not self._stopping.begun:
             began = now()
@@ -167,7 +167,7 @@ class _ServerAttendance(Attendance):
         try:
             if self._stopping.begun:
                 return
-            # On one channel in order: a channel is who sends on it.
+            # Events of one channel are handled in order: a channel stands for a sender.
             self._worker = consumer.run(
                 self._handle,
                 concurrency=self._backend.options.concurrency,
@@ -184,7 +184,7 @@ class _ServerAttendance(Attendance):
             Delivery(
                 subject=message.subject,
                 data=message.data,
-                # The time too: a stream that is made anew counts from 1 again.
+                # The time as well: a recreated stream counts from 1 again.
                 ident=f"{meta.stream_seq}.{meta.timestamp_ns}".encode(),
                 attempt=meta.num_delivered,
                 later=message.nak,
@@ -220,7 +220,7 @@ class _ServerAttendance(Attendance):
             except MaxPayloadError as error:
                 await self._context.connection.publish(where, refusal("FAILED", str(error)))
         except (DisconnectedError, ClosedError):
-            pass  # whoever asked has been told
+            pass  # the sender notices the lost connection
         finally:
             self._answering -= 1
 
@@ -241,7 +241,7 @@ class _ServerAttendance(Attendance):
             await consumer.close()
         worker = self._worker
         if worker is not None and (worker.has(asyncio.current_task()) or worker.has(self._context.closer)):
-            return  # one of its handlers asks for it: it ends behind that
+            return  # one of its handlers closes the peer: the worker ends after it
         await self._tasks.settle(grace + 1.0)
 
 

@@ -1,4 +1,4 @@
-"""What an engine is told: its place among other engines, its limits, its streams."""
+"""The options of an engine: its host, its limits, its streams."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ _DAY: Final = 86_400.0
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class EngineOptions:
-    """What an engine is told.
+    """The options of an engine.
 
     Attributes:
-        host: The URL by which other NATS systems reach this engine's peers, with its protocol. None: they do not.
+        host: The URL by which other NATS systems reach this engine's peers, with its protocol. None: they cannot.
         allowed_hosts: URLs of other NATS systems that may be connected to, each exactly as peers name it in
-            ``Tx_host``; none by default, for the name comes from strangers. A mapping says how to connect to each: what
-            `jsclient.connect` takes, credentials for one.
+            ``Tx_host``; none by default, since strangers choose it. A mapping gives the arguments of `jsclient.connect`
+            for each, such as credentials.
         requests: Strangers may make the peers send requests, as in the original: ``wrangler:subscription`` passes the
             well-known channel.
-        max_inbound: How many requests may wait to be decided, for each peer.
+        max_inbound: Undecided requests of each peer.
         remember: Seconds that a relationship is remembered after its end; more than ``max_age``.
-        retry_delay: Seconds after which a message that a peer could not take yet comes again.
-        max_deliver: How often an event is told to handlers that raise.
-        handler_delay: Seconds until the second time; doubled each time, up to 60.
+        retry_delay: Seconds until the redelivery of a message that a peer cannot handle yet.
+        max_deliver: Attempts to handle an event whose handlers raise.
+        handler_delay: Seconds until the second attempt; doubled each time, up to 60.
         concurrency: Channels of one peer whose events are handled at the same time; on one channel they are in order,
             but for those that come again.
-        prefix: What the subjects of events, queries and state start with. Two engines with one prefix on one NATS
+        prefix: The prefix of the subjects of events, queries and state. Two engines with one prefix on one NATS
             account are one engine.
         events_stream, state_stream: The names of the streams; by default those of the prefix, ``PICO_EVENTS`` and
-            ``PICO_STATE``. They are made where they are missing, and never changed.
+            ``PICO_STATE``. Missing ones are created; existing ones are never changed.
         max_age: Seconds that an event waits for a peer that is away. Of a stream that is made; of one that exists it
             must be set and below ``remember``.
         max_waiting: Events of one type on one channel that may wait; more are refused, and the sender waits.
         max_event_size: Bytes of an event.
-        replicas, storage: Of the streams, where they are made.
-        reply_prefix: What the reply subjects of queries have to start with: a stranger chooses them, and the engine
-            must not be made to write elsewhere.
+        replicas, storage: Of created streams.
+        reply_prefix: The prefix of the inboxes that queries are answered to. Strangers choose the reply subject, so no
+            other subject is answered.
     """
 
     host: str | None = None
@@ -76,17 +76,17 @@ class EngineOptions:
         for field in ("max_deliver", "concurrency", "max_waiting", "max_event_size"):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{field} is {value!r:.60}: it must be a whole number of 1 or more")
+                raise ConfigError(f"{field} is {value!r:.60}, needs an integer >= 1")
         if self.handler_delay < 0 or not 0 < self.max_age < self.remember:
             raise ConfigError("max_age must be above 0 and below remember, and handler_delay 0 or more")
         if isinstance(self.allowed_hosts, str):
-            raise ConfigError("allowed_hosts is a text: give a list of URLs")
+            raise ConfigError("allowed_hosts is a str, needs a list of URLs")
         for url in (*self.allowed_hosts, *(() if self.host is None else (self.host,))):
             _check_host(url)
         self.of_peers()
 
     def of_peers(self) -> PeerOptions:
-        """What of it the peers need."""
+        """The options of its peers."""
         return PeerOptions(
             host=self.host,
             allowed_hosts=frozenset(self.allowed_hosts),
@@ -101,10 +101,10 @@ def _check_host(url: object) -> None:
     parts = urlsplit(url) if isinstance(url, str) else None
     if parts is None or not parts.scheme or not parts.hostname:
         raise ConfigError(
-            f"the host {url!r:.100} is no URL with its protocol, such as 'tls://b.example:4222'"
+            f"the host {url!r:.100} is not a URL with its protocol, such as 'tls://b.example:4222'"
         )
     if parts.password is not None:
         raise ConfigError(
-            f"the URL of host {parts.hostname!r} has a password, and peers are told URLs: "
+            f"the URL of host {parts.hostname!r} has a password, and URLs are sent to peers: "
             "give allowed_hosts as a mapping from URLs to what connect() takes"
         )

@@ -1,13 +1,13 @@
-"""What relationships have to tell: sent to the other side, and told to the own handlers, until it is done.
+"""Outgoing messages of relationships, sent to the other side and to the own handlers until they are done.
 
 Each item is carried out by a task of its own; the tracker gives one of each kind at a time for each relationship. What
-cannot be sent now is tried again for as long as it takes; what handlers fail at is told so many times, then given up.
+cannot be sent now is sent again without limit; events whose handlers fail are abandoned after ``max_deliver`` attempts.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from .._runtime.tasks import Tasks
@@ -18,26 +18,26 @@ from .events import EventDelayed, EventGivenUp, PeerHandlerFailed
 from .handlers import HandlerError
 from .pauses import Stopping, backoff
 
-__all__ = ["LONGEST_RETRY", "Outbox", "is_final"]
+__all__ = ["LONGEST_RETRY", "Outbox", "is_final", "publish_all"]
 
-_AT_ONCE: Final = 64  # sends under way to one host: one that does not answer must not hold up the others
+_AT_ONCE: Final = 64  # sends in flight to one host: a host that does not answer must not delay the others
 _TOO_LARGE: Final = 10054
 LONGEST_RETRY: Final = 60.0  # seconds until a handler that failed is called again
 
 
 def is_final(error: JetStreamError) -> bool:
-    """Whether an event that could not be sent never can be."""
+    """Whether an event can never be sent."""
     return isinstance(error, MaxPayloadError | ConfigError) or (
         isinstance(error, ApiError) and error.err_code == _TOO_LARGE
     )
 
 
 class Outbox:
-    """Carries out what the outboxes of a peer's relationships hold.
+    """Carries out the items in the outboxes of a peer's relationships.
 
     Args:
-        tell: Tells the peer's handlers; raises `HandlerError`. The number says which try it is.
-        done: Is told what was carried out.
+        tell: Calls the peer's handlers with an event and the number of the attempt; raises `HandlerError`.
+        done: Called with each item that was carried out.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class Outbox:
         self._sending: dict[str | None, asyncio.Semaphore] = {}
 
     def begin(self) -> None:
-        """Handlers are there: what was found in the store may be told."""
+        """Start with the items found in the store: handlers are registered."""
         waiting, self._waiting = self._waiting or [], None
         for item in waiting:
             self.start(item)
 
     def start(self, item: OutboxItem) -> None:
-        """Carry it out, later and apart."""
+        """Carry out an item in a task of its own."""
         if self._waiting is not None:
             self._waiting.append(item)
         elif not self._stopping.begun:
@@ -134,3 +134,20 @@ class Outbox:
         name = f"{item.domain}:{item.type}"
         self._backend.emit(EventGivenUp(peer=self._peer, event=name, error=error, attempts=attempts))
         return True
+
+
+async def publish_all(backend: Backend, sends: Sequence[Send]) -> None:
+    """Publish several events at the same time.
+
+    Raises:
+        ExceptionGroup: The errors of several events; the error itself if there is only one event.
+    """
+    results = await asyncio.gather(*map(backend.publish, sends), return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if len(sends) > 1 and errors and all(isinstance(error, Exception) for error in errors):
+        raise ExceptionGroup(
+            f"{len(errors)} of {len(sends)} events could not be sent",
+            [error for error in errors if isinstance(error, Exception)],
+        )
+    if errors:
+        raise errors[0]

@@ -30,7 +30,7 @@ class Stopping:
         self._signal.set()
 
     async def pause(self, seconds: float) -> bool:
-        """Wait so long. False: the end has begun, go no further."""
+        """Wait. False: the end has begun."""
         deadline = asyncio.get_running_loop().time() + seconds
         while not self.begun and await self._signal.wait_until(deadline):
             pass

@@ -1,4 +1,4 @@
-"""What goes over the wire: attributes of events, queries and their answers, all JSON."""
+"""Payloads: attributes of events, queries and their answers, all JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["pack", "read_answer", "read_attrs", "refusal", "reply", "unpack"]
 
 
 def pack(attrs: Mapping[str, Any]) -> bytes:
-    """Attributes as they are sent.
+    """Encode attributes.
 
     Raises:
         ConfigError: They are not JSON.
@@ -25,12 +25,12 @@ def pack(attrs: Mapping[str, Any]) -> bytes:
         if all(isinstance(name, str) for name in attrs):
             return data
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"the attributes are no JSON object: {error}") from None
-    raise ConfigError("the attributes are no JSON object: their names must be texts")
+        raise ConfigError(f"the attributes are not a JSON object: {error}") from None
+    raise ConfigError("the attributes are not a JSON object: a name is not a str")
 
 
 def read_attrs(attrs: Mapping[str, Any], limit: int) -> Attrs:
-    """Attributes as the other side will see them: a copy, of nothing but JSON.
+    """Attributes as the other side receives them: a JSON copy.
 
     Raises:
         ConfigError: They are not JSON, or more than ``limit`` bytes.
@@ -42,7 +42,7 @@ def read_attrs(attrs: Mapping[str, Any], limit: int) -> Attrs:
 
 
 def unpack(data: bytes) -> Attrs | None:
-    """Attributes that came; None: it is no JSON object. No payload is an empty one."""
+    """Decode attributes; None: not a JSON object. An empty payload is an empty object."""
     if not data:
         return {}
     try:
@@ -53,12 +53,12 @@ def unpack(data: bytes) -> Attrs | None:
 
 
 def reply(value: Any) -> bytes:
-    """The answer to a query. Raises `ConfigError` where the value is not JSON."""
+    """The answer to a query. Raises `ConfigError` if the value is not JSON."""
     return pack({"value": value})
 
 
 def refusal(which: str, detail: str = "") -> bytes:
-    """Why there is no answer."""
+    """The refusal of a query."""
     return pack({"refusal": which, "detail": detail})
 
 
@@ -66,12 +66,12 @@ def read_answer(data: bytes) -> Any:
     """The value of an answer.
 
     Raises:
-        QueryRefusedError: It says why there is none.
-        ProtocolError: It is no answer.
+        QueryRefusedError: It is a refusal.
+        ProtocolError: It is not an answer.
     """
     answer = unpack(data) or {}
     if "value" in answer:
         return answer["value"]
     if isinstance(answer.get("refusal"), str):
         raise QueryRefusedError(answer["refusal"], str(answer.get("detail", "")))
-    raise ProtocolError(f"no answer to a query: {data[:60]!r}")
+    raise ProtocolError(f"not an answer to a query: {data[:60]!r}")

@@ -2,41 +2,82 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar, overload
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeVar, overload
 
-from ..errors import ConfigError
+from .._runtime.tasks import Tasks
+from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ..protocol.peers.channel import Policy, check_eci, query_subject
-from ..protocol.peers.commands import Raised, Refusal
+from ..protocol.peers.commands import (
+    CloseChannel,
+    Command,
+    Install,
+    OpenChannel,
+    Raised,
+    Refusal,
+    RemovePeer,
+    Tick,
+)
 from ..protocol.peers.options import accept_roles
-from ..protocol.peers.outbox import Attrs
+from ..protocol.peers.outbox import Attrs, OutboxItem, Raise, Send
 from ..protocol.peers.relationship import State
-from ..protocol.peers.tracker import event_on
-from .channel import HasChannels
+from ..protocol.peers.tracker import PeerTracker, event_on
+from .backend import Attendance, Backend
+from .channel import Channel
 from .errors import PeerError
-from .handlers import Handler, QueryHandler, RaisedEvent
+from .handlers import Answers, Handler, HandlerError, Handlers, QueryHandler, RaisedEvent
+from .inbox import Intake
+from .outbox import Outbox, publish_all
+from .pauses import Stopping
 from .payloads import pack, read_answer, read_attrs
+from .stored_tracker import Machine
 
 __all__ = ["Peer"]
+
+_LOOK: Final = 60.0  # seconds between two checks for expired records
+_GRACE: Final = 5.0  # seconds that handlers have when a peer is closed
 
 H = TypeVar("H", bound=Handler)
 Q = TypeVar("Q", bound=QueryHandler)
 Rule = Callable[[Attrs], bool]
 
 
-class Peer(HasChannels):
-    """A peer, who has channels and relationships. Made by `Engine.peer`.
+class Peer:
+    """A peer with channels and relationships. Made by `Engine.peer`.
 
     The words for attributes are those of the picos, seen from this side: ``Rx`` is the own channel of a relationship
     and ``Tx`` that of the other side, ``Rx_role`` the own role and ``Tx_role`` that of the other side, ``Tx_host`` the
     URL of its NATS system (None: this one), and ``Id`` is the same on both sides.
 
-    What is asked for is done when the call returns: it is stored, and the other side is told, sooner or later and
-    whatever crashes, in the order of events. Handlers may see an event again after a crash.
+    When a call returns, its effect is stored, and the other side is informed eventually, in the order of events,
+    whatever crashes. Handlers may receive an event again after a crash.
     """
 
-    _rules: tuple[Rule, ...] = ()
+    def __init__(self, backend: Backend, name: str, *, capability: bool) -> None:
+        self._backend = backend
+        self._capability = capability
+        self._tasks = Tasks(backend.report)
+        self._stopping = Stopping()
+        self._handlers = Handlers()
+        self._answers = Answers()
+        self._tracker = PeerTracker(name, backend.options.of_peers())
+        self._outbox = Outbox(
+            name,
+            backend,
+            self._tasks,
+            self._stopping,
+            tell=self._tell,
+            done=self._done,
+        )
+        self._machine = Machine(
+            self._tracker, backend.store(name), self._outbox.start, self._tasks, self._stopping
+        )
+        self._intake = Intake(name, backend, self._machine, self._answers, self._tell)
+        self._attendance: Attendance | None = None
+        self._rules: tuple[Rule, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Peer {self.name!r} {len(self.established())} established>"
@@ -48,10 +89,13 @@ class Peer(HasChannels):
 
     @property
     def refused(self) -> Counter[Refusal]:
-        """How many events and queries were refused so far, and why."""
+        """The number of events and queries refused so far, by reason."""
         return self._intake.refused
 
-    # --- what it hears ---------------------------------------------------------------------------------------
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed or removed."""
+        return self._stopping.begun
 
     @overload
     def on(self, event: str) -> Callable[[H], H]: ...
@@ -60,21 +104,21 @@ class Peer(HasChannels):
     def on(self, event: str, handler: H) -> H: ...
 
     def on(self, event: str, handler: H | None = None) -> H | Callable[[H], H]:
-        """Have events handled: ``@peer.on("wrangler:subscription_added")``, or ``peer.on(event, handler)``.
+        """Register a handler of events: ``@peer.on("wrangler:subscription_added")``, or ``peer.on(event, handler)``.
 
-        A handler is called with the `RaisedEvent`; it is a coroutine function, or a plain one that does not block. It
-        is called in the order in which handlers were given, one after the other for each event. Events that no handler
-        is for are done with. Where a handler raises, the event is told again, to all of them, ``max_deliver`` times in
-        all, then `EventGivenUp` is told.
+        A handler is called with the `RaisedEvent`; it is a coroutine function, or a plain one that does not block.
+        Handlers of an event are called one after another in the order of their registration. An event without a handler
+        is done. If a handler raises, all of them are called again, up to ``max_deliver`` times; then `EventGivenUp` is
+        reported.
 
-        Give handlers right after `Engine.peer`, before the next ``await``, or as its ``handlers``: events may wait.
+        Register handlers right after `Engine.peer`, before the next ``await``, or as its ``handlers``: events may wait.
 
         Args:
             event: ``domain:type``, with ``*`` for any domain or any type.
             handler: The function; without it a decorator is returned.
 
         Raises:
-            ConfigError: ``event`` is no such thing.
+            ConfigError: ``event`` is not valid.
         """
         if handler is None:
 
@@ -87,7 +131,7 @@ class Peer(HasChannels):
         return handler
 
     async def wait_for(self, event: str, timeout: float | None = 5.0, **attrs: Any) -> RaisedEvent:
-        """The first event of this name that no `wait_for` has returned yet, of the last 100, or the next one.
+        """The first of the last 100 events of this name that no `wait_for` has returned, or the next one.
 
         Args:
             event: ``domain:type``, with ``*`` for any.
@@ -95,20 +139,20 @@ class Peer(HasChannels):
             attrs: Only an event whose attributes have these values.
 
         Raises:
-            RequestTimeoutError: None came. ClosedError: The peer was closed.
+            RequestTimeoutError: No event came. ClosedError: The peer was closed.
         Cancelled: nothing is lost.
         """
         return await self._handlers.wait_for(event, timeout, attrs)
 
     def answers(self, rid: str, name: str) -> Callable[[Q], Q]:
-        """Have a query answered: ``@peer.answers("door", "state")``.
+        """Register the function that answers a query: ``@peer.answers("door", "state")``.
 
-        The function is called with the query's arguments by name, and returns what can be JSON, or a coroutine of it.
-        Who may ask is the channels' matter; who asked it learns where it has a parameter ``relationship``: that is the
-        relationship, as `established` has it, or None. Where it raises, the asker learns that it failed, and no more.
+        The function is called with the query's arguments by name, and returns a JSON value or a coroutine of one. The
+        channels decide who may ask. A parameter ``relationship`` receives the relationship of the sender, as
+        `established` has it, or None. If the function raises, the sender only learns that it failed.
 
         Raises:
-            ConfigError: The names are no tokens, or ``rid`` is ``subscription``, whose queries are the peer's own.
+            ConfigError: The names are not tokens, or ``rid`` is ``subscription``, whose queries are the peer's own.
         """
 
         def register(function: Q) -> Q:
@@ -118,7 +162,7 @@ class Peer(HasChannels):
         return register
 
     def auto_accept(self, rule: Rule | None = None, **wanted: str | Collection[str] | None) -> None:
-        """Approve requests at once where a rule says so; those that none approves wait for `approve` or `reject`.
+        """Approve requests at once if a rule does; the others wait for `approve` or `reject`.
 
         Args:
             rule: Is called with the request's attributes, as this side sees them.
@@ -131,8 +175,6 @@ class Peer(HasChannels):
             raise ConfigError("give a rule, or attributes, for example auto_accept(Rx_role='thing')")
         self._rules += (rule if rule is not None else accept_roles(**wanted),)
         self._tracker.accepts = lambda attrs: any(one(attrs) for one in self._rules)
-
-    # --- relationships ---------------------------------------------------------------------------------------
 
     async def raise_event(
         self,
@@ -151,15 +193,14 @@ class Peer(HasChannels):
                 ``wrangler:subscription_cancellation`` and ``wrangler:send_event_on_subs`` ask; see `request`,
                 `approve`, `reject`, `revoke`, `cancel` and `send`.
             attrs: Its attributes; ``more`` are added to them.
-            policy: What the other side may send on the channel that this makes or approves; by default all but what
-                would ask something of this peer.
+            policy: The policy of the channel that this creates or approves; by default all but requests to this peer.
 
         Raises:
-            PeerError: It cannot be done; an event tells that to the handlers too.
-            ConfigError: ``event`` is none, the attributes are not JSON or too large, the peer has not the capability,
-                or the policy lets through too little.
-            JetStreamError: It was not stored, or that is not known; asking again does no harm.
-            Exception: What a handler of an event of the peer's own raised.
+            PeerError: It cannot be done; an event reports that to the handlers as well.
+            ConfigError: ``event`` is not valid, the attributes are not JSON or too large, the peer lacks the
+                capability, or the policy accepts too little.
+            JetStreamError: It was not stored, or the outcome is unknown; repeating the call is harmless.
+            Exception: Raised by a handler of an event of the peer's own.
         """
         await self._raise(event, {**(attrs or {}), **more}, policy)
 
@@ -191,12 +232,12 @@ class Peer(HasChannels):
     async def approve(self, Id: str | None = None, *, policy: Policy | None = None, **attrs: Any) -> None:
         """Approve a request that was made here. The relationship is established, on this side at once.
 
-        One that was rejected, revoked or ended stays so, and that is no error: `established` says what holds.
+        One that was rejected, revoked or ended stays so without an error; see `established`.
 
         Args:
             Id: Which one; or give ``Rx`` or ``Tx`` in ``attrs``. An event's attributes can be passed as they are.
             policy: What the other side may send and ask.
-            attrs: What else the other side is to see: where the feed begins, for instance.
+            attrs: Further attributes for the other side, such as the start of a feed.
 
         Raises as `raise_event`.
         """
@@ -207,7 +248,7 @@ class Peer(HasChannels):
         await self._raise("wrangler:inbound_rejection", _with_id(Id, attrs))
 
     async def revoke(self, Id: str | None = None, **attrs: Any) -> None:
-        """Take back a request that this peer made; as `approve`. One that was approved meanwhile ends all the same."""
+        """Take back a request that this peer made; as `approve`. One that was approved meanwhile ends as well."""
         await self._raise("wrangler:outbound_cancellation", _with_id(Id, attrs))
 
     async def cancel(self, Id: str | None = None, **attrs: Any) -> None:
@@ -215,8 +256,7 @@ class Peer(HasChannels):
         await self._raise("wrangler:subscription_cancellation", _with_id(Id, attrs))
 
     def established(self, key: str | None = None, value: object = None) -> list[Attrs]:
-        """The relationships that are established, with all that is known of them; with ``key`` those where it has this
-        value: ``peer.established("Tx_role", "thing")``."""
+        """The established relationships; with ``key`` those with this value: ``established("Tx_role", "thing")``."""
         return self._tracker.lists(State.ESTABLISHED, key, value)
 
     def inbound(self, key: str | None = None, value: object = None) -> list[Attrs]:
@@ -227,7 +267,38 @@ class Peer(HasChannels):
         """The requests that this peer made and that wait at others; as `established`."""
         return self._tracker.lists(State.OUTBOUND, key, value)
 
-    # --- sending and asking ----------------------------------------------------------------------------------
+    async def wellKnown_Rx(self) -> str:
+        """The public ECI, on which other peers request relationships.
+
+        Raises `ConfigError` if the peer lacks the capability.
+        """
+        eci = self._tracker.well_known_rx
+        if eci is None:
+            raise ConfigError(f"the peer {self._tracker.name!r} has not the capability to have relationships")
+        return eci
+
+    async def new_channel(self, tags: Sequence[str] = (), policy: Policy | None = None) -> Channel:
+        """Make a channel. By default nothing passes. Raises those of any publish."""
+        self._check_open()
+        if isinstance(tags, str):
+            raise ConfigError("tags is a str, needs a list")
+        fresh = self._machine.fresh()
+        await self._machine.do(OpenChannel(tuple(tags), policy or Policy(), fresh))
+        return next(one for one in self.channels() if one.eci.endswith(f".{fresh.channel}"))
+
+    async def remove_channel(self, eci: str) -> None:
+        """Remove a channel that `new_channel` made. Raises `ConfigError` for any other channel."""
+        self._check_open()
+        await self._machine.do(CloseChannel(eci))
+
+    def channels(self) -> list[Channel]:
+        """All channels: the well-known one, those of `new_channel`, and those of relationships."""
+        prefix, own = self._backend.options.prefix, self._tracker.own_channels
+        tags = {one.eci: one.tags for one in own}
+        return [
+            Channel(eci, tags.get(eci, ("subscription",)), policy, prefix)
+            for eci, policy in self._tracker.channels
+        ]
 
     async def send(
         self,
@@ -241,14 +312,14 @@ class Peer(HasChannels):
     ) -> int:
         """Send an event on relationships: the one with this ``Id``, all with this role there, all with this role here.
 
-        What fits several of them is sent to once. When it returns the event is stored where the other side is.
+        A relationship that matches several is sent to once. On return the event is stored on the other side's system.
 
         Returns: how many it was sent to.
 
         Raises:
-            PeerError: There is none to send it to, or ``domain`` or ``type`` is none.
+            PeerError: No relationship matches, or ``domain`` or ``type`` is not valid.
             HostNotAllowedError, ConnectError: Of a relationship with a peer elsewhere. And those of any publish;
-                An ``ExceptionGroup`` of them where it was to be sent to several.
+                an ``ExceptionGroup`` of them if it goes to several.
             ConfigError: The attributes are not JSON, or too large.
         """
         self._check_open()
@@ -274,11 +345,11 @@ class Peer(HasChannels):
         host: str | None = None,
         msg_id: str | None = None,
     ) -> None:
-        """Send one event. When it returns the event is stored where the other side is.
+        """Send one event. On return the event is stored on the other side's system.
 
         Args:
             to: An ECI; the Id of an established relationship, or the relationship itself, as `established` has it.
-            domain, type, attrs: What to send.
+            domain, type, attrs: The event.
             host: The NATS system of an ECI; of a relationship its ``Tx_host`` is used.
             msg_id: The same for one that is sent again, so that it is stored once.
 
@@ -302,7 +373,7 @@ class Peer(HasChannels):
         """Ask another peer. ``to`` and ``host`` as in `event_send`; the other side must be there.
 
         Raises:
-            QueryRefusedError: The channel's policy, or nobody there answers this query, or it failed.
+            QueryRefusedError: The channel's policy refuses it, the peer has no answer to it, or the answer failed.
             NoRespondersError: The peer is not there. RequestTimeoutError: It did not answer in ``timeout`` seconds.
             HostNotAllowedError, ConnectError, PermissionDeniedError: The other system may not be asked, or cannot.
         """
@@ -319,9 +390,111 @@ class Peer(HasChannels):
         found = self._tracker.established(to)
         if found is None:
             raise PeerError(
-                "wrangler:no_such_subscription_failure", f"there is no established relationship {to!r:.60}"
+                "wrangler:no_such_subscription_failure", f"no relationship {to!r:.60} is established"
             )
         return found
+
+    async def open(self) -> None:
+        """Load the state and start to receive. Handlers are not called before the next iteration of the loop.
+
+        Raises those of any request; then nothing is left running.
+        """
+        try:
+            await self._machine.load()
+            if self._capability:
+                await self._machine.do(Install(self._machine.fresh()))
+            self._attendance = await self._backend.attend(
+                self._tracker.name, self._intake.receive, self._intake.answer
+            )
+        except BaseException:
+            await self.close()
+            raise
+        self._outbox.begin()
+        self._attendance.begin()
+        self._tasks.start(self._forget(), f"forget what is over for peer {self._tracker.name}")
+
+    def stop(self) -> None:
+        """Begin to close. Internal: several peers end at the same time."""
+        self._stopping.begin()
+        if self._attendance is not None:
+            self._attendance.stop(_GRACE)
+
+    async def close(self) -> None:
+        """Stop receiving. Events wait in the stream for the next time; relationships stay.
+
+        Running handlers have 5 seconds, then they are cancelled; their events are delivered again the next time.
+        """
+        self.stop()
+        attendance, self._attendance = self._attendance, None
+        if attendance is not None:
+            await attendance.close(_GRACE)
+        await self._tasks.settle(_GRACE)
+        self._handlers.close()
+
+    async def retire(self, timeout: float) -> None:
+        """End all relationships, and delete the stored state. See `Engine.remove`."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        await self._end_all(deadline, timeout)
+        attendance, self._attendance = self._attendance, None
+        if attendance is not None:
+            await attendance.close(_GRACE)
+        await self._end_all(deadline, timeout)  # what came meanwhile
+        await self.close()
+        await self._backend.forget(self._tracker.name)
+        await self._backend.store(self._tracker.name).clear()
+
+    async def _end_all(self, deadline: float, timeout: float) -> None:
+        await self._machine.do(RemovePeer())
+        while any(record.outbox for record in self._tracker.relationships):
+            if not await self._machine.changed.wait_until(deadline):
+                raise RequestTimeoutError(
+                    f"removing peer {self._tracker.name!r}: some relationships could not inform the other side yet",
+                    timeout,
+                )
+
+    async def _forget(self) -> None:
+        while await self._stopping.pause(min(_LOOK, self._backend.options.remember / 4)):
+            deadline = self._tracker.deadline
+            if deadline is not None and deadline <= time.time():
+                try:
+                    await self._machine.do(Tick())
+                except JetStreamError as error:
+                    self._backend.report(error)
+
+    async def _done(self, item: OutboxItem) -> None:
+        await self._machine.done(item)
+
+    def _check_open(self) -> None:
+        if self._stopping.begun:
+            raise ClosedError(f"the peer {self._tracker.name!r} is closed")
+
+    async def _tell(self, item: Raise, attempt: int = 1) -> None:
+        """Call the handlers with an event. Raises `HandlerError`."""
+        related = None if item.eci is None else self._tracker.established(item.eci)
+        event = RaisedEvent(item.domain, item.type, item.attrs, item.eci, related, item.error)
+        if attempt == 1:
+            self._handlers.note(event)
+        await self._handlers.run(event)
+
+    async def _perform(self, commands: Sequence[Command]) -> int:
+        """Carry out commands other than `Store`. Returns the number of events sent.
+
+        Raises `PeerError` after its event was handled, and those of `publish_all`.
+        """
+        failure: PeerError | None = None
+        for command in commands:
+            if isinstance(command, Raise):
+                try:
+                    await self._tell(command)
+                except HandlerError as error:
+                    raise error.__cause__ or error from None
+                if command.error:
+                    failure = PeerError(f"{command.domain}:{command.type}", command.error)
+        if failure is not None:
+            raise failure
+        sends = [command for command in commands if isinstance(command, Send)]
+        await publish_all(self._backend, sends)
+        return len(sends)
 
 
 def _with_id(id: str | None, attrs: Mapping[str, Any]) -> Mapping[str, Any]:

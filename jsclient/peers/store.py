@@ -1,4 +1,4 @@
-"""What of a peer survives its process: a few entries by key, each written by compare-and-set.
+"""The stored state of a peer: a few entries by key, each written by compare-and-set.
 
 `StreamStore` keeps them in a stream, the newest message of each subject; `MemoryStore` in this process.
 """
@@ -21,7 +21,7 @@ _PAGE = 500
 
 
 class Entry(NamedTuple):
-    """What lies under a key, None for nothing, and the revision that the next write has to name."""
+    """The value of a key, None if it has none, and the revision that the next write has to name."""
 
     key: str
     data: bytes | None
@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 class ConflictError(Exception):
-    """Somebody else has written the key. ``found`` is what is there."""
+    """Another process has written the key. ``found`` is its entry."""
 
     def __init__(self, found: Entry) -> None:
         super().__init__(found.key, found.revision)
@@ -40,8 +40,8 @@ class Store(abc.ABC):
     """The entries of one peer."""
 
     @abc.abstractmethod
-    async def load(self, behind: int = 0) -> list[Entry]:
-        """Those that were written behind a revision, by whomever; 0: all. Raises those of any request."""
+    async def load(self, after: int = 0) -> list[Entry]:
+        """The entries written after a revision, by any process; 0: all. Raises those of any request."""
 
     @abc.abstractmethod
     async def read(self, key: str) -> Entry:
@@ -54,7 +54,7 @@ class Store(abc.ABC):
         Raises:
             ConflictError: It has another revision; nothing was written.
             MaxPayloadError: It is too large; nothing was written.
-            JetStreamError: Whether it was written is not known.
+            JetStreamError: The outcome is unknown.
         """
 
     @abc.abstractmethod
@@ -65,8 +65,8 @@ class Store(abc.ABC):
 class StreamStore(Store):
     """In a stream with one message for each subject, ``<prefix>.state.<peer>.<key>``.
 
-    An empty message is a deletion. It is removed at once, so that nothing piles up; where the process ends between, it
-    counts as nothing, and the next write goes over it.
+    An empty message is a deletion. It is removed at once, so that nothing piles up; if the process ends in between, it
+    counts as a missing entry, and the next write replaces it.
     """
 
     def __init__(self, js: JetStream, stream: str, prefix: str, peer: str) -> None:
@@ -80,12 +80,12 @@ class StreamStore(Store):
             self._handle = await self._js.stream(self._stream)
         return self._handle
 
-    async def load(self, behind: int = 0) -> list[Entry]:
-        if behind and not await self._has_news(behind):
+    async def load(self, after: int = 0) -> list[Entry]:
+        if after and not await self._has_news(after):
             return []
         found: dict[str, Entry] = {}
         reader = self._js.ordered_consumer(
-            self._stream, filter_subject=f"{self._start}>", opt_start_seq=behind + 1
+            self._stream, filter_subject=f"{self._start}>", opt_start_seq=after + 1
         )
         async with reader as consumer:
             while True:
@@ -99,10 +99,10 @@ class StreamStore(Store):
                 if batch.ending is Ending.NO_MESSAGES or not batch:
                     return list(found.values())
 
-    async def _has_news(self, behind: int) -> bool:
+    async def _has_news(self, after: int) -> bool:
         stream = await self._opened()
         try:
-            return (await stream.get_last_message(f"{self._start}>")).seq > behind
+            return (await stream.get_last_message(f"{self._start}>")).seq > after
         except MessageNotFoundError:
             return False
 
@@ -145,7 +145,7 @@ class StreamStore(Store):
         try:
             await (await self._opened()).delete_message(seq)
         except ApiError:
-            pass  # it is gone, or nobody may delete here: it counts as nothing all the same
+            pass  # it is gone, or may not be deleted: an empty message counts as a missing entry
 
     async def clear(self) -> None:
         await (await self._opened()).purge(subject=f"{self._start}>")
@@ -158,9 +158,9 @@ class MemoryStore(Store):
         self._entries: dict[str, tuple[bytes, int]] = {}
         self._revision = 0
 
-    async def load(self, behind: int = 0) -> list[Entry]:
+    async def load(self, after: int = 0) -> list[Entry]:
         return [
-            Entry(key, data, revision) for key, (data, revision) in self._entries.items() if revision > behind
+            Entry(key, data, revision) for key, (data, revision) in self._entries.items() if revision > after
         ]
 
     async def read(self, key: str) -> Entry:

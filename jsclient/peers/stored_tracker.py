@@ -1,8 +1,8 @@
-"""A peer's tracker and its store: what is decided is stored before anything of it is told.
+"""A peer's tracker and its store: a decision is stored before any of its messages is sent.
 
-The tracker's picture is what the store holds. A write that meets another one tells the tracker what is there, and the
-event is judged anew. A write whose outcome is not known (the server is away) is raised to whoever asked, and the entry
-is read again until that succeeds, so that its outbox is told all the same.
+The tracker's state is that of the store. After a conflict the tracker receives the stored entry and handles the event
+again. A write with an unknown outcome (the server is away) raises to the caller, and the entry is read until that
+succeeds, so that its outbox is sent anyway.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from .pauses import Stopping, backoff
 
 __all__ = ["Machine"]
 
-_SECRET = "secret"  # the key under which it lies
+_SECRET = "secret"  # the key of the secret
 
 
 class Machine:
-    """Has events handled, one after the other, and keeps the store.
+    """Handles events one after another, and keeps the store.
 
     Args:
         tracker: Decides.
         store: Holds what the tracker is to know.
-        start: Is given what is to be sent and told, which may be at any time; `done` is to follow.
+        start: Called with each item of an outbox, at any time; `done` has to follow.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class Machine:
         self._read = 0  # all that was written up to this revision was read
 
     async def load(self) -> None:
-        """Learn what the store holds. Raises `ProtocolError` where that is none of ours, and those of any request."""
+        """Load the store. Raises `ProtocolError` if an entry is not valid, and those of any request."""
         await self.catch_up()
         if not self._secret:
             await self._make_secret()
 
     async def catch_up(self) -> bool:
-        """Learn what others have written meanwhile: another process of the same peer. Whether there was any."""
+        """Load the entries that other processes of this peer have written. Returns whether there were any."""
         async with self._lock:
             entries = await self._store.load(self._read)
             for entry in entries:
@@ -83,7 +83,7 @@ class Machine:
         self._secret = secret
 
     def fresh(self, message: bytes | None = None) -> Fresh:
-        """Names that nobody can guess: for a message the same ones each time, since it may come again."""
+        """Unguessable names; the same ones for each delivery of a message."""
         if message is None:
             return Fresh(secrets.token_hex(16), secrets.token_hex(16))
 
@@ -93,11 +93,11 @@ class Machine:
         return Fresh(name(b"id "), name(b"channel "))
 
     async def do(self, event: PeerEvent) -> list[Command]:
-        """Have an event handled and stored. Returns what else is to be done, by the caller.
+        """Handle an event and store the result. Returns the other commands, for the caller.
 
         Raises:
             ConfigError: As `PeerTracker.handle`.
-            JetStreamError: It could not be stored, or nobody knows whether it was.
+            JetStreamError: It could not be stored, or the outcome is unknown.
         Cancelled: as after an error.
         """
         async with self._lock:
@@ -112,7 +112,7 @@ class Machine:
                     return rest
 
     async def done(self, item: OutboxItem) -> None:
-        """What the outbox held was carried out, or given up for good. Returns when that is stored, or cannot be."""
+        """Mark an item of an outbox as carried out or abandoned. Returns when that is stored, or cannot be."""
         for command in self.tracker.handle(Done(item.key, item.id), time.time()):
             if isinstance(command, Store):
                 await self._write_until_done(command)
@@ -120,16 +120,16 @@ class Machine:
                 self._route([command])
 
     async def _write(self, command: Store) -> bool:
-        """False: somebody else was faster, and the tracker was told what is there."""
+        """False: another process was faster, and the tracker has its entry."""
         try:
-            told = await self._try(command)
+            stored = await self._try(command)
         except MaxPayloadError:
             raise
         except BaseException:
             self._tasks.start(self._look(command.key), "read what a peer has stored")
             raise
-        self._tell(told)
-        return told.value is command.value
+        self._tell(stored)
+        return stored.value is command.value
 
     async def _try(self, command: Store) -> Stored:
         data = None if command.value is None else write_value(command.value)
@@ -144,7 +144,7 @@ class Machine:
         self.changed.set()
 
     def _route(self, commands: list[Command]) -> None:
-        """What follows from something stored or done: it needs nobody who waits for it."""
+        """Carry out the commands that follow from something stored or done, in the background."""
         for command in commands:
             if isinstance(command, Store):
                 self._tasks.start(self._write_until_done(command), "store what a peer has done")
@@ -154,7 +154,7 @@ class Machine:
 
     async def _write_until_done(self, command: Store) -> None:
         attempt = 0
-        while True:  # once at the end too: what was done is not to be done again the next time
+        while True:  # once at the end as well: a finished item must not be repeated the next time
             try:
                 async with self._lock:
                     self._tell(await self._try(command))

@@ -15,8 +15,8 @@ __all__ = ["ensure_streams", "events_config", "state_config"]
 def events_config(options: EngineOptions) -> StreamConfig:
     """The stream of events: each is removed when its peer has handled it.
 
-    What waits is bounded by channel and type of event. Beyond that the stream refuses, so whoever floods a channel that
-    everybody knows does not fill the others, and loses nothing but his own time.
+    The number of waiting events is bounded by channel and type. The stream refuses further ones, so a flood on a public
+    channel affects no other channel.
     """
     return StreamConfig(
         name=options.events_stream,
@@ -46,10 +46,10 @@ def state_config(options: EngineOptions) -> StreamConfig:
 
 
 async def ensure_streams(js: JetStream, options: EngineOptions) -> Stream:
-    """Have both streams; that of the events is returned. What exists is used as it is, if it can be.
+    """Create missing streams, and return the stream of events. An existing stream is used as it is.
 
     Raises:
-        ConfigError: It cannot. And those of any request.
+        ConfigError: An existing stream does not fit. And those of any request.
     """
     events = await js.ensure_stream(events_config(options), on_drift="ignore")
     state = await js.ensure_stream(state_config(options), on_drift="ignore")

@@ -39,7 +39,7 @@ peer_rules,
 peer_options,
 peer_commands,
 peer_outbox
-relationship   two peers that may write to each other: the record; its transitions are in ``relationship_steps``
+relationship   two peers that may write to each other: the record and its transitions
 channel        where events of peers arrive, who may send, the subjects
 passable       values that come out as they went in
 version        what a server is too old for

@@ -1,7 +1,7 @@
-"""A publisher of epochs without a stream: a queue for each subscriber that is there, and nothing for those who are not.
+"""A publisher of epochs without a stream: a queue for each connected subscriber.
 
-Messages are numbered for each subscriber, so that a lost one is noticed (`LinkTracker`); it then connects anew. One
-that does not take what waits for it is put out when its queue is full, and hinders nobody.
+The messages to a subscriber are numbered, so that it notices a lost one and connects again. A subscriber that does not
+read is disconnected when its queue is full, and does not affect others.
 
 Source: Strymon's publish-subscribe protocol, "Publisher Logic".
 """
@@ -33,9 +33,9 @@ class EpochBroadcast(Generic[T]):
     """One partition and its subscribers.
 
     Attributes:
-        publisher: What may be sent.
-        max_pending: Messages that may wait for one subscriber.
-        put_out: Subscribers so far that took too little.
+        publisher: The state of the partition.
+        max_pending: The longest queue of a subscriber, messages.
+        put_out: Subscribers disconnected so far because their queue was full.
     """
 
     publisher: EpochPublisher[T]
@@ -50,27 +50,27 @@ class EpochBroadcast(Generic[T]):
 
     @property
     def longest(self) -> int:
-        """The most messages that wait for one of them."""
+        """The length of the longest queue."""
         return max((len(queue.messages) for queue in self._queues.values()), default=0)
 
     @property
     def is_over(self) -> bool:
-        """Everything is completed, and the subscribers have had all of it: the topic may be taken down."""
+        """Whether everything is completed and all queues are empty."""
         return not self.publisher.lower and not any(queue.messages for queue in self._queues.values())
 
     def connect(self, subscriber: Hashable) -> None:
-        """A subscriber came, or came again: its first message is the snapshot as of now."""
+        """Connect a subscriber, or connect it again: its first message is the current snapshot."""
         self._queues.pop(subscriber, None)
         queue: _Queue[T] = _Queue()
         self._append(queue, self.publisher.snapshot)
         self._queues[subscriber] = queue
 
     def disconnect(self, subscriber: Hashable) -> None:
-        """A subscriber left, or failed."""
+        """Disconnect a subscriber."""
         self._queues.pop(subscriber, None)
 
     def send(self, time: T, data: Any) -> None:
-        """A batch of one time, to all.
+        """Send a batch of one time to all.
 
         Raises:
             EpochCompletedError, ConfigError: As `EpochPublisher.send`; nothing was sent.
@@ -79,25 +79,25 @@ class EpochBroadcast(Generic[T]):
         self._broadcast(DataMessage(time, data))
 
     def update(self, changes: Changes[T]) -> None:
-        """Capabilities are given up and gained; what is to be seen of it goes to all. See `EpochPublisher.update`."""
-        self._tell(self.publisher.update(changes))
+        """Drop and add capabilities, and send the change to all. See `EpochPublisher.update`."""
+        self._publish(self.publisher.update(changes))
 
     def advance(self, to: T) -> None:
-        """What is before this time is completed. See `EpochPublisher.advance`."""
-        self._tell(self.publisher.advance(to))
+        """Complete the times before this one. See `EpochPublisher.advance`."""
+        self._publish(self.publisher.advance(to))
 
     def close(self) -> None:
-        """Everything is completed."""
-        self._tell(self.publisher.close())
+        """Complete everything."""
+        self._publish(self.publisher.close())
 
     def take(self, subscriber: Hashable, limit: int = 1) -> list[tuple[int, Message[T]]]:
-        """Up to so many messages for one subscriber, with their numbers 1, 2, 3 …; none if it is not connected."""
+        """Take up to ``limit`` messages of one subscriber, with their numbers 1, 2, 3 …; none if not connected."""
         queue = self._queues.get(subscriber)
         if queue is None:
             return []
         return [queue.messages.popleft() for _ in range(min(limit, len(queue.messages)))]
 
-    def _tell(self, record: FrontierRecord[T] | None) -> None:
+    def _publish(self, record: FrontierRecord[T] | None) -> None:
         if record is not None:
             self._broadcast(record.update)
 

@@ -1,4 +1,4 @@
-"""Whole epochs: what passed is kept until its epoch is completed, and then given all at once."""
+"""Whole epochs: data is kept until its epoch is completed, and then returned at once."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ T = TypeVar("T", bound=Hashable)
 
 
 class Epoch(msgspec.Struct, Generic[T], frozen=True):
-    """All that has one time, from all partitions.
+    """All data of one time, from all partitions.
 
     Attributes:
         time: Its time.
-        batches: The items of each of its messages, in the order they came; None: they were too many to be kept, and
-            are to be read again.
-        first_seq, last_seq: Between these, both included, its messages lie in the stream; 0: they lie nowhere.
+        batches: The items of each of its messages, in order; None: it was too large to be kept, and has to be read
+            again.
+        first_seq, last_seq: The range of its messages in the stream, both included; 0: they are not stored.
     """
 
     time: T
@@ -44,11 +44,11 @@ class _Open:
 
 @dataclass(slots=True)
 class EpochBuffer(Generic[T]):
-    """Keeps what is open, up to so many bytes. Then the largest epochs are let go, and their place is remembered.
+    """Keeps the data of open epochs, up to ``max_bytes``. Beyond that only the range of the largest ones is kept.
 
     Attributes:
-        max_bytes: What may be kept.
-        kept_bytes: What is kept.
+        max_bytes: Bytes of data to keep.
+        kept_bytes: Bytes of data kept.
     """
 
     order: Order[T]
@@ -61,7 +61,7 @@ class EpochBuffer(Generic[T]):
         return len(self._open)
 
     def add(self, data: Data[T], size: int) -> None:
-        """Items that passed, of so many bytes. Those of an epoch that cannot be whole are left out."""
+        """Add data of ``size`` bytes, unless its epoch cannot be whole."""
         if not data.whole:
             return
         epoch = self._open.get(data.time)
@@ -79,7 +79,7 @@ class EpochBuffer(Generic[T]):
             largest.batches, largest.bytes = None, 0
 
     def completed(self, frontier: Antichain[T]) -> list[Epoch[T]]:
-        """The epochs that a subscriber's frontier has passed, each after those that are before it."""
+        """Take the epochs that a subscriber's frontier has passed, each after the epochs before it."""
         times = in_order(self.order, (time for time in self._open if not frontier.some_below(time)))
         given = []
         for time in times:
@@ -90,7 +90,7 @@ class EpochBuffer(Generic[T]):
         return given
 
     def clear(self) -> None:
-        """Parts of epochs are void: see `EpochSubscriber.lost`."""
+        """Drop all data: see `EpochSubscriber.lost`."""
         self._open.clear()
         self.kept_bytes = 0
 

@@ -1,7 +1,7 @@
-"""What a producer may still send: a multiset of capabilities, each for its time and all that follow it.
+"""The times that a producer may still send: a multiset of capabilities, each for its time and all later ones.
 
-The lower frontier of the capabilities is what a producer tells: when none is left that is before a time, that time is
-completed, and since a capability comes only from an earlier one, for ever.
+A producer publishes the lower frontier of its capabilities. A time that no capability allows is completed for ever,
+since a capability is derived only from an earlier one.
 
 Source: Timely Dataflow (capabilities), Strymon's publish-subscribe protocol.
 """
@@ -34,7 +34,7 @@ class Capabilities(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The minimal ones. Empty: nothing may be sent any more."""
+        """The minimal ones. Empty: nothing may be sent."""
         return self._held.frontier
 
     def count(self, time: T) -> int:
@@ -49,18 +49,18 @@ class Capabilities(Generic[T]):
         """
         Raises:
             EpochCompletedError: No capability allows that time.
-            ConfigError: It is no time of this order.
+            ConfigError: It is not a valid time of this order.
         """
         self.order.encode(time)
         if not self.allows(time):
             raise EpochCompletedError(time, self.frontier.elements)
 
     def update(self, changes: Changes[T]) -> list[tuple[T, int]]:
-        """Give up and gain, all at once.
+        """Drop and add capabilities, at once.
 
         Raises:
-            EpochCompletedError: One is gained that no capability held before allows.
-            ConfigError: One is given up that is not held, or it is no time of this order.
+            EpochCompletedError: An added one is not allowed by those held before.
+            ConfigError: A dropped one is not held, or a time is not valid in this order.
         """
         sums: dict[T, int] = {}
         for time, change in changes:
@@ -70,7 +70,7 @@ class Capabilities(Generic[T]):
             if change > 0:
                 self.check(time)
             elif self.count(time) + change < 0:
-                raise ConfigError(f"a capability for {time!r} is given up that is not held")
+                raise ConfigError(f"no capability for {time!r} is held: it cannot be dropped")
         return self._held.update(sums.items())
 
     def mint(self, time: T) -> list[tuple[T, int]]:
@@ -94,14 +94,14 @@ class Capabilities(Generic[T]):
         return self.update([(time, -1), *((part, 1) for part in into)])
 
     def advance(self, to: T) -> list[tuple[T, int]]:
-        """One for this time in place of all that are before it; those that have no order with it stay.
+        """Replace all capabilities before this time by one for it; incomparable ones stay.
 
-        Where all times have an order: everything before it is completed.
+        In a total order this completes everything before it.
         """
         self.check(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
         return self.update([*((time, -self.count(time)) for time in before), (to, 1)])
 
     def close(self) -> list[tuple[T, int]]:
-        """None any more: everything is completed."""
+        """Drop all capabilities: everything is completed."""
         return self.update([(time, -self.count(time)) for time in self._held])

@@ -4,7 +4,7 @@ A time says which epoch something belongs to. Times need not be numbers, nor hav
 revision) neither of (3, 1) and (2, 5) is before the other. So "up to here" is not one time but an *antichain*: times
 none of which is before another.
 
-A *lower* frontier has the minimal times: what may still come is greater than or equal to one of them. It is kept as a
+A *lower* frontier has the minimal times: further data is greater than or equal to one of them. It is kept as a
 multiset, so that changes of it are +1 and -1, and frontiers of several partitions are merged by adding them up. An
 *upper* frontier has the maximal times of what was seen.
 
@@ -39,15 +39,15 @@ class Order(Protocol[T]):
         """Whether ``one`` is ``other``, or before it: reflexive, transitive, antisymmetric."""
 
     def encode(self, time: T) -> Any:
-        """The time as JSON has it (`ConfigError` if it is none)."""
+        """The time as a JSON value. Raises `ConfigError` if it is not valid."""
 
     def decode(self, value: Any) -> T:
-        """The time in JSON (`ConfigError` if there is none)."""
+        """The time of a JSON value. Raises `ConfigError` if it is not valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    """Whole numbers, in their order: the usual case."""
+    """Integers: the usual case."""
 
     bottom: int = 0
 
@@ -55,12 +55,12 @@ class Int:
         return one <= other
 
     def successor(self, time: int) -> int:
-        """The next time: an order may have this, so that a publisher knows where to go from an epoch."""
+        """The next time. Optional: with it a publisher can advance from an epoch."""
         return time + 1
 
     def encode(self, time: int) -> int:
         if isinstance(time, bool) or not isinstance(time, int) or time < self.bottom:
-            raise ConfigError(f"{time!r:.60} is no time: a whole number of {self.bottom} or more is needed")
+            raise ConfigError(f"{time!r:.60} is not a valid time, needs an integer >= {self.bottom}")
         return time
 
     def decode(self, value: Any) -> int:
@@ -81,19 +81,19 @@ class Product:
 
     def encode(self, time: tuple[Any, ...]) -> list[Any]:
         if not isinstance(time, tuple):
-            raise ConfigError(f"{time!r:.60} is no time: a tuple is needed")
+            raise ConfigError(f"{time!r:.60} is not a valid time, needs a tuple")
         self._check_length(time)
         return [order.encode(part) for order, part in zip(self.orders, time, strict=True)]
 
     def decode(self, value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list):
-            raise ConfigError(f"{value!r:.60} is no time: an array is needed")
+            raise ConfigError(f"{value!r:.60} is not a valid time, needs an array")
         self._check_length(value)
         return tuple(order.decode(part) for order, part in zip(self.orders, value, strict=True))
 
     def _check_length(self, parts: Sequence[Any]) -> None:
         if len(parts) != len(self.orders):
-            raise ConfigError(f"{parts!r:.60} is no time: {len(self.orders)} parts are needed")
+            raise ConfigError(f"{parts!r:.60} is not a valid time, needs {len(self.orders)} parts")
 
 
 def _less_equal(order: Order[Any], one: Any, other: Any) -> bool:
@@ -201,7 +201,7 @@ class MutableAntichain(Generic[T]):
         """Add and take; returns how the frontier changed: each +1 or -1, nothing if it is the same.
 
         Raises:
-            ProtocolError: Something is taken that is not there. Nothing has changed.
+            ProtocolError: An element to remove is missing. Nothing has changed.
         """
         sums: Counter[T] = Counter()
         for time, change in changes:
@@ -221,7 +221,7 @@ class MutableAntichain(Generic[T]):
                 gone = gone or time in self.frontier
         if not gone and not added:
             return []
-        # While nothing of the frontier is gone, only what was added can be less than it.
+        # While the frontier keeps its elements, only an added time can be less than one of them.
         before = self.frontier
         self.frontier = Antichain.minimal(self.order, self._counts if gone else (*before, *added))
         removed = [(time, -1) for time in before if time not in self.frontier]

@@ -1,8 +1,8 @@
-"""Topics of epochs without a stream: what publishers and subscribers say to each other over plain NATS.
+"""Topics of epochs without a stream: the messages between publishers and subscribers over plain NATS.
 
 A subscriber sends what it wants to ``<topic>.<partition>.live``, with an inbox of its own for the answers: to connect,
 to say that it is still there, to leave. Each message to it has a number, the next one each time, so that it notices a
-lost one; where it says that it is there, it is told the last number, so that it notices that the last one was lost.
+lost one. The answer to a sign of life has the last number, so that it notices the loss of the last message.
 
 Source: Strymon's publish-subscribe protocol, "Publisher Logic".
 """
@@ -37,12 +37,12 @@ Verb = Literal["connect", "alive", "leave"]
 
 
 def live_subject(topic: str, partition: int) -> str:
-    """Where subscribers of a partition say what they want."""
+    """The subject of requests to the publisher of a partition."""
     return f"{topic}.{partition}.live"
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What a subscriber wants, and of which types it takes the topic to be."""
+    """A request of a subscriber, with the order and codec that it expects."""
 
     v: Literal[1]
     verb: Verb
@@ -55,15 +55,15 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def read_asked(data: bytes) -> Asked:
-    """What a subscriber wants. Raises `ProtocolError` if that makes no sense."""
+    """Read a request of a subscriber. Raises `ProtocolError` if it is not valid."""
     try:
         return msgspec.json.decode(data, type=Asked)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ProtocolError(f"nothing that a subscriber would want: {data[:80]!r}: {error}") from None
+        raise ProtocolError(f"not a request of a subscriber: {data[:80]!r}: {error}") from None
 
 
 class LiveMessage(msgspec.Struct, Generic[T], frozen=True):
-    """What a publisher sends.
+    """A message of a publisher.
 
     Attributes:
         what: "message"; "there": the answer to "alive"; "unknown": connect again; "mismatch": it has other types.
@@ -98,7 +98,7 @@ def write_live(live: LiveMessage[T], order: Order[T]) -> tuple[bytes, bytes]:
 
 
 def read_live(block: bytes, payload: bytes, order: Order[T]) -> LiveMessage[T]:
-    """What a publisher sent. Raises `ProtocolError` if that makes no sense."""
+    """Read a message of a publisher. Raises `ProtocolError` if it is not valid."""
     headers = parse_headers(block)[1] if block else Headers()
     what, number = headers.get(_WHAT, ""), headers.get(_NUMBER, "")
     if not (number.isascii() and number.isdecimal() and len(number) <= 20):

@@ -1,10 +1,10 @@
-"""What publishers of epochs say, and how it is stored.
+"""The messages of publishers of epochs, and their storage format.
 
 The protocol has three messages. In a stream the first two are one: a frontier record says how the lower frontier
-changed, and what both frontiers are after it, so that the last one of a partition is a snapshot for whoever begins
-there.
+changed, and what both frontiers are after it, so that the last one of a partition is a snapshot for a new
+subscriber.
 
-A subscriber makes events of them.
+A subscriber turns them into events.
 
 Source: Strymon's publish-subscribe protocol.
 """
@@ -58,7 +58,7 @@ Message: TypeAlias = InitialFrontierSnapshot[T] | LowerFrontierUpdate[T] | DataM
 
 
 class Data(msgspec.Struct, Generic[T], frozen=True):
-    """Items of one time. ``whole``: nothing of that epoch was missed; false only where the filter is switched off."""
+    """Items of one time. ``whole``: nothing of that epoch was missed; false only without a filter."""
 
     time: T
     items: Any
@@ -93,12 +93,12 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
 
     @property
     def snapshot(self) -> InitialFrontierSnapshot[T]:
-        """For whoever begins after it."""
+        """The snapshot for a subscriber that starts after it."""
         return InitialFrontierSnapshot(self.lower, self.upper)
 
     @property
     def update(self) -> LowerFrontierUpdate[T]:
-        """For whoever was there before it."""
+        """The update for a subscriber that was connected before it."""
         return LowerFrontierUpdate(self.updates)
 
     def to_json(self, order: Order[T]) -> bytes:
@@ -115,10 +115,10 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
 
     @classmethod
     def from_json(cls, data: bytes, order: Order[T]) -> FrontierRecord[T]:
-        """What was stored.
+        """Read a stored record.
 
         Raises:
-            ProtocolError: It is no frontier record, or one of another order or a newer version.
+            ProtocolError: It is not a frontier record, or one of another order or a newer version.
         """
         decode = order.decode
         try:
@@ -129,7 +129,7 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
                 tuple(map(decode, stored.upper)),
             )
         except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
-            raise ProtocolError(f"no frontier record: {data[:80]!r}: {error}") from None
+            raise ProtocolError(f"not a frontier record: {data[:80]!r}: {error}") from None
 
 
 _Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -146,15 +146,15 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
-    """Where a subscriber stands: all that must be kept to go on later, in another process too.
+    """The position of a subscriber: everything needed to continue later, in any process.
 
     Attributes:
-        since: Stream sequence; all that is still needed of open epochs lies after it. To go on, begin with the last
-            frontier record of each partition up to there (or its first one, if that is later).
+        since: Stream sequence; all data of open epochs that is still needed is after it. To continue, start with the
+            last frontier record of each partition up to there (or its first one, if that is later).
         missed: Of epochs at or before these something was missed.
-        frontiers: What is completed by one of these frontiers was had.
-        records: Where that frontier record of each partition lies.
-        stream, incarnation: In which stream; as in `jsclient.Position`.
+        frontiers: Epochs completed by one of these frontiers were consumed.
+        records: The sequence of that frontier record of each partition.
+        stream, incarnation: The stream; as in `jsclient.Position`.
     """
 
     since: int
@@ -173,10 +173,10 @@ class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
 
     @classmethod
     def from_json(cls, token: str | bytes, order: Order[T]) -> EpochPlace[T]:
-        """The place in a token.
+        """Read a token.
 
         Raises:
-            PositionInvalidError: It is none that `to_json` makes, or one of another order or a newer version.
+            PositionInvalidError: It is not a token of `to_json`, or one of another order or a newer version.
         """
         try:
             read = msgspec.json.decode(token, type=_Place)
@@ -184,4 +184,6 @@ class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
             frontiers = tuple(tuple(map(order.decode, one)) for one in read.frontiers)
             return cls(read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation)
         except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
-            raise PositionInvalidError(f"{token!r:.200} is no place in a topic of epochs: {error}") from None
+            raise PositionInvalidError(
+                f"{token!r:.200} is not a valid place in a topic of epochs: {error}"
+            ) from None

@@ -96,7 +96,7 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
         return {**headers, _AFTER: self.before, _UP_TO: str(self.up_to)} if self.before else headers
 
     def owner_at(self, seq: int) -> str:
-        """The producer whose data counts after this sequence, as far as this record tells."""
+        """The producer whose data counts after this sequence, according to this record."""
         return self.before if self.before and seq < self.seq else self.producer
 
     @classmethod

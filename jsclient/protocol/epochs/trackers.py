@@ -1,9 +1,9 @@
-"""Epochs, all or nothing: what one publisher may send, and what a subscriber of several lets pass.
+"""Epochs, all or nothing: the state of a publisher, and the filter of a subscriber of several partitions.
 
 An epoch is all that has one time. It is *latent* until something of it was sent, *active* then, and *completed* when
 its publisher has no capability left that allows it. A subscriber that begins in the middle can have all of an epoch
-only if it was latent in every partition then. What it begins with is a snapshot of each partition's frontiers; what is
-at or before an element of one of the upper frontiers is dropped.
+only if it was latent in every partition then. It starts with a snapshot of each partition's frontiers, and drops data
+at or before an element of one of the upper frontiers.
 
 Four rules make that hold, and each was found to matter by a model check
 (``tests/protocol/epochs/test_trackers_model.py``):
@@ -45,7 +45,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class EpochState(enum.Enum):
-    """Of an epoch, as its publisher sees it."""
+    """The state of an epoch in the view of its publisher."""
 
     LATENT = "latent"
     ACTIVE = "active"
@@ -53,10 +53,10 @@ class EpochState(enum.Enum):
 
 
 class EpochPublisher(Generic[T]):
-    """One partition: what may be sent, and what is to be told.
+    """The state of one partition, and the frontier records to write.
 
-    What is sent before a frontier record must be stored before it, and what is sent after it, after it: wait for what
-    is under way on both sides, or send so that the server keeps the order. Else a subscriber that begins at that record
+    Data sent before a frontier record must be stored before it, and data sent after it, after it: wait for messages in
+    flight on both sides, or send so that the server keeps the order. Otherwise a subscriber that starts at that record
     misses data that its filter does not know of.
     """
 
@@ -71,7 +71,7 @@ class EpochPublisher(Generic[T]):
 
     @classmethod
     def restored(cls, order: Order[T], last: FrontierRecord[T], sent_after: Iterable[T]) -> EpochPublisher[T]:
-        """As it was: from its last frontier record and the times of all data after that."""
+        """Restore the state from the last frontier record and the times of all data after it."""
         publisher = cls(order)
         publisher.capabilities = Capabilities(order, last.lower)
         publisher.upper = publisher._restored = Antichain.maximal(order, (*last.upper, *sent_after))
@@ -84,15 +84,15 @@ class EpochPublisher(Generic[T]):
 
     @property
     def snapshot(self) -> InitialFrontierSnapshot[T]:
-        """What a subscriber that comes now begins with."""
+        """The first message of a new subscriber."""
         return InitialFrontierSnapshot(self.lower.elements, self.upper.elements)
 
     def record(self) -> FrontierRecord[T]:
-        """A record that changes nothing, for whoever begins with it."""
+        """A record without changes, to start from."""
         return self._record(())
 
     def first_record(self) -> FrontierRecord[T]:
-        """The record to begin a new partition with; without one it is not there yet."""
+        """The first record of a new partition, which creates it."""
         return self._record([(time, 1) for time in self.lower])
 
     def state(self, time: T) -> EpochState:
@@ -104,17 +104,17 @@ class EpochPublisher(Generic[T]):
         return EpochState.LATENT
 
     def send(self, time: T) -> None:
-        """Something of this time is about to be sent.
+        """Check and record that data of this time is about to be sent.
 
         Raises:
-            EpochCompletedError: No capability allows it; nothing is to be sent. ConfigError: It is no time.
+            EpochCompletedError: No capability allows it; do not send. ConfigError: It is not a valid time.
         """
         self.capabilities.check(time)
         self.upper = self.upper.with_maximal(time)
         self._active.add(time)
 
     def update(self, changes: Changes[T]) -> FrontierRecord[T] | None:
-        """Capabilities are given up and gained; the record to write, None if nothing of it is to be seen outside.
+        """Drop and add capabilities. Returns the record to write, None if the frontier is the same.
 
         Raises:
             EpochCompletedError, ConfigError: As `Capabilities.update`; nothing has changed.
@@ -122,11 +122,11 @@ class EpochPublisher(Generic[T]):
         return self._told(self.capabilities.update(changes))
 
     def advance(self, to: T) -> FrontierRecord[T] | None:
-        """What is before this time is completed. See `Capabilities.advance`."""
+        """Complete the times before this one. See `Capabilities.advance`."""
         return self._told(self.capabilities.advance(to))
 
     def close(self) -> FrontierRecord[T] | None:
-        """Everything is completed."""
+        """Complete everything."""
         return self._told(self.capabilities.close())
 
     def _told(self, visible: Changes[T]) -> FrontierRecord[T] | None:
@@ -141,15 +141,15 @@ class EpochPublisher(Generic[T]):
 
 @dataclass(slots=True)
 class EpochSubscriber(Generic[T]):
-    """Reads some partitions of a topic, and lets pass what it can have all of.
+    """Reads some partitions of a topic, and passes the data of epochs that it can receive in full.
 
     Attributes:
         partitions: Those it reads. It waits for the snapshots of all of them.
         atomic: Whether to filter at all.
-        coarser: Times that are dropped, with all before them, though they could be had.
+        coarser: Times to drop as well, with all times before them.
         max_held: Messages that may wait for the last snapshot.
-        resumed: Where another subscriber of the same partitions stood: it goes on there.
-        hold: Whether completed epochs count as not had, for `place`, until `release` says so of each.
+        resumed: The place of an earlier subscriber of the same partitions, to continue from.
+        hold: Whether completed epochs count as not consumed, for `place`, until `release` is called for each.
         filter: Times at or before one of these are dropped.
         invalid: The invalid ones of the messages that waited for the last snapshot, with their sequences. To be taken.
     """
@@ -165,18 +165,18 @@ class EpochSubscriber(Generic[T]):
     invalid: list[tuple[int, ProtocolError]] = field(default_factory=list)
     _missed: Antichain[T] = field(init=False)  # epochs at or before these had begun in some partition
     _waiting: set[Hashable] = field(init=False)  # partitions whose snapshot has not come
-    _joined: dict[Hashable, int] = field(default_factory=dict)  # where their snapshots were taken
+    _joined: dict[Hashable, int] = field(default_factory=dict)  # the sequences of their snapshots
     _lower: dict[Hashable, MutableAntichain[T]] = field(default_factory=dict)
     _merged: MutableAntichain[T] = field(init=False)
     _held: list[tuple[Hashable, Message[T], int]] = field(default_factory=list)
     _told: dict[Hashable, int] = field(
         default_factory=dict
-    )  # the last frontier records; replaced, never changed
+    )  # the last frontier records; replaced, never modified
     _begun: dict[T, tuple[int, dict[Hashable, int]]] = field(
         default_factory=dict
-    )  # not had: where, and _told then
+    )  # not consumed: the sequence, and _told at that time
     _read: int = 0  # up to here all was received
-    _done: list[Antichain[T]] = field(default_factory=list)  # what these have passed was had before
+    _done: list[Antichain[T]] = field(default_factory=list)  # epochs completed by these were consumed before
 
     def __post_init__(self) -> None:
         self._begin()
@@ -196,7 +196,7 @@ class EpochSubscriber(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The merged lower frontier: what may still come is at or after one of these, in any partition."""
+        """The merged lower frontier: further data of any partition is at or after one of its elements."""
         return self._merged.frontier
 
     @property
@@ -214,12 +214,12 @@ class EpochSubscriber(Generic[T]):
 
     @property
     def place(self) -> EpochPlace[T]:
-        """Where it stands. Of epochs that are not completed all is given again to whoever goes on there.
+        """Its position. A subscriber that continues from it receives all data of open epochs again.
 
-        For partitions that lie in one stream, and a subscriber that has all snapshots.
+        For partitions of one stream, and a subscriber that has all snapshots.
         """
         first, told = min(self._begun.values(), key=itemgetter(0), default=(self._read + 1, self._told))
-        # What is completed and held comes at or after this, and what was had does not: `in_order` gives it so.
+        # Completed epochs not yet consumed are at or after these, consumed ones are not: see `in_order`.
         held = [time for time in self._begun if self.is_completed(time)] if self.hold else []
         had = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(told.items()))
@@ -228,7 +228,7 @@ class EpochSubscriber(Generic[T]):
         )
 
     def release(self, time: T) -> None:
-        """A completed epoch was had. To be called in an order that respects time."""
+        """Mark a completed epoch as consumed. Call it in an order that respects time."""
         self._begun.pop(time, None)
 
     def lower_of(self, partition: Hashable) -> Antichain[T]:
@@ -240,20 +240,20 @@ class EpochSubscriber(Generic[T]):
     def receive(
         self, partition: Hashable, message: Message[T], seq: int = 0, *, as_of: int | None = None
     ) -> list[SubscriberEvent[T]]:
-        """A message of one partition, in its order. ``seq`` is where it lies in the stream; 0: it lies nowhere.
+        """Receive the next message of one partition. ``seq`` is its sequence; 0: it is not stored.
 
-        What lies before the partition's snapshot is passed over; ``as_of``: only what lies up to there, because the
-        snapshot does not know what came between. Data of what is dropped is never looked at.
+        Messages before the partition's snapshot are skipped; ``as_of``: only those up to this sequence, because the
+        snapshot does not include later ones. Data that is dropped is never decoded.
 
         Raises:
             ProtocolError: The first message is not a snapshot, or a later one is; data or a capability for a completed
                 time. The message had no effect.
-            EpochsLostError: Too much came before the last snapshot; it waits for all of them again.
+            EpochsLostError: Too many messages came before the last snapshot; it waits for all snapshots again.
         """
         if isinstance(message, InitialFrontierSnapshot):
             return self._snapshot(partition, message, seq, seq if as_of is None else as_of)
         if partition not in self._lower:
-            raise ProtocolError(f"the first message of partition {partition!r} is no snapshot")
+            raise ProtocolError(f"the first message of partition {partition!r} is not a snapshot")
         if seq and seq <= self._joined[partition]:
             self._read = max(self._read, seq)
             return []
@@ -331,7 +331,7 @@ class EpochSubscriber(Generic[T]):
         return [FrontierUpdate(tuple(visible), self.frontier.elements)]
 
     def _shrink_filter(self) -> None:
-        """Forget what is completed everywhere: nothing at or before it can come any more."""
+        """Remove elements that all partitions have completed: no data at or before them can come."""
         if self._done:
             self._done = [done for done in self._done if not all(map(done.some_below, self.frontier))]
         if any(self.is_completed(time) for time in self.filter):
@@ -340,7 +340,7 @@ class EpochSubscriber(Generic[T]):
             )
 
     def lost(self, reason: str) -> EpochsLostError:
-        """Messages are missing: the error to raise. From now on it waits for new snapshots of all partitions."""
+        """Report missing messages: returns the error to raise, and waits for new snapshots of all partitions."""
         error = EpochsLostError(in_order(self.order, self._begun), reason)
         self._begin()
         self.resumed, self._done = None, []

@@ -1,13 +1,13 @@
-"""Channels of peers: where events and queries arrive, and which of them may pass.
+"""Channels of peers: the addresses of events and queries, and the policies that accept them.
 
-A peer has channels. A channel has an ECI, tags, and a policy. Its ECI is ``<peer>.<random>``: who does not know it
-cannot send to it. What is sent goes to these subjects::
+A channel of a peer has an ECI, tags, and a policy. Its ECI is ``<peer>.<random>``: without it nothing can be sent to
+the channel. Messages go to these subjects::
 
     <prefix>.ev.<peer>.<random>.<domain>.<type>     an event, stored until the peer has handled it
     <prefix>.q.<peer>.<random>.<rid>.<name>         a query, a request with an answer
 
-The receiver enforces the policy, whoever sent. The same policy as permissions of a NATS user, from `permissions`, keeps
-others from sending at all.
+The receiver enforces the policy for every sender. The same policy as permissions of a NATS user, from `permissions`,
+makes the server refuse other messages.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PROTOCOL_EVENTS: Final = (
     "wrangler:outbound_removal",
     "wrangler:established_removal",
 )
-"""What the other side sends over the channel of a relationship."""
+"""The events that the other side sends on the channel of a relationship."""
 
 API_EVENTS: Final = (
     "wrangler:subscription",
@@ -63,7 +63,7 @@ API_EVENTS: Final = (
     "wrangler:subscription_cancellation",
     "wrangler:send_event_on_subs",
 )
-"""What a peer raises in itself to ask for something. A channel that lets one pass gives its sender that power."""
+"""Events by which a peer makes a request to itself. A channel that accepts one grants its senders that power."""
 
 _EVENT: Final = "ev"
 _QUERY: Final = "q"
@@ -79,7 +79,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         deny_queries: Refused though allowed.
 
     Raises:
-        ConfigError: A pattern is none. `InvalidNameError` where a part of it is no token.
+        ConfigError: A pattern is not valid. `InvalidNameError` if a part of it is not a token.
     """
 
     events: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         for field in self.__struct_fields__:
             patterns = getattr(self, field)
             if isinstance(patterns, str) or not all(isinstance(one, str) for one in patterns):
-                raise ConfigError(f"{field} is {patterns!r:.60}: it must be a list of texts such as 'door:*'")
+                raise ConfigError(f"{field} is {patterns!r:.60}, needs a list of str such as 'door:*'")
             msgspec.structs.force_setattr(self, field, tuple(patterns))
             for pattern in patterns:
                 _check_pattern(field, pattern)
@@ -106,7 +106,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def open_policy() -> Policy:
-    """Everything passes: for channels that nobody else knows."""
+    """Accept everything: for channels known to their owner only."""
     return Policy(events=("*:*",), queries=("*:*",))
 
 
@@ -138,7 +138,7 @@ def relationship_policy(wanted: Policy | None = None) -> Policy:
     for event in PROTOCOL_EVENTS:
         domain, _, name = event.partition(":")
         if _any(wanted.deny_events, domain, name):
-            raise ConfigError(f"the policy denies {event}, without which there is no relationship")
+            raise ConfigError(f"the policy denies {event}, which a relationship needs")
         if not wanted.allows_event(domain, name):
             missing.append(event)
     return msgspec.structs.replace(wanted, events=(*wanted.events, *missing)) if missing else wanted
@@ -153,7 +153,7 @@ class StoredChannel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Address(NamedTuple):
-    """What a subject says: query or event, on which channel, its domain (or rid) and its type (or name)."""
+    """The parts of a subject: query or event, channel, domain (or rid) and type (or name)."""
 
     query: bool
     eci: str
@@ -162,7 +162,7 @@ class Address(NamedTuple):
 
 
 def channel_eci(peer: str, random: str) -> str:
-    """The ECI of a channel; `InvalidNameError` if a part is no token."""
+    """The ECI of a channel. Raises `InvalidNameError` if a part is not a token."""
     return f"{check_token(peer, 'peer')}.{check_token(random, 'channel')}"
 
 
@@ -179,27 +179,27 @@ def check_eci(eci: object) -> str:
 
 
 def event_subject(eci: str, domain: str, type: str, prefix: str = PREFIX) -> str:
-    """Where an event is published; `InvalidNameError` if domain or type is no token."""
+    """The subject of an event. Raises `InvalidNameError` if domain or type is not a token."""
     return _subject(prefix, _EVENT, eci, check_token(domain, "domain"), check_token(type, "type"))
 
 
 def query_subject(eci: str, rid: str, name: str, prefix: str = PREFIX) -> str:
-    """Where a query is asked; `InvalidNameError` if rid or name is no token."""
+    """The subject of a query. Raises `InvalidNameError` if rid or name is not a token."""
     return _subject(prefix, _QUERY, eci, check_token(rid, "rid"), check_token(name, "name"))
 
 
 def inbox_subject(peer: str, prefix: str = PREFIX) -> str:
-    """What a peer's consumer filters on: all events on all its channels."""
+    """The filter of a peer's consumer: all events on all its channels."""
     return check_filter_subject(f"{prefix}.{_EVENT}.{check_token(peer, 'peer')}.>")
 
 
 def queries_subject(peer: str, prefix: str = PREFIX) -> str:
-    """What a peer subscribes to: all queries on all its channels."""
+    """The subscription of a peer: all queries on all its channels."""
     return check_filter_subject(f"{prefix}.{_QUERY}.{check_token(peer, 'peer')}.>")
 
 
 def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
-    """What a subject says; None where it is not one of these."""
+    """Parse a subject; None for any other subject."""
     start = f"{prefix}."
     tokens = subject[len(start) :].split(".") if subject.startswith(start) else []
     if len(tokens) != 5 or tokens[0] not in (_EVENT, _QUERY) or "" in tokens:
@@ -208,7 +208,7 @@ def read_subject(subject: str, prefix: str = PREFIX) -> Address | None:
 
 
 class Permissions(NamedTuple):
-    """What a NATS user may publish to and subscribe to; a denied subject is refused though allowed."""
+    """The permissions of a NATS user; a denied subject is refused even if it is allowed."""
 
     publish: tuple[str, ...]
     deny: tuple[str, ...]
@@ -227,12 +227,12 @@ _NOTHING: Final = {"deny": [">"]}
 
 
 def permissions(eci: str, policy: Policy, *, prefix: str = PREFIX, inbox: str | None = None) -> Permissions:
-    """What a NATS user needs, and no more, to send on a channel what its policy lets pass.
+    """The minimal permissions of a NATS user that sends on a channel what its policy accepts.
 
     Args:
         eci: The channel.
         policy: Its policy.
-        prefix: What the subjects of events and queries start with.
+        prefix: The prefix of the subjects of events and queries.
         inbox: The prefix of the user's inboxes. They are needed for the answers to queries, and to learn that an event
             was stored.
     """

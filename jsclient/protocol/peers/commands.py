@@ -1,4 +1,4 @@
-"""What a peer is told, and what it says is to be done: the vocabulary of `PeerTracker`.
+"""The events and commands of `PeerTracker`.
 
 Time is seconds since 1970, UTC, because it is stored.
 """
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-# --- what happens ----------------------------------------------------------------------------------------
+# --- events ----------------------------------------------------------------------------------------------
 
 
 class Install(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Raised(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """An event came on a channel; what is no JSON object does not get here."""
+    """An event on a channel, with a JSON object."""
 
     eci: str
     domain: str
@@ -66,7 +66,7 @@ class Received(msgspec.Struct, frozen=True):
 
 
 class Queried(msgspec.Struct, frozen=True):
-    """A query came on a channel."""
+    """A query on a channel."""
 
     eci: str
     rid: str
@@ -91,7 +91,7 @@ class CloseChannel(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, frozen=True):
     """The store holds this under ``key``: a `Store` was done, or it was read, at the start or after a conflict.
 
-    ``value`` is None where it holds nothing, ``revision`` what the next `Store` has to name.
+    ``value`` is None if it holds nothing; the next `Store` has to name ``revision``.
     """
 
     key: str
@@ -100,7 +100,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """A `Send` or `Raise` with this ``key`` and ``id`` was carried out, or given up for good."""
+    """A `Send` or `Raise` with this ``key`` and ``id`` was carried out or abandoned."""
 
     key: str
     id: str
@@ -111,7 +111,7 @@ class RemovePeer(msgspec.Struct, frozen=True):
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Nothing but time passed."""
+    """Time has passed."""
 
 
 PeerEvent: TypeAlias = (
@@ -119,13 +119,13 @@ PeerEvent: TypeAlias = (
 )
 
 
-# --- what is to be done ----------------------------------------------------------------------------------
+# --- commands -------------------------------------------------------------------------------------------
 
 
 class Store(msgspec.Struct, frozen=True):
     """Write ``value`` under ``key`` if the last revision of the key is ``revision``, 0 for none; None deletes it.
 
-    `Stored` is to follow, also where somebody else was faster: then with what is there, and the event that led here is
+    `Stored` has to follow, after a conflict with the stored value; the event that led here is
     to be handled again.
     """
 
@@ -135,20 +135,20 @@ class Store(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Not now: let the message be delivered again after ``delay`` seconds, and tell why."""
+    """Redeliver the message after ``delay`` seconds, because of ``reason``."""
 
     delay: float
     reason: str
 
 
 class Refusal(Enum):
-    """Why a message is refused."""
+    """The reason of a refusal."""
 
     NO_CHANNEL = "no such channel"
     CHANNEL_GONE = "the channel was deleted"
     POLICY = "the channel's policy"
     NOT_INSTALLED = "this peer cannot have relationships"
-    MALFORMED = "it makes no sense"
+    MALFORMED = "it is malformed"
     HOST = "the host is not allowed"
     FOREIGN = "it does not belong to the channel it came on"
 

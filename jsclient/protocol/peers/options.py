@@ -1,4 +1,4 @@
-"""What a peer allows, and which requests it approves by itself."""
+"""The options of a peer, and rules that approve requests automatically."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _DAY: Final = 86_400.0
 
 @dataclass(slots=True, frozen=True)
 class PeerOptions:
-    """What a peer allows.
+    """The options of a peer.
 
     Attributes:
-        host: The URL by which other NATS systems reach this peer, None if they do not.
+        host: The URL by which other NATS systems reach this peer, None if they cannot.
         allowed_hosts: The URLs of other NATS systems that may be connected to. A request names one: it comes from a
             stranger.
         requests: Strangers may make the peer send requests, as in the original.
-        max_inbound: How many requests may wait here to be decided; more of them wait where they were sent to.
-        remember: Seconds that a relationship is remembered after its end. Longer than a message can be under way: than
+        max_inbound: Undecided requests of this peer; further ones wait in its inbox.
+        remember: Seconds that a relationship is remembered after its end. Longer than a message can be in flight: than
             the ``max_age`` of the inbox.
         retry_delay: Seconds after which a message that could not be taken is to be delivered again.
     """
@@ -44,7 +44,7 @@ class PeerOptions:
 def accept_roles(**wanted: str | Collection[str] | None) -> Callable[[Attrs], bool]:
     """A rule for ``accepts``: approve requests whose attributes have these values.
 
-    A value is a text, or several of which one must be there; None: the attribute must be missing. The attributes are
+    A value is a str, or several of which one must match; None: the attribute must be missing. The attributes are
     as the accepting peer sees them: ``Rx_role`` is its own role. All attributes that are named have to fit.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A relationship between two peers, as one of them keeps it: its record, and how it is found.
+"""A relationship between two peers, as one of them keeps it: its record, its transitions, its lookup.
 
 ::
 
@@ -8,7 +8,11 @@
                                             └── rejects, revoked ──────────────────────────────────► REMOVED
 
 There is one record per Id and peer. A removal wins over all else. A removed record remains for a while: it knows the
-channels of requests that are over, so that one that is delivered again, or late, does not come to life.
+channels of requests that are over, so that a late or redelivered request is ignored.
+
+Transitions are pure functions from a record to the next one. The messages of a transition are stored with it in its
+*outbox*, so a crash loses none of them. Their ids are derived from the Id of the relationship, a nonce and the event,
+so each attempt has the same one, and a repeated message changes nothing.
 
 Source: the picos' subscriptions (io.picolabs.subscription): its events, attributes and lists.
 """
@@ -23,7 +27,7 @@ import msgspec
 
 from ...errors import ProtocolError
 from .channel import Policy, StoredChannel
-from .outbox import Attrs, OutboxItem
+from .outbox import Attrs, Fresh, OutboxItem, Raise, Send
 
 __all__ = [
     "CHANNEL_KEY",
@@ -32,10 +36,18 @@ __all__ = [
     "Dead",
     "Relationship",
     "State",
+    "approved",
+    "ended",
+    "established",
+    "extras",
     "filtered",
+    "inbound",
+    "outbound",
     "read_value",
+    "refused_twin",
     "selected",
     "targets",
+    "tombstone",
     "write_value",
 ]
 
@@ -46,7 +58,7 @@ MAX_DEAD: Final = 64
 
 
 class State(Enum):
-    """Where a relationship stands, from one side."""
+    """The state of a relationship, from one side."""
 
     OUTBOUND = "outbound"  # requested here
     INBOUND = "inbound"  # requested by the other side
@@ -77,7 +89,7 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     Attributes:
         id: The same on both sides.
-        state: Where it stands.
+        state: Its state.
         nonce: A part of the ids of its messages: an Id may be used again.
         requester: Whether this side asked for it.
         rx: The own channel, on which the other side sends.
@@ -87,14 +99,14 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         tx_host: The NATS system of the other side, None for this one.
         well_known_tx: The channel on which the request was sent.
         tx_verify_key: The other side's key, as `Fresh` has it; ``tx_public_key`` too.
-        rx_verify_key: The own key, which is told to the other side; ``rx_public_key`` too.
+        rx_verify_key: The own key, which is sent to the other side; ``rx_public_key`` too.
         name: What the requester called it.
         channel_type: What the requester called its kind.
         policy: That of the own channel.
         attrs: The attributes of the request, until it is decided.
         until: When a removed record may be forgotten.
         dead: Requests with this Id that are over.
-        outbox: What is still to be told, in order.
+        outbox: Messages still to be sent, in order.
     """
 
     id: str
@@ -126,11 +138,11 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def key(self) -> str:
-        """Under which it is stored."""
+        """The key that it is stored under."""
         return RELATIONSHIP_KEY + self.id
 
     def to_attrs(self) -> Attrs:
-        """All that a user needs to know of it, in the words of the picos; unknown is None."""
+        """Its attributes for users, in the words of the picos; None if unknown."""
         known: Attrs = {
             "Id": self.id,
             "Tx": self.tx,
@@ -156,25 +168,23 @@ class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def write_value(value: Relationship | StoredChannel) -> bytes:
-    """What is stored, as JSON."""
+    """Encode a value as JSON."""
     return msgspec.json.encode(value)
 
 
 def read_value(key: str, data: bytes) -> Relationship | StoredChannel:
-    """What is stored under ``key``.
+    """Decode the value of ``key``.
 
     Raises:
-        ProtocolError: It is no channel and no relationship, or that of another key.
+        ProtocolError: It is not a channel or relationship, or that of another key.
     """
     kind: type[Relationship | StoredChannel] = StoredChannel if key.startswith(CHANNEL_KEY) else Relationship
     try:
         value: Relationship | StoredChannel = msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        raise ProtocolError(
-            f"what is stored under {key!r:.80} is no {kind.__name__.lower()}: {error}"
-        ) from None
+        raise ProtocolError(f"the value of {key!r:.80} is not a {kind.__name__.lower()}: {error}") from None
     if isinstance(value, Relationship) and value.key != key:
-        raise ProtocolError(f"under {key!r:.80} is stored the relationship {value.id!r:.80}")
+        raise ProtocolError(f"the value of {key!r:.80} is the relationship {value.id!r:.80}")
     return value
 
 
@@ -184,7 +194,7 @@ def selected(
     """The relationship that ``attrs`` name: by ``Id``, else ``Rx``, else ``Tx``, else the channel the event came on.
 
     The first of them that is given decides: a wrong Id does not fall back on a channel. One that is over is found by
-    its Id or Rx, where no other has them, so that what is asked for again is known as done.
+    its Id or Rx if no other has them, so that a repeated request is recognized.
     """
     known = list(records)
     if attrs.get("Id") is not None:
@@ -220,6 +230,202 @@ def targets(
 def filtered(
     records: Iterable[Relationship], state: State, key: str | None = None, value: object = None
 ) -> list[Attrs]:
-    """The relationships in a state, as `Relationship.to_attrs` has them; with a key those where it has this value."""
+    """The relationships in a state, as `Relationship.to_attrs` has them; with a key only those with this value."""
     found = [one.to_attrs() for one in records if one.state is state]
     return found if key is None else [one for one in found if key in one and one[key] == value]
+
+
+_DOMAIN: Final = "wrangler"
+
+_OWN: Final = frozenset(
+    {
+        *(
+            "Id",
+            "subID",
+            "Tx",
+            "Rx",
+            "Tx_role",
+            "Rx_role",
+            "Tx_host",
+            "Rx_host",
+            "wellKnown_Tx",
+            "wellKnown_Rx",
+        ),
+        *("Tx_verify_key", "Tx_public_key", "Rx_verify_key", "Rx_public_key", "name", "channel_type"),
+    }
+)
+
+# What is sent to the other side, what is raised here, and what users listen to.
+_ENDS: Final = {
+    State.OUTBOUND: ("inbound_removal", "outbound_removal", "outbound_subscription_cancelled"),
+    State.INBOUND: ("outbound_removal", "inbound_removal", "inbound_subscription_cancelled"),
+    State.ESTABLISHED: ("established_removal", "established_removal", "subscription_removed"),
+}
+
+
+def extras(attrs: Mapping[str, Any]) -> Attrs:
+    """The attributes that are the users' own and pass through."""
+    return {name: value for name, value in attrs.items() if name not in _OWN}
+
+
+def outbound(
+    before: Relationship | None, fields: Relationship, attrs: Attrs, own_host: str | None
+) -> Relationship:
+    """A request is made. ``fields`` is its record so far, ``attrs`` what was raised.
+
+    All that was raised goes with it, and is seen by the other side; what belongs to the relationship is as that side
+    has to see it: roles swapped, channel, host and keys those of this side.
+    """
+    known = attrs | fields.to_attrs()
+    request = known | {
+        "Tx": fields.rx,
+        "Tx_role": fields.rx_role,
+        "Rx_role": fields.tx_role,
+        "Tx_host": None if fields.tx_host is None else own_host,
+        "Tx_verify_key": fields.rx_verify_key,
+        "Tx_public_key": fields.rx_public_key,
+    }
+    request.pop("Rx")
+    assert fields.well_known_tx is not None
+    return msgspec.structs.replace(
+        fields,
+        state=State.OUTBOUND,
+        requester=True,
+        attrs=extras(attrs),
+        dead=() if before is None else before.dead,
+        outbox=(
+            *(() if before is None else before.outbox),
+            _raise(fields, "subscription_request_needed", known),
+            _send(fields, "new_subscription_request", request, fields.well_known_tx, fields.tx_host),
+            _raise(fields, "outbound_pending_subscription_added", known),
+        ),
+    )
+
+
+def inbound(before: Relationship | None, fields: Relationship, attrs: Attrs) -> Relationship:
+    """A request came. ``fields`` is its record so far, ``attrs`` what came with it."""
+    return msgspec.structs.replace(
+        fields,
+        state=State.INBOUND,
+        attrs=extras(attrs),
+        dead=() if before is None else before.dead,
+        outbox=(
+            *(() if before is None else before.outbox),
+            _raise(fields, "inbound_pending_subscription_added", attrs | fields.to_attrs()),
+        ),
+    )
+
+
+def established(record: Relationship, attrs: Mapping[str, Any], policy: Policy | None = None) -> Relationship:
+    """This side approves the request. What is in ``attrs`` beyond the relationship's own goes to the other side too."""
+    passed = record.attrs | extras(attrs)
+    after = msgspec.structs.replace(
+        record, state=State.ESTABLISHED, attrs={}, policy=record.policy if policy is None else policy
+    )
+    sent_attrs = passed | {
+        "Id": record.id,
+        "Tx": record.rx,
+        "Tx_verify_key": record.rx_verify_key,
+        "Tx_public_key": record.rx_public_key,
+    }
+    assert record.tx is not None
+    return _with(
+        after,
+        _send(after, "outbound_pending_subscription_approved", sent_attrs, record.tx, record.tx_host),
+        _raise(after, "subscription_added", passed | after.to_attrs()),
+    )
+
+
+def approved(record: Relationship, tx: str, attrs: Mapping[str, Any]) -> Relationship:
+    """The other side has approved the request, and its channel is ``tx``."""
+    passed = record.attrs | extras(attrs)
+    after = msgspec.structs.replace(
+        record,
+        state=State.ESTABLISHED,
+        tx=tx,
+        tx_verify_key=_text(attrs.get("Tx_verify_key")),
+        tx_public_key=_text(attrs.get("Tx_public_key")),
+        attrs={},
+    )
+    return _with(after, _raise(after, "subscription_added", passed | after.to_attrs()))
+
+
+def ended(
+    record: Relationship, attrs: Mapping[str, Any], until: float, now: float, *, tell: bool
+) -> Relationship:
+    """End the relationship in any state. ``tell``: inform the other side."""
+    passed = extras(attrs)
+    sent_attrs = {"Id": record.id, **passed}
+    eci = record.tx
+    if record.state is State.OUTBOUND:  # on a public channel: proof of being the requester
+        sent_attrs, eci = sent_attrs | {"Tx": record.rx}, record.well_known_tx
+    assert eci is not None
+    sent, inner, outer = _ENDS[record.state]
+    shown = passed | record.to_attrs()
+    after = Relationship(
+        id=record.id,
+        state=State.REMOVED,
+        nonce=record.nonce,
+        rx=record.rx,
+        until=until,
+        dead=record.dead
+        if record.requester or record.tx is None
+        else record.with_dead(record.tx, until, now),
+        outbox=record.outbox,
+    )
+    sends = (_send(record, sent, sent_attrs, eci, record.tx_host),) if tell else ()
+    return _with(after, *sends, _raise(record, inner, shown), _raise(record, outer, shown))
+
+
+def tombstone(id: str, tx: str, until: float) -> Relationship:
+    """A request was taken back before it came."""
+    return Relationship(id=id, state=State.REMOVED, until=until, dead=(Dead(tx, until),))
+
+
+def refused_twin(
+    record: Relationship, request: Attrs, tx_host: str | None, fresh: Fresh, *, until: float, now: float
+) -> Relationship:
+    """Refuse a request with the Id of another relationship, and inform the requester."""
+    tx = request["Tx"]
+    sent_attrs = {"Id": record.id, "failed_request": "duplicate_id_failure"}
+    after = msgspec.structs.replace(record, dead=record.with_dead(tx, until, now))
+    shown = extras(request) | {"Id": record.id, "Tx": tx, "Tx_host": tx_host}
+    refusal = msgspec.structs.replace(record, nonce=fresh.id)
+    return _with(
+        after,
+        _send(refusal, "outbound_removal", sent_attrs, tx, tx_host),
+        _raise(
+            refusal, "duplicate_id_failure", shown, error=f"there is a relationship {record.id!r} already"
+        ),
+    )
+
+
+def _send(record: Relationship, type: str, attrs: Attrs, eci: str, host: str | None) -> Send:
+    return Send(
+        eci=eci,
+        domain=_DOMAIN,
+        type=type,
+        attrs=attrs,
+        id=f"{record.id}.{record.nonce}.{type}",
+        host=host,
+        key=record.key,
+    )
+
+
+def _raise(record: Relationship, type: str, attrs: Attrs, error: str = "") -> Raise:
+    return Raise(
+        domain=_DOMAIN,
+        type=type,
+        attrs=attrs,
+        id=f"{record.id}.{record.nonce}.raise.{type}",
+        error=error,
+        key=record.key,
+    )
+
+
+def _with(record: Relationship, *items: OutboxItem) -> Relationship:
+    return msgspec.structs.replace(record, outbox=(*record.outbox, *items))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

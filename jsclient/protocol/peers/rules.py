@@ -1,10 +1,10 @@
-"""The decisions of a peer: what an event means for its relationships.
+"""The decisions of a peer: the effect of an event on its relationships.
 
-`Asked` is for what the peer asks of itself, `Came` for what other peers send. Both give records to be stored and
-commands; nothing is changed here.
+`Asked` decides requests of the peer itself, `Came` messages of other peers. Both return records to store and commands,
+and change nothing.
 
-What comes from others is found by the channel it came on, never by the Id alone: who may send on one relationship's
-channel must not reach another. What comes on a public channel has to name Id and the requester's channel (D25).
+A message of another peer is matched by its channel, never by the Id alone: a sender on one relationship's channel must
+not reach another. A message on a public channel has to name Id and the requester's channel (D25).
 """
 
 from __future__ import annotations
@@ -22,8 +22,20 @@ from .channel import PROTOCOL_EVENTS, channel_eci, check_eci, relationship_polic
 from .commands import Command, Raised, Received, Refusal, Refuse, Retry
 from .options import PeerOptions
 from .outbox import Attrs, Raise, Send
-from .relationship import MAX_DEAD, Relationship, State, selected, targets
-from .transitions import approved, ended, established, inbound, outbound, refused_twin, tombstone
+from .relationship import (
+    MAX_DEAD,
+    Relationship,
+    State,
+    approved,
+    ended,
+    established,
+    inbound,
+    outbound,
+    refused_twin,
+    selected,
+    targets,
+    tombstone,
+)
 
 __all__ = ["FLOW_EVENTS", "Asked", "Came", "Decided"]
 
@@ -32,13 +44,13 @@ Decided = list[Relationship | Command]
 FLOW_EVENTS: Final = frozenset(
     {*PROTOCOL_EVENTS, "wrangler:new_subscription_request", "wrangler:inbound_removal"}
 )
-"""Events by which peers make and end relationships, of which `Came` takes care."""
+"""Events by which peers start and end relationships, decided by `Came`."""
 
 _ID = re.compile(r"[A-Za-z0-9_=-]{1,100}")
 
 
 class _FailureError(Exception):
-    """What was asked for cannot be: the type of the event that tells it, and why."""
+    """A request failed: the type of the event that reports it, and the reason."""
 
     def __init__(self, type: str, reason: str) -> None:
         super().__init__(type, reason)
@@ -48,7 +60,7 @@ class _FailureError(Exception):
 
 @dataclass(slots=True)
 class Asked:
-    """What the peer itself asks for. ``eci`` is the channel where a policy let another one ask."""
+    """Requests of the peer itself. ``eci``: the channel, if its policy let another peer make the request."""
 
     peer: str
     options: PeerOptions
@@ -56,7 +68,7 @@ class Asked:
     eci: str | None
 
     def decide(self, event: Raised, now: float) -> Decided:
-        """What becomes of one of the events `jsclient.protocol.peers.channel.API_EVENTS`."""
+        """Decide one of the events `jsclient.protocol.peers.channel.API_EVENTS`."""
         try:
             match event.type:
                 case "subscription":
@@ -88,7 +100,7 @@ class Asked:
         if before is not None and before.rx == rx:
             return []
         if before is not None and (before.live or any(isinstance(item, Send) for item in before.outbox)):
-            what = "there is one already" if before.live else "the end of the former one is still being told"
+            what = "it exists" if before.live else "the end of the former one is still being sent"
             _fail("duplicate_id_failure", f"Id {wanted!r}: {what}")
         fields = Relationship(
             id=wanted,
@@ -108,7 +120,7 @@ class Asked:
         return [outbound(before, fields, attrs, self.options.host)]
 
     def _host(self, host: object) -> str | None:
-        """Where the other peer is, None for here."""
+        """The host of the other peer, None for this one."""
         if host is None or host == self.options.host:
             return None
         if not isinstance(host, str) or host not in self.options.allowed_hosts:
@@ -141,7 +153,7 @@ class Asked:
         if record is None:
             named = {name: attrs[name] for name in ("Id", "Rx", "Tx") if attrs.get(name) is not None}
             what = f"with {named}"[:250] if named else "named: give its Id, or Rx or Tx"
-            _fail("no_such_subscription_failure", f"there is no relationship {what}")
+            _fail("no_such_subscription_failure", f"no relationship {what}")
         return record
 
     def _send(self, event: Raised) -> Decided:
@@ -156,7 +168,7 @@ class Asked:
             except InvalidNameError as error:
                 _fail(failure, str(error))
         if payload is not None and not isinstance(payload, dict):
-            _fail(failure, "its attrs are no object")
+            _fail(failure, "its attrs are not an object")
         found = targets(
             self.records,
             id=attrs.get("Id") if attrs.get("subID") is None else attrs["subID"],
@@ -176,7 +188,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Came:
-    """What other peers send. ``record`` in its methods is the relationship whose channel it came on."""
+    """Messages of other peers. ``record`` in its methods is the relationship of their channel."""
 
     peer: str
     options: PeerOptions
@@ -185,7 +197,7 @@ class Came:
     accepts: Callable[[Attrs], bool] | None
 
     def decide(self, event: Received, record: Relationship | None, now: float) -> Decided:
-        """What becomes of one of the events `FLOW_EVENTS`; the channel's policy let it pass."""
+        """Decide one of the events `FLOW_EVENTS`, which the channel's policy accepted."""
         if event.type == "new_subscription_request":
             return self._requested(event, now)
         if event.type == "inbound_removal":
@@ -197,7 +209,7 @@ class Came:
         if event.type == "outbound_pending_subscription_approved":
             return self._approved(event, record)
         if event.type == "outbound_removal" and record.state is not State.OUTBOUND:
-            return [Refuse(Refusal.FOREIGN, "a rejection of what is not pending here")]
+            return [Refuse(Refusal.FOREIGN, "a rejection of a relationship that is not pending here")]
         return [ended(record, event.attrs, self._until(now), now, tell=False)]
 
     def _until(self, now: float) -> float:
@@ -240,7 +252,7 @@ class Came:
         if self.waiting >= self.options.max_inbound:
             return self._retry("too many requests wait to be decided")
         if before is not None and any(isinstance(item, Send) for item in before.outbox):
-            return self._retry("the end of the former relationship with this Id is still being told")
+            return self._retry("the end of the former relationship with this Id is still being sent")
         fields = Relationship(
             id=which,
             state=State.INBOUND,
@@ -306,7 +318,7 @@ def _is_eci(eci: object) -> TypeGuard[str]:
 def _role(attrs: Attrs, which: str) -> str | None:
     role = attrs.get(which)
     if role is not None and not isinstance(role, str):
-        _fail("role_format_failure", f"{which} {role!r:.60} is no text")
+        _fail("role_format_failure", f"{which} is {role!r:.60}, needs a str")
     return role
 
 

@@ -1,12 +1,12 @@
-"""A peer: its channels and relationships, what comes in on them, and what is to be done.
+"""The state of a peer: its channels and relationships, the events on them, and the resulting commands.
 
 `PeerTracker.handle` takes an event and the time and returns commands, which the runtime carries out in order:
 
 - A `Store` is a compare-and-set. The tracker's own picture changes with `Stored` only, so it is what the store holds,
-  whatever crashes. After a conflict the runtime reads the key, tells that with `Stored`, and has the event handled
+  whatever crashes. After a conflict the runtime reads the key, reports it with `Stored`, and has the event handled
   again.
 - `Stored` gives what is in the outbox: of each relationship one `Send` and one `Raise` at a time, in order. After the
-  last `Done` comes the `Store` that empties it. A new tracker that is told what the store holds starts where it ended.
+  last `Done` comes the `Store` that empties it. A new tracker continues from the `Stored` events of the whole store.
 - A message is acked when its commands are carried out. What a command of its own (with ``key`` "") could not do is done
   again when the message comes again.
 
@@ -54,9 +54,8 @@ from .commands import (
 )
 from .options import PeerOptions
 from .outbox import Attrs, Raise, Send
-from .relationship import CHANNEL_KEY, RELATIONSHIP_KEY, Relationship, State, filtered
+from .relationship import CHANNEL_KEY, RELATIONSHIP_KEY, Relationship, State, ended, filtered
 from .rules import FLOW_EVENTS, Asked, Came
-from .transitions import ended
 
 __all__ = ["PeerTracker", "event_on"]
 
@@ -67,7 +66,7 @@ def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: 
     """An event for the other side of a relationship, which is given as users see it; its host is looked after.
 
     Raises:
-        ConfigError: The relationship has no Tx, or domain or type is no token.
+        ConfigError: The relationship has no Tx, or domain or type is not a token.
     """
     host = relationship.get("Tx_host")
     return Send(
@@ -86,7 +85,7 @@ class PeerTracker:
 
     Attributes:
         name: The first token of its channels.
-        options: What it allows.
+        options: Its options.
         accepts: Asked of each request, with its attributes as the handlers see them: approve it at once? A request that
             it turns down waits for an answer like any other.
     """
@@ -110,7 +109,7 @@ class PeerTracker:
 
     @property
     def well_known_rx(self) -> str | None:
-        """The ECI that everybody may know."""
+        """The public ECI."""
         held = self._channels.get(_WELL_KNOWN_KEY)
         return None if held is None else held[0].eci
 
@@ -119,9 +118,9 @@ class PeerTracker:
         """All records, those that are over too."""
         return [record for record, _ in self._records.values()]
 
-    def established(self, where: str) -> Attrs | None:
+    def established(self, key: str) -> Attrs | None:
         """The established relationship with this Id, or with this channel here, as users see it."""
-        held = self._records.get(self._keys.get(where, RELATIONSHIP_KEY + where))
+        held = self._records.get(self._keys.get(key, RELATIONSHIP_KEY + key))
         return held[0].to_attrs() if held is not None and held[0].state is State.ESTABLISHED else None
 
     @property
@@ -131,21 +130,21 @@ class PeerTracker:
 
     @property
     def channels(self) -> list[tuple[str, Policy]]:
-        """All channels that take something: ECI and policy."""
+        """All open channels: ECI and policy."""
         own = [(channel.eci, channel.policy) for channel in self.own_channels]
         return own + [(one.rx, one.policy) for one in self.relationships if one.live and one.rx is not None]
 
     @property
     def deadline(self) -> float | None:
-        """When a `Tick` has something to do; None: never."""
+        """When a `Tick` is due; None: never."""
         return min((_forget_at(one) for one in self.relationships if _is_over(one)), default=None)
 
     def lists(self, state: State, key: str | None = None, value: object = None) -> list[Attrs]:
-        """The relationships in a state, with a key those where it has this value."""
+        """The relationships in a state, with a key only those with this value."""
         return filtered(self.relationships, state, key, value)
 
     def handle(self, event: PeerEvent, now: float) -> list[Command]:
-        """What is to be done.
+        """Handle an event. Returns the commands to carry out.
 
         Raises:
             ConfigError: The caller asked for what cannot be: a channel that is not there, a policy without what a
@@ -196,7 +195,9 @@ class PeerTracker:
     def _close(self, event: CloseChannel) -> Store:
         key = self._keys.get(event.eci, "")
         if key == _WELL_KNOWN_KEY or key not in self._channels:
-            raise ConfigError(f"{event.eci!r:.80} is no channel that can be removed by itself")
+            raise ConfigError(
+                f"{event.eci!r:.80} is not a channel of `new_channel`, only those can be removed"
+            )
         return Store(key, None, self._channels[key][1])
 
     def _store(self, record: Relationship) -> Store:
@@ -233,7 +234,7 @@ class PeerTracker:
             del self._keys[eci]
 
     def _keep_marks(self, record: Relationship) -> None:
-        """Of what is marked as given out and as done, keep what the outbox still holds."""
+        """Forget the marks of items that the outbox no longer holds."""
         ids = {item.id for item in record.outbox}
         for marks in (self._given, self._done):
             if left := marks.pop(record.key, set()) & ids:
@@ -264,7 +265,7 @@ class PeerTracker:
     # --- what comes in -----------------------------------------------------------------------------------
 
     def _policy(self, eci: str) -> Policy | Refuse:
-        """The policy of a channel, or why there is none."""
+        """The policy of a channel, or the refusal of a message on it."""
         key = self._keys.get(eci)
         if key is None:
             return Refuse(Refusal.NO_CHANNEL, eci)
@@ -311,7 +312,7 @@ class PeerTracker:
         return None if held is None else held[0]
 
     def _inbound_count(self) -> int:
-        """How many records there are because of somebody else alone."""
+        """The number of records that exist because of other peers alone."""
         return sum(one.state is State.INBOUND or one.rx is None for one in self.relationships)
 
     def _queried(self, event: Queried) -> Answer | Ask | Refuse:
@@ -329,7 +330,7 @@ class PeerTracker:
         if event.name in ("established", "inbound", "outbound"):
             key, value = event.args.get("key"), event.args.get("value")
             return Answer(self.lists(State(event.name), key if isinstance(key, str) else None, value))
-        return Refuse(Refusal.MALFORMED, f"there is no query {event.name!r:.60}")
+        return Refuse(Refusal.MALFORMED, f"unknown query {event.name!r:.60}")
 
 
 def _is_over(record: Relationship) -> bool:

@@ -22,7 +22,7 @@ from ...protocol.epochs.trackers import EpochPublisher
 from ...protocol.topics.record import Kind, Record
 from ...protocol.wire.header_names import MSG_ID
 from ...streams.stream import Stream
-from ...topics.epochs.outlet import LogOutlet
+from ...topics.epochs.outlet import Outlet
 from ...topics.epochs.paging import last_frontier, page_up_to
 from ...topics.epochs.takeover import take_partition
 from ...topics.stream_log import StreamLog
@@ -224,7 +224,7 @@ class _Raced(Exception):
     """Somebody else has written a frontier record meanwhile."""
 
 
-class _Outlet(LogOutlet):
+class _Outlet(Outlet):
     """Writes the record that takes a partition, if nobody else has done that since it was looked at."""
 
     def __init__(

@@ -16,11 +16,11 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CompletedEpoch(Generic[T]):
-    """All that has one time, from all partitions.
+    """All data of one time, from all partitions.
 
     Attributes:
         time: Its time.
-        first_seq, last_seq: Between these, both included, its messages lie in the stream.
+        first_seq, last_seq: The range of its messages in the stream, both included.
     """
 
     def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
@@ -31,7 +31,7 @@ class CompletedEpoch(Generic[T]):
 
     @property
     def is_kept(self) -> bool:
-        """Whether its items are here; else it was too large, and iterating reads them from the stream."""
+        """Whether its items are in memory. Otherwise it was too large, and iterating reads them from the stream."""
         return self._batches is not None
 
     @property
@@ -39,7 +39,7 @@ class CompletedEpoch(Generic[T]):
         """The items of all its batches, which must be lists, in one.
 
         Raises:
-            ConfigError: It was too large to be kept, or a batch is no list: ``async for batch in epoch`` reads it.
+            ConfigError: It was too large to be kept, or a batch is not a list: ``async for batch in epoch`` reads it.
         """
         if self._batches is None:
             raise ConfigError(
@@ -49,7 +49,7 @@ class CompletedEpoch(Generic[T]):
         for batch in self._batches:
             if not isinstance(batch, Iterable) or isinstance(batch, Mapping | str | bytes):
                 raise ConfigError(
-                    f"epoch {self.time!r} has a {type(batch).__name__} as batch, and no list of items: read it with "
+                    f"epoch {self.time!r} has a {type(batch).__name__} as batch, not a list of items: read it with "
                     "'async for batch in epoch'"
                 )
             items.extend(batch)
@@ -59,7 +59,7 @@ class CompletedEpoch(Generic[T]):
         """Its batches, as they were sent, in the order of the stream.
 
         Raises:
-            EpochsLostError: It is read again, and was removed meanwhile. And those of any request.
+            EpochsLostError: It was removed before it could be read again. And those of any request.
         """
         if self._batches is not None:
             for batch in self._batches:
@@ -79,8 +79,8 @@ class _Events(Protocol[T]):
 class CompletedEpochs(Generic[T]):
     """Whole epochs, for ``async for``. Made by `EpochSubscription.completed`.
 
-    An error ends the loop, not this: after `EpochsLostError`, which says that epochs were lost, another loop goes on
-    with those that are whole. `EpochSubscription.place` counts an epoch as had when it was given.
+    An error ends the loop only: after `EpochsLostError` another loop continues with the epochs that are whole.
+    `EpochSubscription.place` counts an epoch as consumed once it was returned.
     """
 
     def __init__(
@@ -95,17 +95,17 @@ class CompletedEpochs(Generic[T]):
             raise ConfigError(f"max_bytes is {max_bytes}: it must be 1 or more")
         self._events, self._core, self._owners_now, self._read_range = events, core, owners, read_range
         self._buffer: EpochBuffer[T] = EpochBuffer(core.order, max_bytes)
-        self._owners: dict[T, dict[int, str]] = {}  # whose data counted where an epoch began
+        self._owners: dict[T, dict[int, str]] = {}  # the owners of the partitions at the start of an epoch
         self._ready: deque[CompletedEpoch[T]] = deque()
 
     @property
     def open(self) -> int:
-        """Epochs of which something is here, and that are not completed."""
+        """The number of epochs in memory that are not completed."""
         return len(self._buffer)
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of payloads of these that are kept."""
+        """Bytes of the payloads kept for them."""
         return self._buffer.kept_bytes
 
     def __aiter__(self) -> Self:

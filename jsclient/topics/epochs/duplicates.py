@@ -1,7 +1,7 @@
-"""Data whose message id was stored before: does that one count?
+"""Checks whether data that was stored earlier with the same message id counts.
 
-It does if its producer owned the partition where it lies. Who did, the next frontier record says; behind our own first
-one it is us.
+It counts if its producer owned the partition at that sequence. The next frontier record names the owner; after our own
+first record it is us.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _UNKNOWN: Final = ""
 async def counting(
     log: Log, order: Order[T], topic: str, partition: int, *, first: int, last: int, ours: tuple[str, int]
 ) -> set[int]:
-    """The sequences of a partition's data between two, both included, that counts.
+    """The sequences between ``first`` and ``last``, both included, of the partition's data that counts.
 
     Args:
-        ours: Our token, and where our first record lies.
+        ours: Our token, and the sequence of our first record.
 
     Raises: those of any request.
     """
     data, frontier = data_subject(topic, partition), frontier_subject(topic, partition)
     found: set[int] = set()
-    earlier: list[tuple[int, str]] = []  # it is not known yet who owned the partition there
+    earlier: list[tuple[int, str]] = []  # the owner of the partition at that sequence is not known yet
     producer, taken_at = ours
     owner, since, end = producer if first > taken_at else _UNKNOWN, first - 1, max(last, taken_at)
     while since < end and not (since >= last and owner):

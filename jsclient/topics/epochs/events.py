@@ -1,4 +1,4 @@
-"""What subscribers of stored and of live topics share: events, one at a time, and whole epochs."""
+"""The base of subscriptions to stored and live topics: events one at a time, and whole epochs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ __all__ = ["EpochEvents", "Filter"]
 T = TypeVar("T", bound=Hashable)
 
 Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
-"""What a subscriber drops: what it cannot have all of; nothing; or besides all at or before some of these times."""
+"""The data that a subscriber drops. "atomic": epochs that it cannot receive in full; None: nothing; times: besides the
+former, everything at or before one of them."""
 
 
 class EpochEvents(abc.ABC, Generic[T]):
@@ -38,24 +39,24 @@ class EpochEvents(abc.ABC, Generic[T]):
             order, frozenset(partitions), atomic=filter is not None, coarser=coarser
         )
         self._events: deque[Data[T] | FrontierUpdate[T]] = deque()
-        self._error: JetStreamError | None = None  # told once if it is EpochsLostError, else for ever
+        self._error: JetStreamError | None = None  # EpochsLostError is raised once, any other error for ever
         self._given = self._closed = False
 
     # --- what it is ------------------------------------------------------------------------------------------
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """Those it reads."""
+        """The partitions that it reads."""
         return self._partitions
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The merged lower frontier: what may still come is at or after one of these. Empty: it is over."""
+        """The merged lower frontier: further data is at or after one of its elements. Empty: the topic is over."""
         return self._core.frontier
 
     @property
     def filter(self) -> Antichain[T]:
-        """What is at or before one of these is dropped. Empties itself when all of that is completed."""
+        """Data at or before one of its elements is dropped. It becomes empty as those epochs are completed."""
         return self._core.filter
 
     @property
@@ -77,15 +78,15 @@ class EpochEvents(abc.ABC, Generic[T]):
         """The next event.
 
         Raises:
-            RequestTimeoutError: None came in ``timeout`` seconds. ClosedError: The topic is over, or it was closed.
-            EpochsLostError: See the class; the call after that goes on.
-            ProtocolError: Data cannot be decoded, or the topic's publishers broke its rules; it does not go on.
-            PositionInvalidError: The stream was made anew. And what the server refuses for good.
+            RequestTimeoutError: No event came in ``timeout`` seconds. ClosedError: The topic is over, or it was closed.
+            EpochsLostError: See the class. The next call continues.
+            ProtocolError: Data cannot be decoded. Every further call raises it.
+            PositionInvalidError: The stream was recreated. And permanent errors of the server.
         """
         return (await self.sized(timeout))[0]
 
     async def sized(self, timeout: float | None = None) -> tuple[Data[T] | FrontierUpdate[T], int]:
-        """The next event, and the bytes of its items as they came. Raises as `next`."""
+        """The next event, and the encoded size of its items. Raises as `next`."""
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             if self._error is not None:
@@ -100,7 +101,7 @@ class EpochEvents(abc.ABC, Generic[T]):
 
     @abc.abstractmethod
     async def _more(self, deadline: float | None, timeout: float) -> None:
-        """Have events, an error, or nothing of note. Raises `RequestTimeoutError` at the deadline."""
+        """Wait for events or an error. Raises `RequestTimeoutError` at the deadline."""
 
     async def _raise(self, error: JetStreamError) -> NoReturn:
         if isinstance(error, EpochsLostError):
@@ -134,16 +135,16 @@ class EpochEvents(abc.ABC, Generic[T]):
             raise StopAsyncIteration from None
 
     def completed(self, *, max_bytes: int = 256 * 1024 * 1024) -> CompletedEpochs[T]:
-        """Whole epochs, when they are completed, each after those that are before it; for ``async for``.
+        """Iterate over whole epochs as they are completed, each after the epochs before it.
 
-        What is open is kept here until then. Use it from the beginning, and instead of reading events.
+        Data of open epochs is kept in memory. Call it before reading, and do not read events from this subscription.
 
         Args:
-            max_bytes: Bytes of payloads that may be kept. The largest epochs beyond that are read again from the stream
-                when they are given.
+            max_bytes: Bytes of payloads to keep in memory. Beyond that the largest epochs are read again from the
+                stream when they are returned.
 
         Raises:
-            ConfigError: Data was read before: of that epoch the rest would look like all.
+            ConfigError: Data was read before, so an epoch could be incomplete without notice.
         """
         if self._given:
             raise ConfigError("data was read from this subscription: call completed() before that")
@@ -151,18 +152,18 @@ class EpochEvents(abc.ABC, Generic[T]):
         return CompletedEpochs(self, self._core, self._owners, self._read_range, max_bytes)
 
     def _owners(self) -> dict[int, str]:
-        """Whose data counts here."""
+        """The producers whose data counts now, by partition."""
         return {}
 
     @abc.abstractmethod
     def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
-        """The items of an epoch, again. ``owners``: whose data counted at the first sequence."""
+        """Read the items of an epoch again. ``owners``: the owners of the partitions at the first sequence."""
 
     # --- the end ---------------------------------------------------------------------------------------------
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Read no more. Harmless when called again."""
+        """Stop reading. Idempotent."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-"""Where a topic of epochs is: in a stream, or in this process."""
+"""The storage of a topic of epochs: a stream, or the memory of this process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from ...streams.stream import Stream
 from ..log import Log
 from ..memory_log import MemoryLog
 from ..stream_log import StreamLog
-from .outlet import LogOutlet, Outlet, StreamOutlet
+from .outlet import Outlet, StreamOutlet
 from .schema import Schema, read_schema, schema_key
 
 __all__ = ["Home", "MemoryHome", "StreamHome"]
 
-_RACES = 3  # times that somebody else may have been faster
+_RACES = 3  # attempts, as other clients may create or change the stream at the same time
 
 
 class Home(abc.ABC):
-    """Keeps one topic.
+    """The storage of one topic.
 
     Attributes:
         topic: Its name.
@@ -41,41 +41,41 @@ class Home(abc.ABC):
 
     @property
     def context(self) -> Context:
-        """Its connection. Raises `ConfigError` if there is none."""
+        """Its connection. Raises `ConfigError` for a topic in memory."""
         raise ConfigError(f"topic {self.topic!r} is in memory: it has no connection")
 
     @property
     def max_age(self) -> float:
-        """Seconds after which what is stored is removed; 0: never. After `schema` or `make`."""
+        """Seconds after which messages are removed; 0: never. Needs `schema` or `make` first."""
         return 0.0
 
     @abc.abstractmethod
     async def schema(self) -> Schema:
-        """What the topic was made with.
+        """The schema of the topic.
 
         Raises:
-            TopicNotFoundError: It is not there. ConfigError: It lies where epochs cannot be kept whole. And those of
+            TopicNotFoundError: It does not exist. ConfigError: Its stream cannot keep epochs whole. And those of
                 any request.
         """
 
     @abc.abstractmethod
     async def make(self, schema: Schema, fields: dict[str, Any]) -> Schema:
-        """Have the topic, made with this if it is not there; what it was made with.
+        """Return the schema of the topic; create the topic with this one if it does not exist.
 
         Raises: ConfigError, and those of any request.
         """
 
     @abc.abstractmethod
     def log(self, partition: int | None = None) -> Log:
-        """The log of one partition, or of all. After `schema` or `make`."""
+        """The log of one partition, or of all. Needs `schema` or `make` first."""
 
     @abc.abstractmethod
     def outlet(self, partition: int, *, max_in_flight: int, timeout: float | None) -> Outlet:
-        """How to write to a partition. After `schema` or `make`."""
+        """A writer to a partition. Needs `schema` or `make` first."""
 
 
 class MemoryHome(Home):
-    """In this process: nothing outlives it."""
+    """A topic in the memory of this process."""
 
     def __init__(self, topic: str, log: MemoryLog) -> None:
         self.topic = topic
@@ -102,8 +102,8 @@ class MemoryHome(Home):
         )
 
 
-class _MemoryOutlet(LogOutlet):
-    """Nothing comes between what is appended without waiting."""
+class _MemoryOutlet(Outlet):
+    """A commit is atomic: it appends without yielding to other tasks."""
 
     @property
     def is_atomic(self) -> bool:
@@ -118,12 +118,12 @@ class _MemoryOutlet(LogOutlet):
 
 
 class StreamHome(Home):
-    """In a stream, whose metadata has the schema.
+    """A topic in a stream, whose metadata holds the schema.
 
     Args:
         streams: The connection's streams.
         topic: The topic's name.
-        stream: The stream's; several topics may lie in one.
+        stream: The stream's name; one stream may hold several topics.
     """
 
     def __init__(self, streams: StreamManager, topic: str, stream: str) -> None:
@@ -175,7 +175,7 @@ class StreamHome(Home):
         return config
 
     def _with_topic(self, config: StreamConfig, schema: Schema) -> StreamConfig:
-        """Of a stream that is there: this topic, too."""
+        """The configuration of an existing stream with this topic added."""
         self._check(config)
         subjects = [*(config.subjects or ())]
         return config.replace(
@@ -184,7 +184,7 @@ class StreamHome(Home):
         )
 
     def _schema_of(self, stream: Stream) -> Schema | None:
-        """The schema in a stream's metadata, if the topic lies there."""
+        """The schema in a stream's metadata, None if the stream does not hold the topic."""
         text = (stream.config.metadata or {}).get(schema_key(self.topic))
         if text is None:
             return None
@@ -193,12 +193,12 @@ class StreamHome(Home):
         return read_schema(text, self.topic)
 
     def _check(self, config: StreamConfig) -> None:
-        """Refuse what removes messages from the middle: then an epoch may have lost a part, and nothing shows it."""
+        """Refuse a stream that removes messages from the middle: parts of an epoch would be missing without notice."""
         retention = config.retention or RetentionPolicy.LIMITS
         if retention != RetentionPolicy.LIMITS:
             raise ConfigError(
-                f"stream {self._name!r} has retention {retention!s}: what no consumer wanted is not kept there, so a "
-                "reader could take a part of an epoch for all of it; use retention limits, or a live topic"
+                f"stream {self._name!r} has retention {retention!s}: messages without an interested consumer are not "
+                "stored, so a reader could take a part of an epoch for all of it; use retention limits, or a live topic"
             )
         if (config.max_msgs_per_subject or 0) > 0:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""How a subscriber begins: with the last frontier record of each partition, or with those where another one stood."""
+"""The start of a subscriber: the last frontier record of each partition, or those of a saved place."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ __all__ = ["Join", "Joining", "Start"]
 T = TypeVar("T", bound=Hashable)
 
 Start: TypeAlias = Literal["now", "first"]
-"""Whether a subscriber begins with what is latent now, or with the oldest epochs that are there."""
+"""The start of a subscriber: the epochs that are latent now, or the oldest stored ones."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two requests
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 
 
 class Join(NamedTuple, Generic[T]):
-    """Where to begin: the snapshots, and after which position to read."""
+    """The snapshots to start with, and the position to read after."""
 
     entries: dict[int, FrontierEntry[T]]
     start: Position
 
 
 class Joining(Generic[T]):
-    """Finds where to begin.
+    """Finds the start of a subscriber.
 
-    The snapshots are each taken from the stream's leader, and need not be of one instant: what a partition sent before
-    its own snapshot is passed over. Reading begins behind the oldest of them.
+    Each snapshot is read from the stream's leader. They need not be of one instant: messages of a partition before its
+    own snapshot are skipped. Reading starts after the oldest of them.
     """
 
     def __init__(self, log: Log, order: Order[T], topic: str, partitions: tuple[int, ...]) -> None:
         self._log, self._order, self._topic, self._partitions = log, order, topic, partitions
 
     async def snapshots(self, start: Start, *, wait: bool) -> Join[T]:
-        """With the last frontier record of each partition, or with the first one that is there.
+        """Start with the last frontier record of each partition, or with its first stored one.
 
         Args:
             start: "now" or "first".
-            wait: Until all partitions are there.
+            wait: Wait until all partitions exist.
 
         Raises:
             TopicNotFoundError: Some do not exist. And those of any request; with ``wait`` not the transient ones.
@@ -58,7 +58,7 @@ class Joining(Generic[T]):
         while True:
             look = partial(self._look, self._last_records if start == "now" else self._first_records)
             entries, extent = await (patiently(self._log, look) if wait else look())
-            # Of a snapshot as of an earlier place, what follows that place must be there, too.
+            # The records after a snapshot's sequence must still be stored.
             missing = [
                 partition
                 for partition in self._partitions
@@ -77,7 +77,7 @@ class Joining(Generic[T]):
         return await records(), await self._log.extent()
 
     async def _first_records(self) -> dict[int, FrontierEntry[T]]:
-        """The first of each partition behind which all is there."""
+        """The first record of each partition after which nothing was removed."""
         first = (await self._log.extent()).first_seq
         wanted = {frontier_subject(self._topic, partition): partition for partition in self._partitions}
         entries: dict[int, FrontierEntry[T]] = {}
@@ -118,11 +118,12 @@ class Joining(Generic[T]):
         return start
 
     async def at(self, place: EpochPlace[T]) -> Join[T]:
-        """With the records where another subscriber stood.
+        """Start with the records of a saved place.
 
         Raises:
-            PositionInvalidError: It stood in another stream, or in another one that had its name.
-            EpochsLostError: What it needs was removed. ConfigError: It read other partitions. And those of any request.
+            PositionInvalidError: The place is of another stream, or of an earlier stream of that name.
+            EpochsLostError: Records that it needs were removed. ConfigError: It is of other partitions. And those of
+                any request.
         """
         self.check(place, self._partitions)
         where = Position(place.stream, place.incarnation, place.since)
@@ -133,13 +134,13 @@ class Joining(Generic[T]):
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
             entries[partition] = FrontierEntry.read(page.records[0], self._order)
-        # Nothing of it is needed that lies before both, and what follows the first record of a partition is.
+        # Reading starts at the later of both: everything after the first record of a partition is needed.
         first = min((entry.up_to for entry in entries.values()), default=0)
         return Join(entries, where.at(place.since) if place.since >= first else where.at(first))
 
     @staticmethod
     def check(place: EpochPlace[T], partitions: tuple[int, ...]) -> None:
-        """Raises `ConfigError` if that is the place of a subscriber of other partitions."""
+        """Raise `ConfigError` if the place is of other partitions."""
         if {partition for partition, _ in place.records} != {*partitions}:
             raise ConfigError(
                 f"the place is of a subscriber of partitions {[p for p, _ in place.records]}, not {[*partitions]}"

@@ -1,4 +1,4 @@
-"""The publisher of a partition of a live topic: it keeps nothing, but a queue for each subscriber that is there."""
+"""The publisher of a partition of a live topic: nothing is stored, each connected subscriber has a queue."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["LivePublisher"]
 
 T = TypeVar("T", bound=Hashable)
 
-_AT_ONCE: Final = 100  # messages to one subscriber, before the next one has its turn
-_FULL: Final = 1000  # messages that wait for one subscriber, at which sending waits
-_FAREWELL: Final = 5.0  # seconds that closing waits for subscribers to have all of it
+_AT_ONCE: Final = 100  # messages to one subscriber before the next one's turn
+_FULL: Final = 1000  # length of the longest queue at which sending waits
+_FAREWELL: Final = 5.0  # seconds that closing waits for the queues to drain
 
 
 class LivePublisher(Generic[T]):
-    """Sends data and frontier of one partition to those who are there. Made by `EpochTopic.live_publisher`.
+    """Sends data and frontier of one partition to connected subscribers. Made by `EpochTopic.live_publisher`.
 
-    Nothing is stored: without subscribers, what is sent is dropped. Who connects gets both frontiers, and then all that
-    is sent from there on. What it was sent and when it said last that it is there is all that is known of a subscriber.
+    Nothing is stored: without subscribers, data is dropped. A new subscriber receives both frontiers, and then all that
+    is sent afterwards. The publisher knows the number of the last message and the last sign of life of each subscriber.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class LivePublisher(Generic[T]):
         self._closed = False
 
     async def begin(self) -> None:
-        """Listen to subscribers. Raises those of a subscription."""
+        """Listen for subscribers. Raises those of a subscription."""
         self._connection.add_listener(self._lifecycle)
         self._context.open.add(self)
         try:
             self._inbox = await self._connection.subscribe(
                 live_subject(self._topic, self._partition), self._receive
             )
-            await self._connection.ping(self._context.timeout)  # whoever connects from now on is heard
+            await self._connection.ping(self._context.timeout)  # requests arrive from now on
         except BaseException:
             await self.release()
             raise
@@ -91,7 +91,7 @@ class LivePublisher(Generic[T]):
 
     @property
     def subscribers(self) -> int:
-        """Those that are connected."""
+        """The number of connected subscribers."""
         return len(self._broadcast.subscribers)
 
     @property
@@ -101,7 +101,7 @@ class LivePublisher(Generic[T]):
 
     @property
     def put_out(self) -> int:
-        """Subscribers so far that took too little."""
+        """Subscribers disconnected so far because their queue was full."""
         return self._broadcast.put_out
 
     def state(self, time: T) -> EpochState:
@@ -111,7 +111,7 @@ class LivePublisher(Generic[T]):
     # --- sending ---------------------------------------------------------------------------------------------
 
     async def send(self, time: T, items: Any) -> None:
-        """Send a batch of items of one time to all that are there.
+        """Send a batch of items of one time to all connected subscribers.
 
         Raises:
             EpochCompletedError: The epoch is completed. ConfigError, MaxPayloadError: It cannot be sent.
@@ -129,12 +129,12 @@ class LivePublisher(Generic[T]):
         await self._told(lambda: self._broadcast.advance(to))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Give up and gain capabilities. See `PartitionPublisher.update`."""
+        """Drop and add capabilities. See `PartitionPublisher.update`."""
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._told(lambda: self._broadcast.update(pairs))
 
     async def close(self) -> None:
-        """Complete everything, and end when the subscribers that are there have had it all, after 5 s at the latest."""
+        """Complete everything, wait up to 5 s until all subscribers have received it, and end."""
         await self._told(self._broadcast.close)
         try:
             async with asyncio.timeout(_FAREWELL):
@@ -151,7 +151,7 @@ class LivePublisher(Generic[T]):
         self._wake.set()
 
     async def _room(self) -> None:
-        """Wait while too much waits for some subscriber."""
+        """Wait while the longest queue is full."""
         while self._broadcast.longest >= _FULL:
             await self._changed.wait()
             self._check()
@@ -161,7 +161,7 @@ class LivePublisher(Generic[T]):
             raise ClosedError("the publisher was closed")
 
     async def _pump(self) -> None:
-        """Send what waits, in turn."""
+        """Send queued messages, subscriber by subscriber in turn."""
         while not self._closed:
             some = False
             for subscriber in [*self._heard]:
@@ -239,14 +239,14 @@ class LivePublisher(Generic[T]):
         self._changed.set()
 
     def _expire(self) -> None:
-        """Let go of those that said nothing for three beats, and of those that were put out."""
+        """Forget subscribers that were silent for three beats, and disconnected ones."""
         now, connected = asyncio.get_running_loop().time(), set(self._broadcast.subscribers)
         for who, heard in [*self._heard.items()]:
             if who not in connected or now > heard + 3 * self._beat:
                 self._forget(who)
 
     def _lifecycle(self, what: Lifecycle) -> None:
-        """What was under way may be lost: all connect again."""
+        """Messages in flight may be lost: all subscribers have to connect again."""
         if what is not Lifecycle.CONNECTED:
             for who in [*self._heard]:
                 self._forget(who)
@@ -254,7 +254,7 @@ class LivePublisher(Generic[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
-        """Send nothing more. Subscribers wait for another publisher, which begins anew."""
+        """Stop sending. Subscribers wait for another publisher, which starts with the least time."""
         if self._closed:
             return
         self._closed = True
@@ -266,7 +266,7 @@ class LivePublisher(Generic[T]):
             await self._connection.unsubscribe(self._inbox)
 
     async def abandon(self) -> None:
-        """As `release`; for the end of the connection."""
+        """End with the connection, as `release`."""
         await self.release()
 
     async def __aenter__(self) -> Self:

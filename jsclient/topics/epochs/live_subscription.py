@@ -1,4 +1,4 @@
-"""A subscriber of a live topic: it connects to the publisher of each partition, and notices when something was lost."""
+"""A subscriber of a live topic: connects to the publisher of each partition and detects losses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = ["LiveSubscription"]
 T = TypeVar("T", bound=Hashable)
 
 _MAX_PENDING: Final = 100_000  # messages
-_PAUSE: Final = 0.1  # seconds between two tries to connect
+_PAUSE: Final = 0.1  # seconds between two attempts to connect
 _PATIENCE: Final = 3  # beats without an answer
 
 
@@ -42,10 +42,8 @@ _PATIENCE: Final = 3  # beats without an answer
 class _Channel:
     """The connection to one publisher."""
 
-    token: str = (
-        ""  # of the inbox; each try has its own, so that an answer to an earlier one is known as such
-    )
-    number: int = 0  # of the last message; 0: it is not connected
+    token: str = ""  # of the inbox; each attempt has its own, so answers to earlier ones are recognized
+    number: int = 0  # of the last message; 0: not connected
     heard: float = 0.0  # monotonic seconds
     asked: float = 0.0
 
@@ -53,9 +51,9 @@ class _Channel:
 class LiveSubscription(EpochEvents[T]):
     """Reads a live topic, for ``async for``: events `Data` and `FrontierUpdate`. Made by `EpochTopic.live_subscribe`.
 
-    It gives data of epochs that were latent in all its partitions when it connected, all of each. It ends when the
-    frontier is empty. Where a message was lost, or a publisher was replaced, the next read raises `EpochsLostError`
-    once: parts of epochs that were given are void. Reading on waits for new snapshots of all partitions.
+    It returns all data of the epochs that were latent in all its partitions when it connected. It ends when the
+    frontier is empty. After a lost message or a change of publisher the next read raises `EpochsLostError` once:
+    discard the received parts of those epochs. Further reads wait for new snapshots of all partitions.
     """
 
     def __init__(
@@ -76,17 +74,17 @@ class LiveSubscription(EpochEvents[T]):
         self._by_token: dict[str, int] = {}
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
-        self._missing: set[int] = set()  # nobody is there
+        self._missing: set[int] = set()  # partitions without a publisher
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
 
     async def begin(self, *, wait: bool) -> None:
-        """Connect, and have the snapshots of all partitions.
+        """Connect, and wait for the snapshots of all partitions.
 
         Raises:
-            TopicNotFoundError: Nobody publishes some of them, and ``wait`` is not set. TopicMismatchError: Somebody
-                publishes something else. And those of a subscription.
+            TopicNotFoundError: Some have no publisher, and ``wait`` is not set. TopicMismatchError: A publisher
+                uses another order or codec. And those of a subscription.
         """
         self._connection.add_listener(self._lifecycle)
         self._context.open.add(self)
@@ -127,7 +125,7 @@ class LiveSubscription(EpochEvents[T]):
         yield
 
     def _lost(self, reason: str) -> None:
-        """Something is missing: connect to all anew."""
+        """Messages are missing: connect to all publishers again."""
         if self._error is not None or self._closed:
             return
         was_ready, error = self._core.is_ready, self._core.lost(reason)
@@ -171,7 +169,7 @@ class LiveSubscription(EpochEvents[T]):
             mine = f"order {order_name(self._order)}, codec {codec_name(self._codec)}"
             self._error = TopicMismatchError(self._topic, [("types", mine, live.text)])
         elif live.what == "unknown":
-            self._lost("its publisher does not know this subscriber any more")
+            self._lost("its publisher no longer knows this subscriber")
         elif live.what == "there":
             if live.number != channel.number:
                 self._lost(f"message {channel.number + 1} of partition {partition} did not come")
@@ -187,7 +185,7 @@ class LiveSubscription(EpochEvents[T]):
     # --- staying connected -----------------------------------------------------------------------------------
 
     async def _tend(self) -> None:
-        """Connect where there is no connection, and say from time to time that this is still there."""
+        """Connect to publishers, and send signs of life."""
         while not self._closed:
             now = asyncio.get_running_loop().time()
             for partition, channel in self._channels.items():
@@ -222,7 +220,7 @@ class LiveSubscription(EpochEvents[T]):
         try:
             self._connection.send(live_subject(self._topic, partition), asked.to_json(), reply=reply)
         except JetStreamError:
-            pass  # there is no connection; when there is one, it asks again
+            pass  # disconnected: it is sent again after the reconnect
 
     def _lifecycle(self, what: Lifecycle) -> None:
         if what is Lifecycle.CLOSED:
@@ -248,5 +246,5 @@ class LiveSubscription(EpochEvents[T]):
             await self._connection.unsubscribe(self._inbox)
 
     async def abandon(self) -> None:
-        """As `close`; for the end of the connection."""
+        """End with the connection, as `close`."""
         await self.close()

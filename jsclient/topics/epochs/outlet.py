@@ -1,12 +1,7 @@
-"""How the producer of a partition writes: data without waiting, frontier records one after the other.
-
-`LogOutlet` writes to any log, one record at a time. `StreamOutlet` writes to a stream: data goes through a window of
-publishes under way, and where stream and server allow it, an epoch goes as an atomic batch.
-"""
+"""The writer of a partition: data without waiting for acks, frontier records one after another."""
 
 from __future__ import annotations
 
-import abc
 import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -24,13 +19,13 @@ from ...publishing.publisher import Publisher
 from ...streams.stream import Stream
 from ..log import Log
 
-__all__ = ["LogOutlet", "Outgoing", "Outlet", "StreamOutlet"]
+__all__ = ["Outgoing", "Outlet", "StreamOutlet"]
 
 _BATCH_TIMEOUT: Final = 10.0  # seconds that a server keeps a batch
 
 
 class Outgoing(NamedTuple):
-    """A message of data. ``named``: its id is the user's, so that it may have been stored before."""
+    """A message of data. ``named``: its id is the user's, so it may have been stored before."""
 
     data: bytes
     headers: Mapping[str, str]
@@ -38,71 +33,43 @@ class Outgoing(NamedTuple):
     named: bool = False
 
 
-class Outlet(abc.ABC):
-    """Writes to one partition.
+class Outlet:
+    """Writes to one partition of a log, one record at a time.
 
     Attributes:
-        repeated: Messages that were not stored because one of their id was, and where that lies; since `flush`.
+        repeated: Since `flush`: messages that were not stored because their id had been stored before, each with the
+            sequence of that message.
     """
 
-    repeated: list[tuple[Outgoing, int]]
-
-    @abc.abstractmethod
-    async def send(self, message: Outgoing) -> None:
-        """Send data; whether it was stored, `flush` tells. Raises those of a publish: nothing was sent."""
-
-    @abc.abstractmethod
-    async def flush(self) -> None:
-        """Wait until all that was sent is stored.
-
-        Raises:
-            PublishesFailedError: Some of it is not, or nobody knows; from then on always, and by `send`.
-        """
-
-    @abc.abstractmethod
-    async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
-        """Store a frontier record that directly follows another, 0 for none; where it lies.
-
-        Raises:
-            WrongLastSequenceError: It would follow another one. And those of any publish.
-        """
-
-    @property
-    def is_atomic(self) -> bool:
-        """Whether `commit` is to be had."""
-        return False
-
-    async def commit(
-        self, messages: Sequence[Outgoing], data: bytes, headers: Mapping[str, str], expected: int
-    ) -> int:
-        """Store data and a frontier record, all or nothing; where the record lies. Raises as `record`."""
-        raise NotImplementedError
-
-    async def close(self) -> None:  # noqa: B027  not every way has something to give back
-        """Nothing more is written. What is under way may be stored or not."""
-
-
-class LogOutlet(Outlet):
-    """Writes to a log, one record at a time."""
-
     def __init__(self, log: Log, data_subject: str, frontier_subject: str) -> None:
-        self.repeated = []
+        self.repeated: list[tuple[Outgoing, int]] = []
         self._log = log
         self._data, self._frontier = data_subject, frontier_subject
 
     async def send(self, message: Outgoing) -> None:
+        """Send data; `flush` reports whether it was stored. Raises those of a publish: nothing was sent."""
         end = (await self._log.extent()).last_seq if message.named else 0
-        where = await self._log.append(
+        stored = await self._log.append(
             message.data, subject=self._data, headers=message.headers, msg_id=message.msg_id
         )
-        if where.seq <= end:
-            self.repeated.append((message, where.seq))
+        if stored.seq <= end:
+            self.repeated.append((message, stored.seq))
 
     async def flush(self) -> None:
-        """Each was stored when it was sent."""
+        """Wait until everything that was sent is stored.
+
+        Raises:
+            PublishesFailedError: Some of it was not stored, or the outcome is unknown. From then on every `send` and
+                `flush` raises it.
+        """
 
     async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
-        where = await self._log.append(
+        """Store a frontier record that directly follows the message ``expected``, 0 for none. Returns its sequence.
+
+        Raises:
+            WrongLastSequenceError: It would follow another one. And those of any publish.
+        """
+        stored = await self._log.append(
             data,
             subject=self._frontier,
             kind=Kind.FRONTIER,
@@ -110,11 +77,25 @@ class LogOutlet(Outlet):
             expected=expected,
             msg_id=msg_id,
         )
-        return where.seq
+        return stored.seq
+
+    @property
+    def is_atomic(self) -> bool:
+        """Whether `commit` is available."""
+        return False
+
+    async def commit(
+        self, messages: Sequence[Outgoing], data: bytes, headers: Mapping[str, str], expected: int
+    ) -> int:
+        """Store data and a frontier record, all or nothing. Returns the sequence of the record. Raises as `record`."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Write nothing more. Messages in flight may be stored or not."""
 
 
-class StreamOutlet(LogOutlet):
-    """Writes to a stream."""
+class StreamOutlet(Outlet):
+    """Writes to a stream: data through a window of publishes, and an epoch as an atomic batch if that is possible."""
 
     def __init__(
         self,

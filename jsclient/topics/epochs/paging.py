@@ -27,7 +27,7 @@ _NEAR: Final = 64  # records in which the last valid frontier record is searched
 
 
 async def patiently(log: Log, ask: Callable[[], Awaitable[R]]) -> R:
-    """The answer, however long it takes. Raises what does not pass."""
+    """Send a request until it succeeds. Raises errors that are not transient."""
     tries = Tries()
     while True:
         await log.wait_ready()
@@ -39,9 +39,9 @@ async def patiently(log: Log, ask: Callable[[], Awaitable[R]]) -> R:
 
 
 async def page_up_to(log: Log, since: int, end: int, *, limit: int = _PAGE) -> Page:
-    """What follows a sequence; nothing only if nothing is there up to ``end``, which was stored.
+    """Read records after a sequence. The page is empty only if no record up to ``end``, which was stored, matches.
 
-    A replica may be behind, and a server that comes back may not see yet what it has.
+    A replica may lag, and a restarted server may not know all of its messages yet.
     """
     page = Page([])
     for _ in range(_PAUSES):

@@ -1,4 +1,4 @@
-"""The producer of one partition: sends data of epochs, and says which are completed."""
+"""The producer of one partition: sends data of epochs and completes them."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ T = TypeVar("T", bound=Hashable)
 class PartitionPublisher(Generic[T]):
     """Sends the data of one partition, and its frontier. Made by `EpochTopic.publisher`.
 
-    A partition has one publisher: opening another one fences this. Whatever it has sent by then counts, whatever it
-    sends after that is passed over by every subscriber, and its next frontier record is refused: `ProducerFencedError`.
+    A partition has one publisher: opening another one fences this one. Data sent by then counts; data sent later is
+    skipped by every subscriber, and the next frontier record is refused: `ProducerFencedError`.
 
-    Data is not waited for: it goes through a window. Before each frontier record all of it is waited for, so that it is
-    stored in that order. If some of it was refused, or nobody knows, or the partition was taken, that error is raised
-    from then on by every call: open another publisher, look at its `frontier`, and send again what is not completed.
+    Data is sent through a window without waiting for acks. A frontier record waits until all data before it is stored.
+    If data was refused, if its outcome is unknown, or if the partition was taken, every further call raises that error:
+    open another publisher, look at its `frontier`, and send the data of open epochs again.
 
-    Leaving ``async with`` waits for what was sent and lets go; the epochs that are open stay so. `close` ends the
-    partition.
+    Leaving ``async with`` waits until data is stored and releases the partition; open epochs stay open. `close` ends
+    the partition.
     """
 
     def __init__(
@@ -80,12 +80,12 @@ class PartitionPublisher(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The lower frontier: what may be sent is at or after one of these. Empty: the partition has ended."""
+        """The lower frontier: data may be sent at or after one of its elements. Empty: the partition has ended."""
         return self._core.lower
 
     @property
     def upper(self) -> Antichain[T]:
-        """The upper frontier: the greatest times that were ever sent."""
+        """The upper frontier: the greatest times ever sent."""
         return self._core.upper
 
     def state(self, time: T) -> EpochState:
@@ -98,17 +98,18 @@ class PartitionPublisher(Generic[T]):
     # --- sending ---------------------------------------------------------------------------------------------
 
     async def send(self, time: T, items: Any, *, msg_id: str | None = None) -> None:
-        """Send a batch of items of one time, without waiting until it is stored.
+        """Send a batch of items of one time without waiting for the ack.
 
         Args:
             time: Its epoch, which becomes active.
             items: What the topic's codec can encode.
-            msg_id: Stored once in this partition and epoch, however often it is sent inside the stream's duplicate
-                window, also by the next publisher: so a half-sent epoch can be sent again.
+            msg_id: Makes the message stored once in this partition and epoch inside the stream's duplicate window, also
+                across publishers, so that a half-sent epoch can be sent again.
 
         Raises:
             EpochCompletedError: The epoch is completed, or no capability allows it.
-            ConfigError, MaxPayloadError: It cannot be sent. RequestTimeoutError: There is no connection, or no room.
+            ConfigError, MaxPayloadError: It cannot be sent. RequestTimeoutError: Not connected, or the window stayed
+                full.
             ProducerFencedError, PublishesFailedError: See the class.
 
         After the first three, and when it is cancelled, it was not sent (over a nats-py connection of your own,
@@ -140,7 +141,7 @@ class PartitionPublisher(Generic[T]):
         return Outgoing(self._codec.encode(items), headers, f"{where}{self._producer}/{self._count}")
 
     async def flush(self) -> None:
-        """Wait until all that was sent is stored. Raises as `send`. Cancelled: as `advance`."""
+        """Wait until all sent data is stored. Raises as `send`. Cancelled: as `advance`."""
         await self._in_background(self._flush_in_turn())
 
     async def _flush_in_turn(self) -> None:
@@ -149,28 +150,28 @@ class PartitionPublisher(Generic[T]):
             await self._flush()
 
     async def advance(self, to: T) -> None:
-        """Complete all epochs before a time, where all times have an order; of others, those that are before it.
+        """Complete all epochs that are before a time in the topic's order.
 
-        Waits until what was sent is stored, and then until this is. Nothing to tell: it does nothing.
+        Waits until data is stored, and then until this is stored. Does nothing if the frontier stays the same.
 
         Raises:
             EpochCompletedError: It is before the frontier. And as `send`.
 
-        Cancelled: it goes on in the background; the next call waits for it.
+        Cancelled: it continues in the background; the next call waits for it.
         """
         await self._told(lambda: self._core.advance(to))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
-        """Give up capabilities (-1) and gain others that those held allow (+1), all at once. As `advance`.
+        """Drop capabilities (-1) and add others that the held ones allow (+1), at once. As `advance`.
 
-        A capability is for its time and all that follow it; a publisher begins with one for the least time. What none
-        allows any more is completed.
+        A capability allows its time and all later ones; a publisher starts with one for the least time. Times that no
+        capability allows are completed.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
         await self._told(lambda: self._core.update(pairs))
 
     async def close(self) -> None:
-        """Complete everything: the frontier is empty, and nothing more can be sent to the partition, by anyone.
+        """Complete everything: the frontier becomes empty, and no publisher can send to the partition again.
 
         Subscribers end when all their partitions have. As `advance`.
         """
@@ -180,15 +181,14 @@ class PartitionPublisher(Generic[T]):
     async def commit_epoch(self, time: T, *batches: Any, to: T | None = None) -> None:
         """Send all of an epoch and complete it, all or nothing.
 
-        In an atomic batch (server 2.12, stream with ``allow_atomic``) nothing of it is stored unless all is, so that a
-        crash leaves nothing behind. Elsewhere it is `send` and `advance`: a crash leaves the epoch open, with a part of
-        it. Sent again inside the stream's duplicate window, that part is not stored twice. Subscribers see all of it
-        or nothing in both cases.
+        In an atomic batch (server 2.12, stream with ``allow_atomic``) all of it is stored or nothing. Without one it is
+        `send` and `advance`: a crash leaves the epoch open with a part of its data. Sent again inside the stream's
+        duplicate window, that part is not stored twice. Subscribers see all of it or nothing in both cases.
 
         Args:
             time: The epoch.
             batches: Its items, each batch a message; a server takes 999 of them.
-            to: Where to advance; by default the next time, where the order has one.
+            to: The time to advance to; by default the next time, if the order has one.
 
         Raises: as `send` and `AtomicBatch.commit`.
 
@@ -197,7 +197,7 @@ class PartitionPublisher(Generic[T]):
         if to is None:
             successor = getattr(self._core.order, "successor", None)
             if successor is None:
-                raise ConfigError("this order has no next time: say where to advance with to=")
+                raise ConfigError("the order has no next time: give the time to advance to with to=")
             self._core.order.encode(time)
             to = successor(time)
         after: Any = to
@@ -232,7 +232,7 @@ class PartitionPublisher(Generic[T]):
             )
 
     def keep_record(self, every: float) -> None:
-        """Write the frontier record again every so many seconds, before the stream removes it for its age."""
+        """Write the frontier record again every ``every`` seconds, before the stream removes it for its age."""
         self._keeping = self._log.tasks.start(self._keep_record(every), "frontier record kept")
 
     async def _keep_record(self, every: float) -> None:
@@ -308,14 +308,14 @@ class PartitionPublisher(Generic[T]):
         try:
             await self._out.flush()
             while self._out.repeated:
-                await self._send_anew([*self._out.repeated])
+                await self._send_again([*self._out.repeated])
                 await self._out.flush()
         except PublishesFailedError as error:
             self._error = error
             raise
 
-    async def _send_anew(self, repeated: list[tuple[Outgoing, int]]) -> None:
-        """Of these ids something was stored before. What a fenced publisher sent does not count, and is sent anew."""
+    async def _send_again(self, repeated: list[tuple[Outgoing, int]]) -> None:
+        """Send again messages whose id was stored earlier by a fenced publisher: that data does not count."""
         places = [seq for _, seq in repeated]
         counts = await counting(
             self._log,
@@ -330,7 +330,7 @@ class PartitionPublisher(Generic[T]):
             if seq not in counts:
                 # The next publisher, if it sends this again, comes the same way to the same id.
                 await self._out.send(message._replace(msg_id=f"{message.msg_id}~"))
-            del self._out.repeated[0]  # only now: what could not be sent is still to be
+            del self._out.repeated[0]  # only now: a failed send leaves it in the list
 
     def _check(self) -> None:
         if self._error is not None:
@@ -341,7 +341,7 @@ class PartitionPublisher(Generic[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
-        """Let go of the partition; what is open stays so. What was not flushed may be stored or not."""
+        """Release the partition; open epochs stay open. Unflushed data may be stored or not."""
         if self._keeping is not None:
             self._keeping.cancel()
         async with self._lock:

@@ -1,4 +1,4 @@
-"""What a topic of epochs is made of, as it is written down where all who use it look: order, codec, partitions."""
+"""The schema of a topic of epochs, stored with it: order, codec and number of partitions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MAX_PARTITIONS: Final = 4096
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a topic was made with.
+    """The schema of a topic.
 
     Attributes:
-        v: The form of this.
-        order: Which times it has.
-        codec: How its data travels.
-        partitions: How many there are: 0, 1, 2 …
+        v: The version of the schema.
+        order: The name of the order of its times.
+        codec: The name of its codec.
+        partitions: The number of partitions: 0, 1, 2 …
     """
 
     v: Literal[1]
@@ -46,10 +46,10 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.json.encode(self).decode()
 
     def check(self, topic: str, order: Order[Any], codec: Codec, partitions: int | None) -> None:
-        """Compare it with what somebody wants to use. ``partitions`` None: as many as there are.
+        """Compare it with the caller's. ``partitions`` None: any number.
 
         Raises:
-            TopicMismatchError: It differs; ``mismatches`` says in what.
+            TopicMismatchError: They differ; ``mismatches`` lists the fields.
         """
         wanted = {"order": order_name(order), "codec": codec_name(codec), "partitions": partitions}
         mismatches: list[tuple[str, Any, Any]] = [
@@ -62,16 +62,16 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def schema_key(topic: str) -> str:
-    """Under which key of a stream's metadata the schema of a topic is."""
+    """The key of a topic's schema in the metadata of its stream."""
     return f"jsc-epochs.{topic}"
 
 
 def read_schema(text: str, topic: str) -> Schema:
-    """The schema in a text. Raises `ProtocolError` if there is none, or one of a newer version."""
+    """Read a schema. Raises `ProtocolError` if it is not valid, or of a newer version."""
     try:
         return msgspec.json.decode(text, type=Schema)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ProtocolError(f"the schema of topic {topic!r} makes no sense: {text!r:.100}: {error}") from None
+        raise ProtocolError(f"the schema of topic {topic!r} cannot be read: {text!r:.100}: {error}") from None
 
 
 def make_schema(order: Order[Any], codec: Codec, partitions: int) -> Schema:
@@ -80,7 +80,7 @@ def make_schema(order: Order[Any], codec: Codec, partitions: int) -> Schema:
 
 
 def order_name(order: Order[Any]) -> str:
-    """What an order is called in a schema: its ``name``, if it has one, else its class."""
+    """The name of an order in a schema: its ``name``, otherwise its class."""
     if isinstance(order, Int):
         return "int" if order.bottom == 0 else f"int({order.bottom})"
     if isinstance(order, Product):
@@ -97,7 +97,7 @@ def check_topic(name: str) -> str:
 
 
 def check_partition(partition: int, partitions: int) -> int:
-    """A partition of so many. Raises `ConfigError` if there is none such."""
+    """Return ``partition`` if it is one of 0 to ``partitions - 1``. Raises `ConfigError`."""
     if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < partitions:
-        raise ConfigError(f"there is no partition {partition!r:.40}: they are 0 to {partitions - 1}")
+        raise ConfigError(f"partition is {partition!r:.40}, needs an integer from 0 to {partitions - 1}")
     return partition

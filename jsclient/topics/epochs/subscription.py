@@ -1,4 +1,4 @@
-"""A subscriber of some partitions of a topic: of each epoch all or nothing."""
+"""A subscriber of some partitions of a topic: it receives all of an epoch or nothing."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _AT_ONCE = 500  # records taken from the reader
 class EpochSubscription(EpochEvents[T]):
     """Reads a topic of epochs, for ``async for``: events `Data` and `FrontierUpdate`. Made by `EpochTopic.subscribe`.
 
-    It gives data of epochs that were latent in all its partitions when it began, all of each; `frontier` says what may
-    still come. It ends when the frontier is empty. A cancelled read loses nothing.
+    It returns all data of the epochs that were latent in all its partitions at its start; `frontier` bounds further
+    data. It ends when the frontier is empty. A cancelled read loses nothing.
 
-    Where history was removed before it was read, the next read raises `EpochsLostError` once: parts of epochs that were
-    given are void. Reading on begins with new snapshots.
+    If history was removed before it was read, the next read raises `EpochsLostError` once: discard the received parts
+    of those epochs. Further reads start with new snapshots.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class EpochSubscription(EpochEvents[T]):
         self._reader: LogReader | None = None
         self._where: Position
         self._records: deque[Record] = deque()
-        self._lost_at = ""  # its place, until it has new snapshots
+        self._lost_at = ""  # the place of a loss, until new snapshots have come
         self._moved_ns = 0
 
     # --- what it is ------------------------------------------------------------------------------------------
@@ -76,15 +76,15 @@ class EpochSubscription(EpochEvents[T]):
     def frontier_age(self) -> float:
         """Seconds since the record was stored that moved the frontier last, by the server's clock and this one's.
 
-        It grows where a publisher is gone, or does not advance.
+        It grows while a publisher is gone or does not advance.
         """
         return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
 
     @property
     def place(self) -> str:
-        """Where it stands, as a token: all that must be kept to go on later, in another process too.
+        """The position as a token: everything that another subscription, in any process, needs to continue.
 
-        Of epochs that are not completed all is given again to whoever goes on there.
+        It receives all data of open epochs again.
         """
         if self._lost_at:
             return self._lost_at
@@ -94,7 +94,7 @@ class EpochSubscription(EpochEvents[T]):
 
     @property
     def refused(self) -> int:
-        """Messages that were passed over because no producer, or one that had been replaced, sent them."""
+        """Data messages skipped because their producer had been replaced, or because they name none."""
         return self._reading.refused
 
     @property
@@ -147,7 +147,7 @@ class EpochSubscription(EpochEvents[T]):
             self._take(self._records.popleft())
 
     async def _fill(self, deadline: float | None, timeout: float) -> bool:
-        """Wait for records; False: something else happened."""
+        """Wait for records. False: history was lost."""
         reader = self._reader
         assert reader is not None
         try:
@@ -166,7 +166,7 @@ class EpochSubscription(EpochEvents[T]):
         return True
 
     def _take(self, record: Record) -> None:
-        """One record becomes at most one event, so that `place` is where the user is."""
+        """Handle one record: at most one event, so that `place` matches the events that were returned."""
         found = self._reading.message(record, self._core.lower_of)
         if found is None:
             return
@@ -190,7 +190,7 @@ class EpochSubscription(EpochEvents[T]):
         return self._reading.owners
 
     async def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
-        """The items of an epoch, again, from the stream. ``owners``: whose data counted there."""
+        """Read the items of an epoch again from the stream. ``owners``: the owners of the partitions at ``first``."""
         reading: EpochReading[T] = EpochReading(self._order, self._topic, self._partitions)
         reading.owners = owners
         since, more = first - 1, True
@@ -207,7 +207,7 @@ class EpochSubscription(EpochEvents[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Read no more. Harmless when called again."""
+        """Stop reading. Idempotent."""
         self._closed = True
         reader = self._reader
         if reader is not None:

@@ -1,4 +1,4 @@
-"""Taking a partition: the state that its last producer left, and the record that makes it ours."""
+"""Taking over a partition: the state of its last producer, and the record that replaces it."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ __all__ = ["Taken", "take_partition"]
 
 T = TypeVar("T", bound=Hashable)
 
-_RACES: Final = 10  # producers that may be faster than this one
+_RACES: Final = 10  # attempts, as other producers may be faster
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 
 
 class Taken(NamedTuple, Generic[T]):
-    """A partition that is ours.
+    """A partition taken over.
 
     Attributes:
-        publisher: What may be sent.
-        producer: The token of all that is written.
-        seq: Where its first record lies.
+        publisher: The state of the partition.
+        producer: The token of the new producer.
+        seq: The sequence of its first record.
     """
 
     publisher: EpochPublisher[T]
@@ -45,22 +45,22 @@ class Taken(NamedTuple, Generic[T]):
 async def take_partition(
     log: Log, outlet: Outlet, order: Order[T], topic: str, partition: int, *, start: T | None
 ) -> Taken[T]:
-    """Go on where the last producer of a partition stood, or begin it; whoever had it is fenced.
+    """Continue from the state of the last producer of a partition, or start it. The last producer is fenced.
 
     Args:
-        start: The least time, if nothing of it is there; by default that of the order.
+        start: The least time of a new partition; by default that of the order.
 
     Raises:
-        ProducerFencedError: Others take it all the time.
-        HistoryTruncatedError: Nothing of it is there, but what was may have been removed: say where to begin.
-        ConfigError: ``start`` is no time. And those of any request.
+        ProducerFencedError: Other producers keep taking it.
+        HistoryTruncatedError: It has no frontier record, and one may have been removed: give ``start``.
+        ConfigError: ``start`` is not a valid time. And those of any request.
     """
     taking = _Taking(log, outlet, order, topic, partition)
     for _ in range(_RACES):
         try:
             return await taking.take(start)
         except WrongLastSequenceError:
-            pass  # somebody else took it since we looked
+            pass  # another producer took it meanwhile
     raise ProducerFencedError(frontier_subject(topic, partition))
 
 
@@ -84,7 +84,7 @@ class _Taking(Generic[T]):
         publisher = EpochPublisher.restored(self.order, last.record, times)
         entry = FrontierEntry(publisher.record(), 0, self.producer, up_to, last.producer)
         seq = await self._write(entry, last_seq)
-        # What came since we looked is its predecessor's, and counts.
+        # Data stored meanwhile is the predecessor's and counts.
         more: set[T] = set()
         await self._scan(reading, entry.up_to, more, until=seq)
         if more:
@@ -110,9 +110,9 @@ class _Taking(Generic[T]):
     async def _scan(
         self, reading: EpochReading[T], since: int, times: set[T], *, until: int | None = None
     ) -> int:
-        """Collect the times of data behind a sequence; up to where all was seen.
+        """Collect the times of data after a sequence. Returns the sequence up to which everything was read.
 
-        ``until``: up to this record, which is there; a replica may not have it yet.
+        ``until``: a stored record to stop at; a replica may not have it yet.
         """
         while until is None or since < until:
             if until is None:

@@ -31,14 +31,14 @@ __all__ = ["EpochTopic", "memory_epochs"]
 
 T = TypeVar("T", bound=Hashable)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for a topic
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two lookups of a topic
 _ONE: Final = 1
 
 
 class EpochTopic(Generic[T]):
     """Data in epochs, from several partitions: subscribers see all of an epoch or nothing. Made by `JetStream.epochs`.
 
-    Each partition has one publisher at a time, and any number of subscribers, which may come when they like.
+    Each partition has one publisher at a time and any number of subscribers, which may start at any time.
 
     Source: Strymon's publish-subscribe protocol.
     """
@@ -51,7 +51,9 @@ class EpochTopic(Generic[T]):
             or not isinstance(partitions, int)
             or not 1 <= partitions <= MAX_PARTITIONS
         ):
-            raise ConfigError(f"partitions is {partitions!r:.40}: 1 to {MAX_PARTITIONS} are possible")
+            raise ConfigError(
+                f"partitions is {partitions!r:.40}, needs an integer from 1 to {MAX_PARTITIONS}"
+            )
         self._home, self._order, self._partitions = home, order, partitions
         self._codec = JsonCodec() if codec is None else codec
         self._schema: Schema | None = None
@@ -63,23 +65,23 @@ class EpochTopic(Generic[T]):
 
     @property
     def order(self) -> Order[T]:
-        """Which times it has."""
+        """The order of its times."""
         return self._order
 
     def __repr__(self) -> str:
         return f"<EpochTopic {self.name}>"
 
     async def create(self, **stream: Any) -> int:
-        """Have the topic: made if it is not there. How many partitions it has.
+        """Create the topic if it does not exist. Returns its number of partitions.
 
         Args:
-            stream: Fields of the stream, if it is made: ``num_replicas``, ``storage``, ``max_age``,
-                ``duplicate_window``, ``allow_atomic`` … A stream of that name that is there gets the topic's subjects
-                and schema, and nothing else of it is changed.
+            stream: Fields of the stream, if it is created: ``num_replicas``, ``storage``, ``max_age``,
+                ``duplicate_window``, ``allow_atomic`` … An existing stream of that name gets the topic's subjects
+                and schema, and is not changed otherwise.
 
         Raises:
-            TopicMismatchError: It is there with another order, codec or number of partitions.
-            ConfigError: The stream's retention is not limits, or it keeps only so many messages of a subject. And those
+            TopicMismatchError: It exists with another order, codec or number of partitions.
+            ConfigError: The stream's retention is not limits, or it has ``max_msgs_per_subject``. And those
                 of any request.
         """
         wanted = make_schema(self._order, self._codec, _ONE if self._partitions is None else self._partitions)
@@ -91,7 +93,7 @@ class EpochTopic(Generic[T]):
         return schema
 
     async def partitions(self) -> int:
-        """How many partitions it has. Raises `TopicNotFoundError`, `TopicMismatchError`, and those of any request."""
+        """The number of partitions. Raises `TopicNotFoundError`, `TopicMismatchError`, and those of any request."""
         return self._checked(await self._home.schema()).partitions
 
     @opening
@@ -103,22 +105,22 @@ class EpochTopic(Generic[T]):
         max_in_flight: int = MAX_IN_FLIGHT,
         timeout: float | None = None,
     ) -> PartitionPublisher[T]:
-        """Become the publisher of a partition; the one it had is fenced. The topic is made if it is not there.
+        """Become the publisher of a partition; the former one is fenced. The topic is created if it does not exist.
 
         ``await`` it, or use it with ``async with``.
 
-        It goes on where the partition stood: epochs that were completed stay so, those that were begun are open.
+        It continues from the state of the partition: completed epochs stay completed, active ones stay open.
 
         Args:
             partition: Which one.
-            start: The least time, if nothing of the partition is there; by default that of the order.
-            max_in_flight: Messages under way.
-            timeout: Seconds within which each must be stored, over restarts of servers, too; by default that of this
+            start: The least time of a new partition; by default that of the order.
+            max_in_flight: Messages in flight.
+            timeout: Seconds within which each must be stored, across server restarts; by default the timeout of this
                 connection.
 
         Raises:
-            HistoryTruncatedError: Nothing of the partition is there, but what was may have been removed: give
-                ``start``. ProducerFencedError: Others take it all the time. And those of `create`.
+            HistoryTruncatedError: The partition has no frontier record, and one may have been removed: give
+                ``start``. ProducerFencedError: Other producers keep taking it. And those of `create`.
         """
         count = await self.create() if self._schema is None else self._schema.partitions
         check_partition(partition, count)
@@ -155,24 +157,24 @@ class EpochTopic(Generic[T]):
 
         Args:
             partitions: Which ones.
-            filter: "atomic": only epochs of which nothing was sent yet. None: everything, so that of epochs that had
-                begun only a part is given (`Data` says so). Times: besides, nothing at or before one of them.
-            start: "now": with what is latent now. "first": with the oldest epochs of which all is there.
-            resume: The `EpochSubscription.place` of another one of these partitions: goes on there.
-            wait: Until the topic and all its partitions are there; otherwise `TopicNotFoundError`.
-            timeout: Seconds to wait for that; by default for ever.
+            filter: "atomic": only epochs that are latent at the start. None: everything, including parts of epochs that
+                were active (``Data.whole`` is false). Times: as "atomic", and nothing at or before one of them.
+            start: "now": the epochs that are latent now. "first": the oldest epochs that are stored in full.
+            resume: Continue from the `EpochSubscription.place` of a subscription to the same partitions.
+            wait: Wait until the topic and all its partitions exist; otherwise raise `TopicNotFoundError`.
+            timeout: Seconds to wait for that; by default there is no limit.
             push, quiet: As of `LogReader`.
 
         Raises:
-            TopicNotFoundError: It is not there. RequestTimeoutError: It did not come in time.
+            TopicNotFoundError: It does not exist. RequestTimeoutError: It was not created in time.
             TopicMismatchError: It has another order, codec or number of partitions.
-            ConfigError: There are no such partitions, or the place is of others. PositionInvalidError: The place is
-                none, or of another stream. And those of any request.
+            ConfigError: A partition does not exist, or the place is of others. PositionInvalidError: The place is
+                not valid, or of another stream. And those of any request.
 
         Cancelled: nothing is left.
         """
         if start not in ("now", "first"):
-            raise ConfigError(f"start is {start!r:.40}: 'now' or 'first' is needed")
+            raise ConfigError(f"start is {start!r:.40}, needs 'now' or 'first'")
         place = None if resume is None else EpochPlace.from_json(resume, self._order)
         limit = asyncio.timeout(timeout)
         try:
@@ -205,18 +207,18 @@ class EpochTopic(Generic[T]):
         max_subscribers: int = 1000,
         reply_prefix: str | None = None,
     ) -> LivePublisher[T]:
-        """Publish a partition to those who are there, over plain NATS: nothing is stored, by anyone.
+        """Publish a partition to connected subscribers over plain NATS: nothing is stored.
 
-        Each life of a publisher begins with the least time. There is to be one of a partition at a time.
+        Each publisher starts with the least time. Open only one of a partition at a time.
 
         Args:
             partition: Which one.
-            beat: Seconds; a subscriber that says nothing for three of them is forgotten.
+            beat: Seconds; a subscriber that is silent for three of them is forgotten.
             max_subscribers: Further subscribers are refused.
             reply_prefix: The prefix of the inboxes that are answered; a subscriber with another one is refused. By
                 default ``_INBOX``, which includes ``_INBOX_guest``, and the inbox prefix of this connection.
 
-        Raises: those of a subscription. ConfigError: There is no such partition, or the topic is in memory.
+        Raises: those of a subscription. ConfigError: The partition does not exist, or the topic is in memory.
         """
         check_partition(partition, self._partitions or _ONE)
         if isinstance(max_subscribers, bool) or not isinstance(max_subscribers, int) or max_subscribers < 1:
@@ -246,9 +248,9 @@ class EpochTopic(Generic[T]):
         """Subscribe to live publishers: whole epochs from now on, as long as no message is lost.
 
         Args:
-            partitions, filter, timeout: As of `subscribe`; by default the partitions that this object was made with.
-            wait: Until all partitions have a publisher; otherwise `TopicNotFoundError`.
-            beat: Seconds between two words to the publishers; silence for three of them is a loss.
+            partitions, filter, timeout: As of `subscribe`; by default the partitions of this object.
+            wait: Wait until all partitions have a publisher; otherwise raise `TopicNotFoundError`.
+            beat: Seconds between two signs of life; silence for three of them is a loss.
 
         Raises:
             TopicNotFoundError, RequestTimeoutError, TopicMismatchError, ConfigError: As `subscribe`.
@@ -312,7 +314,7 @@ def memory_epochs(
 
     Args:
         name, order, partitions, codec: As of `JetStream.epochs`.
-        log: Where it lies; it must take ``<name>.>``. By default one of its own.
+        log: Its log, which must take ``<name>.>``. By default a new one.
     """
     home = MemoryHome(check_topic(name), MemoryLog(f"{name}.>") if log is None else log)
     return EpochTopic(home, order if order is not None else Int(), partitions=partitions, codec=codec)  # type: ignore[arg-type]
