@@ -389,9 +389,8 @@ class Peer:
             return {"Tx": to, "Tx_host": host}
         found = self._tracker.established(to)
         if found is None:
-            raise PeerError(
-                "wrangler:no_such_subscription_failure", f"no relationship {to!r:.60} is established"
-            )
+            failure = "wrangler:no_such_subscription_failure"
+            raise PeerError(failure, f"no relationship {to!r:.60} is established")
         return found
 
     async def open(self) -> None:

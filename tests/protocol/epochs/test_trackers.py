@@ -151,7 +151,7 @@ def test_a_frontier_record_as_json_and_back(times, change):
     ],
 )
 def test_what_is_no_frontier_record_is_told(data):
-    with pytest.raises(ProtocolError, match="no frontier record"):
+    with pytest.raises(ProtocolError, match="not a frontier record"):
         FrontierRecord.from_json(data, INT)
 
 
@@ -179,7 +179,7 @@ def test_a_place_as_json_and_back(since, times):
     ],
 )
 def test_what_is_no_place_is_refused(token):
-    with pytest.raises(PositionInvalidError, match="no place"):
+    with pytest.raises(PositionInvalidError, match="not a valid place"):
         EpochPlace.from_json(token, INT)
 
 
@@ -317,7 +317,7 @@ def test_too_much_before_the_last_snapshot_is_not_kept():
 @pytest.mark.covers("S32", "S54")
 def test_first_a_snapshot_and_then_none():
     for message in (DataMessage(1, ""), update((0, -1))):
-        with pytest.raises(ProtocolError, match="no snapshot"):
+        with pytest.raises(ProtocolError, match="not a snapshot"):
             subscriber().receive(0, message)
     made = subscriber()
     made.receive(0, snapshot([0], []))

@@ -103,7 +103,7 @@ def test_what_is_no_pattern_is_refused(pattern):
 
 def test_a_policy_is_a_list_of_patterns():
     assert Policy(events=["door:*"]) == Policy(events=("door:*",))
-    with pytest.raises(ConfigError, match="list of texts"):
+    with pytest.raises(ConfigError, match="list of str"):
         Policy(queries="door:*")
 
 

@@ -1105,7 +1105,7 @@ def test_a_request_waits_until_the_end_of_the_former_one_is_told():
     world, _, b = requested()
     b.ask("inbound_rejection", Id="fleet")
     b.receive(b.wk, "new_subscription_request", {"Id": "fleet", "Tx": "c.x"})
-    assert "being told" in b.retried[-1].reason
+    assert "being sent" in b.retried[-1].reason
     assert b.live("fleet") is None
     world.settle()
     b.receive(b.wk, "new_subscription_request", {"Id": "fleet", "Tx": "c.x"})
