@@ -113,7 +113,7 @@ class BulkPublisher:
         """
         out = context.connection.outbox
         if out is None:
-            raise ConfigError("columns need a connection opened by `jsclient.connect`")
+            raise ConfigError("columns need a connection that `jsclient.connect` opened")
         self._out = out
         self._timeout, self._repeatable = timeout, repeatable
         self.tally = Tally()
