@@ -59,10 +59,8 @@ nitpick_ignore = [
     ("py:class", "jsclient._runtime.context.Closable"),
     ("py:class", "jsclient._runtime.publish.PublishOptions"),
     ("py:class", "jsclient._runtime.tasks.Tasks"),
-    ("py:class", "jsclient.client._Connecting"),
     ("py:class", "jsclient.errors._Fields"),
     ("py:class", "jsclient.peers.backend.Backend"),
-    ("py:class", "jsclient.peers.engine._Connecting"),
     ("py:class", "_Queue"),
 ]
 

@@ -206,14 +206,15 @@ _LAZY = {
     "observe_iterator": "topics.notifiers.observing",
 }
 
+if not TYPE_CHECKING:  # else a type checker would accept any name
 
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f".{name}", __name__)
-    if (module := _LAZY.get(name)) is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
-    return value
+    def __getattr__(name: str) -> object:
+        if name in _MODULES:
+            return import_module(f".{name}", __name__)
+        if (module := _LAZY.get(name)) is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+        return value
 
 
 def __dir__() -> list[str]:

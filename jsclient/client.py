@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Generator, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from ._runtime.awaitable import Opening
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
+from ._runtime.handle import AsyncClosing
 from ._runtime.nats.connection import Connection
 from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
 from ._runtime.nats.user_connection import ForeignConnection, open_plain
 from .consumers.api import Subscribing
 from .errors import ConfigError
+from .protocol.wire.checks import check_seconds
 from .protocol.wire.names import check_publish_subject
 from .protocol.wire.subjects import DEFAULT_PREFIX, Api
 from .publishing.api import Publishing
@@ -28,17 +30,17 @@ if TYPE_CHECKING:
 __all__ = ["JetStream", "connect"]
 
 
-class JetStream(Topics, StreamManager, Subscribing, Publishing):
+class JetStream(Topics, StreamManager, Subscribing, Publishing, AsyncClosing):
     """JetStream on one connection.
 
     Args:
-        nc: A nats-py connection of your own, used through its public API and not closed; `connect` makes a connection
-            that is faster, guarded against odd input, and closed with this object.
+        nc: A nats-py connection of your own, used through its public API and not closed. `connect` opens a connection
+            that is faster, guarded against malformed input, and closed with this object.
         domain: JetStream domain.
         prefix: API prefix, for imported accounts.
-        timeout: Seconds that API requests and publishes wait.
-        on_event: Is called with every event (see `jsclient.events`); a function or a coroutine function. It
-            never holds up reading. By default events are logged as warnings.
+        timeout: Seconds for API requests and publishes.
+        on_event: Called with every event (see `jsclient.events`); a function or a coroutine function. It never
+            blocks reading. By default events are logged as warnings.
     """
 
     def __init__(
@@ -49,12 +51,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing):
         timeout: float = 5.0,
         on_event: OnEvent | None = None,
     ) -> None:
-        if (
-            isinstance(timeout, bool)
-            or not isinstance(timeout, int | float)
-            or not 0 < timeout < float("inf")
-        ):
-            raise ConfigError(f"timeout is {timeout!r} s: it must be over 0")
+        check_seconds("timeout", timeout)
         api = Api(prefix, domain)
         connection = nc if isinstance(nc, Connection) else ForeignConnection(nc, on_event)
         self._connection = connection
@@ -63,24 +60,22 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing):
 
     @property
     def is_connected(self) -> bool:
-        """Whether a server is connected at this moment, as far as is known."""
+        """Whether a server is connected, as far as is known."""
         return self._connection.is_connected
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether this object or its connection is closed."""
         return self._connection.is_closed
 
     @property
     def server_version(self) -> str:
-        """The version of the server connected to, "" if unknown."""
+        """The version of the current server, "" if unknown."""
         return self._connection.server_version
 
     async def ping(self, timeout: float = 5.0) -> float:
-        """A round trip to the server, seconds. Raises `RequestTimeoutError`, `DisconnectedError`, `ClosedError`."""
+        """Seconds of a round trip to the server. Raises `RequestTimeoutError`, `DisconnectedError`, `ClosedError`."""
         return await self._connection.ping(timeout)
-
-    # --- ending --------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         """End all subscriptions and close the connection (a connection of your own stays open).
@@ -94,51 +89,20 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing):
             await context.tasks.settle(1.0)
             await context.requests.close()
             await self._connection.close()
-            await (
-                self._abandon_all()
-            )  # what was opened in the meantime: nobody else would tell those who wait for it
+            await self._abandon_all()  # handles that were opened meanwhile: their readers must wake up
             await context.tasks.cancel()
             await self._connection.hub.close()
 
     async def _abandon_all(self) -> None:
         context = self._context
-        # All at once: with a server that does not answer, each would wait its time out.
+        # Concurrently: if the server does not answer, each waits until its timeout.
         ends = (handle.abandon() for handle in list(context.open))
         for result in await asyncio.gather(*ends, return_exceptions=True):
             if isinstance(result, BaseException):
                 context.report(result)
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
 
 _log = logging.getLogger("jsclient")
-
-
-class _Connecting:
-    """What `connect` returns: await it, or use it with ``async with``."""
-
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self._arguments = arguments
-        self._js: JetStream | None = None
-
-    def __await__(self) -> Generator[Any, None, JetStream]:
-        return _connect(**self._arguments).__await__()
-
-    async def __aenter__(self) -> JetStream:
-        self._js = await _connect(**self._arguments)
-        return self._js
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._js is not None:
-            await self._js.close()
 
 
 def connect(
@@ -153,30 +117,54 @@ def connect(
     reconnect_time_wait: float = 0.25,
     ping_interval: float = 20.0,
     **options: Any,
-) -> _Connecting:
+) -> Opening[JetStream]:
     """Connect to NATS: ``async with connect(...) as js`` or ``js = await connect(...)``.
 
-    The first connection fails at once if no server can be reached; a connection that was made is kept up until
+    The first connection fails at once if no server can be reached; an established connection is restored until
     `JetStream.close`.
 
     Args:
         servers: One URL, or several; ``tls://`` requires TLS. User info in a URL, ``user:password@`` or ``token@``,
             percent-encoded, is also used for the servers that the cluster announces. The options below win over it.
         domain, prefix, timeout, on_event: As `JetStream`.
-        inbox_prefix: What reply and deliver subjects start with; one of your own keeps them apart by permissions.
-        connect_timeout: Seconds for one attempt.
+        inbox_prefix: The first token of reply and deliver subjects; permissions can separate users by their own prefix.
+        connect_timeout: Seconds per attempt.
         reconnect_time_wait: Seconds between attempts to reconnect to the same server.
-        ping_interval: Seconds between PINGs; two without answer mean a dead connection.
-        options: What nats-py's ``connect`` takes for identity and TLS: ``name``, ``user``, ``password``, ``token``,
+        ping_interval: Seconds between PINGs; after two without a reply the client reconnects.
+        options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
 
     Raises:
-        ConnectError: No server could be reached, or TLS was asked for and not offered.
+        ConnectError: No server could be reached, or TLS was requested and not offered.
         AuthenticationError: The server refused the credentials.
-        ConfigError: An option that does not exist.
+        ConfigError: An option does not exist.
     """
-    return _Connecting(locals())
+
+    async def opened() -> JetStream:
+        urls = [servers] if isinstance(servers, str) else list(servers)
+        settings = {
+            **_checked(urls, inbox_prefix, options),
+            "connect_timeout": connect_timeout,
+            "ping_interval": ping_interval,
+            "max_outstanding_pings": 2,
+        }
+        if gaps := seam_gaps():
+            _log.warning(
+                "this version of nats-py is not known to jsclient (%s): its public API is used, which is slower, "
+                "and odd input from a server can end the connection",
+                ", ".join(gaps),
+            )
+            plain = await open_plain(
+                urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
+            )
+            return JetStream(plain, domain, prefix, timeout)
+        connection = GuardedConnection(on_event, inbox_prefix)
+        js = JetStream(connection, domain, prefix, timeout)
+        await connection.open(urls, reconnect_time_wait=reconnect_time_wait, options=settings)
+        return js
+
+    return Opening(opened)
 
 
 _OPTIONS = frozenset(
@@ -200,45 +188,13 @@ _OPTIONS = frozenset(
 )
 
 
-async def _connect(
-    *,
-    servers: str | Sequence[str],
-    domain: str | None,
-    prefix: str,
-    timeout: float,
-    on_event: OnEvent | None,
-    inbox_prefix: str,
-    connect_timeout: float,
-    reconnect_time_wait: float,
-    ping_interval: float,
-    options: dict[str, Any],
-) -> JetStream:
-    unknown = sorted(set(options) - _OPTIONS)
-    if unknown:
+def _checked(urls: list[str], inbox_prefix: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options for nats-py. Raises `ConfigError`."""
+    if unknown := sorted(set(options) - _OPTIONS):
         raise ConfigError(
             f"connect() has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}"
         )
     check_publish_subject(inbox_prefix)
-    urls = [servers] if isinstance(servers, str) else list(servers)
     if not urls:
         raise ConfigError("servers is empty: give at least one URL")
-    settings = {
-        **options,
-        "connect_timeout": connect_timeout,
-        "ping_interval": ping_interval,
-        "max_outstanding_pings": 2,
-    }
-    if gaps := seam_gaps():
-        _log.warning(
-            "this version of nats-py is not known to jsclient (%s): its public API is used, which is slower, "
-            "and odd input from a server can end the connection",
-            ", ".join(gaps),
-        )
-        plain = await open_plain(
-            urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
-        )
-        return JetStream(plain, domain, prefix, timeout)
-    connection = GuardedConnection(on_event, inbox_prefix)
-    js = JetStream(connection, domain, prefix, timeout)
-    await connection.open(urls, reconnect_time_wait=reconnect_time_wait, options=settings)
-    return js
+    return options

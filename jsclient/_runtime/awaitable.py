@@ -1,4 +1,4 @@
-"""Handles that are yet to be opened: ``await`` does it, and ``async with`` does."""
+"""Handles that are opened by ``await`` or by ``async with``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P = ParamSpec("P")
 
 
 class Opening(Generic[HandleT]):
-    """A handle that is yet to be opened: await it, or use it with ``async with``."""
+    """A handle that is not open yet: await it, or use it with ``async with``."""
 
     _how = "'async with ... as name' opens it, and so does 'await'"
 
@@ -23,7 +23,7 @@ class Opening(Generic[HandleT]):
         self._opened = opened
         self._handle: HandleT | None = None
 
-    if not TYPE_CHECKING:  # else any name would do there
+    if not TYPE_CHECKING:  # else a type checker would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
             raise AttributeError(f"it is not open yet, and has no {name!r}: {self._how}")
@@ -47,7 +47,7 @@ class Opening(Generic[HandleT]):
 
 
 def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Opening[HandleT]]:
-    """Have a coroutine function that opens a handle give an `Opening` of it."""
+    """Decorate a coroutine function that opens a handle: calling it returns an `Opening`."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[HandleT]:

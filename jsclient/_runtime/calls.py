@@ -1,4 +1,4 @@
-"""Requests that several rooms send: consumer info and deletion, stream lookup, subjects of a stream."""
+"""Requests shared by several rooms: consumer info and deletion, stream lookup, subjects of a stream."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _SINCE_2_11 = ("pause_until", "priority_groups", "priority_timeout")
 
 
 def check_known(context: Context, config: ConsumerConfig) -> None:
-    """Raises `ConfigError` where the server is too old for a field that is set and would overlook it."""
+    """Raise `ConfigError` if a field is set that the server is too old for: it would ignore the field."""
     for field in _SINCE_2_11:
         if getattr(config, field):
             check_server(context.connection.server_version, (2, 11), f"{field} of a consumer")
 
 
 async def consumer_info(context: Context, stream: str, consumer: str) -> ConsumerInfo:
-    """The consumer's present state. Raises `ConsumerNotFoundError` and those of any request."""
+    """Return the consumer's current state. Raises `ConsumerNotFoundError` and those of any request."""
     answer = await context.call(
         context.api.consumer_info(stream, consumer), what=f"info of consumer {consumer!r}"
     )
@@ -42,7 +42,7 @@ async def consumer_info(context: Context, stream: str, consumer: str) -> Consume
 
 
 async def delete_consumer(context: Context, stream: str, consumer: str) -> None:
-    """Delete a consumer of ours; that it is gone already is as wished. Raises those of any request."""
+    """Delete a consumer; a no-op if it does not exist. Raises those of any request."""
     try:
         await context.call(
             context.api.consumer_delete(stream, consumer), what=f"delete consumer {consumer!r}"
@@ -52,7 +52,7 @@ async def delete_consumer(context: Context, stream: str, consumer: str) -> None:
 
 
 async def is_gone(context: Context, stream: str, consumer: str) -> bool:
-    """Whether the server says that there is no such consumer, or no such stream. Not known is no."""
+    """Return whether the server reports that the consumer or its stream does not exist; False if it does not answer."""
     try:
         await consumer_info(context, stream, consumer)
     except (ConsumerNotFoundError, StreamNotFoundError):
@@ -63,7 +63,7 @@ async def is_gone(context: Context, stream: str, consumer: str) -> bool:
 
 
 async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
-    """Messages that nobody will take: let the server deliver them elsewhere at once (nak)."""
+    """Nak messages that will not be read here: the server delivers them elsewhere at once."""
     try:
         for frame in frames:
             if match_jsack(frame[1]):
@@ -75,7 +75,7 @@ async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
 async def subject_pages(
     context: Context, stream: str, subjects_filter: str, **fields: Any
 ) -> AsyncIterator[StreamInfo]:
-    """The stream's info with ``state.subjects``, again and again: up to 100,000 subjects each, until all were told.
+    """Yield the stream's info page by page, each with up to 100,000 subjects in ``state.subjects``.
 
     Raises:
         StreamNotFoundError, ProtocolError, and those of any request.
@@ -92,7 +92,7 @@ async def subject_pages(
 
 
 async def find_streams(context: Context, subject: str) -> list[str]:
-    """The names of the streams that hold a subject; it may have wildcards."""
+    """Return the names of the streams that hold a subject, which may have wildcards."""
     answer = await context.call(
         context.api.stream_names(), {"subject": subject}, what=f"find the stream of {subject!r}"
     )

@@ -1,4 +1,4 @@
-"""What every handle needs: the connection, the API's subjects, and a way to ask."""
+"""`Context`: the connection, the API subjects and the requests, shared by all handles of a `JetStream`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Closable", "Context"]
 
 
 class Closable(Protocol):
-    """A handle that must be ended with the connection."""
+    """A handle that ends with the connection."""
 
     async def abandon(self) -> None: ...
 
@@ -37,14 +37,16 @@ class Context:
     tasks: Tasks = field(init=False)
     open: set[Closable] = field(default_factory=set)
     answered: AnsweredSubjects = field(default_factory=AnsweredSubjects)
-    closer: asyncio.Task[object] | None = None  # who closes all; it may be a handler, and is not waited for
+    closer: asyncio.Task[object] | None = (
+        None  # runs `JetStream.close`; not awaited, since it may be a handler
+    )
 
     def __post_init__(self) -> None:
         self.requests = Requests(self.connection)
         self.tasks = Tasks(self.report)
 
     def reaching(self, prefix: str) -> Context:
-        """The same, for streams that are reached under another API prefix."""
+        """A copy for streams under another API prefix."""
         if prefix == self.api.prefix:
             return self
         other = copy.copy(self)
@@ -52,11 +54,11 @@ class Context:
         return other
 
     def emit(self, event: Event) -> None:
-        """Tell the user."""
+        """Report an event to the user."""
         self.connection.hub.emit(event)
 
     def report(self, error: BaseException) -> None:
-        """An error of a background task."""
+        """Report the error of a background task."""
         if not isinstance(error, JetStreamError):
             wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
             wrapped.__cause__ = error
@@ -66,16 +68,16 @@ class Context:
     async def call(
         self, subject: str, body: Any = None, *, timeout: float | None = None, what: str = ""
     ) -> dict[str, Any]:
-        """One request to the JetStream API.
+        """Send one request to the JetStream API.
 
         Args:
             subject: The full API subject.
-            body: What to send as JSON; None: nothing.
+            body: Sent as JSON; None: an empty request.
             timeout: Seconds; None: the default.
-            what: What is being done, for errors.
+            what: The operation, for error texts.
 
         Raises:
-            ApiError: The server answered with an error. A note of it has the subject.
+            ApiError: The server answered with an error; the subject is in a note.
             RequestTimeoutError, NoRespondersError, DisconnectedError, ClosedError, PermissionDeniedError.
         """
         payload = b"" if body is None else codec.encode(body)

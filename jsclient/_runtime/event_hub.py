@@ -1,4 +1,4 @@
-"""Where events go: to the user's ``on_event``, to the log, and to who iterates ``events()``."""
+"""Delivers events to the user's ``on_event``, to the log, and to iterators of ``events()``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ OnEvent: TypeAlias = Callable[[Event], Awaitable[None] | None]
 
 _log = logging.getLogger("jsclient")
 _KEPT = 1000
-_AT_ONCE = 100  # coroutines of ``on_event`` that run side by side
+_AT_ONCE = 100  # coroutines of ``on_event`` that run concurrently
 
 
 class EventHub:
-    """Gives events to the user, later and apart: it never blocks or breaks whoever emits."""
+    """Delivers events to the user on a later turn of the loop, so that it never blocks the caller of `emit`."""
 
     def __init__(self, on_event: OnEvent | None) -> None:
         self._on_event = on_event
@@ -33,7 +33,7 @@ class EventHub:
         self._running = 0
 
     def emit(self, event: Event) -> None:
-        """Tell the user, on the next turn of the loop. Without ``on_event`` it is logged as a warning."""
+        """Deliver an event on the next turn of the loop. Without ``on_event`` it is logged as a warning."""
         if self._on_event is None:
             _log.log(
                 logging.INFO if isinstance(event, Pinned | Reconnected) else logging.WARNING, "%s", event
@@ -69,10 +69,10 @@ class EventHub:
             self._schedule()
 
     async def close(self) -> None:
-        """Deliver what waits, give running callbacks a moment, and stop."""
+        """Deliver the waiting events, wait up to a second for running callbacks, and stop."""
         self._deliver()
         await self._tasks.settle(1.0)
-        self._waiting.clear()  # of a flood that on_event was too slow for
+        self._waiting.clear()  # after a flood that on_event was too slow for
         await self._tasks.cancel()
 
 
@@ -85,7 +85,7 @@ def _report(error: BaseException) -> None:
 
 
 class EventLog:
-    """The last events of one subscription, for any number of readers."""
+    """The latest events of one subscription, for any number of readers."""
 
     def __init__(self) -> None:
         self._events: deque[tuple[int, Event]] = deque(maxlen=_KEPT)
@@ -100,16 +100,16 @@ class EventLog:
         self._changed.set()
 
     def close(self) -> None:
-        """No more events will come."""
+        """End the log: readers stop after the last event."""
         self._closed = True
         self._changed.set()
 
     def read(self) -> AsyncIterator[Event]:
-        """All events kept and then each new one, until the subscription ends."""
+        """Iterate over the kept events and then each new one, until the subscription ends."""
         return _Reader(self)
 
     async def after(self, number: int) -> tuple[int, Event] | None:
-        """The first event kept whose number is ``number`` or more, waiting for it; None: there will be none."""
+        """Wait for the first event numbered ``number`` or higher; None if the log has ended."""
         while True:
             for entry in self._events:
                 if entry[0] >= number:
@@ -120,7 +120,7 @@ class EventLog:
 
 
 class _Reader:
-    """One reader's place in an `EventLog`. It may be cancelled and asked again."""
+    """One reader's position in an `EventLog`. A cancelled ``anext`` loses nothing."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log

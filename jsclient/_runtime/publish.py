@@ -18,6 +18,7 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck, read_pub_ack
 from ..protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
+from ..protocol.wire.checks import check_seconds
 from ..protocol.wire.headers import (
     EXPECTED_LAST_MSG_ID,
     MSG_ID,
@@ -32,10 +33,8 @@ from .context import Context
 __all__ = [
     "BatchOptions",
     "PublishOptions",
-    "check_count",
     "check_payload",
     "check_subject",
-    "check_time",
     "header_of_ids",
     "known_subjects",
     "message_headers",
@@ -79,27 +78,6 @@ def check_payload(data: object) -> bytes:
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes; encode a str first")
-
-
-def check_count(what: str, value: object) -> None:
-    """Check a number of messages or bytes.
-
-    Raises:
-        ConfigError: It is not an integer >= 1.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{what} is {value!r:.60}: it must be an integer >= 1")
-
-
-def check_time(what: str, value: object) -> float:
-    """Check a duration in seconds.
-
-    Raises:
-        ConfigError: It is not a number, or not above 0.
-    """
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < float("inf"):
-        raise ConfigError(f"{what} is {value!r:.60} s: it must be over 0")
-    return value
 
 
 def check_subject(subject: str) -> bytes:
@@ -169,7 +147,7 @@ async def publish(
         check_subject(subject)
     payload = check_payload(data)
     if timeout is not None:
-        check_time("timeout", timeout)
+        check_seconds("timeout", timeout)
     merged = message_headers(context, headers, **options)
     block = encode_headers(merged) if merged else b""
     context.connection.check_size(len(block) + len(payload))

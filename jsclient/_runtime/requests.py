@@ -1,4 +1,4 @@
-"""Request and reply: one wildcard inbox for all requests of a connection, a token in the subject tells them apart."""
+"""Request and reply: all requests of a connection share a wildcard inbox; a token in the subject identifies each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Requests"]
 
 
 class _Asked(NamedTuple):
-    """A request that waits for its answer."""
+    """A request that waits for its reply."""
 
     subject: str
     future: asyncio.Future[Frame]
@@ -36,7 +36,7 @@ class _Asked(NamedTuple):
 
 
 class Requests:
-    """Sends requests and finds their replies."""
+    """Sends requests and matches their replies."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -53,7 +53,7 @@ class Requests:
     async def request(
         self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float, what: str = ""
     ) -> bytes:
-        """The payload of what `ask` gives; raises as that does."""
+        """Return the payload of the reply; raises as `ask`."""
         return (await self.ask(subject, payload, header=header, timeout=timeout, what=what))[3]
 
     async def ask(
@@ -61,12 +61,12 @@ class Requests:
     ) -> Frame:
         """Send a request and wait for its reply.
 
-        Waits for a connection inside ``timeout`` too, and sends only while there is one: nothing is sent later.
+        The timeout includes waiting for a connection. A request is sent while connected or not at all.
 
         Raises:
             RequestTimeoutError: No reply in ``timeout`` seconds.
-            NoRespondersError: Nobody listens on ``subject``.
-            DisconnectedError: The connection was lost after it was sent: whether it was carried out is unknown.
+            NoRespondersError: ``subject`` has no subscriber.
+            DisconnectedError: The connection was lost after sending: whether the request was carried out is unknown.
             PermissionDeniedError: This user may not publish to ``subject``.
             ClosedError: The connection is closed.
 
@@ -80,12 +80,12 @@ class Requests:
             except DisconnectedError:
                 raise RequestTimeoutError(f"{what or subject}: not connected to a server", timeout) from None
         if self._inbox is not None and self._inbox.denied is not None:
-            # Rights may change: ask for a new one, and be refused by name.
+            # Permissions may change: subscribe again; the request fails with the name of the subject.
             denied, self._inbox = self._inbox, None
             await connection.unsubscribe(denied)
         if self._inbox is None:
             await self._open()
-        if self._closed:  # while the connection is being closed there is one still, and no answer comes
+        if self._closed:  # while closing, the connection still exists, but no reply will arrive
             raise ClosedError("the connection is closed")
         if self._timer is None:
             self._timer = Timer(self._tick)
@@ -102,29 +102,29 @@ class Requests:
             frame = await future
         except BaseException:
             if len(self._waiting) == 1:
-                self._timer.cancel()  # nobody else waits
+                self._timer.cancel()  # no other request waits
             raise
         finally:
             del self._waiting[key]
             if future.done() and not future.cancelled():
-                future.exception()  # where the publish failed as well, one of them is told
+                future.exception()  # mark as retrieved: a failed publish is raised instead
         if frame[2] and not frame[3] and inline_status(frame[2]) == 503:
             raise NoRespondersError(503, f"no responders on {subject!r}")
         return frame
 
     async def _publish(self, asked: _Asked, payload: bytes, reply: str, header: bytes) -> None:
-        """Publish where that may have to wait for room."""
+        """Publish, waiting for room in the buffer."""
         try:
             async with asyncio.timeout_at(asked.deadline):
                 await self._connection.publish(
                     asked.subject, payload, reply=reply, header=header, urgent=True
                 )
         except TimeoutError:
-            if not asked.future.done():  # else the answer came at the last moment
+            if not asked.future.done():  # else the reply arrived at the last moment
                 raise asked.too_late() from None
 
     def _tick(self) -> None:
-        """The first deadline is reached."""
+        """Fail the requests whose deadline has passed."""
         now = self._connection.now()
         for asked in self._waiting.values():
             if asked.deadline <= now:
@@ -160,7 +160,7 @@ class Requests:
                 _fail(asked.future, DisconnectedError(text))
 
     async def close(self) -> None:
-        """End the inbox, and whatever waits for an answer."""
+        """Unsubscribe the inbox and fail the waiting requests."""
         self._closed = True
         for asked in self._waiting.values():
             _fail(asked.future, ClosedError(f"closed while waiting for the answer to {asked.subject}"))

@@ -1,8 +1,9 @@
-"""Whether a request that failed is worth another try, and when."""
+"""Whether a failed request is worth another attempt, and when."""
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from ..errors import (
@@ -18,16 +19,38 @@ from ..errors import (
     StreamNotFoundError,
 )
 
-__all__ = ["Tries", "passes"]
-
-_FIRST_PAUSE: Final = 0.05  # seconds, doubled each time
-_LONGEST_PAUSE: Final = 1.0  # seconds
-_LOSSES: Final = 20  # answers of which not even the beginning came, one after the other: that is no accident
-_GRACE: Final = 5.0  # seconds that a stream may be gone, as it looks while a cluster elects a leader
+__all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient"]
 
 
-def passes(error: JetStreamError) -> bool:
-    """Whether this is how it looks when a server restarts, a cluster elects a leader, or a message gets lost."""
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long a request is repeated.
+
+    Attributes:
+        first_pause, longest_pause: Seconds between attempts, doubled each time.
+        patience: Seconds after which a transient error is final; None: never.
+        missing_stream: Seconds that a stream may be missing, as it seems to be while a cluster elects a leader.
+        lost_answers: Lost answers in a row after which the error is final.
+        recreates: The request creates its consumer, so a missing consumer is transient.
+    """
+
+    first_pause: float
+    longest_pause: float
+    patience: float | None = None
+    missing_stream: float = 0.0
+    lost_answers: int = 20
+    recreates: bool = False
+
+
+READING: Final = RetryPolicy(0.05, 1.0, missing_stream=5.0, recreates=True)
+"""For readers: as long as the server is away."""
+
+PATIENT: Final = RetryPolicy(0.25, 0.25, patience=30.0)
+"""For a question of a driver program: a restart of the server passes, a longer absence is an error."""
+
+
+def is_transient(error: JetStreamError) -> bool:
+    """Whether the error is typical of a server restart, an election or a lost message."""
     if isinstance(error, RequestTimeoutError | DisconnectedError | NoRespondersError | AnswerLostError):
         return True
     return (isinstance(error, StatusError) and error.retryable) or (
@@ -35,29 +58,41 @@ def passes(error: JetStreamError) -> bool:
     )
 
 
-class Tries:
-    """The tries of one request: what passes is tried again and again, at growing intervals."""
+class Retry:
+    """The attempts of one request."""
 
-    def __init__(self) -> None:
-        self._pause = _FIRST_PAUSE
-        self._gone_since: float | None = None
+    def __init__(self, policy: RetryPolicy = READING) -> None:
+        self._policy = policy
+        self._pause = policy.first_pause
+        self._failing_since: float | None = None
+        self._missing_since: float | None = None
         self._losses = 0
 
     async def again(self, error: JetStreamError) -> bool:
-        """Wait, and say True; or say False at once: the error is one for good."""
-        now = asyncio.get_running_loop().time()
-        self._losses = self._losses + 1 if isinstance(error, AnswerLostError) else 0
-        if self._losses >= _LOSSES:
+        """Sleep and return True if another attempt is worthwhile; return False at once if the error is final."""
+        if self._is_final(error, asyncio.get_running_loop().time()):
             return False
-        if isinstance(error, StreamNotFoundError):
-            self._gone_since = now if self._gone_since is None else self._gone_since
-            if now - self._gone_since >= _GRACE:
-                return False
-        else:
-            self._gone_since = None
-            # A consumer that was made for the request is made anew.
-            if not passes(error) and not isinstance(error, ConsumerNotFoundError | ConsumerDeletedError):
-                return False
         await asyncio.sleep(self._pause)
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._pause = min(self._pause * 2, self._policy.longest_pause)
         return True
+
+    def _is_final(self, error: JetStreamError, now: float) -> bool:
+        policy = self._policy
+        if self._failing_since is None:
+            self._failing_since = now
+        if policy.patience is not None and now - self._failing_since >= policy.patience:
+            return True
+        self._losses = self._losses + 1 if isinstance(error, AnswerLostError) else 0
+        if self._losses >= policy.lost_answers:
+            return True
+        if isinstance(error, StreamNotFoundError):
+            if self._missing_since is None:
+                self._missing_since = now
+            return now - self._missing_since >= policy.missing_stream
+        self._missing_since = None
+        if policy.recreates and isinstance(error, ConsumerNotFoundError | ConsumerDeletedError):
+            return False
+        return not is_transient(error)
+
+
+Tries = Retry  # the name that topics.epochs.paging uses

@@ -1,4 +1,4 @@
-"""Background tasks that have an owner: none is forgotten, none dies unseen."""
+"""Background tasks with an owner: each is awaited or cancelled at close, and its error is reported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Tasks"]
 
 
 class Tasks:
-    """Starts tasks, keeps them, ends them. A task that dies of an error tells ``on_error``."""
+    """A group of background tasks. Errors are reported to ``on_error``."""
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._on_error = on_error
@@ -21,7 +21,7 @@ class Tasks:
     ) -> asyncio.Task[Any]:
         """Run a coroutine in the background; ``name`` is shown in task dumps.
 
-        ``awaited``: somebody waits for the result, so its error is theirs and is not told.
+        ``awaited``: the caller awaits the result, so its error is not reported.
         """
         task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")
         self._tasks.add(task)
@@ -31,7 +31,7 @@ class Tasks:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen by whoever waits
+            task.exception()  # mark as retrieved: it is raised to the caller
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -39,14 +39,14 @@ class Tasks:
             self._on_error(error)
 
     async def settle(self, timeout: float) -> None:
-        """Wait up to ``timeout`` seconds for what is running, then cancel the rest and wait for it to end."""
+        """Wait up to ``timeout`` seconds for running tasks, then cancel the rest and wait for them to end."""
         others = self._tasks - {asyncio.current_task()}
         if others:
             await asyncio.wait(others, timeout=timeout)
         await self.cancel()
 
     async def cancel(self) -> None:
-        """Cancel all tasks but the one that calls, and wait until they have ended."""
+        """Cancel all tasks but the calling one, and wait until they have ended."""
         others = self._tasks - {asyncio.current_task()}
         for task in others:
             task.cancel()

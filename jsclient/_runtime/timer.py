@@ -1,4 +1,4 @@
-"""One timer for a tracker: time is data in `jsclient.protocol`, and this is where it comes from."""
+"""A timer for a tracker, which takes time as an argument and returns its next deadline."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["Timer"]
 
 
 class Timer:
-    """Calls back when a deadline that moves is reached.
+    """Calls back when a moving deadline is reached.
 
-    The deadline of a monitor moves with every message; the event loop's timer does not: when it fires early it is set
-    again, so a message costs nothing here.
+    The deadline of a monitor moves with every message, the event loop's timer does not: when it fires early it is set
+    again. A message costs nothing here.
     """
 
     __slots__ = ("_callback", "_handle", "_loop")
@@ -23,7 +23,7 @@ class Timer:
         self._handle: asyncio.TimerHandle | None = None
 
     def set(self, deadline: float | None) -> None:
-        """Call back at ``deadline`` (monotonic seconds of the loop) or a little before; None: not at all."""
+        """Call back at ``deadline`` (monotonic seconds of the loop) or slightly earlier; None cancels."""
         if deadline is None:
             self.cancel()
         elif self._handle is None or deadline < self._handle.when():

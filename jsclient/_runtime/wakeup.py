@@ -1,4 +1,4 @@
-"""Waiting for "something changed" without a queue and without losing anything to cancellation."""
+"""A wake-up signal without a queue. Cancellation loses nothing."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["Signal"]
 
 
 class Signal:
-    """Wakes everybody who waits. It carries no value: look at the state again after waking.
+    """Wakes all waiting tasks. It carries no value: check the state again after waking.
 
-    What was waited for stays where it is until the woken task itself takes it, so a task that is cancelled between the
-    wake-up and its turn has taken nothing.
+    An item stays in its queue until the woken task takes it, so a task that is cancelled between the wake-up and its
+    turn has taken nothing.
     """
 
     __slots__ = ("_waiters",)
@@ -20,7 +20,7 @@ class Signal:
         self._waiters: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        """Wake all who wait."""
+        """Wake all waiting tasks."""
         if self._waiters:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:

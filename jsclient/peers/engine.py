@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Generator, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
+from .._runtime.awaitable import Opening
 from .._runtime.event_hub import OnEvent
+from .._runtime.handle import AsyncClosing
 from ..client import JetStream
 from ..client import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
@@ -23,7 +25,7 @@ from .peer import Peer
 __all__ = ["Engine"]
 
 
-class Engine:
+class Engine(AsyncClosing):
     """Peers on one NATS system, or in this process.
 
     ``Engine.connect(url)`` opens a connection of its own, ``Engine(js)`` uses yours, ``Engine.local()`` needs no
@@ -65,7 +67,7 @@ class Engine:
         connect: Mapping[str, Any] | None = None,
         on_event: OnEvent | None = None,
         **options: Any,
-    ) -> _Connecting:
+    ) -> Opening[Engine]:
         """An engine with a connection of its own: ``await`` it, or use it with ``async with``.
 
         Args:
@@ -78,7 +80,8 @@ class Engine:
             ConfigError: An option that does not exist, or streams that exist and do not fit.
             ConnectError, AuthenticationError: The server cannot be reached, or refused. And those of any request.
         """
-        return _Connecting(cls, servers, {**(connect or {}), "on_event": on_event}, _options(options))
+        settings = {**(connect or {}), "on_event": on_event}
+        return Opening(partial(_connect, cls, servers, settings, _options(options)))
 
     @classmethod
     def local(cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Any) -> Engine:
@@ -170,61 +173,18 @@ class Engine:
         """The connection is being closed."""
         await self.close()
 
-    async def __aenter__(self) -> Self:
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-
-class _Connecting:
-    """What `Engine.connect` returns: await it, or use it with ``async with``."""
-
-    def __init__(
-        self,
-        kind: type[Engine],
-        servers: str | Sequence[str],
-        connect: dict[str, Any],
-        options: EngineOptions,
-    ) -> None:
-        self._kind = kind
-        self._servers = servers
-        self._connect = connect
-        self._options = options
-        self._engine: Engine | None = None
-
-    if not TYPE_CHECKING:  # else any name would do there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(
-                f"the engine is not connected yet, and has no {name!r}: 'async with Engine.connect(...) as engine', "
-                "or await it"
-            )
-
-    def __await__(self) -> Generator[Any, None, Engine]:
-        return self._open().__await__()
-
-    async def _open(self) -> Engine:
-        js = await connect_to_nats(self._servers, **self._connect)
-        backend = ServerBackend(js, self._options, owned=True)
-        try:
-            await backend.open()
-        except BaseException:
-            await js.close()
-            raise
-        return self._kind(backend)
-
-    async def __aenter__(self) -> Engine:
-        self._engine = await self._open()
-        return self._engine
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._engine is not None:
-            await self._engine.close()
+async def _connect(
+    kind: type[Engine], servers: str | Sequence[str], connect: dict[str, Any], options: EngineOptions
+) -> Engine:
+    js = await connect_to_nats(servers, **connect)
+    backend = ServerBackend(js, options, owned=True)
+    try:
+        await backend.open()
+    except BaseException:
+        await js.close()
+        raise
+    return kind(backend)
 
 
 def _options(given: Mapping[str, Any]) -> EngineOptions:

@@ -11,10 +11,8 @@ from typing import NoReturn, Self, TypeVar, Unpack
 from .._runtime.context import Context
 from .._runtime.publish import (
     BatchOptions,
-    check_count,
     check_payload,
     check_subject,
-    check_time,
     known_subjects,
     message_headers,
     request_stored,
@@ -32,6 +30,7 @@ from ..errors import (
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
 from ..protocol.publishing.in_flight import PAUSE, Trouble
+from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.headers import encode_headers
 from ..protocol.wire.version import check_server
 
@@ -315,4 +314,4 @@ def _check_options(ack_every: int | None, timeout: float | None) -> None:
     if ack_every is not None:
         check_count("ack_every", ack_every)
     if timeout is not None:
-        check_time("timeout", timeout)
+        check_seconds("timeout", timeout)

@@ -14,7 +14,6 @@ from .._runtime.publish import (
     PublishOptions,
     check_payload,
     check_subject,
-    check_time,
     known_subjects,
     message_headers,
 )
@@ -29,6 +28,7 @@ from ..errors import (
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
 from ..protocol.publishing.in_flight import Trouble
+from ..protocol.wire.checks import check_seconds
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import encode_headers
 from ..protocol.wire.version import check_server
@@ -62,7 +62,7 @@ class FastIngest:
         self._tracker = IngestTracker(
             context.connection.new_inbox(), ack_every, max_outstanding_acks, gap_ok=gap == "ok"
         )
-        patience = context.timeout if timeout is None else check_time("timeout", timeout)
+        patience = context.timeout if timeout is None else check_seconds("timeout", timeout)
         self._channel = IngestChannel(context, self._tracker, patience)
         self._ending = asyncio.Lock()
         self._over = False

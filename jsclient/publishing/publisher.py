@@ -11,10 +11,8 @@ from typing import Literal, Self
 from .._runtime.context import Context
 from .._runtime.nats.write_buffer import CHUNK
 from .._runtime.publish import (
-    check_count,
     check_payload,
     check_subject,
-    check_time,
     header_of_ids,
     known_subjects,
     message_headers,
@@ -23,6 +21,7 @@ from ..errors import PublishesFailedError
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
+from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.headers import MSG_ID, encode_headers
 from .ack_window import AckWindow
 from .admission import YIELD_AFTER
@@ -62,8 +61,8 @@ class Publisher:
         if max_bytes is not None:
             check_count("max_bytes", max_bytes)
         if room_timeout is not None and room_timeout != 0:
-            check_time("room_timeout", room_timeout)
-        self._timeout = context.timeout if timeout is None else check_time("timeout", timeout)
+            check_seconds("room_timeout", room_timeout)
+        self._timeout = context.timeout if timeout is None else check_seconds("timeout", timeout)
         self._resend = resend
         self._context = context
         self._out = context.connection.outbox
@@ -182,7 +181,7 @@ class Publisher:
             rollup=rollup,
         ):
             header, repeatable = encode_headers(merged), self._resend and MSG_ID in merged
-        timeout = self._timeout if timeout is None else check_time("timeout", timeout)
+        timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         acks, admission, window, out = self.acks, self._admission, self._window, self._out
         size, now = len(header) + len(data), self._loop.time()
         if size > acks.small:

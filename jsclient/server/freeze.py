@@ -7,11 +7,11 @@ from pathlib import Path
 
 __all__ = ["wait_until_frozen"]
 
-_LIMIT = 1.0  # seconds; a thread that waits for the disk stops after that only
+_LIMIT = 1.0  # seconds; a thread that waits for the disk stops later
 
 
 def wait_until_frozen(pid: int) -> None:
-    """Block until every thread of ``pid`` is stopped: well below a millisecond, as a rule."""
+    """Block until every thread of ``pid`` is stopped, usually well below a millisecond."""
     end = time.monotonic() + _LIMIT
     while not _is_frozen(pid) and time.monotonic() < end:
         time.sleep(0.0002)

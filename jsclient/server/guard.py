@@ -5,7 +5,7 @@
     guard.py <pid of the asking process> <directory> <command> [<argument> ...]
 
 The command is ended (SIGTERM, five seconds later SIGKILL) when the asking process writes a byte into the pipe,
-or is gone, however it went. In the second case the directory is removed too, as nobody else is left to do it.
+or is gone, however it went. In the second case the directory is removed too.
 The exit code is the command's, or 128 + the number of the signal that ended it.
 
 Why a process of its own: Linux's parent-death signal follows the *thread* that forked, which in an asyncio

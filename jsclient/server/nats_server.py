@@ -28,9 +28,9 @@ _LOG_TAIL = 64 * 1024  # bytes
 
 
 class NatsServer:
-    """A nats-server process that lives no longer than this one.
+    """A nats-server process that ends with this process.
 
-    An asynchronous context manager; or call `start` and `stop`. It listens on loopback, unless told otherwise.
+    An asynchronous context manager; or call `start` and `stop`. It listens on loopback by default.
     The process ends with `stop`, and also when this process ends in any way, SIGKILL included. Ctrl-C in a
     terminal does not reach it. An object is for one task at a time, but not for one event loop: it may be
     started in one and stopped in another.
@@ -38,9 +38,9 @@ class NatsServer:
     Needs a POSIX system.
 
     Args:
-        port: Where to listen; 0 lets the server choose. What was chosen is kept for every later start.
+        port: The port to listen on; 0 lets the server choose. Later starts use the same port.
         host: The address to listen on.
-        store_dir: Where JetStream keeps its files. By default a temporary directory, removed by `stop`.
+        store_dir: The directory of JetStream's files. By default a temporary directory, removed by `stop`.
         binary: The executable; see `find_server` for the default.
         config: More server configuration: text in the server's format, a mapping of the same shape, or the
             ``Path`` of a file. ``host`` and ``port`` are as given here, whatever it says. May be assigned later:
@@ -48,7 +48,7 @@ class NatsServer:
         jetstream: Enable JetStream, with ``store_dir``, which may then not be in ``config`` as well. With
             False all is left to ``config``.
         debug: Log debug messages.
-        log_file: Where the server's log is appended to. By default a temporary file, removed by `stop`.
+        log_file: The server's log is appended to this file. By default a temporary file, removed by `stop`.
         start_timeout: Seconds that `start` waits until the server is ready. The members of a cluster wait for
             each other: start them together (``asyncio.gather``).
 
@@ -109,13 +109,13 @@ class NatsServer:
 
     @property
     def url(self) -> str:
-        """The address for clients, ``nats://host:port`` or, where the server asks for TLS, ``tls://host:port``."""
+        """The address for clients, ``nats://host:port``, or ``tls://host:port`` if the server requires TLS."""
         host = self._connect_host
         return f"{'tls' if self._tls else 'nats'}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether the process is there. A paused server is running."""
+        """Whether the process exists. A paused server is running."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -126,14 +126,14 @@ class NatsServer:
     async def start(self) -> None:
         """Start the server and wait until it is ready.
 
-        Ready means: it has answered a PING, and with JetStream a ``$JS.API.INFO`` request. Where it asks for TLS or
-        credentials, that it listens.
+        Ready means that it has answered a PING and, with JetStream, a ``$JS.API.INFO`` request. A server that requires
+        TLS or credentials is ready when it listens.
 
         Raises:
-            ServerNotFoundError: There is no executable.
+            ServerNotFoundError: No executable was found.
             ServerStartError: The server ended, or was not ready in time. The error quotes its log.
             RuntimeError: It is running already.
-        Cancelled: nothing is left behind.
+        Cancelled: the process is ended and temporary files are removed.
         """
         if sys.platform == "win32":
             raise NotImplementedError("NatsServer needs a POSIX system")
@@ -151,9 +151,9 @@ class NatsServer:
             raise
 
     async def stop(self) -> None:
-        """End the server in an orderly way and remove what was temporary. Harmless when repeated.
+        """Shut the server down and remove temporary files. May be repeated.
 
-        Cancelled: the server is killed and what was temporary is removed.
+        Cancelled: the server is killed and temporary files are removed.
         """
         try:
             await self._end()
@@ -188,7 +188,7 @@ class NatsServer:
         wait_until_frozen(self._signal(signal.SIGSTOP))
 
     def resume(self) -> None:
-        """Let a paused process go on (SIGCONT).
+        """Resume a paused process (SIGCONT).
 
         Raises:
             ProcessLookupError: It is not running.
@@ -214,7 +214,7 @@ class NatsServer:
     async def _start(self) -> None:
         reclaims_port = self._port_is_ours and self.port != 0
         while True:
-            await self._end()  # one that ended by itself is still to be put away
+            await self._end()  # a process that has exited must still be reaped
             process = self._process = self._launch(find_server(self._binary))
             try:
                 return await self._wait_until_ready(process)
@@ -225,7 +225,7 @@ class NatsServer:
             await asyncio.sleep(0.1)
 
     def _run_directory(self) -> Path:
-        """What one server has while it is in use: its configuration, ports file, log and, by default, store."""
+        """The directory of the configuration, the ports file, the log and, by default, the store."""
         if self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="jsclient-", ignore_cleanup_errors=True)
         return Path(self._temporary.name)
@@ -292,7 +292,7 @@ class NatsServer:
             return None
 
     async def _end(self) -> None:
-        """End the process if there is one; what was temporary stays."""
+        """End the process if it runs; temporary files stay."""
         process = self._process
         if process is None:
             return
@@ -320,5 +320,5 @@ class NatsServer:
             return ""
 
     def _log_lines(self) -> str:
-        """What an error quotes: the last lines since the launch."""
+        """The last lines since the launch, quoted in errors."""
         return "\n".join(self._read_log(self._log_start).splitlines()[-12:])

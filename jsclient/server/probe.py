@@ -1,6 +1,6 @@
 """Ask a nats-server that has just been started whether it is ready, over a socket of our own.
 
-Not with the client: a server that is not ready yet is no reason for reconnects, warnings or events.
+The client is not used: reconnects, warnings and events would be misleading while the server starts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 __all__ = ["probe"]
 
-_JETSTREAM_UNAVAILABLE = 10008  # err_code: a cluster without a leader, so far
+_JETSTREAM_UNAVAILABLE = 10008  # err_code: a cluster without a leader yet
 
 
 async def probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | None:
@@ -41,7 +41,7 @@ async def probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | No
 
 
 async def _answered(reader: asyncio.StreamReader, *, jetstream: bool) -> bool:
-    """Whether the PING and, with JetStream, the API request was answered well."""
+    """Whether the PING and, with JetStream, the API request succeeded."""
     awaited = {b"PONG", b"MSG"} if jetstream else {b"PONG"}
     while awaited:
         verb, *rest = (await reader.readline()).split() or [b""]
@@ -49,9 +49,9 @@ async def _answered(reader: asyncio.StreamReader, *, jetstream: bool) -> bool:
             case b"":
                 raise EOFError
             case b"-ERR":
-                return True  # what the configuration forbids is no matter of readiness
+                return True  # forbidden by the configuration, but ready
             case b"HMSG":
-                return False  # nobody serves the API yet
+                return False  # the API has no responder yet
             case b"MSG":
                 answer = json.loads(await reader.readexactly(int(rest[-1])))
                 await reader.readline()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from .._runtime.context import Context
-from .._runtime.retry import Tries
+from .._runtime.retry import Retry
 from ..errors import (
     ClosedError,
     JetStreamError,
@@ -171,7 +171,7 @@ class ChainPublisher:
             self._mind()
 
     async def _mend_once(self) -> None:
-        chain, tries, stale, patience = self._chain, Tries(), 0, ATTEMPT
+        chain, tries, stale, patience = self._chain, Retry(), 0, ATTEMPT
         while chain.is_broken:
             try:
                 await self._connection.wait_connected(None)

@@ -18,11 +18,12 @@ from ..errors import ConfigError
 from ..protocol.topics.idle_timer import QuietTimer
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
+from ..protocol.wire.checks import check_count
 from ..protocol.wire.names import check_consumer_name
 from .event_subscription import EventCallback, EventSubscription
 from .log import Log
 from .log_reader import LogReader, Push, open_reader
-from .start import Start, check_count, start_position
+from .start import Start, start_position
 
 __all__ = ["CurrentEvent", "EventHistory", "EventSource"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 from .._runtime.calls import delete_consumer
 from .._runtime.context import Context
 from .._runtime.nats.connection import Inbox, Lifecycle
-from .._runtime.retry import Tries
+from .._runtime.retry import Retry
 from .._runtime.timer import Timer
 from ..errors import JetStreamError, NotJetStreamMessageError
 from ..protocol.consumers.ack import stored_at
@@ -80,7 +80,7 @@ class FeedSubscription:
             self._task.cancel()
 
     async def _run(self) -> None:
-        tries = Tries()
+        tries = Retry()
         while not self._ended:
             try:
                 await self._log.wait_ready()

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Any, Literal, Self, TypeAlias
 
-from .._runtime.retry import Tries, passes
+from .._runtime.retry import Retry
 from .._runtime.timer import Timer
 from .._runtime.wakeup import Signal
 from ..errors import (
@@ -31,11 +31,12 @@ from ..protocol.topics.links import Skipped
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
 from ..protocol.topics.record import Record
+from ..protocol.wire.checks import check_count
 from .feeds import FeedSubscription
 from .log import FeedKind, Log
-from .start import Start, check_count, deadline_of, start_position
+from .start import Start, deadline_of, start_position
 
-__all__ = ["LogReader", "Push", "Start", "open_reader", "passes", "start_position"]
+__all__ = ["LogReader", "Push", "Start", "open_reader", "start_position"]
 
 Push: TypeAlias = Literal["auto"] | FeedKind | None
 """How a reader is pushed: "auto" selects the cheapest way; None: no pushes, it reads the history when it is idle."""
@@ -311,7 +312,7 @@ class LogReader:
         self._carry_out(tracker.tick(math.inf))
 
     async def _read_history(self, asked: AskHistory) -> None:
-        tracker, log, tries = self._tracker, self._log, Tries()
+        tracker, log, tries = self._tracker, self._log, Retry()
         while True:
             try:
                 await log.wait_ready()

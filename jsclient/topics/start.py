@@ -7,26 +7,19 @@ import math
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
-from .._runtime.retry import Tries
+from .._runtime.retry import Retry
 from ..errors import ConfigError, JetStreamError, PositionInvalidError
 from ..protocol.topics.position import EndDoubt, Extent, Position
 from ..protocol.wire.units import format_time, parse_time_ns
 from .log import Log
 
-__all__ = ["Start", "check_count", "check_position", "deadline_of", "start_position"]
+__all__ = ["Start", "check_position", "deadline_of", "start_position"]
 
 Start: TypeAlias = Position | datetime | str
 """Where a reader begins: "first", at the first stored record; "now", at the next record; after a position or its JSON
 token; or after a time."""
 
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
-
-
-def check_count(what: str, value: Any) -> int:
-    """Raise `ConfigError` unless this is an integer >= 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{what} is {value!r:.40}: an integer >= 1 is needed")
-    return value
 
 
 def deadline_of(timeout: Any, now: float) -> float | None:
@@ -70,7 +63,7 @@ async def check_position(log: Log, position: Position, extent: Extent | None = N
         PositionInvalidError: The position is in another stream or incarnation, or after the end. And those of any
             request.
     """
-    doubt, tries, now = EndDoubt(), Tries(), asyncio.get_running_loop().time
+    doubt, tries, now = EndDoubt(), Retry(), asyncio.get_running_loop().time
     in_doubt = False
     while True:
         try:

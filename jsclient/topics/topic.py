@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from .._runtime.awaitable import Opening
-from .._runtime.publish import check_time
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
 from ..errors import ConfigError
@@ -23,6 +22,7 @@ from ..protocol.streams.republish import republished_subject
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.topics.value_codec import Codec, JsonCodec
+from ..protocol.wire.checks import check_seconds
 from ..protocol.wire.names import (
     check_consumer_name,
     check_filter_subject,
@@ -192,7 +192,7 @@ class Topic:
                 `NoMatchingStreamError`, `ConfigError` as `each`, and those of any request.
         """
         check_publish_subject(self.subject)
-        return LatestReader(partial(self._notifier, check_time("quiet", quiet)))
+        return LatestReader(partial(self._notifier, check_seconds("quiet", quiet)))
 
     async def _notifier(self, quiet: float) -> StreamNotifier:
         log = await self.log()

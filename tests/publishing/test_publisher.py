@@ -54,6 +54,11 @@ class Transport:
     def get_write_buffer_size(self) -> int:
         return self.waiting
 
+    @property
+    def _transport(self) -> Transport | None:
+        """Seen from the outbox: gone while there is no connection."""
+        return self if self.connection.is_connected else None
+
     async def drain(self) -> None:
         while self.waiting:
             await self.drained.wait()
@@ -76,7 +81,7 @@ class Transport:
 def add_outbox(connection: FakeConnection) -> Transport:
     """From now on the connection has an outbox, as one that jsclient opens."""
     transport = Transport(connection)
-    outbox = Outbox(lambda: transport if connection.is_connected else None)
+    outbox = Outbox(transport)
     connection.outbox = outbox
 
     async def make_room() -> None:

@@ -1,4 +1,4 @@
-"""Frames that arrive before there is anybody to take them."""
+"""Frames that arrive before their handle exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.strategies import data
 ONE, TWO, THREE = data(1), data(2), data(3)
 
 
-def test_what_came_before_it_was_opened_comes_first_and_in_order():
+def test_held_frames_come_first():
     intake, got = Intake(), []
     intake([ONE])
     intake([TWO])
@@ -17,7 +17,7 @@ def test_what_came_before_it_was_opened_comes_first_and_in_order():
     assert got == [ONE, TWO, THREE]
 
 
-def test_what_comes_after_it_was_closed_is_dropped():
+def test_frames_after_close_are_dropped():
     intake, got = Intake(), []
     intake.open(got.extend)
     intake.close()
@@ -25,7 +25,7 @@ def test_what_comes_after_it_was_closed_is_dropped():
     assert got == []
 
 
-def test_what_was_held_when_it_is_closed_is_dropped():
+def test_close_drops_held_frames():
     intake, got = Intake(), []
     intake([ONE])
     intake.close()
@@ -34,7 +34,7 @@ def test_what_was_held_when_it_is_closed_is_dropped():
     assert got == []
 
 
-def test_frames_that_arrive_while_it_is_being_opened_keep_their_place():
+def test_order_is_kept_while_opening():
     intake, got = Intake(), []
 
     def target(frames):
@@ -45,3 +45,23 @@ def test_frames_that_arrive_while_it_is_being_opened_keep_their_place():
     intake([ONE])
     intake.open(target)
     assert got == [ONE, TWO]
+
+
+def test_open_puts_the_target_in_its_place():
+    intake, got, sinks = Intake(), [], {}
+    sinks[b"1"] = intake
+    intake.installed(sinks, b"1")
+    sinks[b"1"]([ONE])
+    intake.open(got.extend)
+    assert sinks[b"1"] == got.extend
+    assert got == [ONE]
+    intake.close()
+    sinks[b"1"]([TWO])
+    assert got == [ONE]
+
+
+def test_open_after_unsubscribe_installs_nothing():
+    intake, sinks = Intake(), {}
+    intake.installed(sinks, b"1")
+    intake.open(print)
+    assert sinks == {}

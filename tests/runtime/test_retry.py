@@ -1,12 +1,14 @@
-"""What is tried again, and until when, in virtual time."""
+"""Which errors are retried, and until when, in virtual time."""
 
 from __future__ import annotations
 
 import asyncio
 
-from jsclient._runtime.retry import Tries
+from jsclient._runtime.retry import PATIENT, READING, Retry, RetryPolicy, is_transient
 from jsclient.errors import (
     AnswerLostError,
+    ApiError,
+    ConsumerNotFoundError,
     JetStreamError,
     NoRespondersError,
     PermissionDeniedError,
@@ -16,9 +18,9 @@ from jsclient.errors import (
 from tests.support.virtual import virtual
 
 
-async def tried(errors: list[JetStreamError]) -> tuple[int, float]:
+async def tried(errors: list[JetStreamError], policy: RetryPolicy = READING) -> tuple[int, float]:
     """How many of these are tried again before the first that is not, and the seconds that took."""
-    loop, tries = asyncio.get_running_loop(), Tries()
+    loop, tries = asyncio.get_running_loop(), Retry(policy)
     start = loop.time()
     for count, error in enumerate(errors):
         if not await tries.again(error):
@@ -27,18 +29,18 @@ async def tried(errors: list[JetStreamError]) -> tuple[int, float]:
 
 
 @virtual
-async def test_a_server_that_is_away_is_asked_for_as_long_as_it_takes():
+async def test_readers_retry_while_the_server_is_away():
     away = [RequestTimeoutError("x", 1.0), NoRespondersError()] * 50
     assert await tried(away) == (100, 0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 95)
 
 
 @virtual
-async def test_what_is_refused_is_not_asked_again():
+async def test_refusals_are_final():
     assert await tried([PermissionDeniedError("publish", "x")]) == (0, 0.0)
 
 
 @virtual
-async def test_a_stream_may_be_gone_for_five_seconds():
+async def test_stream_may_be_missing_for_five_seconds():
     gone = StreamNotFoundError(404, 10059, "stream not found")
     count, seconds = await tried([gone] * 20)
     assert count < 20
@@ -49,7 +51,26 @@ async def test_a_stream_may_be_gone_for_five_seconds():
 
 
 @virtual
-async def test_answers_that_are_always_lost_are_no_accident():
+async def test_twenty_lost_answers_are_final():
     lost = AnswerLostError("messages were lost on the way")
     assert (await tried([lost] * 100))[0] == 19
     assert (await tried([*[lost] * 19, NoRespondersError()] * 5))[0] == 100
+
+
+@virtual
+async def test_patience_ends():
+    count, seconds = await tried([NoRespondersError()] * 500, PATIENT)
+    assert (count, seconds) == (120, 30.0)
+    assert await tried([StreamNotFoundError(404, 10059, "stream not found")], PATIENT) == (0, 0.0)
+
+
+@virtual
+async def test_missing_consumer_is_transient_for_readers_only():
+    missing = ConsumerNotFoundError(404, 10014, "consumer not found")
+    assert (await tried([missing] * 3))[0] == 3
+    assert (await tried([missing] * 3, PATIENT))[0] == 0
+
+
+def test_is_transient():
+    assert is_transient(ApiError(503, 10008, "JetStream system temporarily unavailable"))
+    assert not is_transient(ApiError(400, 10025, "bad request"))

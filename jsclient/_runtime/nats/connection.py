@@ -1,7 +1,7 @@
-"""What the rest of jsclient needs of a NATS connection, and nothing more.
+"""The interface of a NATS connection that the rest of jsclient uses.
 
-Two implementations: `GuardedConnection` (guarded.py), which jsclient opens itself, and `ForeignConnection`
-(foreign.py), a user's own nats-py connection through its public API.
+Two implementations: `GuardedConnection` (own_connection.py), which jsclient opens, and `ForeignConnection`
+(user_connection.py), a user's own nats-py connection through its public API.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Connection", "Inbox", "Lifecycle", "Listener"]
 
 
 class Lifecycle(Enum):
-    """What became of the connection."""
+    """A change of the connection."""
 
     DISCONNECTED = auto()
-    CONNECTED = auto()  # again
+    CONNECTED = auto()  # after a disconnect
     CLOSED = auto()
 
 
@@ -41,7 +41,7 @@ class Inbox(Protocol):
 
 
 class Connection(abc.ABC):
-    """A NATS connection as a port: frames in through sinks, bytes out, and word of what becomes of it."""
+    """A NATS connection: frames in through sinks, bytes out, and lifecycle notifications."""
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         self.hub = EventHub(on_event)
@@ -56,33 +56,33 @@ class Connection(abc.ABC):
     @property
     @abc.abstractmethod
     def is_connected(self) -> bool:
-        """Whether bytes can be sent now. It proves nothing about the other side."""
+        """Whether bytes can be sent now; the server may be gone anyway."""
 
     @property
     @abc.abstractmethod
     def is_closed(self) -> bool:
-        """Whether it is over for good."""
+        """Whether the connection is closed for good."""
 
     @property
     @abc.abstractmethod
     def max_payload(self) -> int:
-        """Bytes of headers and payload that the server takes."""
+        """Bytes of headers and payload that the server accepts."""
 
     @property
     @abc.abstractmethod
     def server_version(self) -> str:
-        """The server's version, "" where it is not known."""
+        """The server's version, "" if unknown."""
 
     def new_inbox(self) -> str:
-        """A subject nobody can guess: the prefix and 22 characters from the system's random source."""
+        """Return an unguessable subject: the prefix and 22 characters from the system's random source."""
         return f"{self.inbox_prefix}.{secrets.token_hex(11)}"
 
     def add_listener(self, listener: Listener) -> None:
-        """Be told of disconnects, reconnects and the end."""
+        """Register a lifecycle callback."""
         self._listeners.append(listener)
 
     def remove_listener(self, listener: Listener) -> None:
-        """Not any more. Harmless if it was not there."""
+        """Remove a callback; a no-op if absent."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
@@ -97,7 +97,7 @@ class Connection(abc.ABC):
 
         Raises:
             ClosedError: The connection is closed.
-            DisconnectedError: It was not there by ``deadline`` (monotonic seconds of the loop; None: wait on).
+            DisconnectedError: Not connected by ``deadline`` (monotonic seconds of the loop; None: wait without limit).
         """
         while not self.is_connected:
             self.check_open()
@@ -113,22 +113,22 @@ class Connection(abc.ABC):
             raise ClosedError("the connection is closed")
 
     def check_size(self, size: int) -> None:
-        """Raise `MaxPayloadError` if headers and payload are more than the server takes."""
+        """Raise `MaxPayloadError` if headers and payload exceed the server's limit."""
         if size > self.max_payload:
             raise MaxPayloadError(size, self.max_payload)
 
     # --- traffic -----------------------------------------------------------------------------------------
 
     outbox: Outbox | None = None
-    """Where whole commands can be written while `is_connected`, by who sends thousands in a turn of the loop; whoever
-    finds it full waits in `make_room`. None: there is only `publish`."""
+    """The write buffer, for senders of thousands of commands in a turn of the loop while `is_connected`; wait in
+    `make_room` while it is full. None: only `publish` is available."""
 
-    async def make_room(self) -> None:  # noqa: B027  only where there is an outbox
-        """Wait until most of what the outbox holds is written. Raises `DisconnectedError`, `ClosedError`."""
+    async def make_room(self) -> None:  # noqa: B027  a no-op without an outbox
+        """Wait until most of the outbox is written. Raises `DisconnectedError`, `ClosedError`."""
 
     @abc.abstractmethod
     def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
-        """Publish without waiting for room: for small control messages. The subject must be legal.
+        """Publish without waiting for room: for small control messages. The subject must be valid.
 
         Raises:
             ClosedError, DisconnectedError, MaxPayloadError: Nothing was sent.
@@ -144,13 +144,13 @@ class Connection(abc.ABC):
         header: bytes = b"",
         urgent: bool = False,
     ) -> None:
-        """Publish, and wait while more is buffered than should be. Raises as `send`.
+        """Publish, waiting while the buffer is full. Raises as `send`.
 
-        ``urgent``: the caller will wait for the answer, so do not wait for more to write.
+        ``urgent``: the caller waits for the reply, so write at once.
         """
 
     def send_frames(self, frames: list[Frame]) -> None:
-        """Publish frames that have a reply and no illegal size, in their order and at once. Raises as `send`."""
+        """Publish frames that have a reply and a valid size, in order and at once. Raises as `send`."""
         for subject, reply, header, payload in frames:
             self.send(subject.decode(), payload, reply=reply.decode(), header=header)
 
@@ -158,39 +158,39 @@ class Connection(abc.ABC):
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         """Publish an ack to the reply exactly as it was received. Raises as `send`.
 
-        ``settles``: the message is done with it (ACK, TERM), so it is sent again if the connection dies under it.
+        ``settles``: it settles the message (ACK, TERM), so it is sent again if the connection is lost.
         """
 
     def ack_at_once(self, reply: bytes) -> bool:
-        """Publish ``+ACK`` if that needs no waiting; False: nothing was done, `ack` does it or says why not."""
+        """Publish ``+ACK`` if that needs no waiting; False: nothing was sent, call `ack`."""
         return False
 
     @abc.abstractmethod
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
-        """Make a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously.
+        """Create a NATS subscription whose frames go to ``sink``, in batches, in order, synchronously.
 
-        ``limit``: the server sends so many at most; 0: no limit. It must be taken away all the same.
+        ``limit``: the maximum number of messages; 0: no limit. `unsubscribe` must still be called.
         """
 
-    def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection bounds what comes
-        """The API answers there: pages of 100,000 subjects are larger than ``max_payload``, which bounds messages."""
+    def expect_large(self, inbox: Inbox) -> None:  # noqa: B027  not every connection bounds frames
+        """Accept frames over ``max_payload``: API answers with 100,000 subjects are larger."""
 
     @abc.abstractmethod
     async def unsubscribe(self, inbox: Inbox) -> None:
-        """Take it away. Harmless if it is gone or the connection is down."""
+        """Remove a subscription; a no-op if it is gone or the connection is down."""
 
     @abc.abstractmethod
     async def drain(self, inbox: Inbox, timeout: float) -> None:
-        """Take it away once all that is under way to it has arrived. Never raises: with the connection gone it is over.
+        """Remove a subscription after its messages in flight have arrived. Never raises.
 
-        ``timeout``: seconds to wait for what is under way.
+        ``timeout``: seconds to wait for messages in flight.
         """
 
     @abc.abstractmethod
     async def ping(self, timeout: float) -> float:
-        """A round trip: all that was sent before has been read by the server, all it sent before has arrived.
+        """A round trip: the server has read everything sent before, and everything it sent before has arrived.
 
-        Returns: how long it took, seconds. Raises `RequestTimeoutError`, `DisconnectedError`, `ClosedError`.
+        Returns its duration in seconds. Raises `RequestTimeoutError`, `DisconnectedError`, `ClosedError`.
         """
 
     @abc.abstractmethod
@@ -198,8 +198,8 @@ class Connection(abc.ABC):
         """Close for good."""
 
     def _permission_denied(self, error: PermissionDeniedError) -> None:
-        for told in list(self.denied):
-            told(error)
+        for report in list(self.denied):
+            report(error)
 
     @staticmethod
     def now() -> float:

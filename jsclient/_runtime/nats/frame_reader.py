@@ -1,10 +1,9 @@
-"""Reading the wire: a chunk of bytes becomes batches of frames.
+"""Cuts chunks of bytes from the wire into batches of frames.
 
-The chunk is scanned as a whole. Frames of our own subscriptions are collected while the subscription stays the same
-and handed over as one list, synchronously; everything else goes to a `Host` line by line. A partial frame waits as a
-list of chunks until enough bytes are there, so that a large message is joined once. Nothing here trusts the other
-side: a control line and a frame have a bound, and what is no NATS protocol is a `ProtocolError`, upon which the
-connection is made anew.
+A chunk is scanned as a whole. Consecutive frames of one subscription are collected and passed to its sink as one
+list, synchronously; everything else goes to a `Host` line by line. A partial frame is kept as a list of chunks until it
+is complete, so that a large message is joined once. The server is not trusted: control lines and frames have a maximum
+length, and malformed protocol raises `ProtocolError`, after which the client reconnects.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ __all__ = ["FrameReader", "Host"]
 
 MAX_CONTROL_LINE = 64 * 1024
 _HEADROOM = 64 * 1024  # bytes over max_payload that a frame may have
-MAX_ANSWER = 64 * 1024 * 1024  # bytes of an answer of the API, which max_payload does not bound
+MAX_ANSWER = 64 * 1024 * 1024  # bytes of an API answer, which may exceed max_payload
 
 
 class Host(Protocol):
-    """Who takes what is not a frame of ours."""
+    """Receives lines and frames that do not belong to a sink."""
 
     def on_line(self, line: bytes) -> None:
         """A control line other than MSG and HMSG, without CR LF."""
 
     def on_other(self, sid: bytes, frame: Frame) -> None:
-        """A frame of a subscription that is not ours."""
+        """A frame of a subscription without a sink."""
 
     def on_sink_error(self, error: Exception) -> None:
-        """A sink raised: it must not, and reading goes on."""
+        """A sink raised, which is a bug; reading continues."""
 
 
 class FrameReader:
@@ -41,20 +40,20 @@ class FrameReader:
         self._host = host
         self.sinks: dict[bytes, Sink] = {}
         self.max_payload = 1024 * 1024
-        self.large: set[bytes] = set()  # sids of the subscriptions to which the API answers
+        self.large: set[bytes] = set()  # sids of the subscriptions that receive API answers
         self._parts: list[bytes] = []
         self._have = 0
-        self._need = 0  # bytes that must be there before it is worth looking again
+        self._need = 0  # bytes needed before the next scan
 
     def reset(self) -> None:
-        """A new connection: forget the partial frame."""
+        """Forget the partial frame, for a new connection."""
         self._parts, self._have, self._need = [], 0, 0
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes.
+        """Read the next bytes.
 
         Raises:
-            ProtocolError: They are not NATS protocol, or announce more than the server may send.
+            ProtocolError: They are not NATS protocol, or announce a frame over the limit.
         """
         if self._parts:
             self._parts.append(data)
@@ -69,7 +68,7 @@ class FrameReader:
             self._parts, self._have = [tail], len(tail)
 
     def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than the rest
-        """Read all whole frames; where the first partial one begins."""
+        """Read all complete frames; return the offset of the first partial one."""
         pos, size, find = 0, len(data), data.find
         limit = self.max_payload + _HEADROOM
         batch: list[Frame] = []
@@ -133,7 +132,7 @@ class FrameReader:
                     self._need = following - pos
                     return pos
                 if data[after] != 13 or data[after + 1] != 10:
-                    raise ProtocolError("a payload does not end where it should")
+                    raise ProtocolError("a payload is longer than announced")
                 if header_text:
                     middle = body + int(header_text)
                     frame = (subject, reply, data[body:middle], data[middle:after])

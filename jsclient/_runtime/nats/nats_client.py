@@ -1,7 +1,7 @@
-"""nats-py's client with its reader replaced: the one place that overrides private methods of nats-py.
+"""nats-py's client with another reader: the only module that overrides private methods of nats-py.
 
-It dials, does TLS and authentication, discovers servers and reconnects as nats-py does. The parser and the read loop
-are ours; what nats-py calls back is guarded, so that no exception ends reading or reconnecting unseen.
+nats-py connects, does TLS and authentication, discovers servers and reconnects. The parser and the read loop are
+replaced; callbacks of nats-py are guarded, so that no exception ends reading or reconnecting silently.
 ``integration/connection/test_nats_client.py`` pins the names used here.
 """
 
@@ -23,9 +23,11 @@ from ...protocol.wire.frames import Frame
 from .frame_reader import FrameReader, Host
 from .read_tap import Tap
 from .urls import url_identity
+from .write_buffer import Outbox
 
 __all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
 
+_ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
 _READ_SIZE = 64 * 1024
 _BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
 
@@ -62,7 +64,7 @@ _ATTRIBUTES = (
 
 @functools.cache
 def seam_gaps() -> tuple[str, ...]:
-    """What is used here of nats-py's private names and is not there, or takes other arguments."""
+    """The private names of nats-py that are used here and are missing, or take other arguments."""
     client = nats.aio.client.Client
     gaps = [
         name
@@ -85,18 +87,15 @@ class Owner(Host, Protocol):
     def report(self, error: BaseException) -> None:
         """An error that has no caller."""
 
-    def bytes_read(self) -> None:
-        """Something came."""
-
     def ping_sent(self) -> None:
         """A PING is about to be written."""
 
     def pong_received(self) -> None:
-        """A PONG came."""
+        """A PONG arrived."""
 
 
 class WireSubscription:
-    """What stands in nats-py's table for a subscription of ours: it re-subscribes it, and leaves it alone."""
+    """The entry in nats-py's table for a subscription of jsclient: nats-py subscribes it again after a reconnect."""
 
     _received: ClassVar[int] = 0
     _jsi: ClassVar[None] = None
@@ -113,11 +112,11 @@ class WireSubscription:
         self.denied: PermissionDeniedError | None = None
 
     async def _drain(self) -> None:
-        """Draining is the business of our own handles."""
+        """A no-op: jsclient drains its own handles."""
 
 
 class _ParserSeam:
-    """Stands where nats-py's parser stands."""
+    """Replaces nats-py's parser."""
 
     def __init__(self, reader: FrameReader) -> None:
         self._reader = reader
@@ -130,7 +129,7 @@ class _ParserSeam:
 
 
 class _TcpTransport(nats.aio.transport.TcpTransport):
-    """nats-py's, which after a failed TLS handshake would wait for ever for the end of a socket it no longer has."""
+    """nats-py's transport, which after a failed TLS handshake would wait forever for a socket that is gone."""
 
     async def connect_tls(self, *args: Any, **options: Any) -> None:
         try:
@@ -143,7 +142,7 @@ class _TcpTransport(nats.aio.transport.TcpTransport):
             raise
 
     def close(self) -> None:
-        if self._io_writer is not None:  # before 2.15, nats-py closes it unasked
+        if self._io_writer is not None:  # before 2.15, nats-py closes it without a check
             self._io_writer.close()
 
     async def wait_closed(self) -> None:
@@ -157,6 +156,7 @@ class NatsClient(nats.aio.client.Client):
     def __init__(self, owner: Owner) -> None:
         super().__init__()
         self.owner = owner
+        self.out = Outbox(self)
         self.reader = FrameReader(owner)
         self._ps = _ParserSeam(self.reader)  # type: ignore[assignment]
         self.wants_tls = False
@@ -187,7 +187,7 @@ class NatsClient(nats.aio.client.Client):
         return super()._connect_command()
 
     def _end_if_over(self) -> None:
-        """A cancelled reconnect ends here at the latest: `asyncio.wait_for` may have lost the cancellation."""
+        """End a cancelled reconnect: `asyncio.wait_for` may have lost the cancellation."""
         if self._over:
             raise asyncio.CancelledError
 
@@ -199,7 +199,7 @@ class NatsClient(nats.aio.client.Client):
         self._end_if_over()
         writer = getattr(self._transport, "_io_writer", None)
         if writer is not None:
-            writer.close()  # of an attempt that failed behind the dial: nats-py would leave its socket open
+            writer.close()  # of an attempt that failed after connecting: nats-py would leave its socket open
         if s.uri.scheme in {"ws", "wss"}:
             await super()._connect_to_server(s)
             return
@@ -208,7 +208,7 @@ class NatsClient(nats.aio.client.Client):
         await transport.connect(s.uri, _BUFFER_SIZE, self.options["connect_timeout"])
 
     async def _select_next_server(self) -> None:
-        """On the first connect each server is tried once; after that nats-py's way, for ever."""
+        """Try each server once on the first connect; reconnects follow nats-py's rules."""
         if not self.first_connect:
             await super()._select_next_server()
             return
@@ -232,7 +232,7 @@ class NatsClient(nats.aio.client.Client):
         while True:
             try:
                 await super()._attempt_reconnect()
-            except Exception as error:  # noqa: BLE001  else reconnecting would end here, unseen
+            except Exception as error:  # noqa: BLE001  else reconnecting would end silently
                 self.owner.report(error)
                 await asyncio.sleep(self.options["reconnect_time_wait"])
                 if not self._over:
@@ -259,14 +259,14 @@ class NatsClient(nats.aio.client.Client):
             return
         except asyncio.CancelledError:
             return
-        except Exception as caught:  # noqa: BLE001  whatever it was, the connection is made anew
+        except Exception as caught:  # noqa: BLE001  the client reconnects after any error
             error = caught
         if isinstance(error, ProtocolError):
             self.owner.report(error)
         await self._process_op_err(error)
 
     async def _read_tapped(self, transport: _TcpTransport) -> None:
-        """Take what arrives where asyncio delivers it; what had arrived before comes first."""
+        """Read directly from asyncio's transport, after the bytes that arrived earlier."""
         reader, writer = transport._io_reader, transport._io_writer
         assert reader is not None
         assert writer is not None
@@ -279,12 +279,12 @@ class NatsClient(nats.aio.client.Client):
             tap.close()
 
     def _feed(self, data: bytes) -> None:
-        if not (self.is_closed or self.is_reconnecting):
-            self.owner.bytes_read()
+        if self._status not in _ENDED:  # the properties of nats-py would be two calls for each chunk
+            self.out.answered = True
             self.reader.feed(data)
 
     def take_info(self, info: dict[str, Any]) -> None:
-        """INFO came: nats-py learns of other servers."""
+        """Pass INFO to nats-py, which discovers other servers."""
         self._do(self._process_info(info), ends=True)
 
     def take_message(self, sid: int, frame: Frame) -> None:
@@ -292,7 +292,7 @@ class NatsClient(nats.aio.client.Client):
         self._do(self._process_msg(sid, frame[0], frame[1], frame[3], frame[2]), ends=False)
 
     def _do(self, work: Coroutine[Any, Any, None], *, ends: bool) -> None:
-        """What nats-py does in a coroutine, one after the other. ``ends``: an error ends the connection."""
+        """Run coroutines of nats-py one after the other. ``ends``: an error ends the connection."""
         before = self._doing
 
         async def do() -> None:
@@ -301,7 +301,9 @@ class NatsClient(nats.aio.client.Client):
             try:
                 await work
             except Exception as caught:  # noqa: BLE001  poison for one subscription is not poison for all
-                error = ProtocolError(f"nats-py could not take what came: {type(caught).__name__}: {caught}")
+                error = ProtocolError(
+                    f"nats-py could not process a message: {type(caught).__name__}: {caught}"
+                )
                 self.owner.report(error)
                 if ends:
                     await self._process_op_err(error)
@@ -313,7 +315,7 @@ class NatsClient(nats.aio.client.Client):
         await super()._send_ping(future)
 
     def take_pong(self) -> None:
-        """PONG came."""
+        """Count a PONG and wake its waiter."""
         self._pings_outstanding = 0
         self.owner.pong_received()
         if self._pongs:

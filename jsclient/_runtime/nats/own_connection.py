@@ -1,8 +1,8 @@
-"""The connection that jsclient opens: nats-py's client, guarded.
+"""The connection that jsclient opens: a guarded subclass of nats-py's client.
 
-nats-py dials, does TLS and authentication, discovers servers and reconnects (`NatsClient`). What it does with bytes in
-between is replaced, for speed and for safety: parser (`FrameReader`), write buffer, read loop. No input ends the reader
-for good, no raising callback stops a reconnect, nothing stale is sent after one, TLS that was asked for is required.
+nats-py connects, does TLS and authentication, discovers servers and reconnects (`NatsClient`). Its parser, write buffer
+and read loop are replaced, for speed and safety. No input ends the reader for good, no raising callback stops a
+reconnect, no stale command is sent after one, and requested TLS is required.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from .connection import Connection, Lifecycle
 from .nats_client import NatsClient, WireSubscription
 from .subscriptions import Subscriptions
 from .urls import connect_error, reason, shared_identity, shown
-from .write_buffer import Outbox
 
 __all__ = ["GuardedConnection"]
 
@@ -44,18 +43,18 @@ class GuardedConnection(Connection):
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         super().__init__(on_event, inbox_prefix)
         self._nc = NatsClient(self)
-        self._out = self.outbox = Outbox(lambda: self._nc._transport)
+        self._out = self.outbox = self._nc.out
         self._acks = UnconfirmedAcks()
-        self._subscriptions = Subscriptions(self._nc, self._out, lambda: self.is_connected)
+        self._subscriptions = Subscriptions(self._nc, self)
         self._up = False
         self._closing = False
-        self._refused = False  # told that the credentials are refused, since the last disconnect
+        self._refused = False  # reported since the last disconnect: the credentials are refused
 
     async def open(self, servers: list[str], *, reconnect_time_wait: float, options: dict[str, Any]) -> None:
         """Connect to the first server that answers.
 
         Raises:
-            ConnectError: None could be reached, or TLS was asked for and is not offered.
+            ConnectError: No server could be reached, or TLS was requested and is not offered.
             AuthenticationError: A server refused the credentials.
         """
         nc = self._nc
@@ -64,9 +63,9 @@ class GuardedConnection(Connection):
         try:
             await nc.connect(
                 servers=servers,
-                allow_reconnect=False,  # the first connect fails rather than trying for ever
+                allow_reconnect=False,  # the first connect fails instead of retrying
                 reconnect_time_wait=reconnect_time_wait,  # type: ignore[arg-type]  # it sleeps so long
-                max_reconnect_attempts=0,  # below 0, nats-py would try without end and without a pause
+                max_reconnect_attempts=0,  # below 0, nats-py would retry endlessly without a pause
                 error_cb=self._on_error,
                 disconnected_cb=self._on_disconnected,
                 reconnected_cb=self._on_reconnected,
@@ -76,13 +75,13 @@ class GuardedConnection(Connection):
                 **options,
             )
         except Exception as error:
-            await self._give_up()
+            await self._abandon()
             raise connect_error(error, servers, nc.last_failure) from error
         except asyncio.CancelledError:
-            await self._give_up()
+            await self._abandon()
             raise
         if not nc.is_connected:
-            await self._give_up()
+            await self._abandon()
             raise ConnectError(
                 f"{', '.join(shown(s) for s in servers)} closed the connection while connecting"
             )
@@ -91,10 +90,10 @@ class GuardedConnection(Connection):
         nc.options["max_reconnect_attempts"] = -1
         self._up = True
 
-    async def _give_up(self) -> None:
-        """The first connect failed: leave no socket and no task."""
+    async def _abandon(self) -> None:
+        """Close the socket and the tasks of a failed first connect."""
         self._closing = True
-        if self._nc._flush_queue is not None:  # else it never began to dial, and could not be closed
+        if self._nc._flush_queue is not None:  # else it did not begin to connect, and cannot be closed
             await self._nc._close(nats.aio.client.Client.CLOSED, False)
 
     # --- state ---------------------------------------------------------------------------------------------
@@ -117,14 +116,14 @@ class GuardedConnection(Connection):
 
     @property
     def url(self) -> str:
-        """The server now connected to, without user info."""
+        """The current server, without user info."""
         server = self._nc._current_server
         return shown(server.uri) if server is not None else ""
 
-    # --- what nats-py and the reader tell us -----------------------------------------------------------------
+    # --- callbacks of nats-py and the reader -----------------------------------------------------------------
 
     def report(self, error: BaseException) -> None:
-        """An error that has no caller."""
+        """Report an error that has no caller."""
         if not isinstance(error, JetStreamError):
             error = ProtocolError(f"{type(error).__name__}: {error}")
         self.hub.emit(ErrorRaised(error=error))
@@ -133,7 +132,7 @@ class GuardedConnection(Connection):
         self.report(error)
 
     def lost(self, error: BaseException) -> None:
-        """The connection broke: from now on nothing is sent, and what was buffered is not sent later."""
+        """The connection was lost: discard the buffer and refuse to send until it is back."""
         if not self._up or self._closing:
             return
         self._up = False
@@ -147,11 +146,11 @@ class GuardedConnection(Connection):
         for pong in self._nc._pongs:
             if not pong.done():
                 pong.set_exception(error)
-                pong.exception()  # it is no news to whoever does not wait any more
+                pong.exception()  # mark as retrieved: the waiter may be gone
         self._nc._pongs = []
 
     async def _on_error(self, error: Exception) -> None:
-        """nats-py's errors while it reconnects: the disconnect was told, that we are not let in any more was not."""
+        """Report an authentication failure once; the disconnect was reported already."""
         text = reason(error)
         if not self._nc.first_connect and not self._refused and is_authentication(text):
             self._refused = True
@@ -204,10 +203,10 @@ class GuardedConnection(Connection):
             return
         self.report(error)
         if closes:
-            raise nats.errors.Error(f"nats: {text}")  # the reader hands it to nats-py, which connects anew
+            raise nats.errors.Error(f"nats: {text}")  # the reader passes it to nats-py, which reconnects
 
     def on_other(self, sid: bytes, frame: Frame) -> None:
-        """Subscriptions made on nats-py itself; there are none unless a user reaches for them."""
+        """A message of a subscription that a user made on nats-py itself."""
         if sid.isdigit() and len(sid) < 20 and int(sid) in self._nc._subs:
             self._nc.take_message(int(sid), frame)
 
@@ -265,9 +264,6 @@ class GuardedConnection(Connection):
             self._ping()
         return True
 
-    def bytes_read(self) -> None:
-        self._out.answered = True
-
     def ping_sent(self) -> None:
         self._out.flush()
         self._acks.ping_sent(reconnecting=not self._up)
@@ -276,7 +272,7 @@ class GuardedConnection(Connection):
         self._acks.pong_received()
 
     def _resend_acks(self) -> None:
-        """Acks may have died with the connection. One that comes twice changes nothing, so they are sent again."""
+        """Send acks again that may have been lost with the connection; a repeated ack changes nothing."""
         lost = self._acks.all()
         if lost:
             for command in lost:
@@ -311,7 +307,7 @@ class GuardedConnection(Connection):
     async def drain(self, inbox: Any, timeout: float) -> None:
         try:
             if self._subscriptions.stop(inbox):
-                await self.ping(timeout)  # UNSUB was read before it: after the PONG nothing is under way
+                await self.ping(timeout)  # UNSUB is read before it: after the PONG no message is in flight
         except JetStreamError:
             pass
         finally:
@@ -322,7 +318,7 @@ class GuardedConnection(Connection):
         self._nc._pongs.append(future)
         self.ping_sent()
         self._out.write(b"PING\r\n")
-        self._out.flush()  # at once: nats-py writes its own PINGs directly, and PONGs are told apart by their order
+        self._out.flush()  # at once: nats-py writes its own PINGs directly, and PONGs are matched by order
         return future
 
     async def ping(self, timeout: float) -> float:

@@ -1,4 +1,4 @@
-"""What arrives, taken where asyncio delivers it: before the buffer and the wake-up of a stream reader."""
+"""Reads bytes directly from asyncio's transport, without the buffer and the wake-up of a stream reader."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["Tap"]
 
 
 class Tap(asyncio.Protocol):
-    """Stands before the protocol of a stream reader: data goes to ``feed``, everything else on to the reader.
+    """Replaces the protocol of a stream reader: data goes to ``feed``, everything else to the stream reader.
 
-    The reader wakes only for the end of the connection, or when ``feed`` raises: it raises that to whoever reads.
+    The stream reader wakes only at the end of the connection, or when ``feed`` raises: it raises that error.
     """
 
     def __init__(
@@ -20,33 +20,33 @@ class Tap(asyncio.Protocol):
         reader: asyncio.StreamReader,
         feed: Callable[[bytes], None],
     ) -> None:
-        behind = transport.get_protocol()
-        assert isinstance(behind, asyncio.StreamReaderProtocol)
-        self._behind = behind
+        inner = transport.get_protocol()
+        assert isinstance(inner, asyncio.StreamReaderProtocol)
+        self._inner = inner
         self._reader = reader
         self._feed: Callable[[bytes], None] | None = feed
         transport.set_protocol(self)
 
     def close(self) -> None:
-        """Feed nothing more."""
+        """Stop feeding."""
         self._feed = None
 
     def data_received(self, data: bytes) -> None:
         if self._feed is not None:
             try:
                 self._feed(data)
-            except Exception as error:  # noqa: BLE001  it is raised where the connection is looked after
+            except Exception as error:  # noqa: BLE001  raised in the read loop
                 self._feed = None
                 self._reader.set_exception(error)
 
     def eof_received(self) -> bool | None:
-        return self._behind.eof_received()
+        return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._behind.connection_lost(exc)
+        self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._behind.pause_writing()
+        self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._behind.resume_writing()
+        self._inner.resume_writing()

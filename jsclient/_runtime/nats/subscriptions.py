@@ -1,13 +1,12 @@
-"""What a connection listens to: kept in nats-py's table, which subscribes it anew after a reconnect."""
+"""The subscriptions of a connection, kept in nats-py's table: nats-py restores them after a reconnect."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ...errors import PermissionDeniedError
 from ...protocol.wire.frames import Sink
+from ..holding_sink import Intake
+from .connection import Connection
 from .nats_client import NatsClient, WireSubscription
-from .write_buffer import Outbox
 
 __all__ = ["Subscriptions"]
 
@@ -15,18 +14,21 @@ __all__ = ["Subscriptions"]
 class Subscriptions:
     """The NATS subscriptions of one connection."""
 
-    def __init__(self, nc: NatsClient, out: Outbox, is_connected: Callable[[], bool]) -> None:
+    def __init__(self, nc: NatsClient, connection: Connection) -> None:
         self._nc = nc
-        self._out = out
-        self._is_connected = is_connected
-        self._late: dict[int, bytes] = {}  # SUB and UNSUB, by sid, of what changed without a connection
+        self._out = nc.out
+        self._connection = connection
+        self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
 
     def add(self, subject: str, sink: Sink, queue: str, limit: int = 0) -> WireSubscription:
-        """Listen: frames go to ``sink``, at most ``limit`` of them if that is not 0."""
+        """Subscribe; frames go to ``sink``, at most ``limit`` of them if it is not 0."""
         self._nc._sid += 1
         sid = self._nc._sid
         subscription = WireSubscription(sid, subject, queue, limit)
-        self._nc.reader.sinks[b"%d" % sid] = sink
+        sinks, key = self._nc.reader.sinks, b"%d" % sid
+        sinks[key] = sink
+        if isinstance(sink, Intake):
+            sink.installed(sinks, key)
         self._nc._subs[sid] = subscription  # type: ignore[assignment]
         group = f"{queue} " if queue else ""
         until = f"UNSUB {sid} {limit}\r\n" if limit else ""
@@ -34,18 +36,18 @@ class Subscriptions:
         return subscription
 
     def expect_large(self, subscription: WireSubscription) -> None:
-        """The API answers there: more than ``max_payload`` may come at once."""
+        """Accept frames over ``max_payload``, for API answers."""
         self._nc.reader.large.add(b"%d" % subscription._id)
 
     def _write(self, sid: int, command: bytes) -> None:
-        """At once, or at the reconnect: nats-py, which makes all anew, may have done so already by now."""
-        if self._is_connected():
+        """Write now, or after the reconnect: nats-py may have restored its subscriptions already."""
+        if self._connection.is_connected:
             self._out.write(command)
         else:
             self._late[sid] = command
 
     def remove(self, subscription: WireSubscription) -> None:
-        """Listen no more. Harmless if it is gone."""
+        """Unsubscribe; a no-op if it is gone."""
         sid = subscription._id
         self._nc.reader.sinks.pop(b"%d" % sid, None)
         self._nc.reader.large.discard(b"%d" % sid)
@@ -53,20 +55,20 @@ class Subscriptions:
             self._write(sid, b"UNSUB %d\r\n" % sid)
 
     def stop(self, subscription: WireSubscription) -> bool:
-        """Ask for nothing new; what is under way still arrives, until `remove`. False: there is nothing to wait for."""
-        if not self._is_connected() or self._nc._subs.pop(subscription._id, None) is None:
+        """Unsubscribe at the server; messages in flight arrive until `remove`. False: not subscribed or connected."""
+        if not self._connection.is_connected or self._nc._subs.pop(subscription._id, None) is None:
             return False
         self._out.write(b"UNSUB %d\r\n" % subscription._id)
         return True
 
     def reconnected(self) -> None:
-        """A connection is there again: say what changed meanwhile."""
+        """Write the changes made while disconnected."""
         for command in self._late.values():
             self._out.write(command)
         self._late.clear()
 
     def denied(self, error: PermissionDeniedError) -> None:
-        """The server refused to let this user listen to a subject."""
+        """Mark the subscriptions to a subject that the server refused."""
         for subscription in self._nc._subs.values():
             if subscription._subject == error.subject and isinstance(subscription, WireSubscription):
                 subscription.denied = error

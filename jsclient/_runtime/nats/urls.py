@@ -57,7 +57,7 @@ def _with_scheme(server: str) -> str:
 
 
 def shown(url: Any) -> str:
-    """A server's URL without user info."""
+    """Return a server's URL without user info."""
     try:
         parsed = urlparse(url) if isinstance(url, str) else url
         host = parsed.hostname or ""
@@ -67,7 +67,7 @@ def shown(url: Any) -> str:
 
 
 def reason(error: BaseException | None) -> str:
-    """An error of nats-py in words."""
+    """Return the text of an error of nats-py."""
     if error is None:
         return "unknown"
     return str(error).removeprefix("nats: ") or type(error).__name__
@@ -76,10 +76,10 @@ def reason(error: BaseException | None) -> str:
 def connect_error(
     error: Exception, servers: Sequence[str], last_failure: BaseException | None
 ) -> ConnectError:
-    """What `connect` raises for an error of nats-py."""
+    """Return the error that `connect` raises for an error of nats-py."""
     where = ", ".join(shown(_with_scheme(server)) for server in servers)
     if isinstance(error, nats.errors.SecureConnRequiredError):
-        return ConnectError(f"TLS was asked for, and {where} does not offer it")
+        return ConnectError(f"TLS was requested, and {where} does not offer it")
     if isinstance(error, nats.errors.NoServersError):
         return ConnectError(f"no server could be reached at {where}: {reason(last_failure)}")
     text = reason(error)

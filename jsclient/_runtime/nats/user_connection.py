@@ -1,7 +1,7 @@
 """A user's own nats-py connection, through its public API only.
 
-Slower than a connection that jsclient opens, and with nats-py's own limits: messages come one at a time through its
-queue and task, odd input is nats-py's to survive, and that it reconnected is noticed by looking.
+Slower than a connection that jsclient opens, and with nats-py's own limits: messages pass one at a time through its
+queue and task, malformed input is handled by nats-py, and reconnects are detected by polling.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from .urls import connect_error, reason, shared_identity
 
 __all__ = ["ForeignConnection", "open_plain"]
 
-_LOOK_EVERY = 0.05  # seconds; nats-py's hooks are the user's
-_NO_LIMIT = 0  # nats-py: 0 switches a limit off; ours is the tracker's
+_LOOK_EVERY = 0.05  # seconds; the callbacks of nats-py belong to the user
+_NO_LIMIT = 0  # nats-py: 0 disables a limit; the tracker has one
 
 
 class _Subscription:
@@ -45,7 +45,7 @@ class _Subscription:
 
 
 class _AllValues(dict[str, str]):
-    """Headers for nats-py's publish, which asks for their ``items``: each as often as it has values."""
+    """Headers for nats-py's publish, whose ``items`` repeat a name for each of its values."""
 
     def __init__(self, headers: Headers) -> None:
         super().__init__(headers)
@@ -56,7 +56,7 @@ class _AllValues(dict[str, str]):
 
 
 def _frame(msg: nats.aio.msg.Msg) -> Frame:
-    """nats-py has taken the header block apart; put it together again."""
+    """Rebuild the header block that nats-py has parsed."""
     subject = msg.subject.encode("utf-8", "surrogateescape")
     reply = (msg.reply or "").encode("utf-8", "surrogateescape")
     if not msg.headers:
@@ -71,7 +71,7 @@ def _frame(msg: nats.aio.msg.Msg) -> Frame:
 
 
 class ForeignConnection(Connection):
-    """A `Connection` on a nats-py client that somebody else opened and will close."""
+    """A `Connection` on a nats-py client that the user opened and will close."""
 
     def __init__(self, nc: nats.aio.client.Client, on_event: OnEvent | None) -> None:
         prefix = (
@@ -113,7 +113,7 @@ class ForeignConnection(Connection):
         except ValueError:
             return ""
 
-    # --- looking for reconnects ------------------------------------------------------------------------------
+    # --- polling for reconnects ------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
         while not self.is_closed:
@@ -195,7 +195,7 @@ class ForeignConnection(Connection):
         try:
             await theirs.unsubscribe()
         except nats.errors.Error:
-            pass  # closed or draining: it is gone either way
+            pass  # closed or draining: the subscription is gone anyway
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         theirs = inbox.theirs
@@ -217,13 +217,13 @@ class ForeignConnection(Connection):
             raise RequestTimeoutError("no PONG to a PING", timeout) from None
         except nats.errors.Error as error:
             raise DisconnectedError(str(error)) from error
-        # What arrived before the PONG may still wait in nats-py's queue for its task to hand it to us.
+        # Messages that arrived before the PONG may still wait in nats-py's queue.
         for _ in range(3):
             await asyncio.sleep(0)
         return self.now() - started
 
     async def close(self) -> None:
-        """Stop using the connection; closing it is the business of whoever opened it."""
+        """Stop using the connection; the user closes it."""
         if self._ended:
             return
         self._ended = True
@@ -247,10 +247,10 @@ async def open_plain(
     reconnect_time_wait: float,
     options: dict[str, Any],
 ) -> ForeignConnection:
-    """Connect with nats-py's public API alone, where its private names are not those we know.
+    """Connect with nats-py's public API alone, for versions whose private names are unknown.
 
     Raises:
-        ConnectError: None could be reached in time, or TLS is asked for: nats-py would go on without it.
+        ConnectError: No server could be reached in time, or TLS is requested: nats-py would continue without it.
         AuthenticationError: A server refused the credentials.
     """
     if options.get("tls") is not None or any(server.startswith(("tls:", "wss:")) for server in servers):

@@ -1,36 +1,42 @@
-"""What is to be written: one write for all that comes together in a turn of the event loop, and a bound."""
+"""A bounded write buffer: the commands of one turn of the event loop are one write."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ...protocol.wire.frames import Frame
 
 __all__ = ["Outbox"]
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits
-CHUNK = 64 * 1024  # bytes that are written before the turn ends: the server can begin, and copies stay small
+CHUNK = 64 * 1024  # bytes that are written before the turn ends: the server can start, and copies stay small
+
+
+class TransportOwner(Protocol):
+    """nats-py's client: it replaces its transport at each reconnect."""
+
+    @property
+    def _transport(self) -> Any: ...
 
 
 class Outbox:
-    """Collects commands and writes them to the transport of the moment.
+    """Collects commands and writes them to the current transport of ``owner``, None while disconnected.
 
-    ``transport`` gives nats-py's transport, or None while there is none. Whoever writes thousands of commands in a turn
-    may add to ``commands`` and ``size`` itself while ``scheduled``.
+    A caller that writes thousands of commands in a turn may add to ``commands`` and ``size`` itself while
+    ``scheduled``.
     """
 
-    def __init__(self, transport: Callable[[], Any]) -> None:
-        self._transport = transport
+    def __init__(self, owner: TransportOwner) -> None:
+        self._owner = owner
         self.commands: list[bytes] = []
         self.size = 0
-        self._backlog = 0  # bytes that the transport had not sent when it was last looked at
+        self._backlog = 0  # bytes that the transport had not sent when it was last checked
         self.scheduled = False  # something was written in this turn of the loop
-        self.answered = True  # something was read since `write_now` last wrote at once
+        self.answered = True  # bytes were read since the last immediate write
 
     def write(self, command: bytes) -> None:
-        """Send it with what else comes in this turn of the loop."""
+        """Write a command together with the others of this turn of the loop."""
         self.commands.append(command)
         self.size += len(command)
         if not self.scheduled:
@@ -40,7 +46,7 @@ class Outbox:
             self._send()
 
     def write_frames(self, frames: list[Frame]) -> None:
-        """As `write`: a publish of each frame, which has a reply."""
+        """As `write`: publish each frame, which has a reply."""
         self.write(
             b"".join(
                 [
@@ -54,11 +60,11 @@ class Outbox:
         )
 
     def write_now(self, command: bytes) -> None:
-        """As `write`, but at once where nothing else waits: for a request whose sender does nothing until the answer.
+        """As `write`, but at once if the buffer is empty: for a request whose sender waits for the reply.
 
-        Once only until something is read, so that a thousand senders share their writes all the same.
+        Only once until bytes are read, so that a thousand senders still share their writes.
         """
-        transport = self._transport()
+        transport = self._owner._transport
         if self.commands or not self.answered or transport is None:
             self.write(command)
             return
@@ -67,7 +73,7 @@ class Outbox:
         self._look()
 
     def write_if_room(self, command: bytes) -> bool:
-        """As `write`, unless more waits than should. In one step, for it is called once a message."""
+        """As `write`, unless the buffer is full. In one call, since it runs once per message."""
         if self.size + self._backlog > HIGH_WATER:
             return False
         self.commands.append(command)
@@ -78,7 +84,7 @@ class Outbox:
         return True
 
     def flush(self) -> None:
-        """Send what was collected now."""
+        """Write the collected commands now."""
         self.scheduled = False
         self._send()
 
@@ -87,31 +93,31 @@ class Outbox:
             return
         data = b"".join(self.commands)
         self.clear()
-        transport = self._transport()
+        transport = self._owner._transport
         if transport is not None:
             transport.write(data)
             self._look()
 
     def clear(self) -> None:
-        """Forget what was collected: it is not to be sent on another connection."""
+        """Discard the collected commands: they must not be sent on another connection."""
         self.commands.clear()
         self.size = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether more waits to be sent than should."""
+        """Whether more bytes wait than `HIGH_WATER`."""
         if self.size + self._backlog <= HIGH_WATER:
             return False
         self._look()
         return self.size + self._backlog > HIGH_WATER
 
     def _look(self) -> None:
-        writer = getattr(self._transport(), "_io_writer", None)
+        writer = getattr(self._owner._transport, "_io_writer", None)
         self._backlog = 0 if writer is None else writer.transport.get_write_buffer_size()
 
     async def drain(self) -> None:
-        """Send, and wait until the other side has taken most of it. Raises OSError when the connection is lost."""
+        """Write, and wait until most of it is sent. Raises OSError if the connection is lost."""
         self.flush()
-        transport = self._transport()
+        transport = self._owner._transport
         if transport is not None:
             await transport.drain()

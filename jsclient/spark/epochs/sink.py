@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from ..._runtime.retry import PATIENT, Retry
 from ...client import JetStream
-from ...errors import (
-    ConfigError,
-    DisconnectedError,
-    LeadershipChangeError,
-    NoRespondersError,
-    RequestTimeoutError,
-    TopicMismatchError,
-)
+from ...errors import ConfigError, JetStreamError, TopicMismatchError
 from ...protocol.epochs.frontier import Int
 from ...protocol.topics.value_codec import JsonCodec
 from ...topics.epochs.home import StreamHome
@@ -42,10 +36,6 @@ __all__ = ["EpochStreamWriter", "EpochWritten"]
 T = TypeVar("T")
 
 log = logging.getLogger("jsclient.spark")
-
-_PATIENCE = 30.0  # seconds that a server may be away
-_AGAIN = 0.25  # seconds until it is asked again
-_TRANSIENT = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError)
 
 
 @dataclass(frozen=True)
@@ -168,13 +158,11 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer; a server that is away for a moment is waited for."""
-    loop = asyncio.get_running_loop()
-    until = loop.time() + _PATIENCE
+    """Ask again while the error is transient."""
+    retry = Retry(PATIENT)
     while True:
         try:
             return await ask()
-        except _TRANSIENT:
-            if loop.time() >= until:
+        except JetStreamError as error:
+            if not await retry.again(error):
                 raise
-        await asyncio.sleep(_AGAIN)

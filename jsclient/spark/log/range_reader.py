@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ..._runtime.retry import passes
+from ..._runtime.retry import is_transient
 from ...consumers.ordered.puller import OrderedPuller
 from ...errors import (
     AnswerLostError,
@@ -134,7 +134,7 @@ class RangeReader(abc.ABC):
             try:
                 return await work()
             except JetStreamError as error:
-                if not passes(error) or now() > give_up:
+                if not is_transient(error) or now() > give_up:
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, 1.0)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 
+from ..._runtime.retry import PATIENT, Retry
 from ...client import JetStream
 from ...errors import (
     ConfigError,
-    DisconnectedError,
-    NoRespondersError,
+    JetStreamError,
     PermissionDeniedError,
-    RequestTimeoutError,
     StreamNotFoundError,
 )
 from ...protocol.models.stream_config import RetentionPolicy
@@ -25,10 +23,6 @@ from .row_columns import RowShape
 __all__ = ["Target", "look"]
 
 log = logging.getLogger("jsclient.spark")
-
-_PATIENCE = 30.0  # seconds that a server may be away
-_AGAIN = 0.5  # seconds until it is asked again
-_TRANSIENT = (DisconnectedError, RequestTimeoutError, NoRespondersError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +43,7 @@ async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str
         ConfigError: It cannot.
         And those of any request.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _PATIENCE
+    retry = Retry(PATIENT)
     while True:
         try:
             return await _look(js, options, shape, ids)
@@ -62,10 +55,9 @@ async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str
                 ) from error
             log.warning("%s: so it is not known for how long the target remembers message ids", error)
             return Target(options.expected_stream)
-        except _TRANSIENT:
-            if loop.time() >= deadline:
+        except JetStreamError as error:
+            if not await retry.again(error):
                 raise
-            await asyncio.sleep(_AGAIN)
 
 
 async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) -> Target:

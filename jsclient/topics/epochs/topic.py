@@ -7,12 +7,12 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.awaitable import opening
-from ..._runtime.publish import check_time
-from ..._runtime.retry import passes
+from ..._runtime.retry import is_transient
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.topics.value_codec import Codec, JsonCodec
+from ...protocol.wire.checks import check_seconds
 from ...protocol.wire.names import check_publish_subject
 from ...publishing.limits import MAX_IN_FLIGHT
 from ..log_reader import Push
@@ -229,7 +229,7 @@ class EpochTopic(Generic[T]):
             partition,
             self._order,
             self._codec,
-            beat=check_time("beat", beat),
+            beat=check_seconds("beat", beat),
             max_subscribers=max_subscribers,
             reply_prefix=None if reply_prefix is None else check_publish_subject(reply_prefix),
         )
@@ -263,7 +263,7 @@ class EpochTopic(Generic[T]):
             chosen,
             self._codec,
             filter=filter,
-            beat=check_time("beat", beat),
+            beat=check_seconds("beat", beat),
         )
         limit = asyncio.timeout(timeout)
         try:
@@ -296,7 +296,7 @@ class EpochTopic(Generic[T]):
                 if not wait:
                     raise
             except JetStreamError as error:
-                if not wait or not passes(error):
+                if not wait or not is_transient(error):
                     raise
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 from ..._runtime.calls import delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox
-from ..._runtime.retry import Tries
+from ..._runtime.retry import Retry
 from ..._runtime.timer import Timer
 from ...consumers.consumer import Consumer
 from ...consumers.message import Message
@@ -192,7 +192,7 @@ class PulledPush(Push):
             self._context.tasks.start(self._drop(), "end of a notifier's consumer")
 
     async def _pull(self, seq: int) -> None:
-        tries = Tries()
+        tries = Retry()
         while True:
             try:
                 message = await self._next(seq)

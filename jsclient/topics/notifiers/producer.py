@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Generator
 from typing import Any, Final, NamedTuple
 
-from ..._runtime.retry import Tries
+from ..._runtime.retry import Retry
 from ...errors import (
     ClosedError,
     ConfigError,
@@ -172,7 +172,7 @@ class LogProducer:
     async def _store(self, member: _Member) -> int:
         """Append a member, and retry while the server is unavailable."""
         deadline = member.since + self._timeout
-        tries, mismatches = Tries(), 0
+        tries, mismatches = Retry(), 0
         while True:
             try:
                 async with asyncio.timeout_at(deadline):

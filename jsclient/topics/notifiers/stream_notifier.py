@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, Final, NamedTuple
 
 from ..._runtime.nats.connection import Lifecycle
-from ..._runtime.retry import Tries
+from ..._runtime.retry import Retry
 from ..._runtime.wakeup import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
 from ...protocol.topics.record import Record
@@ -87,7 +87,7 @@ class StreamNotifier(NotifierSource):
 
     async def _current(self) -> Record | None:
         """The newest record; None: none exists yet."""
-        tries = Tries()
+        tries = Retry()
         while True:
             await self._log.context.connection.wait_connected(None)
             try:
@@ -168,12 +168,12 @@ class StreamNotifier(NotifierSource):
     async def _watch(self, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait({before})  # it holds the push
-        tries = Tries()
+        tries = Retry()
         while self._has_waiters:
             try:
                 await self._log.context.connection.wait_connected(None)
                 await self._round()
-                tries = Tries()
+                tries = Retry()
             except JetStreamError as error:
                 if not await tries.again(error):
                     self._fail(error)

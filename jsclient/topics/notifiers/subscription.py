@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..._runtime.retry import Tries
+from ..._runtime.retry import Retry
 from ...errors import ClosedError, JetStreamError
 from ...protocol.topics.idle_timer import QuietTimer
 from ...protocol.topics.position import Position
@@ -55,7 +55,7 @@ class LogSubscription(SubscriptionSource):
 
     async def reader(self, position: Any) -> _Reader:
         start = self._start if position is None else position
-        tries = Tries()
+        tries = Retry()
         while True:
             try:
                 if self._log is None:

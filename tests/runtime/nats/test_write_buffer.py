@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 from jsclient._runtime.nats.write_buffer import HIGH_WATER, Outbox
 from tests.support.virtual import virtual
@@ -28,7 +29,7 @@ class Transport:
 @virtual
 async def test_what_comes_in_one_turn_is_one_write():
     transport = Transport()
-    out = Outbox(lambda: transport)
+    out = Outbox(SimpleNamespace(_transport=transport))
     for number in range(3):
         out.write(b"%d" % number)
     assert transport.writes == []
@@ -39,7 +40,7 @@ async def test_what_comes_in_one_turn_is_one_write():
 @virtual
 async def test_a_request_is_written_at_once_and_those_beside_it_together():
     transport = Transport()
-    out = Outbox(lambda: transport)
+    out = Outbox(SimpleNamespace(_transport=transport))
     for number in range(4):
         out.write_now(b"%d" % number)
     assert transport.writes == [b"0"]
@@ -56,7 +57,7 @@ async def test_a_request_is_written_at_once_and_those_beside_it_together():
 @virtual
 async def test_a_request_does_not_overtake_what_was_written_before_it():
     transport = Transport()
-    out = Outbox(lambda: transport)
+    out = Outbox(SimpleNamespace(_transport=transport))
     out.write(b"a")
     out.write_now(b"b")
     await asyncio.sleep(0)
@@ -66,7 +67,7 @@ async def test_a_request_does_not_overtake_what_was_written_before_it():
 @virtual
 async def test_more_than_should_wait_is_not_taken_without_waiting():
     transport = Transport()
-    out = Outbox(lambda: transport)
+    out = Outbox(SimpleNamespace(_transport=transport))
     assert out.write_if_room(b"x" * (HIGH_WATER + 1))
     assert not out.write_if_room(b"y")
     assert out.is_full
@@ -82,7 +83,7 @@ async def test_more_than_should_wait_is_not_taken_without_waiting():
 @virtual
 async def test_nothing_is_written_later_on_another_connection():
     transport = Transport()
-    out = Outbox(lambda: None)
+    out = Outbox(SimpleNamespace(_transport=None))
     out.write(b"a")
     out.clear()
     out._transport = lambda: transport

@@ -1,0 +1,36 @@
+"""Numbers that the caller gave."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.protocol.wire.checks import check_count, check_seconds
+
+
+def test_count():
+    assert check_count("batch", 1) == 1
+    assert check_count("retries", 0, least=0) == 0
+    assert check_count("batch", 5, most=5) == 5
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.0, "1", None])
+def test_count_refuses(value):
+    with pytest.raises(ConfigError, match=r"^batch is .*: it must be an integer >= 1$"):
+        check_count("batch", value)
+
+
+def test_count_has_a_bound():
+    with pytest.raises(ConfigError, match="batch is 1001: it must be an integer from 1 to 1,000"):
+        check_count("batch", 1001, most=1000)
+
+
+def test_seconds():
+    assert check_seconds("timeout", 1) == 1
+    assert check_seconds("timeout", 0.5) == 0.5
+
+
+@pytest.mark.parametrize("value", [0, -1.0, True, "1", None, float("nan"), float("inf")])
+def test_seconds_refuses(value):
+    with pytest.raises(ConfigError, match=r"^timeout is .* s: it must be over 0$"):
+        check_seconds("timeout", value)
