@@ -41,6 +41,7 @@ _others = "|".join(map(re.escape, sorted({*sys.stdlib_module_names, "msgspec", "
 nitpick_ignore_regex = [
     ("py:.*", rf"({_others})(\..*)?"),
     ("py:(class|obj)", r"jsclient\..*\.([A-Z]|[A-Z][a-z]+T)"),  # type variables
+    ("py:class", r"jsclient\._runtime\..*"),  # private types in public signatures
 ]
 # Private names in public signatures.
 nitpick_ignore = [
@@ -56,9 +57,6 @@ nitpick_ignore = [
     ("py:class", "_Marker"),
     ("py:class", "deque"),
     ("py:class", "dict[int"),  # of a Callable in a signature
-    ("py:class", "jsclient._runtime.context.Closable"),
-    ("py:class", "jsclient._runtime.publish.PublishOptions"),
-    ("py:class", "jsclient._runtime.tasks.Tasks"),
     ("py:class", "jsclient.errors._Fields"),
     ("py:class", "jsclient.peers.backend.Backend"),
     ("py:class", "_Queue"),
