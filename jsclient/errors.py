@@ -375,8 +375,8 @@ class ConfigMismatchError(BindError):
             f"changes are not applied: leave the field out, or update the {'consumer' if consumer else 'stream'}"
         )
         super().__init__(stream, consumer, problem)
-        self.args = (stream, consumer, list(mismatches))
-        self.mismatches = list(mismatches)
+        self.args: tuple[Any, ...] = (stream, consumer, list(mismatches))
+        self.mismatches: list[tuple[str, Any, Any]] = list(mismatches)
 
 
 class StatusError(_Fields):

@@ -22,7 +22,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self._signal = Signal()
-        self.begun = False
+        self.begun: bool = False
 
     def begin(self) -> None:
         """Wake all who pause."""

@@ -47,7 +47,7 @@ class Machine:
         stopping: Stopping,
     ) -> None:
         self.tracker = tracker
-        self.changed = Signal()  # something was stored
+        self.changed: Signal = Signal()  # something was stored
         self._store = store
         self._start = start
         self._tasks = tasks

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol
 
 from .._runtime.context import Context
-from .._runtime.nats.connection import Inbox, Lifecycle
+from .._runtime.nats.connection import Connection, Inbox, Lifecycle
 from .._runtime.timer import Timer
 from .._runtime.wakeup import Signal
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
@@ -56,22 +56,23 @@ class AckWindow(Generic[TicketT]):
         after_event: Callable[[], None] | None = None,
     ) -> None:
         """``after_event`` is called after each arrival of answers, timer, change of the connection, and at the end."""
-        self.window = window or PublishWindow(secrets.token_hex(11), context.answered)
-        self.admission = Admission(
+        self.window: PublishWindow[TicketT] = window or PublishWindow(secrets.token_hex(11), context.answered)
+        self.admission: Admission = Admission(
             context,
             self.window,
             max_in_flight=max_in_flight,
             max_bytes=max_bytes,
             room_timeout=room_timeout,
         )
-        self.connection, self.loop = context.connection, asyncio.get_running_loop()
-        self.changed = Signal()  # fewer publishes are in flight, or fewer callers wait
-        self.prefix = b""  # of reply subjects
-        self.small = 0  # bytes that the server accepts for certain
+        self.connection: Connection = context.connection
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.changed: Signal = Signal()  # fewer publishes are in flight, or fewer callers wait
+        self.prefix: bytes = b""  # of reply subjects
+        self.small: int = 0  # bytes that the server accepts for certain
         self.number = 0  # of the last publish sent
-        self.unsent = 0  # publishes that could not be sent after they got a number
-        self.failed = 0
-        self.is_ended = False
+        self.unsent: int = 0  # publishes that could not be sent after they got a number
+        self.failed: int = 0
+        self.is_ended: bool = False
         self._context, self._failures, self._after_event = context, failures, after_event
         self._timer = Timer(self._tick)
         self._inbox: Inbox | None = None

@@ -26,13 +26,13 @@ class Waiter:
     __slots__ = ("admitted", "future", "number", "size", "subject", "tries_until", "waits_until")
 
     def __init__(self, number: int, subject: str, size: int, waits_until: float, tries_until: float) -> None:
-        self.number = number
-        self.subject = subject
-        self.size = size
-        self.waits_until = waits_until  # monotonic seconds: how long it waits for room
-        self.tries_until = tries_until  # and for a connection
+        self.number: int = number
+        self.subject: str = subject
+        self.size: int = size
+        self.waits_until: float = waits_until  # monotonic seconds: how long it waits for room
+        self.tries_until: float = tries_until  # and for a connection
         self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.admitted = False
+        self.admitted: bool = False
 
 
 class Gate:
@@ -44,8 +44,8 @@ class Gate:
     def __init__(self, fits: Callable[[int, int], bool]) -> None:
         self._fits = fits
         self._waiting: deque[Waiter] = deque()
-        self.admitted = 0  # callers that may proceed, but have not run yet
-        self.admitted_size = 0
+        self.admitted: int = 0  # callers that may proceed, but have not run yet
+        self.admitted_size: int = 0
         self._number = 0
 
     @property
@@ -135,13 +135,14 @@ class Admission:
         max_bytes: float,
         room_timeout: float,
     ) -> None:
-        self.gate = Gate(self._fits)
-        self.max_in_flight, self.max_bytes = max_in_flight, max_bytes
-        self.watch = min(max_bytes, _MUCH)  # bytes in flight above which `too_much` is asked
-        self.ready = False  # a connection and an inbox for the answers exist
-        self.closed = False
-        self.clear = False  # only the limits can prevent the next publish
-        self.yield_at = NEVER  # when publishing has kept the loop for long enough
+        self.gate: Gate = Gate(self._fits)
+        self.max_in_flight: int = max_in_flight
+        self.max_bytes: float = max_bytes
+        self.watch: float = min(max_bytes, _MUCH)  # bytes in flight above which `too_much` is asked
+        self.ready: bool = False  # a connection and an inbox for the answers exist
+        self.closed: bool = False
+        self.clear: bool = False  # only the limits can prevent the next publish
+        self.yield_at: float = NEVER  # when publishing has kept the loop for long enough
         self._context, self._connection = context, context.connection
         self._loop = asyncio.get_running_loop()
         self._window = window

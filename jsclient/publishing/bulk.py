@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._runtime.context import Context
@@ -42,7 +42,10 @@ class Tally:
     __slots__ = ("acks", "duplicates", "first_seq", "last_seq", "stored", "streams", "unwanted")
 
     def __init__(self) -> None:
-        self.stored = self.duplicates = self.first_seq = self.last_seq = 0
+        self.stored: int = 0
+        self.duplicates: int = 0
+        self.first_seq: int = 0
+        self.last_seq: int = 0
         self.streams: set[str] = set()
         self.acks: list[PubAck] = []  # not counted yet
         self.unwanted: list[None] = []  # not empty: closed, so nothing is sent again
@@ -71,10 +74,10 @@ class RowsTicket:
     __slots__ = ("done", "first", "rows", "set_result")
 
     def __init__(self, tally: Tally, first: int, rows: Sequence[int]) -> None:
-        self.first = first  # number of the first message
-        self.rows = rows
-        self.set_result = tally.acks.append
-        self.done = tally.unwanted.__len__
+        self.first: int = first  # number of the first message
+        self.rows: Sequence[int] = rows
+        self.set_result: Callable[[PubAck], None] = tally.acks.append
+        self.done: Callable[[], int] = tally.unwanted.__len__
 
 
 class _RowFailures:
@@ -116,7 +119,7 @@ class BulkPublisher:
             raise ConfigError("columns need a connection that `jsclient.connect` opened")
         self._out = out
         self._timeout, self._repeatable = timeout, repeatable
-        self.tally = Tally()
+        self.tally: Tally = Tally()
         self._failures = _RowFailures()
         self._acks: AckWindow[RowsTicket] = AckWindow(
             context,

@@ -40,11 +40,11 @@ class IngestChannel:
 
     def __init__(self, context: Context, tracker: IngestTracker, timeout: float) -> None:
         self.tracker = tracker
-        self.unsent = 0  # bytes written since the write buffer was last checked
-        self.pongs = 0  # answers to pings
-        self.is_open = False
+        self.unsent: int = 0  # bytes written since the write buffer was last checked
+        self.pongs: int = 0  # answers to pings
+        self.is_open: bool = False
         self._context, self._connection = context, context.connection
-        self.max_payload = self._connection.max_payload  # bytes of headers and payload
+        self.max_payload: int = self._connection.max_payload  # bytes of headers and payload
         self.timeout = timeout
         self._inbox: Inbox | None = None
         self._opening = asyncio.Lock()

@@ -58,7 +58,7 @@ class Reported:
     """The number of failures that were reported as events, and not retrieved since."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count: int = 0
 
     def retrieved(self, _: PublishFuture) -> None:
         self.count -= 1

@@ -73,9 +73,9 @@ class NatsServer:
         start_timeout: float = 30.0,
     ) -> None:
         self.config = config
-        self.port = port
+        self.port: int = port
         self.pid: int | None = None
-        self.version = ""
+        self.version: str = ""
         self._host = host
         self._connect_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound
         self._store_dir = store_dir

@@ -55,7 +55,7 @@ class ChainPublisher:
             by_id=not is_replicated,
             _seen=(0, after),
         )
-        self.publisher = Publisher(
+        self.publisher: Publisher = Publisher(
             context,
             max_in_flight=1 if is_replicated else max_in_flight,
             max_bytes=MAX_BYTES,

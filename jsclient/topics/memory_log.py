@@ -45,10 +45,10 @@ class MemoryLog(Log):
     ) -> None:
         if max_records is not None and max_records < 1:
             raise ConfigError(f"max_records is {max_records}: an integer >= 1 is needed")
-        self.subject = check_filter_subject(subject)
+        self.subject: str = check_filter_subject(subject)
         self.stream = stream
         self._hub = EventHub(on_event)
-        self.tasks = Tasks(self.report)
+        self.tasks: Tasks = Tasks(self.report)
         self.open: set[Closable] = set()
         self._incarnation = secrets.token_hex(8)
         self._max_records = max_records

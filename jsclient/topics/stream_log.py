@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from .._runtime.calls import find_streams
-from .._runtime.context import Context
+from .._runtime.context import Closable, Context
 from .._runtime.publish import publish
+from .._runtime.tasks import Tasks
 from ..consumers.message import frames_of
 from ..errors import (
     ConfigError,
@@ -57,10 +58,10 @@ class StreamLog(Log):
     """The records of a stream whose subjects match a filter."""
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
-        self.stream = stream.name
-        self.subject = check_filter_subject(subject)
-        self.tasks = context.tasks
-        self.open = context.open
+        self.stream: str = stream.name
+        self.subject: str = check_filter_subject(subject)
+        self.tasks: Tasks = context.tasks
+        self.open: set[Closable] = context.open
         self.context = context
         self._stream = stream
         self._incarnation = ""

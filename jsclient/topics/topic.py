@@ -66,7 +66,7 @@ class Topic:
     def __init__(self, manager: StreamManager, subject: str, stream: str | None) -> None:
         self._manager = manager
         self._context = manager._context  # noqa: SLF001  shared by all handles
-        self.subject = check_filter_subject(subject)
+        self.subject: str = check_filter_subject(subject)
         self._stream = None if stream is None else check_stream_name(stream)
 
     def __repr__(self) -> str:

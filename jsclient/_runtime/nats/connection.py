@@ -44,10 +44,10 @@ class Connection(abc.ABC):
     """A NATS connection: frames in through sinks, bytes out, and lifecycle notifications."""
 
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
-        self.hub = EventHub(on_event)
+        self.hub: EventHub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
         self.denied: list[Callable[[PermissionDeniedError], None]] = []
-        self.connects = 0  # how often it has reconnected
+        self.connects: int = 0  # how often it has reconnected
         self._listeners: list[Listener] = []
         self._changed = Signal()
 

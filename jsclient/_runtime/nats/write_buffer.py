@@ -30,10 +30,10 @@ class Outbox:
     def __init__(self, owner: TransportOwner) -> None:
         self._owner = owner
         self.commands: list[bytes] = []
-        self.size = 0
+        self.size: int = 0
         self._backlog = 0  # bytes that the transport had not sent when it was last checked
-        self.scheduled = False  # something was written in this turn of the loop
-        self.answered = True  # bytes were read since the last immediate write
+        self.scheduled: bool = False  # something was written in this turn of the loop
+        self.answered: bool = True  # bytes were read since the last immediate write
 
     def write(self, command: bytes) -> None:
         """Write a command together with the others of this turn of the loop."""

@@ -30,9 +30,9 @@ class WorkerProcess:
     """One worker process."""
 
     def __init__(self, number: int, process: Process) -> None:
-        self.view = WorkerView(number, process.pid)
-        self.ready = asyncio.Event()
-        self.wanted = True  # its end would be an error
+        self.view: WorkerView = WorkerView(number, process.pid)
+        self.ready: asyncio.Event = asyncio.Event()
+        self.wanted: bool = True  # its end would be an error
         self.log: deque[str] = deque(maxlen=5)
         self._process = process
 

@@ -25,8 +25,8 @@ class Ledger:
 
     def __init__(self, total: int) -> None:
         self.total = total
-        self.tally = Tally()
-        self.count = 0
+        self.tally: Tally = Tally()
+        self.count: int = 0
         self.redelivered: set[int] = set()
         self.repeated: set[int] = set()
         self.orphaned: set[int] = set()

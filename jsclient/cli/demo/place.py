@@ -33,11 +33,11 @@ class Place:
         # Unique names on an existing server.
         token = secrets.token_hex(4)
         own = servers is None
-        self.stream = "FLIGHTS" if own else f"JSCLIENT_DEMO_{token}"
-        self.prefix = "flights" if own else f"jsclient-demo-{token}.flights"
-        self.statistics = "STATISTICS" if own else f"JSCLIENT_DEMO_{token}_STATISTICS"
-        self.ledger = "jsclient_demo" if own else f"jsclient_demo_{token}"
-        self.statistics_prefix = "statistics" if own else f"jsclient-demo-{token}.statistics"
+        self.stream: str = "FLIGHTS" if own else f"JSCLIENT_DEMO_{token}"
+        self.prefix: str = "flights" if own else f"jsclient-demo-{token}.flights"
+        self.statistics: str = "STATISTICS" if own else f"JSCLIENT_DEMO_{token}_STATISTICS"
+        self.ledger: str = "jsclient_demo" if own else f"jsclient_demo_{token}"
+        self.statistics_prefix: str = "statistics" if own else f"jsclient-demo-{token}.statistics"
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[list[str]]:

@@ -19,7 +19,7 @@ class Rate:
     def __init__(self, window: float = 3.0) -> None:
         self._window = window
         self._seen: deque[tuple[float, int]] = deque()
-        self.value = 0.0  # per second
+        self.value: float = 0.0  # per second
 
     def at(self, now: float, count: int) -> None:
         """Record the count at a time in monotonic seconds."""

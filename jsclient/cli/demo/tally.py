@@ -44,7 +44,7 @@ class Tally:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tally) and self._sums == other._sums
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: None  # type: ignore[assignment]  # as __eq__ makes it
 
     def add(self, flight: Flight) -> None:
         """Count one flight."""

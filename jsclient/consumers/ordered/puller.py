@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections import deque
 
 from ..._runtime.calls import consumer_info, delete_consumer
 from ..._runtime.context import Context
@@ -57,7 +58,9 @@ class OrderedPuller:
         max_reset_attempts: int | None,
     ) -> None:
         self.context = context
-        self.channel = AckChannel(context.connection, context.requests, context.timeout, silent=True)
+        self.channel: AckChannel = AckChannel(
+            context.connection, context.requests, context.timeout, silent=True
+        )
         self._prefix, self._mark = name_prefix or secrets.token_hex(11), ""
         if name_prefix is not None:
             # Other clients may use the same prefix: their consumers must not be taken for ours.
@@ -65,7 +68,7 @@ class OrderedPuller:
             config = config.replace(metadata={**(config.metadata or {}), _MARK: self._mark})
         self.config = config
         self._serial = 0
-        self.tracker = OrderedConsume(
+        self.tracker: OrderedConsume = OrderedConsume(
             stream,
             "",
             Pull(1),
@@ -73,12 +76,12 @@ class OrderedPuller:
             keeps_policy=config.deliver_policy == DeliverPolicy.LAST_PER_SUBJECT,
             inactive_threshold=config.inactive_threshold or float("inf"),
         )
-        self.front = self.tracker.front
-        self.changed = Signal()
-        self.log = EventLog()
+        self.front: deque[Frame] = self.tracker.front
+        self.changed: Signal = Signal()
+        self.log: EventLog = EventLog()
         self.error: JetStreamError | None = None
-        self.num_pending = 0
-        self.state = State.NEW
+        self.num_pending: int = 0
+        self.state: State = State.NEW
         self._flushing = False  # draining: messages in flight still arrive
         self._ending: asyncio.Task[None] | None = None
         self._inbox = ReaderInbox(context.connection, self._receive)
@@ -92,7 +95,9 @@ class OrderedPuller:
             fail=self._fail,
             emit=self.emit,
         )
-        self.remaker = Remaker(context, self.tracker, config, reader, max_attempts=max_reset_attempts)
+        self.remaker: Remaker = Remaker(
+            context, self.tracker, config, reader, max_attempts=max_reset_attempts
+        )
 
     @property
     def stream(self) -> str:

@@ -94,7 +94,7 @@ class Remaker:
         self._config = config  # of the first consumer
         self._reader = reader
         self._max_attempts = max_attempts
-        self.room = Signal()
+        self.room: Signal = Signal()
         self.trouble: JetStreamError | None = None
         self.left: set[str] = set()
         self._task: asyncio.Task[None] | None = None

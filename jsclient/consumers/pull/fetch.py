@@ -36,8 +36,8 @@ class Batch(Sequence[Message]):
 
     def __init__(self, messages: list[Message], ending: Ending, error: JetStreamError | None = None) -> None:
         self._messages = messages
-        self.ending = ending
-        self.error = error
+        self.ending: Ending = ending
+        self.error: JetStreamError | None = error
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -66,7 +66,8 @@ class Collection:
     def __init__(self, pull: Pull, expires: float, now: float) -> None:
         self.pull = pull
         self.frames: list[Frame] = []
-        self.expires, self.deadline = expires, now + expires
+        self.expires: float = expires
+        self.deadline: float = now + expires
         self._size = 0  # bytes of the frames, if they are bounded
 
     def collect(self, source: deque[Frame]) -> bool:

@@ -40,12 +40,12 @@ class Slot:
     __slots__ = ("frames", "inbox", "pin", "puller", "request", "until")
 
     def __init__(self, puller: Puller) -> None:
-        self.puller = puller
+        self.puller: Puller = puller
         self.inbox: Inbox | None = None
         self.request: PullRequest | None = None
         self.pin: Pin | None = None  # of the group of the request, if the consumer pins clients
         self.frames: deque[Frame] | None = None  # None: no caller waits, so messages are left over
-        self.until = 0.0  # monotonic seconds: keep listening until then
+        self.until: float = 0.0  # monotonic seconds: keep listening until then
 
     def receive(self, frames: list[Frame]) -> None:
         """The sink of the inbox."""
@@ -109,12 +109,14 @@ class Puller:
         self.stream = stream
         self.consumer = consumer
         self.config = config
-        self.silent = config is not None and config.ack_policy == AckPolicy.NONE
-        self.channel = AckChannel(context.connection, context.requests, context.timeout, self.silent)
+        self.silent: bool = config is not None and config.ack_policy == AckPolicy.NONE
+        self.channel: AckChannel = AckChannel(
+            context.connection, context.requests, context.timeout, self.silent
+        )
         self.leftover: deque[Frame] = deque()
-        self.changed = Signal()
+        self.changed: Signal = Signal()
         self.readers: set[Closable] = set()
-        self.now = asyncio.get_running_loop().time
+        self.now: Callable[[], float] = asyncio.get_running_loop().time
         self._listener = listener
         self._subject = context.api.consumer_next(stream, consumer)
         # A slot is in one of these: free; with a caller; with a request that lost its caller.
@@ -122,7 +124,7 @@ class Puller:
         self._busy: set[Slot] = set()
         self._orphans: list[Slot] = []
         self._foreign = 0
-        self.closed = False
+        self.closed: bool = False
         self._listening = False
         self._pins: dict[str, Pin] = {}  # by group
 

@@ -40,7 +40,7 @@ class Binder:
         self._context = context
         self._request = request
         self.inbox: Inbox | None = None
-        self.intake = Intake()
+        self.intake: Intake = Intake()
 
     async def bind(self) -> Binding:
         """Run the workflow.

@@ -52,10 +52,10 @@ class PushBuffer:
         """Calls ``silent`` after missed heartbeats, ``emptied`` on a read past the end, the others at each step."""
         self.tracker = tracker
         self.channel = channel
-        self.log = EventLog()
+        self.log: EventLog = EventLog()
         self.ready: deque[Frame] = deque() if has_callback else tracker.front
         self.watching = True
-        self.ended = False
+        self.ended: bool = False
         self._context = context
         self._has_callback = has_callback
         self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken

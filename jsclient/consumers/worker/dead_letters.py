@@ -56,7 +56,7 @@ class DeadLetters:
         self._exhausted: deque[tuple[int, int]] = deque()  # stream sequences and deliveries, from advisories
         self._arrived = Signal()
         self._reading: asyncio.Task[None] | None = None
-        self.found = 0  # stored because of an advisory
+        self.found: int = 0  # stored because of an advisory
 
     async def check(self, config: ConsumerConfig) -> None:
         """Refuse a subject that no stream holds, or that this consumer would receive itself.

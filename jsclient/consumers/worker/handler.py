@@ -33,9 +33,9 @@ class Slot:
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
-        self.wake = Signal()
+        self.wake: Signal = Signal()
         self.work: Work[Message] | None = None
-        self.handling = False  # the handler is running, so a cancellation reaches only it
+        self.handling: bool = False  # the handler is running, so a cancellation reaches only it
         self.why: Why | None = None
         self._cancels = 0
 

@@ -34,7 +34,7 @@ class Crew:
         on_stop: Callable[[BaseException | None], None],
         name: str,
     ) -> None:
-        self.changed = Signal()  # a message was settled
+        self.changed: Signal = Signal()  # a message was settled
         self._context = context
         self._load = load
         self._settling = settling

@@ -91,7 +91,8 @@ class PullSource:
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
     ) -> None:
-        self.stream, self.consumer = stream, consumer
+        self.stream: str = stream
+        self.consumer: str = consumer
         self.owner = owner
         self.emit = emit
         self._context = context
@@ -173,7 +174,8 @@ class PushSource:
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
     ) -> None:
-        self.stream, self.consumer = subscription.stream, subscription.consumer
+        self.stream: str = subscription.stream
+        self.consumer: str = subscription.consumer
         self.owner: object = subscription
         self.emit = emit
         self._context = context

@@ -78,7 +78,7 @@ class Worker:
         self._error: BaseException | None = None
         loop = asyncio.get_running_loop()
         name = f"jsclient:worker of {source.stream}/{source.consumer}"
-        self.task = loop.create_task(self._run(), name=name)
+        self.task: asyncio.Task[None] = loop.create_task(self._run(), name=name)
         self.task.add_done_callback(self._report_unawaited)
         context.open.add(self)
 

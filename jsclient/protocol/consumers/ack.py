@@ -12,7 +12,7 @@ is used unmodified as the subject of the ack. Source: ADR-15 §JSAck, §Ack Hand
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -54,7 +54,7 @@ _SHORT = re.compile(
     rb"\$JS\.ACK\.[^.]+\.[^.]+\.N\.(N)\.(N)\.(N)\.(N)".replace(b"N", rb"[0-9]{1,19}")
 ).fullmatch
 
-match_jsack = _JSACK.match
+match_jsack: Callable[[bytes], re.Match[bytes] | None] = _JSACK.match
 """Whether a reply is a JSAck, in one step; for the rare ones that it does not match, use `sequences`."""
 
 

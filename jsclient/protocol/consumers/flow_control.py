@@ -3,7 +3,7 @@
 A request enters the reader's queue and is answered, with an empty message to its reply subject, when it is reached:
 so the answer is accurate, and the server never has more in flight than its window. If the request or
 the answer was lost, heartbeats repeat the subject in ``Nats-Consumer-Stalled``. Which subjects are answered is decided
-by `jsclient.protocol.wire.replies.may_answer_flow_control`.
+by ``protocol.wire.replies.may_answer_flow_control``.
 Source: ADR-15 §Flow Control.
 """
 

@@ -77,7 +77,7 @@ class OrderedTracker(PushTracker):
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
         """Switch to a new consumer: see `OrderedCursor.recreated`."""
         self.consumer = consumer
-        self.flow = FlowControl()
+        self.flow: FlowControl = FlowControl()
         if self.heartbeat is not None:
             self.heartbeat.heard(now)
         return self.cursor.recreated(delivered_stream_seq)
@@ -110,7 +110,7 @@ class OrderedTracker(PushTracker):
         if not last or not self._queue.add(frames):
             return False
         self._overflow = None
-        self.received += len(frames)
+        self.received: int = self.received + len(frames)
         self.cursor.took(last, len(frames))
         return True
 

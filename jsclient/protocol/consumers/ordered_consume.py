@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 
-from ...errors import NotJetStreamMessageError
+from ...errors import JetStreamError, NotJetStreamMessageError
 from ..events import HeartbeatMissed
 from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import LAST_CONSUMER
@@ -74,7 +74,9 @@ class OrderedConsume(ConsumeTracker):
     def read(self, pull: Pull, threshold: int, now: float) -> list[Command]:
         """Start reading continuously, within these bounds. Owed and buffered messages count."""
         before = self.buffer
-        self.pull, self.error, self.reading = pull, None, True
+        self.pull: Pull = pull
+        self.error: JetStreamError | None = None
+        self.reading = True
         ConsumeTracker.__post_init__(self, threshold)
         self.buffer.online, self.buffer.owed = before.online, before.owed
         self._recount()
@@ -88,7 +90,7 @@ class OrderedConsume(ConsumeTracker):
 
     def fetch(self, pull: Pull, now: float) -> Ask:
         """Send a single request, which `request` then follows."""
-        self.asked += 1
+        self.asked: int = self.asked + 1
         self.request, self._number = PullRequest(pull, now), b"%d" % self.asked
         self.buffer.owed += pull.batch
         return Ask(pull, self.asked)
@@ -110,7 +112,7 @@ class OrderedConsume(ConsumeTracker):
     def ask(self) -> list[Command]:
         """The requests to send now."""
         if not self.reading or self.cursor.wants is not None:
-            self.low = 0
+            self.low: int = 0
             return []
         commands = ConsumeTracker.ask(self)
         self.low = max(self.low, 0)
@@ -225,6 +227,7 @@ class OrderedConsume(ConsumeTracker):
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> list[Command]:
         """Switch to a new consumer (see `OrderedCursor.recreated`) whose inbox is subscribed."""
-        self.consumer, self.request = consumer, None
+        self.consumer: str = consumer
+        self.request = None
         self.cursor.recreated(delivered_stream_seq)
         return self.connected(now)

@@ -29,7 +29,7 @@ class Capabilities(Generic[T]):
     __slots__ = ("_held", "order")
 
     def __init__(self, order: Order[T], times: Iterable[T] | None = None) -> None:
-        self.order = order
+        self.order: Order[T] = order
         self._held = MutableAntichain.of(order, [order.bottom] if times is None else times)
 
     @property

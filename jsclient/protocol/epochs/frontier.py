@@ -73,7 +73,7 @@ class Product:
     __slots__ = ("bottom", "orders")
 
     def __init__(self, *orders: Order[Any]) -> None:
-        self.orders = orders
+        self.orders: tuple[Order[Any], ...] = orders
         self.bottom: tuple[Any, ...] = tuple(order.bottom for order in orders)
 
     def less_equal(self, one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:

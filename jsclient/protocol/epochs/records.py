@@ -138,7 +138,7 @@ class EpochReading(Generic[T]):
         self.order = order
         self.owners: dict[int, str] = {}
         self.joined: dict[int, int] = {}
-        self.refused = 0
+        self.refused: int = 0
         self._skipped = skipped
         self._partitions = {
             subject(topic, partition): partition

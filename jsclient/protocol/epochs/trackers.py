@@ -63,9 +63,9 @@ class EpochPublisher(Generic[T]):
     __slots__ = ("_active", "_restored", "capabilities", "order", "upper")
 
     def __init__(self, order: Order[T]) -> None:
-        self.order = order
-        self.capabilities = Capabilities(order)
-        self.upper = Antichain(order)
+        self.order: Order[T] = order
+        self.capabilities: Capabilities[T] = Capabilities(order)
+        self.upper: Antichain[T] = Antichain(order)
         self._active: set[T] = set()  # sent here, and not completed
         self._restored = Antichain(order)  # the upper frontier that was found at the restart
 

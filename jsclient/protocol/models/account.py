@@ -60,7 +60,7 @@ class AccountTier(Model, frozen=True, kw_only=True):
 class AccountInfo(AccountTier, frozen=True, kw_only=True):
     """The account: totals over its tiers, its domain, the API, and each tier by name (``R1``, ``R3``)."""
 
-    envelope: ClassVar = frozenset({"type"})
+    envelope: ClassVar[frozenset[str]] = frozenset({"type"})
 
     domain: str | None = None
     api: ApiStats = ApiStats()

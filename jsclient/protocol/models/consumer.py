@@ -7,6 +7,7 @@ nats-server server/consumer.go (ConsumerConfig, ConsumerInfo).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -103,7 +104,7 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
         priority_timeout: Seconds without a request after which a client is unpinned.
     """
 
-    always_sent: ClassVar = {
+    always_sent: ClassVar[Mapping[str, Any]] = {
         "ack_policy": AckPolicy.EXPLICIT,
         "deliver_policy": DeliverPolicy.ALL,
         "replay_policy": ReplayPolicy.INSTANT,
@@ -184,8 +185,8 @@ class ConsumerInfo(Model, frozen=True, kw_only=True):
         ts: When this was gathered.
     """
 
-    required: ClassVar = frozenset({"stream_name", "name", "config"})
-    envelope: ClassVar = frozenset({"type"})
+    required: ClassVar[frozenset[str]] = frozenset({"stream_name", "name", "config"})
+    envelope: ClassVar[frozenset[str]] = frozenset({"type"})
 
     stream_name: str = ""
     name: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import msgspec
@@ -28,8 +29,8 @@ class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
         count: Messages in that batch.
     """
 
-    required: ClassVar = frozenset({"stream", "seq"})
-    envelope: ClassVar = frozenset({"type"})
+    required: ClassVar[frozenset[str]] = frozenset({"stream", "seq"})
+    envelope: ClassVar[frozenset[str]] = frozenset({"type"})
 
     stream: str = ""
     seq: int = 0
@@ -40,7 +41,7 @@ class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
     count: int | None = None
 
 
-quick_pub_ack = msgspec.json.Decoder(PubAck).decode
+quick_pub_ack: Callable[[bytes], PubAck] = msgspec.json.Decoder(PubAck).decode
 """A fast path of `read_pub_ack`. If it raises, or the ack lacks a stream or sequence or has ``extra`` fields, call
 `read_pub_ack`."""
 

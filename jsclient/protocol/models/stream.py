@@ -131,8 +131,8 @@ class StreamInfo(Model, frozen=True, kw_only=True):
         ts: When this was gathered.
     """
 
-    required: ClassVar = frozenset({"config"})
-    envelope: ClassVar = frozenset({"type", "total", "offset", "limit"})
+    required: ClassVar[frozenset[str]] = frozenset({"config"})
+    envelope: ClassVar[frozenset[str]] = frozenset({"type", "total", "offset", "limit"})
 
     config: StreamConfig = StreamConfig()
     created: Time | None = None

@@ -167,7 +167,7 @@ class ChainWindow(PublishWindow[TicketT]):
         for reply, entry in list(self.in_flight.items()):
             if entry.number <= number:
                 self._take(reply)
-                self.stored += 1
+                self.stored: int = self.stored + 1
                 if not entry.ticket.done():
                     gaps = sum(entry.number < gap < number for gap in before)
                     stored = seq - (number - entry.number - gaps)
@@ -183,7 +183,7 @@ class ChainWindow(PublishWindow[TicketT]):
                 link = self.after(entry.number, link)
         self.link = link if end is None else None
         self._gaps = {gap for gap in self._gaps if gap > number}
-        self.resent += len(sends)
+        self.resent: int = self.resent + len(sends)
         return failures, sends
 
     def _resend(
@@ -197,19 +197,20 @@ class ChainWindow(PublishWindow[TicketT]):
         headers[EXPECTED_LAST_SEQUENCE if isinstance(link, int) else EXPECTED_LAST_MSG_ID] = str(link)
         entry.header = encode_headers(headers)
         size = len(entry.header) + len(entry.payload)
-        self.size += size - entry.size
+        self.size: int = self.size + size - entry.size
         entry.size = size
         trouble = entry.trouble = entry.trouble or Trouble(in_doubt=True)
         trouble.in_doubt |= not trouble.waits  # its last attempt was not answered yet
         trouble.waits, trouble.overtaken = False, None
         trouble.tries += 1
         entry.due = min(entry.deadline, now + trouble.attempt)
-        self.look_at = min(self.look_at, entry.due)
+        self.look_at: float = min(self.look_at, entry.due)
         return reply_of(reply, trouble.tries), entry
 
     def end(self, error: JetStreamError | None) -> Failures[TicketT]:
         """End the chain because of ``error``; None: the last record is another client's."""
-        self.is_broken, self.is_fenced = False, error is None
+        self.is_broken: bool = False
+        self.is_fenced = error is None
         return self.fail(lambda entry: self._why(entry, error))
 
 

@@ -44,8 +44,12 @@ class RecordHeaders(Headers):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("the headers of a record are immutable: change the result of copy()")
 
-    add = __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+
+for _name in (
+    *("__setitem__", "__delitem__", "__ior__", "add", "update", "setdefault"),
+    *("pop", "popitem", "clear"),
+):
+    setattr(RecordHeaders, _name, RecordHeaders._refuse)  # noqa: SLF001  the class is still being made
 
 
 NO_HEADERS: Final = RecordHeaders()

@@ -73,7 +73,7 @@ class TopicLook:
 
     def __init__(self, options: EpochSourceOptions) -> None:
         self._options = options
-        self.lookup = Lookup(options.read)
+        self.lookup: Lookup = Lookup(options.read)
         self._since = -1  # up to here frontier records were read; -1: none
         self._floor = 0  # and from here on
         self._next = 0.0  # monotonic seconds: when it may be asked again

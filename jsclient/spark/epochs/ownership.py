@@ -95,7 +95,8 @@ class SinkTopic:
     def __init__(self, js: JetStream, stream: Stream, topic: str, order: Int, partitions: int) -> None:
         self._context = js._context  # noqa: SLF001  a log is made of what others are
         self._stream, self._order = stream, order
-        self.name, self.partitions = topic, partitions
+        self.name: str = topic
+        self.partitions: int = partitions
 
     def _log(self, partition: int) -> StreamLog:
         return StreamLog(self._context, self._stream, f"{self.name}.{partition}.*")

@@ -60,8 +60,9 @@ class Wanted(Generic[T]):
         self, order: Order[T], start: Sequence[T], end: Sequence[T] | None = None, missed: Sequence[T] = ()
     ) -> None:
         """``end`` None: all that come; (): all that there are."""
-        self.start, self.missed = Antichain.minimal(order, start), Antichain.maximal(order, missed)
-        self.end = None if end is None else Antichain.minimal(order, end)
+        self.start: Antichain[T] = Antichain.minimal(order, start)
+        self.missed: Antichain[T] = Antichain.maximal(order, missed)
+        self.end: Antichain[T] | None = None if end is None else Antichain.minimal(order, end)
 
     def __contains__(self, time: T) -> bool:
         if self.end is not None and self.end.some_below(time):

@@ -35,7 +35,7 @@ __all__ = ["EpochStreamWriter", "EpochWritten"]
 
 T = TypeVar("T")
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 @dataclass(frozen=True)

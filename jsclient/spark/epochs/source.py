@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader"]
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _TRIES = 100  # to find records that another server has shown
 _CONFIRMED = 5.0  # seconds after which a stream that seems to have lost its end has

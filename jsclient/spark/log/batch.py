@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogBatchReader", "PushdownReader"]
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class LogBatchReader(DataSourceReader):

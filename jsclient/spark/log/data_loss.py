@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
 from ...protocol.models.stream import RetentionPolicy, StreamInfo
@@ -103,7 +104,7 @@ class LostHeadError(HistoryTruncatedError):
 
     def __init__(self, first_available: int, wanted: int, stream: str, gone: int) -> None:
         super().__init__(first_available, wanted, stream)
-        self.args = (first_available, wanted, stream, gone)
+        self.args: tuple[Any, ...] = (first_available, wanted, stream, gone)
         self.gone = gone
 
     def __str__(self) -> str:

@@ -26,7 +26,7 @@ class Head:
         self._interval = interval
         self._next = 0.0  # monotonic seconds: when it may be asked again
         self.facts: StreamFacts | None = None
-        self.last = 0  # of the last message that matches
+        self.last: int = 0  # of the last message that matches
         self._seen_free = (0, 0)  # behind the first, up to the second, nothing matched
 
     def look(self) -> StreamFacts:

@@ -36,7 +36,7 @@ __all__ = ["Lookup"]
 
 T = TypeVar("T")
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _PATIENCE = 30.0  # seconds that a server may be away
 _AGAIN = 0.25  # seconds until it is asked again
@@ -56,7 +56,7 @@ class Lookup:
         self._options = options
         self._session: Session | None = None
         self._stream: Stream | None = None
-        self.subjects = options.subjects
+        self.subjects: tuple[str, ...] = options.subjects
 
     def facts(self) -> StreamFacts:
         """The stream as its leader has it now. One request."""

@@ -18,7 +18,7 @@ from .lookup import Lookup
 
 __all__ = ["Mirror"]
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _RESET_SERVER = (2, 14)
 

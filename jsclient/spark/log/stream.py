@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LogStreamReader"]
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _CONFIRMED = (
     5.0  # seconds after which a stream that seems to have lost its end has: a new leader may be behind

@@ -92,7 +92,7 @@ class ClaimMatcher:
         self._runs = runs
         self._number = 0  # the run that is next
         self._offset = 0  # how much of it is done
-        self.left = claimed(runs)
+        self.left: int = claimed(runs)
         self.missing: list[Run] = []
 
     @property

@@ -122,8 +122,8 @@ class ClaimCollector:
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.last_pending = 0
+        self.count: int = 0
+        self.last_pending: int = 0
         self._runs: list[list[int]] = []  # as the fields of a `Run`
         self._next_stream_seq = self._next_consumer_seq = self._delivered = (
             0  # of a delivery that goes on with the run

@@ -91,7 +91,7 @@ class Claimer:
         self._again: list[
             bytes
         ] = []  # replies of messages that were processed before, and are to be acked now
-        self.pending = consumer.cached_info.num_pending
+        self.pending: int = consumer.cached_info.num_pending
 
     @property
     def most(self) -> int:

@@ -59,15 +59,15 @@ class Holder:
         self._consumer = consumer
         self._options = options
         info = consumer.cached_info
-        self.made = "" if info.created is None else info.created.isoformat()
+        self.made: str = "" if info.created is None else info.created.isoformat()
         self._ack_wait = effective_ack_wait(info)
         self._held: dict[int, _Held] = {}
         self.collecting: ClaimCollector | None = None
-        self.form = ("", "")
+        self.form: tuple[str, str] = ("", "")
         self.forgotten: set[int] = set()
         self._may_ack = False  # shown
         self._keeping: asyncio.Task[None] | None = None
-        self.lapsed = 0
+        self.lapsed: int = 0
 
     async def hold(self, offset: QueueOffset, began: float) -> None:
         """Keep new claims alive. The first ones of all with a request: better to know now than after the batch.

@@ -88,7 +88,7 @@ class ContentIds:
     """
 
     def __init__(self, epoch: bytes, partition: int | None) -> None:
-        self.prefix = epoch if partition is None else b"%b%x." % (epoch, partition)
+        self.prefix: bytes = epoch if partition is None else b"%b%x." % (epoch, partition)
         self._subjects = _Hashes()
         self._seen: set[bytes] = set()
         self._again: dict[bytes, int] = {}  # how many more there were
@@ -152,7 +152,7 @@ class IndexIds:
     """Ids of the rows of one partition by their places in it: for partitions that always come in the same order."""
 
     def __init__(self, epoch: bytes, partition: int) -> None:
-        self.prefix = b"%b%x." % (epoch, partition)
+        self.prefix: bytes = b"%b%x." % (epoch, partition)
         self._next = 0
 
     def tails(

@@ -30,7 +30,9 @@ class BadRow(Exception):
 
     def __init__(self, row: int, column: str, reason: str) -> None:
         super().__init__(row, column, reason)
-        self.row, self.column, self.reason = row, column, reason
+        self.row: int = row
+        self.column: str = column
+        self.reason: str = reason
 
 
 class RowError(PublishError):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JetStreamBatchWriter", "JetStreamStreamWriter", "Written", "make_audible", "summary", "write_all"]
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOG = "JSCLIENT_SPARK_LOG"
 _KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"  # in the environment where Spark keeps what Python workers log

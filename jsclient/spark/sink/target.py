@@ -22,7 +22,7 @@ from .row_columns import RowShape
 
 __all__ = ["Target", "look"]
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 @dataclass(frozen=True, slots=True)

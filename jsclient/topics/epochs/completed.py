@@ -25,7 +25,8 @@ class CompletedEpoch(Generic[T]):
 
     def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
         self.time = epoch.time
-        self.first_seq, self.last_seq = epoch.first_seq, epoch.last_seq
+        self.first_seq: int = epoch.first_seq
+        self.last_seq: int = epoch.last_seq
         self._batches = epoch.batches
         self._again = again
 

@@ -50,13 +50,13 @@ class _Member:
 
     def __init__(self, producer: LogProducer, kind: Kind, data: bytes, id: str) -> None:
         loop = asyncio.get_running_loop()
-        self.producer = producer
-        self.kind = kind
-        self.data = data
-        self.id = id
-        self.since = loop.time()
+        self.producer: LogProducer = producer
+        self.kind: Kind = kind
+        self.data: bytes = data
+        self.id: str = id
+        self.since: float = loop.time()
         self.future: asyncio.Future[int] = loop.create_future()
-        self.awaited = False
+        self.awaited: bool = False
         self.failure: _Failure | None = None
 
     def __await__(self) -> Generator[Any, None, int]:

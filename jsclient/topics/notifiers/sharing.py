@@ -28,7 +28,7 @@ class NotifierInternals:
     __slots__ = ("source",)
 
     def __init__(self, source: NotifierSource) -> None:
-        self.source = source
+        self.source: NotifierSource = source
 
 
 class SubscriptionInternals:
@@ -37,7 +37,7 @@ class SubscriptionInternals:
     __slots__ = ("source",)
 
     def __init__(self, source: SubscriptionSource) -> None:
-        self.source = source
+        self.source: SubscriptionSource = source
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:

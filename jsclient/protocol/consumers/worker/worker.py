@@ -45,8 +45,8 @@ class Workload(Generic[T]):
 
     def __init__(self, rules: WorkRules, counts: WorkCounts | None = None) -> None:
         self.rules = rules
-        self.counts = WorkCounts() if counts is None else counts
-        self.stopping = False
+        self.counts: WorkCounts = WorkCounts() if counts is None else counts
+        self.stopping: bool = False
         self._held: dict[tuple[int, int], Work[T]] = {}
         self._ready: deque[Work[T] | Lane[T]] = deque()
         self._lanes: dict[Hashable, Lane[T]] = {}
