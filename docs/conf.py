@@ -54,11 +54,13 @@ nitpick_ignore = [
     ("py:class", "Push"),
     ("py:class", "SparkSession"),
     ("py:class", "_Failure"),
+    ("py:class", "jsclient._runtime.context.Closable"),
     ("py:class", "jsclient.errors._Fields"),
     ("py:class", "jsclient._runtime.publish.PublishOptions"),
     ("py:class", "_Marker"),
     ("py:class", "deque"),
     ("py:class", "dict[int"),  # of a Callable in a signature
+    ("py:class", "jsclient._runtime.context.Closable"),
     ("py:class", "jsclient.errors._Fields"),
     ("py:class", "jsclient.peers.backend.Backend"),
     ("py:class", "_Queue"),
