@@ -10,10 +10,10 @@ import pytest
 
 import jsclient
 from integration.kit.clients.log_traffic import Producer, check, keep_reading
+from integration.kit.clients.retries import impatient
 from integration.kit.judge.oracle import number_of
 from integration.kit.judge.waiting import eventually
 from jsclient import PermissionDeniedError
-from jsclient._runtime import retry as tries
 from jsclient.topics.log import Log
 from jsclient.topics.log_reader import open_reader
 from jsclient.topics.stream_log import find_log
@@ -174,7 +174,7 @@ async def test_a_stream_that_is_made_anew_is_another_one(
 async def test_a_stream_that_is_deleted_ends_its_readers(
     js: Any, oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch, direct: bool
 ) -> None:
-    monkeypatch.setattr(tries, "_GRACE", 0.3)
+    impatient(monkeypatch, 0.3)
     stream = await make_stream(allow_direct=direct)
     log = await find_log(js._context, stream.subject("a"))
     async with await open_reader(log, push=None, quiet=0.1) as reader:

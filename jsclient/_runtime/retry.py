@@ -93,6 +93,3 @@ class Retry:
         if policy.recreates and isinstance(error, ConsumerNotFoundError | ConsumerDeletedError):
             return False
         return not is_transient(error)
-
-
-Tries = Retry  # the name that topics.epochs.paging uses

@@ -84,7 +84,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> None:
         ("subject string, data string, headers map<string,int>", {}, "'headers' is map<string,int>"),
         ("subject string, data string, msg_id bigint", {}, "'msg_id' is bigint"),
         ("subject string, data string", {"dedup": "column"}, "no column 'msg_id'"),
-        ("subject string, data string, msg_id string", {"dedup": "content"}, "leave the option out"),
+        ("subject string, data string, msg_id string", {"dedup": "content"}, "omit the option"),
     ],
 )
 def test_schema_is_refused(schema: str, options: dict[str, str], told: str) -> None:

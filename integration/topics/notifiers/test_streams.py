@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from integration.kit.clients.kits import Kits
+from integration.kit.clients.retries import impatient
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.waiting import within
 from jsclient import ConfigError, StreamNotFoundError
@@ -83,7 +84,7 @@ async def test_what_cannot_work_is_refused(kits: Kits, make_stream: Any, kind: s
 
 
 async def test_a_stream_that_is_deleted_ends_the_waiting(server: Any, connect: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("jsclient._runtime.retry._GRACE", 0.5)
+    impatient(monkeypatch, 0.5)
     kits = Kits(await connect(server), await connect(server, timeout=0.5))
     updater, notifier = await kits.notifier_kit("a")
     internals = await notifier.get_sharable_notifier_internals()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from ..._runtime.retry import Tries
+from ..._runtime.retry import Retry
 from ...errors import JetStreamError, ProtocolError
 from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.records import FrontierEntry
@@ -28,7 +28,7 @@ _NEAR: Final = 64  # records in which the last valid frontier record is searched
 
 async def patiently(log: Log, ask: Callable[[], Awaitable[R]]) -> R:
     """Send a request until it succeeds. Raises errors that are not transient."""
-    tries = Tries()
+    tries = Retry()
     while True:
         await log.wait_ready()
         try:
