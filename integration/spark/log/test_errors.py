@@ -168,7 +168,7 @@ BAD = [
     ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
     ({"subjects": "a..b"}, "option 'subjects'"),
     ({"password": "hunter2"}, "option 'user' is missing"),
-    ({"servers": "nats://ann:hunter2@127.0.0.1"}, "option 'servers' has a user in a URL"),
+    ({"servers": "nats://ann:hunter2@127.0.0.1"}, "option 'servers' contains a user in a URL"),
 ]
 
 
