@@ -1,1 +1,1 @@
-"""Acks of a batch, from executors or the driver."""
+"""Acknowledging the messages of a batch, from the executors or the driver."""

@@ -1,7 +1,7 @@
-"""Acks for ``foreachBatch``: a whole batch at once, confirmed.
+"""Acks for ``foreachBatch``: acknowledge a whole batch, confirmed by the server.
 
-The rows need the column ``reply``, which the source has in queue mode. They are read once for this, so the batch should
-be cached if it was not deterministic to begin with; that of queue mode is.
+The rows need the column ``reply``, which the source provides in queue mode. Acking evaluates the DataFrame once more,
+so cache a batch that isn't deterministic; batches of queue mode are deterministic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["ack_batch", "nak_batch", "term_batch"]
 
 _FORMAT = "jetstream_settle"
-_PAYLOAD = "jsclient.settle.payload"  # an option of ours beside those of the connection
+_PAYLOAD = "jsclient.settle.payload"  # internal option, passed along with the connection options
 
 
 def ack_batch(
@@ -42,26 +42,27 @@ def ack_batch(
     on: str = "executors",
     policy: str = "each",
 ) -> int:
-    """Ack all messages of a batch, and return when the server has counted the acks.
+    """Ack all messages of a batch and wait until the server has processed the acks.
 
     Args:
-        df: Rows with the column ``reply``; with ``policy`` "all" also ``consumer_sequence``.
-        servers: URLs with commas, or the options of the connection, named as those of the source.
-        on: "executors": where the rows are; "driver": they are collected first, which is quicker for batches that
-            fit into its memory (about 100 bytes a row).
-        policy: "each": one ack a message. "all": one ack for the highest message of each consumer, which settles
-            all before it, whether or not they are in this batch; for consumers with that ack policy.
+        df: Rows with the column ``reply``; ``policy`` "all" also needs ``consumer_sequence``.
+        servers: Comma-separated URLs, or connection options under the same names as for the source.
+        on: "executors" sends acks from the executors that hold the rows. "driver" collects the replies first, which is
+            faster for batches that fit into its memory (about 100 bytes per row).
+        policy: "each" sends one ack per message. "all" sends one ack for the highest message of each consumer, which
+            also acks every earlier message, in this batch or not; the consumers must have the ack policy "all".
 
-    Returns: how many messages were settled (on executors: how many rows there were). Less are only those that the
-        server will deliver again since it was killed before it noted their delivery: event `ClaimsLapsed`.
+    Returns:
+        The number of messages settled (on executors: the number of rows). The driver's count excludes messages whose
+        delivery the server lost in a crash: they will be redelivered, and the event `ClaimsLapsed` reports them.
 
     Raises:
-        ConfigError: The column is missing, an option is wrong, or the consumer's ack policy is another.
-        NotJetStreamMessageError: A reply is no JSAck.
-        NoRespondersError: There is no such consumer any more.
-        RequestTimeoutError, DisconnectedError: It is not known whether all were counted; acking again does no harm.
+        ConfigError: A column is missing, an option is wrong, or the consumer has another ack policy.
+        NotJetStreamMessageError: A reply isn't a JSAck subject.
+        NoRespondersError: The consumer no longer exists.
+        RequestTimeoutError, DisconnectedError: Some acks may not have been processed; acking again is safe.
 
-    What fails on an executor comes as Spark's exception, with the error in its text.
+    An error on an executor is raised as Spark's exception, with the original error in its text.
     """
     if policy not in {"each", "all"}:
         raise ConfigError(f"policy is {policy!r}: it must be 'each' or 'all'")
@@ -73,9 +74,10 @@ def ack_batch(
 def nak_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", delay: float | None = None
 ) -> int:
-    """Ask for all messages of a batch to be delivered again: at once, or after ``delay`` seconds.
+    """Nak all messages of a batch, to have them redelivered immediately or after ``delay`` seconds.
 
-    Else as `ack_batch`. What is asked for twice, by a task that Spark ran again, may come twice.
+    Arguments, return value and errors are those of `ack_batch`. If Spark retries a task, its messages are nak'd twice
+    and may be redelivered twice.
     """
     return _settle(df, servers, ack_payload(AckKind.NAK, delay=delay), on)
 
@@ -83,9 +85,10 @@ def nak_batch(
 def term_batch(
     df: DataFrame, servers: str | Mapping[str, str], *, on: str = "executors", reason: str | None = None
 ) -> int:
-    """Say of all messages of a batch that they are never to be delivered again. Else as `ack_batch`.
+    """Terminate all messages of a batch: they are never redelivered.
 
-    ``reason``, one line, appears in the server's advisories.
+    ``reason``, a single line, appears in the server's advisories. Other arguments, return value and errors are those of
+    `ack_batch`.
     """
     return _settle(df, servers, ack_payload(AckKind.TERM, reason=reason), on)
 
@@ -101,7 +104,7 @@ def _settle(df: DataFrame, servers: str | Mapping[str, str], payload: bytes, on:
 
 
 def need(df: DataFrame, *columns: str) -> None:
-    """Raise `ConfigError` where a column is missing."""
+    """Raise `ConfigError` if a column is missing."""
     for column in columns:
         if column not in df.columns:
             raise ConfigError(
@@ -111,7 +114,7 @@ def need(df: DataFrame, *columns: str) -> None:
 
 
 def replies_of(df: DataFrame) -> list[bytes]:
-    """The replies of all rows, here on the driver."""
+    """Collect the replies of all rows on the driver."""
     return _bytes(df.select("reply").toArrow().column(0))
 
 
@@ -148,7 +151,7 @@ def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: byte
     options = {"servers": servers} if isinstance(servers, str) else dict(servers)
     spark = df.sparkSession
     register_once(spark, _SettleSource)
-    # Spark looks formats up in the active session of this thread, which may have none: so it is made active.
+    # Spark looks up formats in the thread's active session. Creating a DataFrame makes this session the active one.
     spark.createDataFrame([], "reply string")
     counted = Observation()
     observed = df.select("reply").observe(counted, count(lit(1)).alias("messages"))
@@ -158,7 +161,7 @@ def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: byte
 
 
 class _SettleSource(DataSource):
-    """A sink that answers messages: a way to run code on executors that needs no pandas, and works with Connect."""
+    """A sink that acks messages. It runs code on executors without pandas, and works with Spark Connect."""
 
     @classmethod
     def name(cls) -> str:
@@ -172,7 +175,7 @@ class _SettleSource(DataSource):
 
 @dataclass
 class _Settled(WriterCommitMessage):
-    """How many messages a task settled."""
+    """The number of messages a task settled."""
 
     count: int
 
@@ -190,7 +193,7 @@ class _SettleWriter(DataSourceArrowWriter):
 # --- the highest alone -------------------------------------------------------------------------------------------
 
 
-# The stream and the consumer with all that stands before them: a JSAck has 9 tokens, or 11 and more.
+# The prefix of a JSAck up to stream and consumer. A JSAck has 9 tokens, or 11 or more with domain and account hash.
 _CONSUMER = r"substring_index(reply, '.', if(size(split(reply, '[.]')) = 9, 4, 6))"
 
 

@@ -1,7 +1,7 @@
-"""Acks by the hundred thousand: written at once, and confirmed by the last one.
+"""Bulk acks: hundreds of thousands of acks written in large chunks and confirmed by the last one.
 
-The server handles what comes on a connection in its order. So where the last ack of a consumer is a request, its
-answer says that all before it were counted; a flush, or a PING, says only that they were read.
+The server processes the messages of a connection in order. The last ack for each consumer is sent as a request, and its
+response confirms that all earlier acks were processed. A flush or PING only confirms that they were read.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from ...protocol.consumers.ack import match_jsack, parse_jsack, sequences
 
 __all__ = ["check_replies", "confirm", "context_of", "settle"]
 
-PATIENCE = 30.0  # seconds for which acks are tried again after a connection was lost
-_CHUNK = 1000  # acks of one write
-_FIRST = 5.0  # seconds until it is looked whether the server can answer at all
-_CONFIRM = 30.0  # seconds that it has then to count what it was sent
-_PAUSE = 0.1  # seconds between two tries
+PATIENCE = 30.0  # seconds during which acks are retried after a connection was lost
+_CHUNK = 1000  # acks per write
+_FIRST = 5.0  # seconds; timeout of the first attempt, before checking why no response came
+_CONFIRM = 30.0  # seconds; timeout of later attempts, enough to process all acks
+_PAUSE = 0.1  # seconds between two attempts
 _NOT_IN_SUBJECTS = re.compile(rb"[\x00-\x20\x7f]")
 
 
 def context_of(js: JetStream) -> Context:
-    """What a `JetStream` is made of."""
+    """Return the `Context` of a `JetStream`."""
     return js._context  # noqa: SLF001  the package's own
 
 
 def check_replies(replies: Sequence[bytes]) -> None:
-    """Raises `NotJetStreamMessageError` where one is no JSAck: acks are published to nothing else."""
+    """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects; acks are published to no others."""
     for reply in replies:
         if not match_jsack(reply):
             parse_jsack(reply.decode("utf-8", "backslashreplace"))
@@ -53,24 +53,26 @@ def check_replies(replies: Sequence[bytes]) -> None:
 async def settle(
     js: JetStream, replies: Sequence[bytes], payload: bytes, *, patience: float = PATIENCE
 ) -> list[bytes]:
-    """Publish one answer to many messages, and return when the server has counted all.
+    """Send the same ack payload for many messages and wait until the server has processed all acks.
 
-    Tried again as a whole when the connection is lost: an ack that comes twice changes nothing.
+    If the connection is lost, all acks are sent again; duplicate acks have no effect.
 
     Args:
-        replies: JSAcks, as they came or made from claims; those of several consumers may be mixed.
-        payload: As of `jsclient.protocol.consumers.ack.ack_payload`.
-        patience: Seconds for which it is tried again.
+        replies: JSAck subjects, as received or rebuilt from claims; may belong to several consumers.
+        payload: An ack payload, see `jsclient.protocol.consumers.ack.ack_payload`.
+        patience: Seconds during which failed attempts are retried.
 
-    Returns: those that cannot be settled, since the server does not know that it delivered the message: it was killed
-        before that was on its disk. It will deliver it again.
+    Returns:
+        The replies that cannot be settled because the server has no record of the delivery: it crashed before storing
+        it. The server will redeliver these messages.
 
     Raises:
         PermissionDeniedError: This user may not ack.
-        NoRespondersError: There is no such consumer.
-        RequestTimeoutError, DisconnectedError: Whether all were counted is unknown. ClosedError.
+        NoRespondersError: The consumer does not exist.
+        RequestTimeoutError, DisconnectedError: Some acks may not have been processed.
+        ClosedError: The connection is closed.
 
-    Cancelled: some may have been counted.
+    If cancelled, some acks may have been processed.
     """
     context = context_of(js)
     connection = context.connection
@@ -96,7 +98,7 @@ async def settle(
 
 
 async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[bytes]:
-    """Those of messages behind the last one that their consumer delivered, as it thinks: it answers nothing to them."""
+    """The replies after the last delivery that their consumer has a record of; it never responds to acks for them."""
     last: dict[bytes, int] = {}
     found: list[bytes] = []
     for reply in replies:
@@ -106,7 +108,7 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
             try:
                 info = await consumer_info(context, read.stream, read.consumer)
             except JetStreamError:
-                return []  # not known
+                return []  # unknown
             last[of] = info.delivered.stream_seq
         if sequences(reply)[0] > last[of]:
             found.append(reply)
@@ -114,13 +116,16 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
 
 
 async def _is_gone(context: Context, replies: Sequence[bytes]) -> bool:
-    """Whether nobody answers since the consumer of the first one is gone, and not since it moves."""
+    """Whether the consumer of the first reply was deleted, rather than being moved to another server."""
     of = parse_jsack(replies[0].decode("utf-8", "surrogateescape"))
     return await is_gone(context, of.stream, of.consumer)
 
 
 async def confirm(context: Context, replies: Sequence[bytes], payload: bytes, *, timeout: float) -> None:
-    """As `settle`, once. The first one is a request, too: where acks are refused, only one is."""
+    """Make one attempt of `settle`.
+
+    The first ack is also sent as a request: if this user may not ack, the server rejects one ack instead of all.
+    """
     connection, requests = context.connection, context.requests
     if not replies:
         return
@@ -168,4 +173,4 @@ async def _write(context: Context, replies: list[bytes], payload: bytes) -> None
         await connection.make_room()
     tail = b" %d\r\n%b\r\n" % (len(payload), payload)
     outbox.write(b"PUB " + (tail + b"PUB ").join(replies) + tail)
-    await asyncio.sleep(0)  # heartbeats and answers have their turn
+    await asyncio.sleep(0)  # let heartbeats and responses be processed

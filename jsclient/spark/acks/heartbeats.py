@@ -1,4 +1,7 @@
-"""Keeping the messages of a long batch from being delivered again, outside of queue mode, which does it by itself."""
+"""Heartbeats that prevent redelivery while a long batch is processed.
+
+In queue mode the source sends them automatically.
+"""
 
 from __future__ import annotations
 
@@ -27,21 +30,23 @@ __all__ = ["heartbeat"]
 def heartbeat(
     df: DataFrame, servers: str | Mapping[str, str], *, every: float | None = None
 ) -> Iterator[int]:
-    """Say again and again that the messages of a batch are being worked on, as long as the block lasts.
+    """Send in-progress acks for the messages of a batch until the block exits.
 
-    The replies are collected on the driver at once (about 100 bytes a row), and signs of life are sent from there, the
-    first before the block begins. One that cannot be sent is told as an event, and tried again; where ``ack_wait`` was
-    over before, the event `ClaimsLapsed` says so.
+    The replies are collected on the driver (about 100 bytes per row), which sends the acks periodically, the first time
+    before the block is entered. A failure to send is reported as an event and retried. If ``ack_wait`` expired before
+    an ack succeeded, the event `ClaimsLapsed` reports it.
 
     Args:
         df: Rows with the column ``reply``.
-        servers: As of `ack_batch`.
-        every: Seconds between two signs of life; by default a third of the shortest ``ack_wait`` of the consumers.
+        servers: See `ack_batch`.
+        every: Seconds between in-progress acks; by default a third of the shortest ``ack_wait`` of the consumers.
 
-    Gives: how many messages there are.
+    Yields:
+        The number of messages.
 
     Raises:
-        ConfigError: The column is missing, an option is wrong, or this user may not ack. And as `ack_batch`.
+        ConfigError: The column is missing, an option is wrong, or this user may not ack.
+        Other errors are those of `ack_batch`.
     """
     if every is not None and (
         isinstance(every, bool) or not isinstance(every, int | float) or not 0 < every < float("inf")
@@ -67,7 +72,7 @@ def heartbeat(
 
 
 async def _ack_wait(opened: Session, replies: Sequence[bytes]) -> float:
-    """The shortest of all consumers that the replies are of, seconds."""
+    """The shortest ``ack_wait`` of the consumers of these replies, in seconds."""
     one_of_each = {reply.rsplit(b".", 5)[0]: reply for reply in replies}
     waits: list[float] = []
     for reply in one_of_each.values():
