@@ -1,1 +1,1 @@
-"""Log mode: a stream read by sequence, in ranges that can be read again."""
+"""Log mode: reading a stream by sequence, in repeatable ranges."""

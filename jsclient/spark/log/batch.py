@@ -26,7 +26,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class LogBatchReader(DataSourceReader):
-    """All messages between two places, as they are when the read is planned."""
+    """Reads all messages between two positions. The positions are resolved when the read is planned."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -64,7 +64,7 @@ class LogBatchReader(DataSourceReader):
 
 
 class PushdownReader(LogBatchReader):
-    """The same, for sessions where filters are pushed down: Spark fails every read of it elsewhere."""
+    """`LogBatchReader` with filter pushdown. Spark rejects it in sessions that do not enable pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         self._narrowed, left = pushed(filters, self._narrowed, direct=self._options.read_mode == "direct")
@@ -92,7 +92,7 @@ def _last(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
 
 
 def _not_beyond(name: str, given: int, most: int, options: SourceOptions, facts: StreamFacts) -> None:
-    """What is not there yet is not left out without a word."""
+    """Raise `ConfigError` for a sequence after the end of the stream, instead of silently reading less."""
     if given > most and options.fail_on_data_loss:
         raise ConfigError(
             f"option {name!r} is {given}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "

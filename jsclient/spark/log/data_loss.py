@@ -1,4 +1,4 @@
-"""What ``failOnDataLoss`` looks at: whether a stream still has what is to be read. Decisions only."""
+"""Checks for ``failOnDataLoss``: whether a stream still stores the messages a query has to read. Does no I/O."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on"
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """A stream as it was at one moment.
+    """A snapshot of a stream's state and configuration.
 
     Attributes:
-        created: When it was made, as an offset has it.
-        first_seq: Sequence of the oldest message; ``last_seq`` + 1 where there is none.
-        last_seq: The last sequence given.
-        messages, bytes: What it holds.
-        gaps: Sequences between first and last that are deleted.
-        direct: Whether it answers direct gets.
-        work_queue: Whether a message goes when it is acked.
+        created: When the stream was created, in the format of `LogOffset.created`.
+        first_seq: Sequence of the oldest message; ``last_seq`` + 1 if the stream is empty.
+        last_seq: The last sequence assigned.
+        messages, bytes: Number and total size of the stored messages.
+        gaps: Number of deleted sequences between first and last.
+        direct: Whether the stream allows direct gets.
+        work_queue: Whether messages are removed when they are acked.
         last_time: When the last message was stored.
-        seen_at: When this was seen, by the server's clock.
+        seen_at: When the snapshot was taken, by the server's clock.
     """
 
     name: str
@@ -62,12 +62,12 @@ class StreamFacts:
 
     @property
     def mean_bytes(self) -> int:
-        """Of a message, headers and all; 1 at least."""
+        """Mean size of a message including its headers; at least 1."""
         return max(1, self.bytes // self.messages) if self.messages else 1
 
 
 def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
-    """Why an offset means nothing now: the stream was deleted and made again."""
+    """Return an error if the stream was deleted and recreated, which invalidates the offset."""
     if start.created == facts.created:
         return None
     return PositionInvalidError(
@@ -78,7 +78,7 @@ def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | Non
 
 
 def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
-    """Why an offset cannot be: the stream ends before it. A query that has just begun may wait for its start."""
+    """Return an error if the stream ends before the offset. A new query may start after the current end."""
     if start.init or facts.last_seq >= start.seq:
         return None
     return PositionInvalidError(
@@ -88,7 +88,7 @@ def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
 
 
 def lost_head(first: int, last: int, facts: StreamFacts) -> JetStreamError | None:
-    """Why not all of a range can be read: its head was removed."""
+    """Return an error if messages at the head of the range were removed."""
     if facts.first_seq <= first:
         return None
     gone = min(last, facts.first_seq - 1)
@@ -99,7 +99,7 @@ class LostHeadError(HistoryTruncatedError):
     """Messages were removed from a stream before a query read them.
 
     Attributes:
-        gone: The last one of them, of those that were to be read.
+        gone: Sequence of the last removed message in the range to be read.
     """
 
     def __init__(self, first_available: int, wanted: int, stream: str, gone: int) -> None:

@@ -1,7 +1,7 @@
-"""What is new in a stream: asked for no more often than is wanted, and remembered.
+"""The cached end of a stream, refreshed at a limited rate.
 
-The offset of a filtered query stays at the last message that matches, while others come and go. So that their going is
-not taken for a loss, it is remembered how far nothing was found.
+The offset of a filtered query stays at the last matching message while other messages are stored and expire. To keep
+their expiry from being reported as data loss, `Head` remembers up to which sequence no message matched.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ class Head:
     """The end of a stream, for one query.
 
     Args:
-        interval: Seconds from one request to the next, on average, at least.
+        interval: Minimum mean time between requests, in seconds.
     """
 
     def __init__(self, lookup: Lookup, interval: float) -> None:
         self._lookup = lookup
         self._interval = interval
-        self._next = 0.0  # monotonic seconds: when it may be asked again
+        self._next = 0.0  # monotonic seconds: time of the next request at the earliest
         self.facts: StreamFacts | None = None
-        self.last: int = 0  # of the last message that matches
-        self._seen_free = (0, 0)  # behind the first, up to the second, nothing matched
+        self.last: int = 0  # sequence of the last matching message
+        self._seen_free = (0, 0)  # no message matched after the first, up to the second
 
     def look(self) -> StreamFacts:
-        """Ask anew. May sleep first, so that an idle query asks no more than is wanted."""
+        """Refresh and return the facts. Sleeps first if the last request was less than the interval ago."""
         if (wait := self._next - time.monotonic()) > 0:
             time.sleep(wait)
         before, facts, asked = self.facts, self._lookup.facts(), 1
@@ -40,24 +40,24 @@ class Head:
             self.last = self._lookup.last_matching()
             asked += len(self._lookup.subjects)
         if before is not None and before.created != facts.created:
-            self._seen_free = (0, 0)  # of another stream
+            self._seen_free = (0, 0)  # belongs to the previous stream
         self.facts = facts
         self._next = time.monotonic() + asked * self._interval
         return facts
 
     @property
     def is_due(self) -> bool:
-        """Whether asking needs no sleep."""
+        """Whether `look` would not sleep."""
         return time.monotonic() >= self._next
 
     def nothing_behind(self, seq: int) -> None:
-        """Remember that, when last looked at, nothing behind ``seq`` matched."""
+        """Remember that no message after ``seq`` matched at the last refresh."""
         assert self.facts is not None
         floor = self.free_behind(seq)
         if self._lookup.subjects and self.facts.first_seq <= floor + 1:
             self._seen_free = (seq, max(floor, self.facts.last_seq))
 
     def free_behind(self, seq: int) -> int:
-        """Up to where it is known that nothing behind ``seq`` matches; at least ``seq``."""
+        """The sequence up to which no message after ``seq`` is known to match; at least ``seq``."""
         start, end = self._seen_free
         return max(seq, end) if start == seq else seq

@@ -1,4 +1,4 @@
-"""What the driver asks about a stream. Calls block; a server that is away for a moment is waited for."""
+"""Blocking queries of the driver about a stream. Transient failures are retried."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_PATIENCE = 30.0  # seconds that a server may be away
-_AGAIN = 0.25  # seconds until it is asked again
-_SHORT_LIVED = 5.0  # seconds that a consumer outlives what it was counted with
+_PATIENCE = 30.0  # seconds during which transient failures are retried
+_AGAIN = 0.25  # seconds between attempts
+_SHORT_LIVED = 5.0  # seconds; inactivity threshold of the consumers that count messages
 _UNAVAILABLE = 503
 _TRANSIENT = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError)
 
 
 class Lookup:
-    """Questions about one stream.
+    """Answers queries about one stream.
 
-    Every method raises `ConfigError` where the stream is not there, may not be asked, or cannot be read as the options
-    say; and those of any request where the server stays away.
+    Every method raises `ConfigError` if the stream does not exist, permissions are missing, or it cannot be read with
+    these options; and the usual errors of a request if the server remains unavailable.
     """
 
     def __init__(self, options: SourceOptions) -> None:
@@ -59,45 +59,45 @@ class Lookup:
         self.subjects: tuple[str, ...] = options.subjects
 
     def facts(self) -> StreamFacts:
-        """The stream as its leader has it now. One request."""
+        """The current state of the stream, from its leader. Takes one request."""
         return self._asked(self._facts)
 
     def last_matching(self) -> int:
-        """The sequence of the newest message that matches, as the leader has it; 0: there is none.
+        """The sequence of the last matching message, from the leader; 0 if no message matches.
 
-        One request a filter.
+        Takes one request per filter.
         """
         return self._asked(self._last_matching)
 
     def next_matching(self, seq: int) -> int:
-        """The first message that matches with this sequence or a later one, as the leader has it; 0: there is none.
+        """The sequence of the first matching message at or after ``seq``, from the leader; 0 if no message matches.
 
-        One request a filter.
+        Takes one request per filter.
         """
         return self._asked(lambda: self._next_matching(seq))
 
     def rest(self, seq: int, facts: StreamFacts) -> int:
-        """How many messages that match have this sequence or a later one. May be a little behind.
+        """The number of matching messages at or after ``seq``. May lag slightly.
 
-        One request, or three where no direct get will do.
+        Takes one request, or three if a direct get cannot be used.
         """
         if seq > facts.last_seq:
             return 0
         return self._asked(lambda: self._rest(seq, self._gets(facts)))
 
     def counts_cheaply(self, facts: StreamFacts) -> bool:
-        """Whether `rest` takes one request; and whether all can be read by direct get."""
+        """Whether `rest` takes one request, and the messages can be read by direct get."""
         self._asked(self._found)
         return self._gets(facts)
 
     def sequence_at(self, moment: str, facts: StreamFacts) -> int:
-        """The sequence of the first message that was stored at this time or later; behind the last: there is none."""
+        """The sequence of the first message stored at or after ``moment``; after the last one if no message was."""
         if not facts.messages or (facts.last_time and facts.last_time < datetime.fromisoformat(moment)):
             return facts.last_seq + 1
         return self._asked(lambda: self._sequence_at(moment, facts))
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
-        """Answer what a plan asks for, see `ranges`."""
+        """Run a generator of `ranges` to its end, sending it the counts it asks for."""
         try:
             ask = next(counting)
             while True:
@@ -106,7 +106,7 @@ class Lookup:
             return done.value  # type: ignore[no-any-return]
 
     def read_mode(self, facts: StreamFacts) -> str:
-        """How the executors read the stream, which is checked as far as it can be from here: as of `ReadSpec`."""
+        """The read mode of the executors, see `ReadSpec`. Checks what can be checked on the driver."""
         wanted = self._options.read_mode
         if facts.work_queue and wanted == "consumer":
             raise ConfigError(
@@ -149,11 +149,11 @@ class Lookup:
 
     @property
     def js(self) -> JetStream:
-        """The connection; for coroutines that are given to `run` only."""
+        """The client. Use it only in coroutines passed to `run`."""
         return self._opened().js
 
     def run(self, work: Callable[[Stream], Awaitable[T]]) -> T:
-        """Run something with the stream, as patiently as the questions are asked."""
+        """Run a coroutine with the stream, with the same retries as the queries."""
 
         async def ask() -> T:
             return await work(await self._found())
@@ -204,7 +204,7 @@ class Lookup:
     async def _sequence_at(self, moment: str, facts: StreamFacts) -> int:
         stream = await self._found()
         if facts.direct and is_at_least(self.js.server_version, BATCH_GET_SERVER):
-            # A replica may not have the newest messages yet: the leader has told that there is one.
+            # A replica may lag: the leader has reported a message at or after this time.
             for _ in range(8):
                 async for message in stream.get_batch(1, start_time=moment):
                     return message.seq
@@ -233,7 +233,7 @@ class Lookup:
             try:
                 return self._once(ask)
             except (*_TRANSIENT, ApiError) as error:
-                # Nothing was ever found: more likely than a server that is away is an option that is wrong.
+                # If no query has succeeded yet, a wrong option is more likely than an unavailable server.
                 known = self._stream is not None
                 unavailable = not isinstance(error, ApiError) or error.code == _UNAVAILABLE
                 if isinstance(error, StreamNotFoundError) or not known or not unavailable:
@@ -252,7 +252,7 @@ class Lookup:
         return self._opened().run(asked())
 
     def _explained(self, error: Exception) -> Exception:
-        """What to do about it, where the options are to blame."""
+        """Convert an error that the options may have caused to a `ConfigError` that says what to do."""
         name, where = self._options.stream, ", ".join(self._options.connect.servers)
         if isinstance(error, StreamNotFoundError):
             return ConfigError(
@@ -273,7 +273,7 @@ class Lookup:
 
 
 async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:
-    """A consumer that is asked how much it has, and read by nobody."""
+    """Create a consumer, delete it, and return its info. It only counts messages and is never pulled from."""
     by_time = "opt_start_time" in fields
     config = ConsumerConfig(
         name=f"spark_{secrets.token_hex(8)}",
@@ -286,5 +286,5 @@ async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:
     )
     made = await stream.create_consumer(config)
     with contextlib.suppress(ConsumerNotFoundError, PermissionDeniedError):
-        await made.delete()  # it goes by itself, too
+        await made.delete()  # otherwise it expires
     return made.cached_info

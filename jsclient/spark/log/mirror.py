@@ -1,7 +1,7 @@
-"""The progress of a query, where tools of NATS see it: a durable consumer that nobody pulls from.
+"""A durable consumer that shows the progress of a query to NATS tools. It is never pulled from.
 
-After each batch it is reset behind what was processed. So its pending messages are the query's lag; and on an interest
-stream it holds back what the query has not processed. Needs server 2.14.
+After each batch it is reset to the first unprocessed message, so its pending messages are the query's lag. On an
+interest stream it also retains messages that the query has not processed. Needs server 2.14.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RESET_SERVER = (2, 14)
 
 
 class Mirror:
-    """The consumer of one query."""
+    """The progress consumer of one query."""
 
     def __init__(self, lookup: Lookup, name: str, subjects: tuple[str, ...]) -> None:
         self._lookup = lookup
@@ -39,13 +39,13 @@ class Mirror:
         self._name = name
         self._consumer: Consumer | None = None
         self._made = False
-        self._shown: int | None = None  # up to where it was told
+        self._shown: int | None = None  # sequence of the last reset
 
     def ensure(self, facts: StreamFacts) -> None:
-        """Make it, or check the one there is.
+        """Create the consumer, or check the existing one.
 
         Raises:
-            ConfigError: The server is too old, the stream is a work queue, or there is another consumer of this name.
+            ConfigError: The server is too old, the stream is a work queue, or an incompatible consumer has this name.
         """
         if not is_at_least(self._lookup.js.server_version, _RESET_SERVER):
             raise ConfigError(
@@ -82,12 +82,15 @@ class Mirror:
         )
 
     def begin(self, seq: int) -> None:
-        """A new query begins behind ``seq``. A consumer that was there before may hold messages back: not yet moved."""
+        """Start a new query after ``seq``.
+
+        Only a consumer that was just created is reset: an existing one may retain messages.
+        """
         if self._made:
             self.done(seq)
 
     def done(self, seq: int) -> None:
-        """Everything up to ``seq`` is processed. What fails is logged, and made good by the next call."""
+        """Show that everything up to ``seq`` is processed. A failure is logged; the next call repairs it."""
         if seq == self._shown:
             return
         try:
@@ -105,6 +108,6 @@ class Mirror:
         try:
             await self._consumer.reset(seq)
         except ConsumerNotFoundError:
-            self._consumer = None  # somebody deleted it
+            self._consumer = None  # it was deleted meanwhile
             self._consumer = (await self._ensured(stream))[0]
             await self._consumer.reset(seq)

@@ -1,6 +1,6 @@
-"""The offset of log mode: up to where a stream is read.
+"""The offset of log mode: the sequence up to which a stream is read.
 
-Spark keeps it as JSON, and compares it as text: where nothing is new, the very same must be given back.
+Spark stores it as JSON and compares it as text. Without new messages, exactly the same JSON must be returned.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ __all__ = ["LogOffset"]
 
 @dataclass(frozen=True, slots=True)
 class LogOffset:
-    """Everything up to ``seq`` is read. A batch is what lies between two: (start.seq, end.seq].
+    """Position up to which a stream is read, inclusive. A batch covers (start.seq, end.seq].
 
     Attributes:
         seq: Stream sequence; 0: nothing is read.
-        created: When the stream was made, as ``StreamInfo.created.isoformat()``: under the same name there may be
-            another stream one day.
-        init: Where a new query begins; nothing was processed yet.
-        free: Of an end: up to here no message matches, as was seen before they expired. 0: nothing was seen.
+        created: When the stream was created, as ``StreamInfo.created.isoformat()``. It identifies the stream if it is
+            deleted and recreated under the same name.
+        init: This is the start of a new query; nothing was processed yet.
+        free: Of an end offset: no message up to this sequence matches, as seen before they expired. 0: unknown.
     """
 
     seq: int
@@ -43,7 +43,7 @@ class LogOffset:
     def of_json(cls, offset: Mapping[str, Any]) -> LogOffset:
         """
         Raises:
-            PositionInvalidError: It is none of log mode.
+            PositionInvalidError: It is not a valid offset of log mode.
         """
         seq, created = offset.get("seq"), offset.get("created")
         init, free = offset.get("init", False), offset.get("free", 0)

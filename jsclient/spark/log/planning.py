@@ -1,4 +1,4 @@
-"""From a range of a stream to the tasks that read it."""
+"""Splitting a range of a stream into tasks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .reading import ReadSpec
 
 __all__ = ["LogPartition", "plan", "read_spec"]
 
-_WORTH_COUNTING = 10_000  # sequences; fewer are cut by sequences where counting takes a consumer
+_WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
 
 
 @dataclass(frozen=True)
 class LogPartition(InputPartition):
-    """What one task reads.
+    """The part of a stream that one task reads.
 
     Attributes:
-        range: The sequences.
-        created: The stream that is meant.
+        range: The sequences to read.
+        created: When the stream was created, see `ReadSpec`.
         subjects: Filters.
-        read_mode: How.
+        read_mode: See `ReadSpec`.
     """
 
     range: SequenceRange
@@ -34,7 +34,7 @@ class LogPartition(InputPartition):
     read_mode: str = "auto"
 
     def spec(self, spec: ReadSpec) -> ReadSpec:
-        """What all tasks have in common, and what is known of the stream since."""
+        """The common `ReadSpec` of all tasks, completed with the values of this plan."""
         return replace(spec, created=self.created, subjects=self.subjects, read_mode=self.read_mode)
 
 
@@ -55,7 +55,7 @@ def read_spec(options: SourceOptions, columns: tuple[str, ...]) -> ReadSpec:
 def plan(
     lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts, read_mode: str
 ) -> list[LogPartition]:
-    """The tasks of a range. Together they are all of it, whatever was counted."""
+    """Split a range into tasks. Together they cover the whole range even if counts were wrong."""
     parts = _parts(lookup, options, whole, facts)
     return [LogPartition(part, facts.created, lookup.subjects, read_mode) for part in parts]
 

@@ -1,4 +1,4 @@
-"""Filters of a batch read that need not leave the server: on the sequence, the time and the subject."""
+"""Filter pushdown for batch reads: filters on sequence, timestamp and subject are applied by the server."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ...protocol.wire.units import format_time
 __all__ = ["Narrowed", "pushed"]
 
 _MOST = 2**63 - 1
-_MOST_SUBJECTS = 16  # filters of one consumer
+_MOST_SUBJECTS = 16  # limit of filters for one consumer
 
-# Filters are told by the names of their classes: this module is tested where pyspark is not.
+# Filters are recognized by class name, so this module can be tested without pyspark.
 _FROM = {"GreaterThan": 1, "GreaterThanOrEqual": 0}
 _TO = {"LessThan": -1, "LessThanOrEqual": 0}
 _SAME = frozenset({"EqualTo", "EqualNullSafe"})
@@ -24,12 +24,12 @@ _SAME = frozenset({"EqualTo", "EqualNullSafe"})
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """What is left of a read.
+    """The bounds of a read after pushdown.
 
     Attributes:
-        first, last: Sequences.
-        since: A time, RFC 3339: nothing before it is wanted.
-        subjects: Filters; none: all.
+        first, last: Sequences, inclusive.
+        since: An RFC 3339 time; earlier messages are excluded.
+        subjects: Subject filters; empty: all messages.
         nothing: No message can match.
     """
 
@@ -41,12 +41,12 @@ class Narrowed:
 
 
 def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, list[Any]]:
-    """Narrow a read by Spark's filters; and those that Spark has to look at itself.
+    """Apply Spark's filters to a read. Returns the narrowed read and the filters left to Spark.
 
     Args:
-        filters: They hold together.
-        narrowed: What is read without them.
-        direct: The read takes one subject at most.
+        filters: The filters, combined with AND.
+        narrowed: The read without the filters.
+        direct: The messages are read by direct get, which takes at most one subject.
     """
     left: list[Any] = []
     for one in filters:
@@ -54,13 +54,13 @@ def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple
         value = getattr(one, "value", None)
         after: Narrowed | None = None
         if column in {("sequence",), ("subject",), ("timestamp",)} and kind == "IsNotNull":
-            continue  # they never are
+            continue  # these columns are never null
         if column == ("sequence",):
             after = _by_sequence(kind, value, narrowed)
         elif column == ("subject",):
             after = _by_subject(kind, value, narrowed, direct=direct)
         elif column == ("timestamp",):
-            # Spark has microseconds, the server nanoseconds: the exact comparison is left to Spark.
+            # Spark uses microseconds, the server nanoseconds, so Spark also evaluates the filter.
             narrowed = _by_time(kind, value, narrowed)
         if after is None:
             left.append(one)
@@ -99,7 +99,7 @@ def _by_subject(kind: str, value: Any, narrowed: Narrowed, *, direct: bool) -> N
     else:
         return None
     if any("\ufffd" in one for one in wanted):
-        return None  # what a subject that is no UTF-8 is shown as
+        return None  # the replacement character stands for invalid UTF-8
     found = tuple(one for one in wanted if _may_be(one, narrowed.subjects))
     return replace(narrowed, subjects=found, nothing=narrowed.nothing or not found)
 
@@ -108,5 +108,5 @@ def _may_be(subject: str, filters: tuple[str, ...]) -> bool:
     try:
         check_publish_subject(subject)
     except InvalidNameError:
-        return False  # no message has it
+        return False  # no message can have this subject
     return not filters or any(subject_matches(one, subject) for one in filters)
