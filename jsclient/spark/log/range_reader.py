@@ -1,8 +1,8 @@
-"""Reading a range of a stream to its end, as fast as it comes: what stands behind the Spark source.
+"""Readers for a range of a stream, used by the Spark source.
 
-`ConsumerRange` reads through an ordered pull consumer (ADR-17), which is made anew where it must be; `DirectRange` by
-direct gets (ADR-31), which need no consumer. Both give many messages at once, and say at the end whether some were
-removed from the stream before they were read.
+`ConsumerRange` reads through an ordered pull consumer (ADR-17), which is recreated when necessary; `DirectRange` uses
+direct gets (ADR-31) and needs no consumer. Both return messages in batches, and raise an error if messages were removed
+from the stream before they were read.
 """
 
 from __future__ import annotations
@@ -42,18 +42,15 @@ __all__ = ["ConsumerRange", "DirectRange", "RangeReader"]
 
 T = TypeVar("T")
 
-_LOOK = 1.0  # seconds between two looks at the head of the stream
-_FIRST_DOUBT, _LONGEST_DOUBT = (
-    0.25,
-    5.0,
-)  # seconds without a message, until the leader is asked for the next one
-_STALLED = 120.0  # seconds without a message that there is, until it is given up
-_PATIENCE, _ATTEMPT = 30.0, 2.0  # seconds that a request is asked again, and of each time
-_FIRST_PAUSE = 0.05  # seconds, doubled each time
-_PAGE = 20_000  # messages of one direct get
-_EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull
-_FORGOTTEN = 30.0  # seconds a consumer outlives its reader
-_OVERHEAD = 64 * 1024  # bytes of subject, reply and headers beside the largest payload
+_LOOK = 1.0  # seconds between checks of the head of the stream
+_FIRST_DOUBT, _LONGEST_DOUBT = 0.25, 5.0  # seconds without a message before asking the leader for the next
+_STALLED = 120.0  # seconds without a message, though the stream has one, before the read fails
+_PATIENCE, _ATTEMPT = 30.0, 2.0  # seconds: total time for retries of a request, and timeout per attempt
+_FIRST_PAUSE = 0.05  # seconds, doubled after each attempt
+_PAGE = 20_000  # messages per direct get
+_EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull request
+_FORGOTTEN = 30.0  # seconds; inactivity threshold of the consumer
+_OVERHEAD = 64 * 1024  # bytes for subject, reply and headers in addition to the largest payload
 
 
 def _sequence(frame: Frame) -> int:
@@ -64,12 +61,13 @@ class RangeReader(abc.ABC):
     """Reads the messages of one range, in order, each once.
 
     Args:
-        stream: Where from.
-        first, last: Stream sequences, both included.
-        subjects: Only messages of these subjects; none: all.
-        created: When the stream was made: another one under the same name is refused. None: as it is now.
-        check_loss: Raise where messages were removed before they were read.
-        max_bytes: Bytes that one request asks for.
+        stream: The stream to read.
+        first, last: Stream sequences, inclusive.
+        subjects: Subject filters; empty: all messages.
+        created: When the stream was created. If it is recreated under the same name, reading fails. None: use the
+            stream's cached info.
+        check_loss: Raise an error if messages were removed before they were read.
+        max_bytes: Bytes to request at a time.
     """
 
     def __init__(
@@ -83,7 +81,7 @@ class RangeReader(abc.ABC):
         check_loss: bool = True,
         max_bytes: int = 8 * 1024 * 1024,
     ) -> None:
-        self._context = context = stream._context  # noqa: SLF001  what it is made of, and no other handle
+        self._context = context = stream._context  # noqa: SLF001  internal to the package
         self._stream = stream
         self._subjects = list(subjects)
         self._created = created or stream.cached_info.created
@@ -94,20 +92,20 @@ class RangeReader(abc.ABC):
 
     @abc.abstractmethod
     async def read(self, wanted: int) -> list[Frame]:
-        """The next messages: ``wanted`` or more where they come soon. None at all: it is over.
+        """Receive the next messages: ``wanted`` or more if they arrive quickly. An empty list ends the range.
 
         Raises:
             HistoryTruncatedError: Messages were removed before they were read.
-            PositionInvalidError: The stream is another one.
-            StreamNotFoundError, StatusError, and those of any request. RequestTimeoutError: The stream has more, but
-                nothing comes.
+            PositionInvalidError: The stream was deleted and recreated.
+            RequestTimeoutError: The stream has more messages, but none arrives.
+            StreamNotFoundError, StatusError, and the usual errors of a request.
         """
 
-    async def close(self) -> None:  # noqa: B027  not every way has something to give back
-        """Give everything back. Harmless when called again."""
+    async def close(self) -> None:  # noqa: B027  not every reader holds resources
+        """Release all resources. Idempotent."""
 
     async def _look(self, *, now: float | None = None) -> None:
-        """Look at the head of the stream, if it is time to; ``now`` None: it is."""
+        """Check the head of the stream for lost messages if a check is due. Always check if ``now`` is None."""
         if now is not None and now < self._looked_at + _LOOK:
             return
         self._looked_at = self._context.connection.now()
@@ -123,7 +121,7 @@ class RangeReader(abc.ABC):
             raise HistoryTruncatedError(info.state.first_seq, lost, self._stream.name)
 
     async def _call(self, subject: str, body: Any, what: str) -> dict[str, Any]:
-        """One request, again and again while a server or the leader of a cluster is away."""
+        """Send a request, with retries while a server or the stream leader is unavailable."""
         timeout = min(self._context.timeout, _ATTEMPT)
         return await self._patiently(lambda: self._context.call(subject, body, timeout=timeout, what=what))
 
@@ -140,7 +138,7 @@ class RangeReader(abc.ABC):
             pause = min(pause * 2, 1.0)
 
     async def _more_is_there(self) -> bool:
-        """Whether the stream's leader has another message of the range; if not, the range is over."""
+        """Ask the stream's leader for the next message of the range. If it has none, the range ends."""
         following = self._range.position + 1
         found: int | None = None
         for subject in self._subjects or [">"]:
@@ -157,12 +155,12 @@ class RangeReader(abc.ABC):
 
 
 class ConsumerRange(RangeReader):
-    """By an ordered pull consumer. What it gives are frames whose reply is a JSAck."""
+    """Reads through an ordered pull consumer. The reply of each frame is a JSAck subject."""
 
     _puller: OrderedPuller | None = None
     _doubt = _FIRST_DOUBT
-    _heard_at = 0.0  # monotonic seconds: of the last message, or doubt
-    _came_at = 0.0  # monotonic seconds: of the last message
+    _heard_at = 0.0  # monotonic seconds: time of the last message or `_doubted` call
+    _came_at = 0.0  # monotonic seconds: time of the last message
 
     async def read(self, wanted: int) -> list[Frame]:
         puller = self._puller or await self._begin()
@@ -207,7 +205,7 @@ class ConsumerRange(RangeReader):
         await self._patiently(puller.begin)
         self._puller = puller
         connection = self._context.connection
-        # A message that is larger than all that is asked for would never come.
+        # A message larger than the requested bytes would never be delivered.
         room = max(2 * self._max_bytes, connection.max_payload + _OVERHEAD)
         pull = Pull(max(self._range.left, 1), _EXPIRES, room, idle_heartbeat=_HEARTBEAT)
         self._heard_at = self._came_at = connection.now()
@@ -217,12 +215,12 @@ class ConsumerRange(RangeReader):
         return puller
 
     def _is_filling(self, puller: OrderedPuller) -> bool:
-        """Whether more is on its way."""
+        """Whether more messages are in flight."""
         buffer = puller.tracker.buffer
         return buffer.owed > 0 and puller.error is None and not puller.nothing_comes
 
     async def _take(self, puller: OrderedPuller) -> list[Frame]:
-        """All that waits; and ask for the rest of the range, and no more."""
+        """Take all buffered messages and request more, up to the end of the range."""
         tracker, tracked = puller.tracker, self._range
         waiting = [*puller.front]
         puller.front.clear()
@@ -238,7 +236,11 @@ class ConsumerRange(RangeReader):
         return frames
 
     async def _doubted(self, now: float) -> None:
-        """Nothing comes: perhaps there is nothing."""
+        """Handle a time without messages: ask the leader whether the range has ended.
+
+        Raises:
+            RequestTimeoutError: The stream has had more messages for a long time, but none arrives.
+        """
         self._heard_at = now
         self._doubt = min(self._doubt * 2, _LONGEST_DOUBT)
         if await self._more_is_there() and now - self._came_at > _STALLED:
@@ -256,9 +258,10 @@ class ConsumerRange(RangeReader):
 
 
 class DirectRange(RangeReader):
-    """By direct gets: for streams where no consumer may be made. At most one filter subject, server 2.11.
+    """Reads by direct get, for streams without permission to create a consumer.
 
-    What it gives are frames whose headers say what they are: see `direct_sequence`.
+    Needs server 2.11; supports at most one subject filter. The metadata of each frame is in its headers, see
+    `direct_sequence`.
     """
 
     async def read(self, wanted: int) -> list[Frame]:

@@ -1,9 +1,9 @@
-"""Reading a range of a stream to its end: which messages belong to it, when it is over, and whether any were lost.
+"""State of reading a range of a stream: which messages belong to it, when it ends, and whether any were lost.
 
-A range ends where a message behind it comes, or where the server says that nothing more waits and the stream's leader
-agrees: a replica may lag. Messages that were removed before they were read leave no trace but a hole between two
-sequences, and so do those that were deleted, or that no filter lets pass. So the head of the stream is looked at now
-and then: what was missing *below* it may have been lost.
+A range ends when a message after it arrives, or when the server reports that nothing is pending and the stream's leader
+confirms it, since a replica may lag. Messages that were removed before they were read leave only a gap in the
+sequences. Deleted messages and messages that match no filter leave the same gap. The reader therefore checks the head
+of the stream periodically: messages in a gap *before* the head may have been lost.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ T = TypeVar("T")
 
 
 def pending_behind(reply: bytes) -> int:
-    """How many messages the consumer had to deliver behind this one, by its JSAck."""
+    """The number of messages pending after this one, from its JSAck."""
     tokens = reply.split(b".")
     return int(tokens[8] if len(tokens) == 9 else tokens[10])
 
 
 @dataclass(slots=True)
 class RangeTracker:
-    """One range, both ends included.
+    """The progress of reading one range, from ``first`` to ``last`` inclusive.
 
     Attributes:
-        position: Everything of the range up to it was delivered, or is not there.
-        is_over: Nothing more is to come.
+        position: Every message of the range up to here was delivered or does not exist.
+        is_over: The range has ended.
     """
 
     first: int
     last: int
     position: int = field(init=False)
     is_over: bool = field(init=False)
-    _hole: int = 0  # the first sequence that may be missing since the head was looked at; 0: none is
+    _hole: int = 0  # start of the first gap since the last check of the head; 0: no gap
 
     def __post_init__(self) -> None:
         self.position = self.first - 1
@@ -45,11 +45,11 @@ class RangeTracker:
 
     @property
     def left(self) -> int:
-        """How many messages there can be still."""
+        """Maximum number of messages left to read."""
         return 0 if self.is_over else self.last - self.position
 
     def take(self, messages: list[T], sequence: Callable[[T], int]) -> list[T]:
-        """Those of the messages that belong to the range. They must come in order, each once."""
+        """Return the messages that belong to the range. The input must be in order, without duplicates."""
         if not self._hole:
             whole = bisect_left(
                 range(len(messages)), 1, key=lambda i: int(sequence(messages[i]) - i > self.position + 1)
@@ -59,14 +59,14 @@ class RangeTracker:
         last = sequence(messages[-1])
         if last >= self.last:
             messages = messages[: bisect_right(messages, self.last, key=sequence)]
-            self.is_over = True  # behind what came there is nothing of the range
+            self.is_over = True  # messages after these are outside the range
         self.position = min(last, self.last)
         return messages
 
     def next_found(self, seq: int | None) -> bool:
-        """The stream's leader has this as the next message; None: none. Returns whether it is of the range.
+        """Handle the leader's next message, or None if it has no more. Returns whether it belongs to the range.
 
-        If it is not, the range is over.
+        If it doesn't, the range ends.
         """
         if seq is not None and seq <= self.last:
             return True
@@ -75,9 +75,10 @@ class RangeTracker:
         return False
 
     def lost(self, first_seq: int) -> int | None:
-        """The head of the stream is now ``first_seq``: the first sequence that may have been removed unread, or None.
+        """Compare gaps with the head of the stream. Returns the first sequence that may have been lost, or None.
 
-        What was missing at the head or behind it was deleted, or not let pass, long before the head comes there.
+        A gap at or after ``first_seq`` can't be a loss: the head has not reached it, so its messages were deleted or
+        did not match.
         """
         hole, self._hole = self._hole, 0
         return hole if hole and first_seq > hole else None

@@ -1,8 +1,7 @@
-"""Ranges of a stream: how the rows of a batch are shared out, and how many of them are taken.
+"""Ranges of stream sequences: limits the size of a batch and splits it into parts. Does no I/O.
 
-Nothing here asks a server. What has to be counted is asked for by a generator: it yields a sequence, and is sent how
-many messages that match have this sequence or a later one. Counts only say where ranges are cut; that all of a batch
-is read does not depend on them.
+Generators request the counts they need: they yield a sequence and are sent the number of matching messages at or after
+it. Counts only determine how ranges are split; even with wrong counts, every message of a batch is read.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from dataclasses import dataclass
 __all__ = ["SPARSE", "Counting", "SequenceRange", "admit", "pieces_for", "plan_ranges", "plan_sparse"]
 
 SPARSE = 10
-"""From so many sequences to a message on, ranges are cut by counts instead of by sequences."""
+"""Ratio of sequences to messages above which ranges are split by message counts instead of by sequence."""
 
-_STEPS = 24  # questions for one cut, at most
-_NEAR = 10  # a cut is good enough at a tenth of a piece from where it should be
+_STEPS = 24  # maximum number of counts per cut
+_NEAR = 10  # a cut may be off by a tenth of a part
 
 Counting = Generator[int, int, "list[SequenceRange]"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SequenceRange:
-    """Stream sequences from ``first`` to ``last``, both with it."""
+    """Stream sequences from ``first`` to ``last``, inclusive."""
 
     first: int
     last: int
@@ -34,18 +33,18 @@ class SequenceRange:
 
     @property
     def width(self) -> int:
-        """Sequences; the messages are as many at most."""
+        """Number of sequences, which is the maximum number of messages."""
         return self.last - self.first + 1
 
 
 def pieces_for(rows: int, least: int, most_rows: int | None, least_rows: int = 1) -> int:
-    """In how many parts rows are read.
+    """The number of parts for a number of rows.
 
     Args:
-        rows: Rows, as far as known.
-        least: Parts that there should be.
-        most_rows: Rows of one part at most.
-        least_rows: Rows for which another part is worth it, if it is not for ``most_rows``.
+        rows: Rows, an estimate.
+        least: Preferred minimum number of parts.
+        most_rows: Maximum rows per part.
+        least_rows: Minimum rows for an additional part, unless ``most_rows`` requires it.
     """
     wanted = min(least, -(-rows // least_rows))
     needed = 0 if most_rows is None else -(-rows // most_rows)
@@ -53,19 +52,19 @@ def pieces_for(rows: int, least: int, most_rows: int | None, least_rows: int = 1
 
 
 def plan_ranges(whole: SequenceRange, pieces: int) -> list[SequenceRange]:
-    """Parts with as many sequences each, give or take one."""
+    """Split a range into parts of equal width, give or take one sequence."""
     pieces = min(pieces, whole.width)
     cuts = [whole.first + whole.width * piece // pieces for piece in range(pieces + 1)]
     return [SequenceRange(cuts[piece], cuts[piece + 1] - 1) for piece in range(pieces)]
 
 
 def plan_sparse(whole: SequenceRange, rest: int, after: int, pieces: int) -> Counting:
-    """Parts with as many messages each, nearly; together they are the whole.
+    """Split a range into parts with about the same number of messages. Together they cover the whole range.
 
     Args:
-        rest: Messages from the first sequence on.
-        after: Messages behind the last sequence.
-        pieces: How many parts.
+        rest: Number of messages from the first sequence on.
+        after: Number of messages after the last sequence.
+        pieces: Number of parts.
     """
     rows = rest - after
     pieces = max(1, min(pieces, rows))
@@ -84,14 +83,15 @@ def plan_sparse(whole: SequenceRange, rest: int, after: int, pieces: int) -> Cou
 def admit(
     whole: SequenceRange, rest: int, after: int, most: int, steps: int = _STEPS
 ) -> Generator[int, int, int]:
-    """The last sequence of a batch that has ``most`` messages at most, and not many fewer. Counts as of `plan_sparse`.
+    """Find the last sequence of a batch with at most ``most`` messages, and not many fewer.
 
-    As many sequences never hold more messages, so a batch has at least as many sequences.
+    A batch has at least ``most`` sequences, if the range is that wide: they can't hold more messages. For ``rest`` and
+    ``after`` see `plan_sparse`.
     """
     if rest - after <= most:
         return whole.last
     least = min(whole.last, whole.first + most - 1)
-    floor = rest - most  # the rest behind the batch must be this, or more
+    floor = rest - most  # at least this many messages must remain after the batch
     low, high = least + 1, whole.last + 1  # the batch ends before low; high is too far
     low_rest, high_rest = rest, after
     for step in range(steps):
@@ -107,14 +107,14 @@ def admit(
 
 
 class _Search:
-    """For the sequence from which on so many messages are left."""
+    """Searches for the sequence from which on a given number of messages is left."""
 
     def __init__(self, low: int, low_rest: int, high: int, high_rest: int) -> None:
         self._low, self._low_rest = low, low_rest
         self._high, self._high_rest = high, high_rest
 
     def run(self, aim: int, near: int) -> Generator[int, int, tuple[int, int]]:
-        """The sequence, and how many are left from it on."""
+        """Return the sequence, and the number of messages from it on."""
         for step in range(_STEPS):
             if self._high - self._low <= 1:
                 break
@@ -130,7 +130,7 @@ class _Search:
 
 
 def _between(low: int, low_rest: int, high: int, high_rest: int, aim: int, *, by_half: bool) -> int:
-    """A sequence between two: where the messages should be if they lie evenly, or in the middle."""
+    """The next sequence to try between two: interpolated as if messages were evenly spread, or the midpoint."""
     if by_half or low_rest <= high_rest:
         guess = (low + high) // 2
     else:

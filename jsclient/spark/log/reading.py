@@ -1,4 +1,4 @@
-"""Reading a range of a stream on an executor: batches of rows, as they come."""
+"""Reading a range of a stream on an executor, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .ranges import SequenceRange
 
 __all__ = ["ReadSpec", "open_range", "read_range"]
 
-_FEW = 256  # messages for which a consumer is not worth its making
+_FEW = 256  # messages; for smaller ranges creating a consumer costs too much
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """What all tasks of a query read alike. It is pickled to the executors.
+    """The read settings common to all tasks of a query. Pickled and sent to the executors.
 
     Attributes:
-        subjects: Filters; none: all messages.
-        columns: Names of columns, in the order of the rows.
-        created: When the stream was made, as ``StreamInfo.created.isoformat()``; None: any.
+        subjects: Subject filters; empty: all messages.
+        columns: Column names, in the order of the schema.
+        created: When the stream was created, as ``StreamInfo.created.isoformat()``; None: any.
         read_mode: "consumer", "direct", or "auto".
-        batch_rows: Rows that a batch should have.
-        fetch_max_bytes: Bytes that one request asks for.
-        check_loss: Whether messages that were removed before they were read are an error.
+        batch_rows: Maximum rows per batch.
+        fetch_max_bytes: Bytes to request at a time.
+        check_loss: Whether to raise an error if messages were removed before they were read.
     """
 
     connect: ConnectOptions
@@ -49,13 +49,13 @@ class ReadSpec:
 
 
 def read_range(spec: ReadSpec, wanted: SequenceRange) -> Iterator[pa.RecordBatch]:
-    """All messages of a range, in order, each once.
+    """Yield all messages of a range in order, each exactly once.
 
     Raises:
         HistoryTruncatedError: Messages were removed before they were read.
-        PositionInvalidError: The stream is another one than was planned with.
+        PositionInvalidError: The stream was recreated after the read was planned.
         ConfigError: The stream cannot be read in this mode.
-        JetStreamError: Those of any request.
+        JetStreamError: Any other failure of a request.
     """
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)
@@ -73,7 +73,11 @@ def read_range(spec: ReadSpec, wanted: SequenceRange) -> Iterator[pa.RecordBatch
 
 
 async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> ConsumerRange | DirectRange:
-    """A reader of a range, in the mode of the options, or in that which fits. To be closed. Raises as `read_range`."""
+    """Create a reader for a range, which the caller must close. Raises the same errors as `read_range`.
+
+    In read mode "auto", it reads by direct get if the stream and the server support it, and the range is small or the
+    stream is a work queue; otherwise through a consumer.
+    """
     stream = await js.stream(spec.stream)
     config = stream.config
     by_get = spec.read_mode == "direct"

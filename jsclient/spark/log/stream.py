@@ -35,24 +35,25 @@ __all__ = ["LogStreamReader"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_CONFIRMED = (
-    5.0  # seconds after which a stream that seems to have lost its end has: a new leader may be behind
-)
-_STEPS_BY_CONSUMER = 6  # counts, each of which takes a consumer
+_CONFIRMED = 5.0  # seconds to wait before believing that a stream lost its end: a new leader may lag
+_STEPS_BY_CONSUMER = 6  # maximum number of counts, each of which needs a consumer
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Spark calls all but `read` in one process on the driver, one call after the other, and never `stop`."""
+    """The stream reader of log mode.
+
+    Spark calls all methods except `read` sequentially in one process on the driver, and never calls `stop`.
+    """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._spec = read_spec(options, columns)
-        self._asking: tuple[Lookup, Head, Mirror | None] | None = None  # not where rows are read
-        self._target: int | None = None  # of a query with an end
-        self._read_mode: str | None = None  # of the stream that was checked
+        self._asking: tuple[Lookup, Head, Mirror | None] | None = None  # None on executors
+        self._target: int | None = None  # last sequence of an AvailableNow query
+        self._read_mode: str | None = None  # set once the stream was checked
         self._told: set[str] = set()
 
-    # --- where it is, and what is new ------------------------------------------------------------------------
+    # --- offsets ---------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         lookup, head, mirror = self._asked()
@@ -77,7 +78,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """The end of the next batch; ``start`` itself where nothing is new. Everything up to ``start`` is processed."""
+        """The end of the next batch, or ``start`` without new messages. Everything up to ``start`` is processed."""
         lookup, head, mirror = self._asked()
         given = LogOffset.of_json(start)
         facts = head.facts or head.look()
@@ -95,24 +96,24 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         free = head.free_behind(begin.seq)
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
-                # What is behind the offset goes, and nothing of it is wanted: said by a batch without rows.
+                # Messages after the offset expire and none of them matches: advance with an empty batch.
                 return LogOffset(free, facts.created, free=free).to_json()
             return start
         if free > begin.seq:
-            # Seen from a leader that was new, perhaps, and did not know all: looked at again.
+            # A new leader may have lagged when this was observed, so check again.
             free = max(begin.seq, min(free, lookup.next_matching(begin.seq + 1) - 1))
         end = self._admitted(lookup, SequenceRange(free + 1, last), limit, facts)
         return LogOffset(end, facts.created, free=free if free > begin.seq else 0).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """As last seen; nothing is asked."""
+        """The last known end of the stream, without a request."""
         head = self._asking and self._asking[1]
         if not head or head.facts is None:
             return None
         return LogOffset(head.last, head.facts.created).to_json()
 
     def _admitted(self, lookup: Lookup, whole: SequenceRange, limit: ReadLimit, facts: StreamFacts) -> int:
-        """The last sequence of a batch that keeps to the limits."""
+        """The last sequence of a batch within the limits."""
         most = self._most_rows(limit, facts)
         if most is None or whole.width <= most:
             return whole.last
@@ -163,7 +164,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, LogPartition)
         return read_range(partition.spec(self._spec), partition.range)
 
-    # --- what may be wrong -----------------------------------------------------------------------------------
+    # --- checks ----------------------------------------------------------------------------------------------
 
     def _asked(self) -> tuple[Lookup, Head, Mirror | None]:
         if self._asking is None:
@@ -180,7 +181,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._read_mode = lookup.read_mode(facts)
 
     def _accepted(self, error: JetStreamError | None) -> bool:
-        """Whether nothing is lost; raises if something is, and it was not said that the query goes on."""
+        """Return whether nothing was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
         if error is None:
             return True
         if self._options.fail_on_data_loss:
@@ -191,7 +192,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return False
 
     def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
-        """Where to go on from: ``begin``, unless the stream is another one, or ends before it."""
+        """The offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
         if not self._accepted(another_stream(begin, facts)):
             return LogOffset(facts.first_seq - 1, facts.created)
         if cut_short(begin, facts) is None:
@@ -203,7 +204,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return LogOffset(confirmed.last_seq, confirmed.created)
 
     def _confirmed(self, offset: LogOffset, lookup: Lookup) -> StreamFacts:
-        """The stream, which seems to end before the offset, after a while: a new leader may not know all at once."""
+        """Refresh the facts until the stream reaches the offset or a timeout expires, since a new leader may lag."""
         until = time.monotonic() + _CONFIRMED
         while cut_short(offset, facts := lookup.facts()) is not None:
             if time.monotonic() >= until:
@@ -213,7 +214,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
-    """What a new query takes as read."""
+    """The sequence before the first message that a new query reads."""
     start = options.start
     if start.kind == "sequence":
         return start.sequence - 1

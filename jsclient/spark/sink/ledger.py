@@ -1,4 +1,4 @@
-"""The epoch ledger on the server: what `ledger_rules` decides, asked and written. See there."""
+"""The epoch ledger on the server: reads and writes the records of `ledger_rules`, which explains the ledger."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .message_ids import query_hash
 
 __all__ = ["Ledger", "LedgerPlace", "ensure_bucket", "forget", "stored_ids"]
 
-_TRIES = 100  # to write before another task does; each that fails is one that another has won
+_TRIES = 100  # attempts to write a record; one fails only if another task has written first
 _PAGE = 10_000  # messages
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerPlace:
-    """Which ledger, and of what.
+    """Identifies the ledger of a query and the current run.
 
     Attributes:
-        bucket: Its bucket.
-        query: Whose it is.
-        target: The stream that is written to.
-        run: What this try of Spark to write an epoch is called.
+        bucket: The key-value bucket of the ledger.
+        query: The query's id.
+        target: Name of the target stream.
+        run: Id of this run, which is Spark's attempt to write an epoch.
     """
 
     bucket: str
@@ -41,19 +41,19 @@ class LedgerPlace:
 
     @property
     def stream(self) -> str:
-        """The stream of the bucket."""
+        """Name of the bucket's stream."""
         return f"KV_{self.bucket}"
 
     def subject(self, key: str) -> str:
-        """The subject of a key of this query."""
+        """The subject of one of the query's keys."""
         return f"$KV.{self.bucket}.{query_hash(self.query)}.{key}"
 
 
 async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
-    """Make the bucket, if it is not there; one that is there stays as it is.
+    """Create the bucket unless it exists. An existing bucket isn't changed.
 
     Raises:
-        ConfigError: What is there holds no ledgers.
+        ConfigError: The existing stream cannot be used as a ledger.
     """
     name = check_stream_name(f"KV_{bucket}")
     try:
@@ -80,7 +80,7 @@ async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
 
 
 class Ledger:
-    """The ledger, for one task."""
+    """The ledger as used by one task."""
 
     def __init__(self, js: JetStream, place: LedgerPlace, epoch: int, task: Task) -> None:
         self._js = js
@@ -89,17 +89,17 @@ class Ledger:
         self._task = task
 
     async def begin(self, target: Stream) -> int:
-        """Say that this task begins its epoch, before it publishes anything.
+        """Record that this task begins its epoch. Must be called before it publishes anything.
 
         Args:
-            target: The stream that is written to, looked at now.
+            target: The target stream, with current info.
 
         Returns:
-            The sequence from which on rows of this task may be stored already; 0: there can be none.
+            The sequence at or after which rows of this task may already be stored; 0 if none can be.
 
         Raises:
-            ConfigError: The epoch is older than the ledger reaches back, or there is no bucket.
-            And those of any request.
+            ConfigError: The epoch is older than the oldest one in the ledger, or the bucket doesn't exist.
+            JetStreamError: Any other failure of a request.
         """
         place = self._place
         try:
@@ -125,8 +125,8 @@ class Ledger:
             )
             if not isinstance(decision, Begin):
                 break
-            # Asked now: what others have published before is not of this epoch, for nobody publishes before it is
-            # written down.
+            # Request the info now. Messages before this point don't belong to the epoch, since no task publishes
+            # before the beginning of its epoch is recorded.
             info = await target.info()
             beginning = Beginning(self._epoch, info.state.last_seq + 1, place.run)
             try:
@@ -137,7 +137,7 @@ class Ledger:
                     expected_last_subject_seq=seq,
                 )
             except WrongLastSequenceError:
-                pass  # another task was first, or our own first try was stored
+                pass  # another task was first, or our own first attempt was stored
             value, seq = await _last(bucket, epoch_key)
         else:
             raise ConfigError(
@@ -148,10 +148,13 @@ class Ledger:
 
 
 async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | None) -> dict[bytes, int]:
-    """The ids that begin with ``prefix`` of messages that are stored from ``start`` on, without it; their sequences.
+    """Map the message ids in the target that start with ``prefix`` to their sequences. The prefix is cut off.
 
     Args:
-        subject: Only messages of this subject; None: all.
+        target: The target stream.
+        start: The first sequence to search.
+        prefix: Prefix of the ids.
+        subject: Search only messages with this subject; None: all.
     """
     info = await target.info()
     found: dict[bytes, int] = {}
@@ -165,7 +168,7 @@ async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | N
         first,
         last,
         subjects=() if subject is None else (subject,),
-        check_loss=False,  # what has left the stream is not stored in it
+        check_loss=False,  # removed messages are not stored, so they don't matter
     )
     try:
         while frames := await reader.read(_PAGE):
@@ -179,13 +182,13 @@ async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | N
 
 
 async def forget(js: JetStream, place: LedgerPlace) -> None:
-    """Remove what the ledger has of a write that is over and never comes again."""
+    """Delete the ledger records of a finished write that cannot be repeated."""
     bucket = await js.stream(place.stream)
     await bucket.purge(subject=place.subject(">"))
 
 
 async def _last(bucket: Stream, subject: str) -> tuple[bytes | None, int]:
-    """The value of a key, as the bucket's leader has it, and its sequence; None, 0: there is none."""
+    """Get the value of a key and its sequence from the bucket's leader; None and 0 if the key doesn't exist."""
     try:
         message = await bucket.get_last_message(subject)
     except MessageNotFoundError:

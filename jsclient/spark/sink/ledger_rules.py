@@ -1,14 +1,15 @@
-"""What the epoch ledger says, and what follows from it.
+"""The records of the epoch ledger and the decisions based on them. Does no I/O.
 
-A stream remembers message ids for its duplicate window only. The ledger remembers where the epochs of a query began in
-the target, so that a task which may be a replay can read what is stored from there on, and leave that out.
+A stream remembers message ids only for its duplicate window. The ledger records at which sequence of the target each
+epoch of a query began. A task that may be a replay reads the messages stored from that sequence on, and skips their
+rows.
 
-Two keys in a bucket. That of the *query* holds for its latest epochs the target's sequence before which nothing of the
-epoch is stored, and the run that began it; whichever task is first writes it, before anybody publishes. That of the
-*partition* says that a task of it has begun an epoch, in which run.
+The ledger uses two kinds of keys in a bucket. The *query* key holds, for each of the latest epochs, the sequence of the
+target at or after which all its messages are stored, and the run that began it. The first task writes it, before any
+task publishes. The *partition* key holds the last epoch that a task of the partition has begun, and its run.
 
-The beginning belongs to the epoch and not to the partition, because the rows of a replay can be in other partitions
-than before: a task looks for its rows from where the first of all tasks began.
+The beginning is recorded per epoch instead of per partition because a replay may distribute rows over partitions
+differently: a task searches for its rows from the point at which the first task of the epoch began.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from ...errors import ConfigError
 __all__ = ["Begin", "Beginning", "PartitionRecord", "QueryRecord", "decide"]
 
 KEPT = 100
-"""Epochs whose beginnings are kept, as many as Spark keeps by default."""
+"""Number of epochs whose beginnings are kept. Spark keeps as many by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where an epoch begins in the target.
+    """The beginning of an epoch in the target.
 
     Attributes:
-        epoch: Its number.
-        start: Everything of it has this sequence or a later one.
-        run: Who began it: a text that each try of Spark to write an epoch has for itself.
+        epoch: Number of the epoch.
+        start: All messages of the epoch have this sequence or a later one.
+        run: Id of the run that began it, unique to each attempt of Spark to write an epoch.
     """
 
     epoch: int
@@ -41,11 +42,11 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """The value of a query's key.
+    """The value of a query key.
 
     Attributes:
-        target: The stream that is written to, and when it was made.
-        beginnings: By epoch, the latest last.
+        target: Name and creation time of the target stream.
+        beginnings: Beginnings in ascending order of epochs.
     """
 
     target: tuple[str, str]
@@ -59,7 +60,7 @@ class QueryRecord:
     def decode(cls, value: bytes) -> QueryRecord:
         """
         Raises:
-            ConfigError: It is no such value.
+            ConfigError: The value is not a valid record of this version.
         """
         try:
             read = json.loads(value)
@@ -78,14 +79,14 @@ class QueryRecord:
         return next((one for one in self.beginnings if one.epoch == epoch), None)
 
     def with_epoch(self, beginning: Beginning) -> QueryRecord:
-        """With one more; the oldest gives way."""
+        """Return a copy with another beginning, without the oldest ones if there are more than `KEPT`."""
         beginnings = sorted((*self.beginnings, beginning), key=lambda one: one.epoch)
         return QueryRecord(self.target, tuple(beginnings[-KEPT:]))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """The value of a partition's key: a task has begun ``epoch`` in ``run``."""
+    """The value of a partition key: a task has begun ``epoch`` in ``run``."""
 
     epoch: int
     run: str
@@ -101,7 +102,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The epoch is new: begin it at the end of the target, by writing ``record`` with it."""
+    """The decision for a new epoch: add its beginning, at the end of the target, to ``record`` and write it."""
 
     record: QueryRecord
 
@@ -114,17 +115,17 @@ def decide(
     epoch: int,
     run: str,
 ) -> Begin | int:
-    """What a task does before its first row.
+    """Decide what a task does before its first row.
 
     Returns:
-        `Begin`: write the beginning, and decide again. A sequence: rows of this task may be stored, from there on.
-        0: none can be.
+        `Begin`: write the beginning, then decide again. A sequence: rows of this task may be stored at or after it.
+        0: no rows of this task can be stored.
 
     Raises:
-        ConfigError: The epoch is older than the ledger reaches back.
+        ConfigError: The epoch is older than the oldest one in the ledger.
     """
     if record is None or record.target != target:
-        # Nothing is known of this stream. One that was made anew holds nothing of ours.
+        # There is no record for this stream. A recreated stream holds no rows of this query.
         return Begin(QueryRecord(target))
     beginning = record.find(epoch)
     if beginning is None:
@@ -137,5 +138,5 @@ def decide(
             )
         return Begin(record)
     if beginning.run == run and (partition is None or partition != PartitionRecord(epoch, run)):
-        return 0  # a first try, beside others of the same run
+        return 0  # first attempt of this task in a run that other tasks have begun
     return beginning.start

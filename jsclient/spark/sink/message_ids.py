@@ -1,29 +1,30 @@
-"""Message ids: what makes a row that is written again known to the stream.
+"""Message ids, by which the stream detects rows that are written again.
 
-Spark writes rows again: a task that failed, a copy of a slow one, an epoch that is replayed after a restart. Each row
-must then get the id it had. It is short, for the server keeps every id in memory for the stream's duplicate window::
+Spark writes rows again when it retries a failed task, runs a speculative copy of a slow task, or replays an epoch after
+a restart. A row must then get the same id as before. Ids are short because the server keeps every id in memory for the
+stream's duplicate window::
 
     <query>.<epoch>.<partition>.<content>[.<n>]     dedup=content
     <query>.<epoch>.<content>[.<n>]                 dedup=content, dedupScope=epoch
     <query>.<epoch>.<partition>.<index>             dedup=index
     the row's msg_id                                dedup=column
 
-The query is 8 bytes of a hash (11 letters), the content 12 (16 letters), numbers are hexadecimal. The query id of Spark
-is that of the checkpoint, so that it is the same after a restart.
+``query`` is a hash of 8 bytes (11 characters), ``content`` a hash of 12 bytes (16 characters); numbers are hexadecimal.
+Spark stores the query id in the checkpoint, so it survives a restart.
 
-**Why content.** The rows of a partition come in another order when a shuffle is fetched again. The hash of subject,
-headers and payload does not depend on order. Of equal rows the first one has no number, the others are counted, and as
-they are equal it does not matter which is which.
+**Why content.** The order of rows in a partition may change when a shuffle is fetched again. The hash of subject,
+headers and payload does not depend on the order. Among equal rows, the first has no number and the others are numbered;
+since they are equal, their order does not matter.
 
-**Why the partition is in the id.** When an epoch is replayed, rows can be in other partitions than before: the cluster
-or an option was changed, or adaptive execution has put shuffle partitions together in another way. An id with the
-partition in it is then new, and the row is stored twice. An id without it does not depend on that; but then equal rows
-in two partitions, each the first of its kind there, have one id, and the second is taken for the first one sent again:
-a row is lost, in every run and without any fault. No task can tell the two cases apart, as none knows the rows of the
-others. Losing is worse than storing twice, and equal rows ("21.5" of a sensor) are more common than epochs that are
-replayed in another shape. So the partition is in the id, unless ``dedupScope=epoch`` says that there are no equal rows,
-that they may count as one, or that they are always in one partition, as after ``repartition("subject", "data")``. What
-is in the partitions of a replay must then be the same rows in any arrangement.
+**Why the id contains the partition.** A replay of an epoch may distribute rows over partitions differently: the cluster
+or an option has changed, or adaptive execution has coalesced shuffle partitions differently. An id with the partition
+then changes, and the row is stored twice. An id without the partition stays the same. However, equal rows in two
+partitions, each the first of its kind, would then share one id, and the server would discard the second as a duplicate:
+a row is lost, in every run and without any failure. No task can distinguish the two cases because it does not know the
+rows of other tasks. Losing a row is worse than storing it twice, and equal rows ("21.5" from a sensor) are more common
+than replays with other partitions. The id therefore contains the partition unless ``dedupScope=epoch`` states that no
+rows are equal, that equal rows may count as one, or that they are always in the same partition, as after
+``repartition("subject", "data")``. A replay must then contain the same rows, in any distribution.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ from ...errors import ConfigError
 __all__ = ["MAX_ROWS", "ContentIds", "IndexIds", "epoch_prefix", "query_hash"]
 
 MAX_ROWS = 10_000_000
-"""Rows of one partition whose contents are remembered: some 100 bytes each."""
+"""Maximum number of rows per partition whose hashes are remembered, at about 100 bytes each."""
 
-_DIGEST = 12  # bytes: 16 letters without padding
+_DIGEST = 12  # bytes: 16 base64 characters without padding
 _LETTERS = 16
-_MAX_SUBJECTS = 100_000  # subjects whose hashes are kept
+_MAX_SUBJECTS = 100_000  # maximum number of cached subject hashes
 
 
 def query_hash(query: str) -> str:
-    """Eleven letters, which may stand in a subject, too."""
+    """Hash a query id to 11 characters that are also legal in a subject."""
     return (
         b2a_base64(blake2b(query.encode(), digest_size=8).digest(), newline=False)[:11]
         .translate(bytes.maketrans(b"+/", b"-_"))
@@ -54,19 +55,19 @@ def query_hash(query: str) -> str:
 
 
 def epoch_prefix(query: str, epoch: int) -> bytes:
-    """What the ids of all rows of an epoch start with.
+    """The prefix of the ids of all rows of an epoch.
 
     Args:
         query: The query's id.
-        epoch: Its batch id.
+        epoch: The batch id.
     """
     return f"{query_hash(query)}.{epoch:x}.".encode()
 
 
 class _Hashes(dict[bytes, bytes]):
-    """Sixteen bytes for each subject, which the hash of a payload is personalised with: cheaper than hashing both.
+    """Caches a 16-byte hash per subject, which personalizes the payload's hash. Faster than hashing both.
 
-    None for no subject: a row's id must not depend on the rows beside it.
+    An empty subject has an empty hash: a row's id must not depend on the rows next to it.
     """
 
     def __init__(self) -> None:
@@ -81,17 +82,17 @@ class _Hashes(dict[bytes, bytes]):
 
 
 class ContentIds:
-    """Ids of the rows of one partition by what is in them. Ask for each row once.
+    """Content-based ids for the rows of one partition. Stateful: pass each row once.
 
     Attributes:
-        prefix: What all of them start with; `tails` gives the rest.
+        prefix: The common prefix of the ids; `tails` returns the rest.
     """
 
     def __init__(self, epoch: bytes, partition: int | None) -> None:
         self.prefix: bytes = epoch if partition is None else b"%b%x." % (epoch, partition)
         self._subjects = _Hashes()
         self._seen: set[bytes] = set()
-        self._again: dict[bytes, int] = {}  # how many more there were
+        self._again: dict[bytes, int] = {}  # number of repetitions by digest
         self._rows = 0
 
     def tails(
@@ -103,11 +104,12 @@ class ContentIds:
         """The ids of these rows, without the prefix.
 
         Args:
-            subjects: The rows' own subjects; None: all rows of the write have the same one, which says nothing.
-            blocks: The rows' own header blocks; None: there are none.
+            subjects: The rows' own subjects; None if all rows of the write have the same subject.
+            blocks: The rows' own header blocks; None if no row has headers.
+            payloads: The rows' payloads.
 
         Raises:
-            ConfigError: The partition has more rows than can be remembered.
+            ConfigError: The partition has more than `MAX_ROWS` rows.
         """
         count = len(payloads)
         self._rows += count
@@ -129,7 +131,7 @@ class ContentIds:
             digests = [
                 blake2b(data, digest_size=_DIGEST, person=of[subject]).digest()
                 if not block
-                # Salted, so that no payload can look like headers and a payload.
+                # The salt prevents a collision with a payload that looks like headers and a payload.
                 else blake2b(block + data, digest_size=_DIGEST, person=of[subject], salt=b"headers").digest()
                 for subject, block, data in zip(subjects or [b""] * count, blocks, payloads, strict=True)
             ]
@@ -149,7 +151,7 @@ class ContentIds:
 
 
 class IndexIds:
-    """Ids of the rows of one partition by their places in it: for partitions that always come in the same order."""
+    """Index-based ids for the rows of one partition. The order of rows must be the same in each attempt."""
 
     def __init__(self, epoch: bytes, partition: int) -> None:
         self.prefix: bytes = b"%b%x." % (epoch, partition)
