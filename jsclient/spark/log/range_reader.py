@@ -105,7 +105,7 @@ class RangeReader(abc.ABC):
         """Release all resources. Idempotent."""
 
     async def _look(self, *, now: float | None = None) -> None:
-        """Check the head of the stream for lost messages if a check is due. Always check if ``now`` is None."""
+        """Check the head of the stream for lost messages, if a check is due at ``now``. None checks always."""
         if now is not None and now < self._looked_at + _LOOK:
             return
         self._looked_at = self._context.connection.now()

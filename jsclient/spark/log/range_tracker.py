@@ -64,9 +64,9 @@ class RangeTracker:
         return messages
 
     def next_found(self, seq: int | None) -> bool:
-        """Handle the leader's next message, or None if it has no more. Returns whether it belongs to the range.
+        """Handle the leader's next message, None at the end of the stream. Returns whether it is in the range.
 
-        If it doesn't, the range ends.
+        If it isn't, the range ends.
         """
         if seq is not None and seq <= self.last:
             return True

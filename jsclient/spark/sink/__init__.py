@@ -1,1 +1,1 @@
-"""Writing rows to a stream."""
+"""The Spark sink, which writes rows to a stream."""

@@ -125,7 +125,7 @@ def decide(
         ConfigError: The epoch is older than the oldest one in the ledger.
     """
     if record is None or record.target != target:
-        # There is no record for this stream. A recreated stream holds no rows of this query.
+        # The ledger has no record for this stream. A recreated stream holds no rows of this query.
         return Begin(QueryRecord(target))
     beginning = record.find(epoch)
     if beginning is None:

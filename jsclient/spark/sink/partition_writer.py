@@ -1,4 +1,4 @@
-"""Publishing one partition: each row is acked, refused by name, or told to be unknown."""
+"""Publishing one partition. Each row ends as stored, rejected with an error, or counted as unknown."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from .row_error import BadRow, RowError, advice, is_passing
 
 __all__ = ["Outcome", "PartitionWriter", "WritePlan"]
 
-_UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # it may be stored or not
-_ROWS = 16_384  # of a batch that are prepared at once: some milliseconds, in which no ack is read
-_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before rows are sent again
+_UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message may or may not be stored
+_ROWS = 16_384  # prepared per step, which blocks the event loop for some milliseconds
+_PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """What all tasks of a write do alike.
+    """The settings common to all tasks of a write.
 
     Attributes:
-        ids: Where message ids come from: "content", "index", "column" or "none".
-        query: Whose write it is.
-        epoch: Which of its writes.
-        ledger: The ledger; None: none is kept.
+        ids: Source of the message ids: "content", "index", "column" or "none".
+        query: Id of the query.
+        epoch: Number of the epoch.
+        ledger: The ledger; None: no ledger is used.
     """
 
     options: SinkOptions
@@ -53,17 +53,17 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a partition.
+    """The result of writing a partition.
 
     Attributes:
-        rows: All of them are stored.
-        duplicates: Of these, so many were there before, as the stream's duplicate window says.
-        skipped: And so many, as the ledger says.
-        strangers: Messages of this partition that an earlier run of the epoch stored, and that were not among its rows
+        rows: Number of rows, all of which are stored.
+        duplicates: Rows that were already stored, according to the stream's duplicate window.
+        skipped: Rows that were already stored, according to the ledger.
+        strangers: Messages of this partition that an earlier run of the epoch stored, but that match none of its rows
             now.
-        resent: How often a message was sent again.
-        first_seq, last_seq: Of those that were not there before; 0: there are none.
-        streams: Where they are.
+        resent: Number of messages sent again.
+        first_seq, last_seq: Sequences of the newly stored messages; 0 if no message is new.
+        streams: Names of the streams that store the messages.
     """
 
     rows: int = 0
@@ -77,10 +77,7 @@ class Outcome:
 
 
 class PartitionWriter:
-    """Publishes the batches of one partition. It lives on the event loop.
-
-    After an error it takes nothing more.
-    """
+    """Publishes the batches of one partition. Must be used on the event loop, and not after an error."""
 
     def __init__(self, js: JetStream, plan: WritePlan, task: Task) -> None:
         options = plan.options
@@ -90,7 +87,7 @@ class PartitionWriter:
         self._line, replaced = set_headers(plan.ids, options.expected_stream)
         self._reader = RowReader(plan.shape, replaced)
         self._bulk = BulkPublisher(
-            js._context,  # noqa: SLF001  a publisher that is not for users
+            js._context,  # noqa: SLF001  internal to the package
             max_in_flight=options.window,
             max_bytes=options.window_bytes,
             timeout=options.ack_timeout,
@@ -98,12 +95,12 @@ class PartitionWriter:
         )
         self._ids = _ids(plan, task)
         self._prefix = b"" if self._ids is None else self._ids.prefix
-        self._stored: dict[bytes, int] = {}  # what an earlier try has stored, by the ledger
-        self._rows = 0  # of the batches that came
+        self._stored: dict[bytes, int] = {}  # ids and sequences of rows stored by an earlier attempt
+        self._rows = 0  # rows received
         self._skipped = 0
 
     async def begin(self) -> None:
-        """Ask the ledger, before the first batch."""
+        """Consult the ledger. Must be called before the first batch."""
         place = self._plan.ledger
         if place is None:
             return
@@ -114,11 +111,11 @@ class PartitionWriter:
             self._stored = await stored_ids(target, start, self._prefix, fixed)
 
     async def write(self, batch: pa.RecordBatch) -> None:
-        """Publish a batch; it waits for room, not for the acks.
+        """Publish a batch. Waits for room in the window, but not for the acks.
 
         Raises:
-            RowError: A row cannot be published; all that was sent is settled.
-            JetStreamError: Those of the connection.
+            RowError: A row cannot be published. No message remains in flight.
+            JetStreamError: The connection failed.
         """
         for start in range(0, batch.num_rows, _ROWS):
             part = batch.slice(start, _ROWS)
@@ -148,10 +145,10 @@ class PartitionWriter:
         return self._ids.tails(subjects, messages.blocks, messages.payloads)
 
     async def finish(self) -> Outcome:
-        """Wait until all is stored.
+        """Wait until all rows are stored, and close the writer.
 
         Raises:
-            RowError: A row was refused, or is not known to be stored.
+            RowError: A row was rejected, or may not be stored.
         """
         await self._bulk.settle()
         await self._recover()
@@ -169,12 +166,12 @@ class PartitionWriter:
         )
 
     def _is_partitions_own(self) -> bool:
-        """Whether the ids say which partition a message is of."""
+        """Whether the message ids identify the partition."""
         plan = self._plan
         return plan.ids == "index" or (plan.ids == "content" and plan.options.dedup_scope == "partition")
 
     async def close(self) -> None:
-        """End. What is under way is given up."""
+        """Close the publisher. Messages in flight are abandoned."""
         await self._bulk.close()
 
     # --- sending -------------------------------------------------------------------------------------------
@@ -199,7 +196,7 @@ class PartitionWriter:
             await self._recover()
             if error is None:
                 continue
-            # Nothing was sent of the row at which it stopped.
+            # The row at which it stopped was not sent.
             if not isinstance(error, RequestTimeoutError) or tries >= self._plan.options.retries:
                 about = "data" if isinstance(error, MaxPayloadError) else ""
                 raise await self._failed(error, rows[done], subjects[done].decode(), about) from error
@@ -207,7 +204,7 @@ class PartitionWriter:
             await _pause(tries)
 
     async def _recover(self) -> None:
-        """Where messages failed: wait for all others, and send again what failed for the moment."""
+        """After failures, wait for all other messages and retry those that failed with a transient error."""
         bulk, tries = self._bulk, 0
         while bulk.failures:
             await bulk.settle()
@@ -234,13 +231,13 @@ class PartitionWriter:
                 [one.entry.header for one in failures],
                 [one.entry.payload for one in failures],
             )
-        except RequestTimeoutError as error:  # still no connection
+        except RequestTimeoutError as error:  # still not connected
             at = bulk.sent - before
             bulk.failures += [Failed(one.row, one.entry, error) for one in failures[at:]]
         else:
-            bulk.failures += failures[bulk.sent - before :]  # it stops at a failure
+            bulk.failures += failures[bulk.sent - before :]  # send() stops at a failure
 
-    # --- what went wrong -----------------------------------------------------------------------------------
+    # --- errors --------------------------------------------------------------------------------------------
 
     async def _bad(self, bad: BadRow, part: pa.RecordBatch) -> RowError:
         subject = self._plan.shape.subject or ""
@@ -259,7 +256,7 @@ class PartitionWriter:
         return await self._error(row, subject, column, advice(error))
 
     async def _error(self, row: int, subject: str, column: str, reason: str) -> RowError:
-        """The error, as soon as it is known what became of the others."""
+        """Build the error after all other messages are settled."""
         await self._bulk.settle()
         unknown = sum(isinstance(one.error, _UNKNOWN) for one in self._bulk.failures)
         return RowError(

@@ -23,9 +23,9 @@ def publish_batch(
     batch_id: int | None = None,
     query: str | None = None,
 ) -> None:
-    """Publish the rows of a DataFrame, from the executors, and wait until all are stored.
+    """Publish the rows of a DataFrame from the executors and wait until all are stored.
 
-    It is the sink, for one DataFrame. In ``foreachBatch``::
+    This runs the sink for a single DataFrame. In ``foreachBatch``::
 
         def write(df, batch_id):
             publish_batch(df, {"servers": url, "expectedStream": "OUT"}, batch_id=batch_id)
@@ -33,18 +33,20 @@ def publish_batch(
         stream.writeStream.foreachBatch(write).start()
 
     Args:
-        df: Rows as the sink takes them: ``data`` or ``value``; ``subject``, unless the option says it; ``headers``,
-            ``msg_id``.
-        options: Options of the sink, or just the servers.
-        batch_id: That of ``foreachBatch``. A batch that is repeated then stores nothing twice, under the same
-            conditions as the sink. None: only the tasks of this call are protected.
-        query: What the batches belong to. By default the streaming query in whose ``foreachBatch`` this is called;
-            Spark Connect does not tell that. Two calls for one batch that write to one stream need two names.
+        df: Rows with the columns of the sink: ``data`` or ``value``; ``subject``, unless it is set by the option; and
+            optionally ``headers`` and ``msg_id``.
+        options: Options of the sink, or only the servers.
+        batch_id: The batch id that ``foreachBatch`` passes. A repeated batch then stores no row twice, under the same
+            conditions as with the sink. None: only retries of this call's tasks are deduplicated.
+        query: Name of the query that the batches belong to. Defaults to the streaming query that calls
+            ``foreachBatch``, which is unknown under Spark Connect. If one batch is written to the same stream by two
+            calls, they need different names.
 
     Raises:
-        ConfigError: An option is wrong; or ``batch_id`` is given, and there is no query. Nothing was published.
+        ConfigError: An option is wrong, or ``batch_id`` is given and the query is unknown. Nothing was published.
 
-    Other errors come as Spark's, and quote that of the task: which row was refused, why, and how many are stored.
+    Other errors are raised as Spark's exceptions. They quote the error of the task: which row was rejected, why, and
+    how many rows are stored.
     """
     given = {"servers": options} if isinstance(options, str) else {k: str(v) for k, v in options.items()}
     if batch_id is not None:

@@ -1,4 +1,4 @@
-"""Rows as Spark hands them over, Arrow batches, made into what is published: columns of bytes."""
+"""Conversion of Arrow batches from Spark to columns of subjects, headers and payloads, as bytes."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _ALLOWED = {
     "msg_id": ("string",),
 }
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
-_MAX_SUBJECTS = 100_000  # known to be legal
+_MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """Which columns of the rows are what. It goes to the executors.
+    """The columns of the rows. Pickled and sent to the executors.
 
     Attributes:
-        data: The name of the payload's column.
-        subject: Of rows whose column ``subject`` is null, or that have none; None: there is none.
+        data: Name of the payload column.
+        subject: Default for rows without a subject, because it is null or the column is missing; None: no default.
     """
 
     data: str
@@ -51,10 +51,10 @@ class RowShape:
 
 
 def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
-    """On the driver: see that rows of this schema can be published. Columns that a sink does not know are left alone.
+    """Check on the driver that rows of this schema can be published. Unknown columns are ignored.
 
     Raises:
-        ConfigError: A column is missing, or has another type.
+        ConfigError: A column is missing or has the wrong type.
     """
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     payloads = [name for name in ("data", "value") if name in types]
@@ -74,11 +74,11 @@ def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
 
 @dataclass(slots=True)
 class RowMessages:
-    """Rows that can be published: columns of one length.
+    """Rows ready to be published, as columns of equal length.
 
     Attributes:
-        blocks: Header blocks of their own, b"" where there is none; None: no row has any.
-        ids: Of the column ``msg_id``; None: there is no such column.
+        blocks: The rows' own header blocks, b"" for rows without headers; None: no row has headers.
+        ids: Values of the column ``msg_id``; None: the column is missing.
     """
 
     subjects: list[bytes]
@@ -88,10 +88,11 @@ class RowMessages:
 
 
 class RowReader:
-    """Makes `RowMessages` of batches. Nothing is done in Python for each row but what must be.
+    """Converts batches to `RowMessages`, with as little Python code per row as possible.
 
     Args:
-        replaced: Headers that are left out of the rows' own, for the sink sets them.
+        shape: The columns of the rows.
+        replaced: Headers that the sink sets; they are dropped from the rows' own headers.
     """
 
     def __init__(self, shape: RowShape, replaced: frozenset[str]) -> None:
@@ -169,7 +170,7 @@ class RowReader:
 
 
 def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset[str]]:
-    """The sink's own headers: a line that all messages have, and names that rows cannot set themselves."""
+    """The sink's own headers: a line common to all messages, and the names of headers that rows cannot set."""
     names = set()
     line = b""
     if expected_stream is not None:
@@ -183,7 +184,7 @@ def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset
 def whole_headers(
     line: bytes, prefix: bytes, tails: Sequence[bytes] | None, blocks: Sequence[bytes] | None, count: int
 ) -> list[bytes]:
-    """The header blocks as they go out: the rows' own, the line of all, and the message id."""
+    """Build the final header blocks: the rows' own headers, the common line and the message id."""
     if tails is None:
         if blocks is None:
             return [b"NATS/1.0\r\n%b\r\n" % line if line else b""] * count
@@ -201,7 +202,7 @@ def whole_headers(
 
 
 def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]:
-    """The bytes of a column of texts or bytes: cut out of its buffer, which is much faster than Arrow's scalars."""
+    """The values of a string or binary column as bytes. Slices its buffer, much faster than Arrow's scalars."""
     if column.null_count:
         raise BadRow(column.is_null().index(True).as_py(), name, null())
     count = len(column)
@@ -209,7 +210,7 @@ def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]
         return []
     kind = column.type
     _, offsets, data = column.buffers()
-    # By memoryview: not every release of Arrow is quick to make lists of numbers.
+    # Use a memoryview because some releases of Arrow convert integers to lists slowly.
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         numbers = memoryview(offsets).cast("q")
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -225,7 +226,7 @@ def _values(column: pa.Array, name: str, null: Callable[[], str]) -> list[bytes]
 
 
 def _header_values(items: pa.Array) -> Callable[[int], Any]:
-    """The value of a header, or its values, by its place. What is null is refused where it is encoded."""
+    """Return a function that gets the value or values of the header at an index. Encoding rejects nulls."""
     if not pa.types.is_list(items.type) and not pa.types.is_large_list(items.type):
         texts: list[str | None] = items.to_pylist()
         return texts.__getitem__

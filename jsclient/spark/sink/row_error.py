@@ -1,4 +1,4 @@
-"""What is wrong with a row, and what became of the rows before it."""
+"""Errors about rows: the row, the cause, and how many rows of its partition are stored."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TOO_LARGE = 10054
 
 
 class BadRow(Exception):
-    """A row cannot be published. Nothing of its batch was.
+    """A row cannot be published. No row of its batch was.
 
     Attributes:
-        row: Its place in the batch.
+        row: Index of the row in the batch.
     """
 
     def __init__(self, row: int, column: str, reason: str) -> None:
@@ -36,16 +36,16 @@ class BadRow(Exception):
 
 
 class RowError(PublishError):
-    """A row of a partition could not be published, so the task failed.
+    """Raised when a row of a partition cannot be published, which fails the task.
 
     Attributes:
-        partition: The partition.
-        row: Its place in the partition, from 0; -1: it is not about a row.
-        subject: Its subject, if known.
-        column: Which column it is about, if it is.
-        reason: What is wrong, and what helps.
-        stored: Rows of the partition that are stored all the same.
-        unknown: Rows of which this is not known.
+        partition: Number of the partition.
+        row: Index of the row in the partition, from 0; -1 if the error is not about a row.
+        subject: Subject of the row; "" if unknown.
+        column: Column that causes the error; "" if it is not about a column.
+        reason: The cause, and how to fix it.
+        stored: Number of rows of the partition that are stored.
+        unknown: Number of rows that may or may not be stored.
     """
 
     def __init__(  # noqa: PLR0917  as pickled
@@ -73,15 +73,15 @@ class RowError(PublishError):
 
 
 def is_passing(error: JetStreamError) -> bool:
-    """Whether another try can succeed, or find the message stored."""
+    """Whether a retry can succeed or find the message stored."""
     if isinstance(error, ApiError):
         return error.code in (429, 503)
-    # What a lost connection leaves behind ends in a timeout, too.
+    # After a lost connection, pending messages also end in a timeout.
     return isinstance(error, NoRespondersError | RequestTimeoutError | ConnectionError)
 
 
 def advice(error: JetStreamError) -> str:
-    """The error in words, and what helps."""
+    """The text of an error, and how to fix it."""
     text = str(error)
     if isinstance(error, NoRespondersError):
         return f"{text}: create a stream with this subject, or look at account, domain and prefix"

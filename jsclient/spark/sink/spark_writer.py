@@ -1,12 +1,12 @@
-"""The sink: what Spark makes on the driver, sends to its tasks, and tells the outcome.
+"""The writers of the sink: Spark creates them on the driver, runs them in tasks, and commits or aborts the write.
 
-A writer is made anew for each epoch and pickled to the tasks; commit and abort are called on yet another one, which
-knows nothing but the tasks' messages.
+Spark creates a writer for each epoch and pickles it to the tasks. It calls commit and abort on another instance, which
+only has the commit messages of the tasks.
 
-Spark takes no metrics from sinks in Python: ``lastProgress`` has ``numOutputRows`` of the sink, and nothing of what is
-told here. Counts and sequences go to the logger ``jsclient.spark`` of a process that Spark starts on the driver. Its
-warnings are on the driver's standard error; so is the line of each commit, which is information, where the environment
-of the driver has ``JSCLIENT_SPARK_LOG=info``. That of a batch write is also in ``python_worker_logs()`` where
+Spark doesn't collect metrics from sinks in Python: ``lastProgress`` contains only ``numOutputRows`` of the sink. Counts
+and sequences are logged to the logger ``jsclient.spark`` in a process that Spark starts on the driver. Warnings appear
+on the driver's standard error. Each commit also logs a line of level INFO, which appears there if the driver's
+environment has ``JSCLIENT_SPARK_LOG=info``. For a batch write, it is also in ``python_worker_logs()`` if
 ``spark.sql.pyspark.worker.logging.enabled`` is on.
 """
 
@@ -45,17 +45,21 @@ __all__ = ["JetStreamBatchWriter", "JetStreamStreamWriter", "Written", "make_aud
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _LOG = "JSCLIENT_SPARK_LOG"
-_KEEPS_LOGS = "PYSPARK_SPARK_SESSION_UUID"  # in the environment where Spark keeps what Python workers log
+_KEEPS_LOGS = (
+    "PYSPARK_SPARK_SESSION_UUID"  # environment variable set when Spark captures the logs of Python workers
+)
 
-_looked: dict[tuple[SinkOptions, object], Target] = {}  # asked once a process
+_looked: dict[tuple[SinkOptions, object], Target] = {}  # cached per process
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What a task has done.
+    """The commit message of a task.
 
     Attributes:
-        epoch: Of which epoch the task thought it was; -1: it did not have to know.
+        partition: Number of the partition.
+        epoch: The epoch that the task has determined; -1 if it did not need to.
+        outcome: The result of writing the partition.
     """
 
     partition: int
@@ -64,7 +68,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What writers of batches and of streaming queries have in common."""
+    """Common base of the batch writer and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """
@@ -74,16 +78,16 @@ class _Writer:
         self._options = options
         self._shape = rows_shape(schema, options)
         self._ids = options.ids(column=self._shape.has_id)
-        self._run = uuid.uuid4().hex[:16]  # the same for all tasks and their retries
+        self._run = uuid.uuid4().hex[:16]  # shared by all tasks and their retries
         self._target: Target | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        # Pickled to tasks, and only then: what commits needs no target, and is another process each time.
+        # Look up the target only when pickling for tasks: commit runs in another process and doesn't need it.
         self._look()
         return self.__dict__
 
     def _look(self) -> Target:
-        """See that the target is there, before the first task."""
+        """Check the target before the first task starts."""
         if self._target is None:
             key = (self._options, self._shape)
             target = _looked.get(key)
@@ -104,7 +108,7 @@ class _Writer:
         return self._ids in ("content", "index") or self._options.exactly_once == "ledger"
 
     def _place(self) -> tuple[str, int]:
-        """The query, and the epoch; -1: neither matters."""
+        """The query and the epoch; "" and -1 if they are not needed."""
         raise NotImplementedError
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -114,7 +118,7 @@ class _Writer:
         batches = (batch for batch in iterator if batch.num_rows)
         first = next(batches, None)
         if first is None:
-            return Written(task.partition, epoch, Outcome())  # without a connection
+            return Written(task.partition, epoch, Outcome())  # an empty partition needs no connection
         opened = session(self._options.connect)
 
         async def begin() -> PartitionWriter:
@@ -148,7 +152,7 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes a DataFrame, once: tasks that are run again store nothing twice."""
+    """Writes a DataFrame. Retried tasks store no row twice."""
 
     def _place(self) -> tuple[str, int]:
         key = self._options.dedup_key
@@ -163,7 +167,7 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
         _report("write", _written(messages), self._options)
         if self._options.dedup_key is not None:
             return
-        # This write never comes again.
+        # Without a dedup key, this write is never repeated.
         if (place := self._ledger(self._run)) is not None:
             opened = session(self._options.connect)
             try:
@@ -178,9 +182,9 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
 def write_all(
     opened: Session, writer: PartitionWriter, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]
 ) -> Outcome:
-    """Write a partition, of which there is a first batch, to its end, and close the writer. Raises as that does."""
+    """Write all batches of a partition and close the writer. Raises the errors of `PartitionWriter`."""
     try:
-        # The next batch is read while this one is published.
+        # Read the next batch while this one is being published.
         writing = opened.start(writer.write(first))
         for batch in batches:
             _wait(writing)
@@ -206,7 +210,7 @@ def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
 
 
 def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None:
-    """One line for what was stored, and one for each thing that should not be."""
+    """Log a summary of the write, and a warning for each anomaly."""
     make_audible()
     log.info("%s: %s", what, summary(written))
     strangers = sum(one.outcome.strangers for one in written)
@@ -225,7 +229,7 @@ def _report(what: str, written: Sequence[Written], options: SinkOptions) -> None
 
 
 def make_audible() -> None:
-    """In a process that Spark has started for a commit nobody else can set up the log."""
+    """Configure logging in the process that Spark starts for a commit, since users can't do it there."""
     if log.level != logging.NOTSET:
         return
     if os.environ.get(_LOG, "").lower() == "info":
@@ -237,7 +241,7 @@ def make_audible() -> None:
 
 
 def summary(written: Sequence[Written]) -> str:
-    """What was stored, in words."""
+    """Describe what was stored."""
     outcomes = [one.outcome for one in written]
     rows = sum(one.rows for one in outcomes)
     streams = sorted({name for one in outcomes for name in one.streams})

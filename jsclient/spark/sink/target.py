@@ -1,4 +1,4 @@
-"""What the driver asks about the stream that a sink writes to, before any task does."""
+"""The target stream of the sink, checked on the driver before any task runs."""
 
 from __future__ import annotations
 
@@ -27,21 +27,23 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where rows go, as far as that is known before they come.
+    """The target of a write, as known before the first row.
 
     Attributes:
-        stream: The stream; None: it depends on the rows.
+        stream: Name of the stream; None if it depends on the rows.
     """
 
     stream: str | None
 
 
 async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str) -> Target:
-    """See whether the target can take the rows as the options promise, warn of what weakens it, make the ledger.
+    """Check that the target can store the rows with the guarantees of the options.
+
+    Logs a warning if they are weakened, and creates the ledger's bucket if one is needed.
 
     Raises:
-        ConfigError: It cannot.
-        And those of any request.
+        ConfigError: The target cannot store the rows.
+        JetStreamError: Any other failure of a request.
     """
     retry = Retry(PATIENT)
     while True:
