@@ -96,7 +96,7 @@ def lost_head(first: int, last: int, facts: StreamFacts) -> JetStreamError | Non
 
 
 class LostHeadError(HistoryTruncatedError):
-    """Messages were removed from a stream before a query read them.
+    """Raised when messages were removed from a stream before a query read them.
 
     Attributes:
         gone: Sequence of the last removed message in the range to be read.

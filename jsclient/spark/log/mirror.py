@@ -84,7 +84,7 @@ class Mirror:
     def begin(self, seq: int) -> None:
         """Start a new query after ``seq``.
 
-        Only a consumer that was just created is reset: an existing one may retain messages.
+        An existing consumer is not reset yet because it may retain messages.
         """
         if self._made:
             self.done(seq)

@@ -41,7 +41,8 @@ class LogOffset:
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> LogOffset:
-        """
+        """Parse an offset from a checkpoint.
+
         Raises:
             PositionInvalidError: It is not a valid offset of log mode.
         """

@@ -258,7 +258,7 @@ class ConsumerRange(RangeReader):
 
 
 class DirectRange(RangeReader):
-    """Reads by direct get, for streams without permission to create a consumer.
+    """Reads by direct get, for streams on which no consumer can be created.
 
     Needs server 2.11; supports at most one subject filter. The metadata of each frame is in its headers, see
     `direct_sequence`.

@@ -58,7 +58,8 @@ class QueryRecord:
 
     @classmethod
     def decode(cls, value: bytes) -> QueryRecord:
-        """
+        """Parse the stored value.
+
         Raises:
             ConfigError: The value is not a valid record of this version.
         """

@@ -102,7 +102,8 @@ class RowReader:
         self._legal: set[bytes] = set()
 
     def read(self, batch: pa.RecordBatch) -> RowMessages:
-        """
+        """Convert a batch.
+
         Raises:
             BadRow: A row cannot be published.
         """

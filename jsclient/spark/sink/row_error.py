@@ -22,7 +22,7 @@ _TOO_LARGE = 10054
 
 
 class BadRow(Exception):
-    """A row cannot be published. No row of its batch was.
+    """Raised when a row cannot be published, before any row of its batch is.
 
     Attributes:
         row: Index of the row in the batch.

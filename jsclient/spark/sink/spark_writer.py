@@ -71,7 +71,8 @@ class _Writer:
     """Common base of the batch writer and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """
+        """Check the schema of the rows.
+
         Raises:
             ConfigError: Rows of this schema cannot be written with these options.
         """
