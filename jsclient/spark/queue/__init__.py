@@ -1,1 +1,1 @@
-"""Queue mode: messages claimed from a durable consumer, and acked when their batch is done."""
+"""Queue mode: claims messages from a durable consumer and acks them after their batch."""

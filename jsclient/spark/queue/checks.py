@@ -1,4 +1,4 @@
-"""What queue mode needs of a stream and a consumer. Nothing here asks a server."""
+"""Checks that a stream and a consumer are suitable for queue mode. No I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _ACK_WAIT = 30.0  # seconds: the server's default
 
 
 def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> None:
-    """
+    """Check that queue mode can read this stream with this consumer.
+
     Raises:
-        ConfigError: The option that does not fit, what was found, and what to do.
+        ConfigError: An option does not fit; the message has the value found and what to do.
     """
     config, name = consumer.config, consumer.name
     where = f"option 'consumer': {name!r} of stream {stream.name!r}"
@@ -53,13 +54,13 @@ def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> No
 
 
 def effective_ack_wait(consumer: ConsumerInfo) -> float:
-    """The shortest time, in seconds, after which a claim without a sign of life runs out."""
+    """The shortest time in seconds after which the server redelivers an unacked message."""
     config = consumer.config
     return min([*(wait for wait in config.backoff or () if wait), config.ack_wait or _ACK_WAIT])
 
 
 def not_permitted(option: str, error: PermissionDeniedError, why: str) -> ConfigError:
-    """The error for a right that is missing."""
+    """The `ConfigError` for a missing permission."""
     verb = "publish to" if error.operation == "publish" else "subscribe to"
     return ConfigError(
         f"option {option!r}: {why}, but the server does not let this user {verb} {error.subject!r}: allow it"

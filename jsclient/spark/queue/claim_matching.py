@@ -1,4 +1,4 @@
-"""Finding claims among stored messages: what is asked for together, which message is of which claim, which are gone."""
+"""Groups claims into requests, and matches them with stored messages."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from .claim_offset import Run, claimed
 
 __all__ = ["ClaimMatcher", "Found", "Span", "spans"]
 
-NEAR = 64  # sequences between two runs that are cheaper to read and drop than to ask twice
-_FEW = 4  # claims for which a request for many messages is not worth it
-_SINGLES = 512  # claims of one span that is read one by one
+NEAR = 64  # sequences between two runs: reading and dropping them is cheaper than a second request
+_FEW = 4  # groups of up to this many claims are read one by one
+_SINGLES = 512  # claims per span that is read one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Claims that are read together, in order of their stream sequences.
+    """Claims that are read together, in order of stream sequence.
 
-    ``singly``: one by one, since they lie far apart; else from the first to the last with few requests.
+    ``singly``: one request per message, since the claims are scattered; otherwise batch requests cover the span from
+    the first claim to the last.
     """
 
     runs: tuple[Run, ...]
@@ -26,12 +27,12 @@ class Span:
 
 
 def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list[Span]:
-    """How to read these claims, which are in order.
+    """Group claims into spans.
 
     Args:
-        runs: The claims.
-        by_filter: Requests name the filter of the consumer, so that what lies between two claims does not come.
-        batches: Whether the server answers with more than one message.
+        runs: The claims, in order of stream sequence.
+        by_filter: Requests carry the filter of the consumer, so other messages between two claims are not sent.
+        batches: Whether the server supports batch direct gets.
     """
     if not batches:
         return _singles(runs)
@@ -72,26 +73,26 @@ def _singles(runs: Sequence[Run]) -> list[Span]:
 
 @dataclass(slots=True)
 class Found:
-    """The claims of messages that were found, one entry each."""
+    """Claims whose messages were found, as parallel lists."""
 
-    places: list[int]  # which of the messages
+    places: list[int]  # indexes of the messages
     consumer_seqs: list[int]
     delivered: list[int]
     pending: list[int]
 
 
 class ClaimMatcher:
-    """Goes through the claims of a span as its messages come.
+    """Matches the messages of a span with its claims, in order.
 
     Attributes:
-        left: Claims that are neither found nor passed.
-        missing: Claims that were passed without their message.
+        left: Number of claims that are neither found nor missing.
+        missing: Claims without a message.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._runs = runs
-        self._number = 0  # the run that is next
-        self._offset = 0  # how much of it is done
+        self._number = 0  # index of the current run
+        self._offset = 0  # claims of this run that are done
         self.left: int = claimed(runs)
         self.missing: list[Run] = []
 
@@ -101,7 +102,7 @@ class ClaimMatcher:
         return self._runs[self._number].stream_seq + self._offset
 
     def take(self, seqs: Iterable[int]) -> Found:
-        """The stream sequences of messages, ascending: find those that are claimed, and pass what lies before them."""
+        """Match messages, given by ascending stream sequences. Claims before and between them are missing."""
         found = Found([], [], [], [])
         for place, seq in enumerate(seqs):
             self.passed(seq - 1)
@@ -109,7 +110,7 @@ class ClaimMatcher:
                 break
             run = self._runs[self._number]
             if seq < run.stream_seq:
-                continue  # nobody claimed it, or somebody else
+                continue  # claimed by another client, or not at all
             found.places.append(place)
             found.consumer_seqs.append(run.consumer_seq + self._offset)
             found.delivered.append(run.delivered)
@@ -118,7 +119,7 @@ class ClaimMatcher:
         return found
 
     def passed(self, seq: int) -> None:
-        """There is no message up to this sequence any more."""
+        """Record the remaining claims up to this sequence as missing."""
         while self.left:
             run = self._runs[self._number]
             if run.stream_seq + self._offset > seq:
@@ -128,7 +129,7 @@ class ClaimMatcher:
             self._step(count)
 
     def passed_all(self) -> None:
-        """There is no further message."""
+        """Record all remaining claims as missing."""
         if self.left:
             self.passed(self._runs[-1].last)
 

@@ -1,13 +1,14 @@
-"""The offset of queue mode: which messages a batch claimed from a durable consumer.
+"""The offset of queue mode: the messages that a batch claimed from a durable consumer.
 
-A claim is one delivery: the stream sequence, the consumer sequence, how often it was delivered, and how many messages
-the consumer had left. Claims that follow each other are one run, so that 50,000 of them are some 100 bytes of JSON::
+A claim is one delivery: its stream sequence, its consumer sequence, the number of deliveries, and the number of
+messages pending after it. Consecutive claims form a run, so 50,000 of them take about 100 bytes of JSON::
 
-    {"b": 7, "runs": [[first stream seq, first consumer seq, count, delivered, pending behind the first], ...],
+    {"b": 7, "runs": [[first stream seq, first consumer seq, count, delivered, pending after the first], ...],
      "ack": "$JS.ACK.ORDERS.spark", "made": "2026-01-31T12:00:00+00:00", "at": 1769860800000}
 
-In a run both sequences count up, and what is pending counts down: exact while nobody publishes, and never part of what
-an ack means. With the start of the ack subjects, which the server gave, a run holds all that is needed to ack it.
+In a run both sequences count up and the number of pending messages counts down. That number is exact unless messages
+are published meanwhile; an ack does not depend on it. The offset also stores the start of the ack subjects as the
+server sent it, so the claims can be acked from the offset alone.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ __all__ = [
     "share_out",
 ]
 
-_FIRST_FORM = 9  # tokens of a JSAck; the second form has 11 or more, and four more before the numbers
+_FIRST_FORM = 9  # tokens of a JSAck; the second form has 11 or more
 _NUMBERS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Claims whose stream and consumer sequences both count up from the first one's."""
+    """Consecutive claims: stream and consumer sequences both increase by one."""
 
     stream_seq: int
     consumer_seq: int
     count: int
-    delivered: int  # times, with this delivery
-    pending: int  # messages that the consumer had left behind the first one
+    delivered: int  # number of deliveries, including this one
+    pending: int  # messages pending after the first one
 
     @property
     def last(self) -> int:
@@ -49,7 +50,7 @@ class Run:
         return self.stream_seq + self.count - 1
 
     def part(self, start: int, count: int) -> Run:
-        """``count`` claims of it, from number ``start`` on."""
+        """``count`` claims of this run, starting with number ``start``."""
         return Run(
             self.stream_seq + start,
             self.consumer_seq + start,
@@ -60,19 +61,19 @@ class Run:
 
 
 def claimed(runs: Iterable[Run]) -> int:
-    """How many claims these are."""
+    """The number of claims in these runs."""
     return sum(run.count for run in runs)
 
 
 def ack_form(reply: str) -> tuple[str, str]:
-    """What stands before and behind the five numbers of a JSAck. The second is empty for all servers up to now."""
+    """The parts of a JSAck before and after its five numbers. The second is empty with all servers so far."""
     tokens = reply.split(".")
     before = 4 if len(tokens) == _FIRST_FORM else 6
     return ".".join(tokens[:before]), "".join(f".{token}" for token in tokens[before + _NUMBERS :])
 
 
 def ack_subjects(runs: Iterable[Run], form: tuple[str, str]) -> Iterator[bytes]:
-    """The JSAck of each claim. The time in it, which the server does not read, is 0."""
+    """The JSAck of each claim. Its timestamp, which the server ignores, is 0."""
     before, behind = (part.encode("utf-8", "surrogateescape").replace(b"%", b"%%") for part in form)
     for run in runs:
         shift = run.consumer_seq - run.stream_seq
@@ -82,7 +83,7 @@ def ack_subjects(runs: Iterable[Run], form: tuple[str, str]) -> Iterator[bytes]:
 
 
 def covers(runs: Sequence[Run], first: int) -> bool:
-    """Whether all sequences from ``first`` to the last claimed one are claimed, so that a purge takes nothing else."""
+    """Whether every sequence from ``first`` to the last claim is claimed, so a purge removes nothing else."""
     ordered = sorted(runs, key=lambda run: run.stream_seq)
     following = first
     for run in ordered:
@@ -93,12 +94,12 @@ def covers(runs: Sequence[Run], first: int) -> bool:
 
 
 def share_out(runs: Iterable[Run], parts: int) -> list[tuple[Run, ...]]:
-    """The claims in order of their stream sequences, in parts of the same size, give or take one."""
+    """Divide claims, in order of stream sequence, into parts whose sizes differ by at most one."""
     ordered = sorted(runs, key=lambda run: run.stream_seq)
     total = claimed(ordered)
     parts = min(parts, total)
     shares: list[tuple[Run, ...]] = []
-    number, offset = 0, 0  # the run that is next, and how much of it is taken
+    number, offset = 0, 0  # index of the current run, and number of its claims that are taken
     for part in range(parts):
         wanted = total * (part + 1) // parts - total * part // parts
         share: list[Run] = []
@@ -114,33 +115,32 @@ def share_out(runs: Iterable[Run], parts: int) -> list[tuple[Run, ...]]:
 
 
 class ClaimCollector:
-    """Makes runs of deliveries as they come.
+    """Combines deliveries into runs.
 
     Attributes:
-        count: Deliveries so far.
-        last_pending: Messages that the consumer had left behind the last one.
+        count: Number of deliveries.
+        last_pending: Messages pending after the last delivery.
     """
 
     def __init__(self) -> None:
         self.count: int = 0
         self.last_pending: int = 0
         self._runs: list[list[int]] = []  # as the fields of a `Run`
-        self._next_stream_seq = self._next_consumer_seq = self._delivered = (
-            0  # of a delivery that goes on with the run
-        )
-        self._again = False  # one of them was delivered before: perhaps to us
+        # Of a delivery that continues the last run:
+        self._next_stream_seq = self._next_consumer_seq = self._delivered = 0
+        self._again = False  # a message was delivered before, possibly to this collector
 
     @property
     def run_count(self) -> int:
-        """How many runs it takes."""
+        """The number of runs."""
         return len(self._runs)
 
     def runs(self) -> list[Run]:
-        """All deliveries so far."""
+        """The runs of all deliveries."""
         return [Run(*run) for run in self._runs]
 
     def add(self, stream_seq: int, consumer_seq: int, delivered: int, pending: int) -> None:
-        """Take a delivery."""
+        """Add a delivery."""
         self.count += 1
         self.last_pending = pending
         if (
@@ -156,7 +156,7 @@ class ClaimCollector:
         self._next_stream_seq, self._next_consumer_seq = stream_seq + 1, consumer_seq + 1
 
     def finish(self) -> tuple[Run, ...]:
-        """All claims. A message that came twice, since its time ran out meanwhile, is claimed by its last delivery."""
+        """The runs of all claims. A message redelivered after its ack_wait is claimed by its last delivery."""
         runs = tuple(self.runs())
         if not self._again:
             return runs
@@ -176,14 +176,14 @@ class ClaimCollector:
 
 @dataclass(frozen=True, slots=True)
 class QueueOffset:
-    """The claims of one batch. The batch between two offsets is what the second one claimed.
+    """The claims of one batch. The batch between two offsets consists of the claims of the second one.
 
     Attributes:
-        batch: Counts up; 0: nothing was claimed yet.
+        batch: Number of the batch; 0: nothing was claimed yet.
         runs: The claims.
-        form: What stands before and behind the numbers of their ack subjects.
-        made: When the consumer was made, as ``ConsumerInfo.created.isoformat()``: the claims are void in another one.
-        at: When they were claimed, milliseconds since 1970.
+        form: The parts of their ack subjects before and after the numbers.
+        made: When the consumer was created, as ``ConsumerInfo.created.isoformat()``: a recreated consumer voids them.
+        at: When they were claimed, in milliseconds since 1970.
     """
 
     batch: int = 0
@@ -194,7 +194,7 @@ class QueueOffset:
 
     @property
     def last_consumer_seq(self) -> int:
-        """The highest consumer sequence."""
+        """The highest consumer sequence; 0 without claims."""
         return max((run.consumer_seq + run.count - 1 for run in self.runs), default=0)
 
     def to_json(self) -> dict[str, Any]:
@@ -207,9 +207,10 @@ class QueueOffset:
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> QueueOffset:
-        """
+        """Parse an offset.
+
         Raises:
-            PositionInvalidError: It is none of queue mode.
+            PositionInvalidError: It is not a valid offset of queue mode.
         """
         try:
             read = cls(
@@ -219,7 +220,7 @@ class QueueOffset:
                 made=_text(offset, "made"),
                 at=_whole(offset.get("at", 0)),
             )
-            # An ack is published to a JSAck and nowhere else.
+            # Acks must not be published to any other subject than a JSAck.
             form = "".join(read.form)
             well = not read.runs or (form.startswith("$JS.ACK.") and not any(map(str.isspace, form)))
             if well and offset.keys() <= {"b", "runs", "ack", "behind", "made", "at"}:

@@ -1,7 +1,7 @@
 """Claiming messages from a durable consumer, on the driver.
 
-A claim is a delivery that was pulled and is not acked yet. The payload that came with it is dropped: executors read it
-from the stream. Everything here lives on the engine's loop.
+A claim is a delivery that was pulled and is not yet acked. Its payload is dropped: executors read it from the stream.
+Everything here runs on the engine's loop.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from .lease import Holder
 
 __all__ = ["Claimer", "open_queue"]
 
-_PULL = 2000  # messages of one pull
-_BLIND_PULL = 16  # of one whose bytes the server does not bound, since it leaves the payloads out
-_MOST = 100_000  # claims of one batch, where nothing else bounds them
-_MOST_RUNS = 10_000  # runs of one batch, so that its offset stays small
-_LONGEST_WAIT = 10.0  # seconds of one pull that waits
-_LOOK = 5.0  # seconds without a message, after which it is looked whether the consumer is there
+_PULL = 2000  # messages per pull
+_BLIND_PULL = 16  # the same with headers_only: the byte limit does not cover the omitted payloads
+_MOST = 100_000  # claims per batch without other limits
+_MOST_RUNS = 10_000  # runs per batch, to keep its offset small
+_LONGEST_WAIT = 10.0  # seconds per waiting pull
+_LOOK = 5.0  # seconds without a message after which the consumer is looked up
 
 
 async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Consumer]:
-    """The stream and the consumer of a query, checked.
+    """Look up and check the stream and the consumer of a query.
 
     Raises:
-        ConfigError: The option that does not fit what is there, or what this user may do.
+        ConfigError: An option does not fit the stream, the consumer or the permissions of this user.
     """
     name, consumer_name = options.stream, options.consumer or ""
     option, why = "stream", "the stream is looked up"
@@ -74,10 +74,10 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
 
 
 class Claimer:
-    """Claims for one query.
+    """Claims messages for one query.
 
     Attributes:
-        pending: Messages that the consumer had left when it was last seen.
+        pending: Messages pending on the consumer, as last reported.
     """
 
     def __init__(self, js: JetStream, consumer: Consumer, options: SourceOptions, holder: Holder) -> None:
@@ -86,32 +86,31 @@ class Claimer:
         self._options = options
         self._holder = holder
         self._config = consumer.config
-        self._idle = False  # nothing came the last time, so that waiting is all there is to do
-        self._seen_at = self._now()  # monotonic seconds: when the consumer was certainly there
-        self._again: list[
-            bytes
-        ] = []  # replies of messages that were processed before, and are to be acked now
+        self._idle = False  # the last pull returned nothing, so the next one may wait
+        self._seen_at = self._now()  # monotonic seconds: when the consumer was last known to exist
+        self._again: list[bytes] = []  # replies of redelivered messages that were processed before
         self.pending: int = consumer.cached_info.num_pending
 
     @property
     def most(self) -> int:
-        """Claims of one batch, where the options say nothing."""
+        """The default limit of claims per batch."""
         bound = self._config.max_ack_pending or 0
         return min(bound, _MOST) if bound > 0 else _MOST
 
     # --- claiming ----------------------------------------------------------------------------------------------
 
     async def claim(self, batch: int, most: int, most_bytes: int | None, wait: float) -> QueueOffset | None:
-        """Claim what is there, up to so much; None: there was nothing.
+        """Claim the available messages, up to the limits. Returns None if nothing is available.
 
         Args:
-            batch: The number of the batch that the claims are for.
-            most: Messages at most.
-            most_bytes: Bytes at most, but one message at least.
-            wait: Seconds to wait for the first one; 0: do not.
+            batch: Number of the batch.
+            most: Maximum number of messages.
+            most_bytes: Maximum size in bytes; the first message may exceed it.
+            wait: Seconds to wait for the first message; 0: do not wait.
 
         Raises:
-            ConfigError: This user may not pull, or not ack. And those of `Consumer.fetch`.
+            ConfigError: This user may not pull or ack.
+            JetStreamError: As `Consumer.fetch`, if nothing was claimed before the error.
         """
         holder = self._holder
         holder.keep()
@@ -135,7 +134,7 @@ class Claimer:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "messages are claimed by pulls") from error
         except JetStreamError:
-            # What is claimed is a batch; the error comes again with the next one.
+            # The claims so far form a batch; the error recurs with the next one.
             if not collector.count:
                 raise
         finally:
@@ -150,13 +149,13 @@ class Claimer:
         return offset
 
     async def _ack_again(self) -> None:
-        """Ack what came again though it was processed."""
+        """Ack messages that were redelivered after they had been processed."""
         if self._again:
             try:
                 await self._holder.ack(self._again)
                 self._again = []
             except JetStreamError as error:
-                self._context.report(error)  # it is tried again with the next batch
+                self._context.report(error)  # retried with the next batch
 
     async def _pull(self, most: int, room: int | None, wait: float, *, first: bool) -> Batch:
         most = min(most, _PULL, self._config.max_batch or most)
@@ -177,7 +176,7 @@ class Claimer:
     async def _fetch(self, most: int, most_bytes: int, *, first: bool) -> Batch:
         got = await self._consumer.fetch(most, no_wait=True, max_bytes=most_bytes)
         if first and not got and got.ending is Ending.MAX_BYTES:
-            # The first one is larger than all that may be asked for at once.
+            # The first message is larger than the byte limit of a pull.
             return await self._consumer.fetch(1, no_wait=True)
         return got
 
@@ -192,19 +191,19 @@ class Claimer:
         collector.add(data.stream_seq, data.consumer_seq, data.num_delivered, data.num_pending)
 
     async def _see(self) -> None:
-        """Nothing came: look now and then whether the consumer is there, which older servers do not say."""
+        """Check at intervals that the consumer still exists: older servers do not report its deletion to a pull."""
         if self._now() >= self._seen_at + _LOOK:
             await self.outstanding()
 
     async def is_empty(self) -> bool:
-        """Whether the consumer has nothing more to deliver now. Raises those of any request."""
+        """Whether the consumer can deliver nothing now. Raises `JetStreamError` as any request."""
         info = await self._info()
         bound = self._config.max_ack_pending or 0
         full = bound > 0 and info.num_ack_pending >= bound
         return not info.num_pending or full or info.paused
 
     async def outstanding(self) -> int:
-        """Messages that are to be delivered, or delivered and not acked."""
+        """The number of messages that are pending, or delivered but not acked."""
         info = await self._info()
         return info.num_pending + info.num_ack_pending
 
@@ -212,15 +211,15 @@ class Claimer:
         info = await self._consumer.info()
         self.pending, self._seen_at = info.num_pending, self._now()
         if info.created is not None:
-            self._holder.made = info.created.isoformat()  # another one by now, perhaps
+            self._holder.made = info.created.isoformat()  # the consumer may have been recreated
         return info
 
     async def close(self) -> None:
-        """Ask for nothing more."""
+        """Close the consumer's subscription."""
         await self._consumer.close()
 
     def _size(self, message: Message) -> int:
-        """Bytes of a message, with those of the payload where the consumer delivers headers only."""
+        """Size of a message in bytes, including a payload that headers_only omits."""
         size = message.size
         if self._config.headers_only:
             left_out = message.headers.get(MSG_SIZE, "")

@@ -1,6 +1,6 @@
-"""Holding what was claimed: it is kept alive while its batch runs, and settled after it. On the driver.
+"""Keeps claims alive on the driver while their batch runs, and settles them after its commit.
 
-Everything here lives on the engine's loop.
+Everything here runs on the engine's loop.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from .claim_offset import ClaimCollector, QueueOffset, Run, ack_subjects, claime
 
 __all__ = ["Holder"]
 
-_LEAST_PAUSE = 0.05  # seconds between two signs of life
+_LEAST_PAUSE = 0.05  # seconds between two in-progress acks
 
 
 @dataclass(slots=True)
 class _Held:
-    """Claims that are kept alive."""
+    """The claims of one batch that are kept alive."""
 
     offset: QueueOffset
-    alive_at: float  # monotonic seconds: nothing was late before
-    doubtful: bool = False  # their time may have run out, so that others may get them until they are acked
-    told: int = 0  # of these, that others may have got
+    alive_at: float  # monotonic seconds: up to here all in-progress acks were in time
+    doubtful: bool = False  # ack_wait may have expired, so the server may redeliver them until they are acked
+    told: int = 0  # number reported as possibly redelivered
 
 
 class Holder:
-    """The claims of one query that are open.
+    """The open claims of one query.
 
     Attributes:
-        made: When the consumer was made, as in an offset.
+        made: When the consumer was created, as in an offset.
         collecting: Deliveries of the batch that is being claimed.
-        form: Of their ack subjects.
-        forgotten: Stream sequences of messages that were processed, but could not be acked since the server lost that
-            it had delivered them. It delivers them again; then they are acked.
-        lapsed: Claims so far that others may have got, too.
+        form: The parts of their ack subjects; see `ack_form`.
+        forgotten: Stream sequences of messages that were processed but could not be acked, since the server lost the
+            delivery. They are acked when the server redelivers them.
+        lapsed: Number of claims that other clients may have received as well.
     """
 
     def __init__(self, js: JetStream, stream: Stream, consumer: Consumer, options: SourceOptions) -> None:
@@ -65,16 +65,16 @@ class Holder:
         self.collecting: ClaimCollector | None = None
         self.form: tuple[str, str] = ("", "")
         self.forgotten: set[int] = set()
-        self._may_ack = False  # shown
+        self._may_ack = False  # True once the server accepted an ack
         self._keeping: asyncio.Task[None] | None = None
         self.lapsed: int = 0
 
     async def hold(self, offset: QueueOffset, began: float) -> None:
-        """Keep new claims alive. The first ones of all with a request: better to know now than after the batch.
+        """Keep new claims alive. The first call acks with a request, so missing permissions show before the batch runs.
 
         Args:
-            offset: What was claimed.
-            began: When claiming it began, monotonic seconds.
+            offset: The claims.
+            began: When claiming began, in monotonic seconds.
 
         Raises:
             ConfigError: This user may not ack.
@@ -88,7 +88,7 @@ class Holder:
         except PermissionDeniedError as error:
             raise not_permitted("consumer", error, "what was claimed is acked") from error
         except JetStreamError:
-            return  # it is tried again with the next batch
+            return  # retried with the next batch
         self._may_ack = True
 
     # --- keeping alive -----------------------------------------------------------------------------------------
@@ -98,13 +98,15 @@ class Holder:
         return batch in self._held
 
     async def hold_again(self, offset: QueueOffset) -> bool:
-        """Keep the claims of a checkpoint alive. Whether all of them are certainly ours alone.
+        """Keep the claims of a checkpoint alive. Returns whether no other client can have received any of them.
 
-        They are not where they were made longer ago than ``ack_wait``: nothing tells how long they were kept alive.
+        For claims older than ``ack_wait`` it returns False, since a checkpoint does not record how long they were kept
+        alive.
 
         Raises:
-            PositionInvalidError: The consumer was made anew, so that they are void, and that is an error.
-            And those of any request.
+            PositionInvalidError: The consumer was recreated, which voids the claims, and ``failOnDataLoss`` is set.
+            ConfigError: This user may not ack.
+            JetStreamError: As any request.
         """
         self.keep()
         info = await self._consumer.info()
@@ -130,7 +132,7 @@ class Holder:
         return False
 
     async def _look_for_others(self, held: _Held, reason: str) -> None:
-        """Tell how many claims others may have got: not more than were delivered since."""
+        """Report how many claims other clients may have received: at most the number of deliveries since."""
         held.doubtful = True
         info = await self._consumer.info()
         since = info.delivered.consumer_seq - held.offset.last_consumer_seq
@@ -146,7 +148,7 @@ class Holder:
         )
 
     def keep(self) -> None:
-        """See that signs of life are sent."""
+        """Start sending in-progress acks, unless they are being sent."""
         if self._keeping is None or self._keeping.done():
             self._keeping = self._context.tasks.start(self._keep_alive(), "keep claims alive")
 
@@ -182,18 +184,19 @@ class Holder:
     # --- settling ----------------------------------------------------------------------------------------------
 
     async def finish(self, offset: QueueOffset) -> None:
-        """The batch was committed: settle its claims as ``ackOn`` says, and let go of them.
+        """Settle the claims of a committed batch as ``ackOn`` says, and release them.
 
         Raises:
-            ConfigError: This user may not do that. RequestTimeoutError, DisconnectedError: Not known whether it was
-                done, and it was tried for a while; the claims are still held.
+            ConfigError: This user may not ack or purge.
+            RequestTimeoutError, DisconnectedError: Retries failed. Whether the claims are settled is unknown; they are
+                still held.
         """
         if offset.made != self.made:
             self._tell(claimed(offset.runs), "the consumer was made anew")
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
             if held is not None and held.doubtful:
-                # What ran out is waiting to be delivered to whoever asks, signs of life or not.
+                # The server redelivers expired claims to any client, despite later in-progress acks.
                 await self._look_for_others(held, "they were delivered again during the batch")
             try:
                 if self._options.ack_on != "purge" or not await self._purge(offset):
@@ -203,14 +206,14 @@ class Holder:
         self._held.pop(offset.batch, None)
 
     async def ack(self, replies: list[bytes]) -> None:
-        """Ack; what the server has no delivery of is remembered, to be acked when it comes again."""
+        """Ack deliveries. Those that the server does not know are remembered, and acked when redelivered."""
         unknown = await settle(self._js, replies, AckKind.ACK.value)
         if unknown:
             self.forgotten.update(sequences(reply)[0] for reply in unknown)
             self._tell(len(unknown), "the server lost that it had delivered them")
 
     async def _purge(self, offset: QueueOffset) -> bool:
-        """Purge what was claimed, where that takes nothing else: what nobody claimed, or others did."""
+        """Purge the claimed messages, if that removes no others. Returns whether it did."""
         info = await self._stream.info()
         if not covers(offset.runs, info.state.first_seq):
             return False
@@ -218,7 +221,7 @@ class Holder:
         return True
 
     async def close(self) -> None:
-        """Keep nothing alive any more."""
+        """Stop keeping claims alive."""
         if self._keeping is not None:
             self._keeping.cancel()
         self._held.clear()

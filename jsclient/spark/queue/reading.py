@@ -1,4 +1,4 @@
-"""Reading what the driver claimed, on an executor: by direct gets, which need no consumer and take nothing from it."""
+"""Reads claimed messages on an executor, by direct get: it needs no consumer and does not affect one."""
 
 from __future__ import annotations
 
@@ -41,27 +41,26 @@ from .claim_offset import Run, ack_subjects, claimed
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 
-_PAGE = 20_000  # messages of one direct get
-_AT_ONCE = 64  # direct gets of single messages under way
-_PATIENCE = 60.0  # seconds without progress for which a lost connection is waited for
-_LAG = 30.0  # seconds that a replica may be behind the leader
-_PAUSE = 0.1  # seconds between two tries
-_AS_IN_BATCH = (
-    b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"  # what an answer with one message lacks
-)
+_PAGE = 20_000  # messages per direct get
+_AT_ONCE = 64  # direct gets of single messages in flight
+_PATIENCE = 60.0  # seconds without progress after which retries end
+_LAG = 30.0  # seconds that a replica may lag
+_PAUSE = 0.1  # seconds between two attempts
+# Headers of a batch reply that the reply to a single direct get lacks.
+_AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """What all tasks of a query read alike. It is pickled to the executors.
+    """Read settings shared by all tasks of a query. Pickled to the executors.
 
     Attributes:
-        subject: The consumer's filter, where it has just one.
+        subject: The consumer's filter, if it has exactly one.
         columns: Names of columns, in the order of the rows.
-        batch_rows: Rows that a batch should have.
-        fetch_max_bytes: Bytes that one request asks for.
-        fail_on_data_loss: Whether messages that are gone are an error.
-        term_missing: Whether messages that are gone are settled here, since no row of theirs will ever be acked.
+        batch_rows: Maximum number of rows per record batch.
+        fetch_max_bytes: Bytes per request.
+        fail_on_data_loss: Whether missing messages are an error.
+        term_missing: Whether missing messages are terminated here, since they have no rows by which to ack them.
     """
 
     connect: ConnectOptions
@@ -77,9 +76,10 @@ class ClaimSpec:
 
 @dataclass
 class ClaimPartition(InputPartition):
-    """Claims that one task reads.
+    """The claims that one task reads.
 
-    ``lapsed``: others may have got some of them, or they were acked already, so that it is no loss if they are gone.
+    ``lapsed``: other clients may have received some of them, or some may be acked already, so missing messages do not
+    count as data loss.
     """
 
     runs: tuple[Run, ...]
@@ -88,11 +88,12 @@ class ClaimPartition(InputPartition):
 
 
 def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.RecordBatch]:
-    """The rows of all claims whose messages are there, each once.
+    """Yield the rows of all claims whose messages exist, each once.
 
     Raises:
-        PositionInvalidError: Some are gone, which is an error by ``failOnDataLoss``.
-        ConfigError: This user may not read so. JetStreamError: Those of any request.
+        PositionInvalidError: Messages are missing and ``failOnDataLoss`` is set.
+        ConfigError: This user may not use direct get.
+        JetStreamError: As any request.
     """
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)
@@ -133,12 +134,12 @@ class _ClaimReader:
         self._context = context_of(js)
         self._spec = spec
         self._partition = partition
-        self._spans: list[Span] | None = None  # not yet looked at
+        self._spans: list[Span] | None = None  # None: not yet planned
         self._matcher: ClaimMatcher | None = None
-        self._tried_since: float | None = None  # monotonic seconds: of the first failure since something came
+        self._tried_since: float | None = None  # monotonic seconds: the first failure since the last progress
 
     async def read(self) -> tuple[list[Frame], Found] | None:
-        """The next messages, and their claims; None: that was all."""
+        """The next messages and their claims; None at the end."""
         while self._spans is None or self._spans or self._matcher is not None:
             try:
                 if self._spans is None:
@@ -190,7 +191,7 @@ class _ClaimReader:
         return [frames[place] for place in found.places], found
 
     async def _page(self) -> tuple[list[Frame], bool]:
-        """Messages from the next claim on, and whether there are no more."""
+        """Messages from the next claim on, and whether the end of the stream was reached."""
         matcher = self._matcher
         assert matcher is not None
         page = self._stream.get_batch(
@@ -203,7 +204,7 @@ class _ClaimReader:
         return frames, page.ending is Ending.NO_MESSAGES
 
     async def _singles(self) -> tuple[list[Frame], bool]:
-        """The messages of the next claims, one request each."""
+        """The messages of the next claims, one request each, and whether these claims were the last."""
         matcher = self._matcher
         assert matcher is not None
         following = matcher.next_seq
@@ -226,20 +227,18 @@ class _ClaimReader:
                 raise answer
             if inline_status(answer[2]):
                 with contextlib.suppress(MessageNotFoundError):
-                    read_direct_answer(answer)  # raises what it means
+                    read_direct_answer(answer)  # raises the error of its status
                 continue
             frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))
         return frames, len(asked) == matcher.left
 
-    # --- what is not there -------------------------------------------------------------------------------------
+    # --- missing messages -------------------------------------------------------------------------------------
 
     async def _confirmed_gone(self, missing: list[Run]) -> list[Run]:
-        """Those of them that the stream's leader does not have either: a replica may be behind."""
+        """The claims whose messages are missing on the stream's leader as well: a replica may lag."""
         gone: list[Run] = []
-        following, found = (
-            0,
-            0,
-        )  # the leader has nothing from `following` to `found`, but `found`; 0: nothing at all
+        # The leader has no message from `following` up to `found`, exclusive; a `found` of 0: none at all.
+        following, found = 0, 0
         for run in missing:
             start = 0
             while start < run.count:
@@ -284,7 +283,7 @@ class _ClaimReader:
             try:
                 await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
             except JetStreamError as error:
-                self._context.report(error)  # the server finds that out by itself, later
+                self._context.report(error)  # the server finds out later
 
     async def _wait_to_try_again(self, error: JetStreamError) -> None:
         connection = self._context.connection
@@ -297,7 +296,7 @@ class _ClaimReader:
 
 
 def _without(runs: list[Run], gone: list[Run]) -> list[Run]:
-    """The claims that are not gone."""
+    """The claims in ``runs`` that are not in ``gone``."""
     away = {seq for run in gone for seq in range(run.stream_seq, run.last + 1)}
     return [
         run.part(number, 1)

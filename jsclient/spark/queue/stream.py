@@ -1,20 +1,21 @@
 """Queue mode: a streaming source that claims messages from a durable consumer.
 
-The driver pulls deliveries and keeps them as the offset: *claims*. Executors read the payloads by direct get. The
-driver says every third of ``ack_wait`` that the claims are being worked on, and acks them when Spark asks for the
-offset that follows: that is after the batch was committed, always, and for the last batch too, which ``commit`` is not.
-A batch that failed, or a query that starts again from its checkpoint, gets exactly the same claims.
+The driver pulls deliveries and stores them in the offset as *claims*. Executors read the payloads by direct get. The
+driver sends in-progress acks for the claims every third of ``ack_wait``, and acks the claims when Spark asks for the
+next offset. Spark does so only after the batch was committed, and after the last batch too, unlike ``commit``. A batch
+that is retried, or a query that restarts from its checkpoint, gets exactly the same claims.
 
-A claim is ours alone as long as it is kept alive. If the driver is away for longer than ``ack_wait``, the server may
-give its messages to others: then each is handled at least once, and the event `ClaimsLapsed` tells how many at most. A
-message that somebody else acked meanwhile is gone from a work queue: it is left out (event `ClaimsGone`).
+A claim is exclusive while it is kept alive. If the driver is away for longer than ``ack_wait``, the server may
+redeliver its messages to other clients: each is then handled at least once, and the event `ClaimsLapsed` reports how
+many may be affected. A message that another client acked meanwhile is gone from a work queue: it is skipped (event
+`ClaimsGone`).
 
-With ``ackOn`` "manual" the driver keeps claims alive and acks nothing; `ack_batch` does. A work queue does not have
-what was acked any more, so a batch that is read twice after it (by two actions, or after a failure) lacks it:
-``persist`` the batch first, or ack last.
+With ``ackOn`` "manual" the driver keeps claims alive but acks nothing; `ack_batch` does. A work queue removes acked
+messages, so a batch that is read again afterwards (by a second action, or after a failure) lacks them: ``persist`` the
+batch first, or ack last.
 
-Spark's ``asyncProgressTrackingEnabled`` must stay off: with it, Spark asks on before a batch is in its log, so that
-acks would be too early. A source is not told of it; it is noticed, and refused, where a checkpoint skips a batch.
+Spark's ``asyncProgressTrackingEnabled`` must stay off: with it, Spark asks for the next offset before a batch is in its
+log, so acks would come too early. A source cannot read this option, but rejects a checkpoint that skips a batch.
 """
 
 from __future__ import annotations
@@ -58,21 +59,22 @@ __all__ = ["QueueStreamReader"]
 
 T = TypeVar("T")
 
-_OUTAGE = 120.0  # seconds for which a server that is away is waited for
-_PAUSE = 0.2  # seconds between two tries
+_OUTAGE = 120.0  # seconds to wait for an unavailable server
+_PAUSE = 0.2  # seconds between two attempts
 _UNAVAILABLE = 503
 _PASSING = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError, HeartbeatError)
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of queue mode. One on the driver, copies of it on the executors.
+    """The reader of queue mode: one on the driver, copies on the executors.
 
     Args:
-        options: Of the source.
+        options: Options of the source.
         columns: Names of columns, in the order of the rows.
 
     Raises:
-        ConfigError: Stream, consumer or rights do not fit: the option, and what to do. And those of any connection.
+        ConfigError: An option does not fit the stream, the consumer or the permissions of this user.
+        JetStreamError: As `jsclient.connect` and any request.
     """
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
@@ -101,11 +103,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_driver": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Nothing is claimed yet."""
+        """The offset without claims."""
         return QueueOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """What the options say; where both are given, `latestOffset` sees to the other one."""
+        """The limit from the options. If both are given, `latestOffset` applies the other one."""
         options = self._options
         if options.max_messages_per_trigger is not None:
             return ReadMaxRows(options.max_messages_per_trigger)
@@ -114,11 +116,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """From here on, as much as there is now, and no more."""
+        """Limit the query to the messages that are outstanding now."""
         self._on_driver(_Driver.prepare_available_now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """Settle what ``start`` claimed, since that is committed, and claim more; ``start`` where there is nothing."""
+        """Settle the claims of ``start``, which is committed, and claim more; ``start`` if nothing is available."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         offset = QueueOffset.of_json(start)
@@ -126,11 +128,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if claims is offset else claims.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """For the progress of the query: what the consumer has left, and how many claims lapsed. Asks nobody."""
+        """Pending messages and lapsed claims, for the progress of the query. Sends no request."""
         return None if self._driver is None else self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[ClaimPartition]:
-        """The claims of ``end``. After a restart they come from the checkpoint, and are kept alive from here on."""
+        """Divide the claims of ``end`` among tasks. After a restart, keep them alive again."""
         before, claims = QueueOffset.of_json(start), QueueOffset.of_json(end)
         if claims.batch == before.batch:
             return []
@@ -147,20 +149,20 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options.max_messages_per_partition,
             options.min_partition_rows,
         )
-        # What the user acked may be gone when a batch is read again, so that it is no loss.
+        # Messages that the user acked may be gone when a batch is read again, which does not count as data loss.
         lapsed = not ours or options.ack_on == "manual"
         return [ClaimPartition(part, claims.form, lapsed) for part in share_out(claims.runs, pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part; see `read_claims`."""
+        """The rows of one partition; see `read_claims`."""
         assert isinstance(partition, ClaimPartition)
         return read_claims(self._spec, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: it comes late, and not for the last batch. See `latestOffset`."""
+        """Do nothing: Spark calls this late, and not for the last batch. See `latestOffset`."""
 
     def stop(self) -> None:
-        """Keep nothing alive any more. Spark may end the process before it gets here, which does the same."""
+        """Stop keeping claims alive. Spark may end the process first, which has the same effect."""
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.session.run(driver.close())
@@ -173,7 +175,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Driver:
-    """What the driver's process has of a query: its claims, and where it is. Lives on the engine's loop."""
+    """The state of a query on the driver: its claims and its progress. Runs on the engine's loop."""
 
     def __init__(self, opened: Session, claimer: Claimer, holder: Holder, options: SourceOptions) -> None:
         self.session = opened
@@ -182,7 +184,7 @@ class _Driver:
         self._options = options
         self._handed_out: QueueOffset | None = None
         self._finished = 0  # the last batch that was settled
-        self._left: int | None = None  # AvailableNow: messages that are still to be claimed
+        self._left: int | None = None  # AvailableNow: number of messages still to be claimed
 
     @classmethod
     async def open(cls, opened: Session, options: SourceOptions) -> _Driver:
@@ -206,7 +208,7 @@ class _Driver:
         self._left = await self._surely(self.claimer.outstanding)
 
     async def keep(self, claims: QueueOffset) -> bool:
-        """See that claims are kept alive. Whether they are ours alone."""
+        """Keep claims alive. Returns whether no other client can have received any of them."""
         if self.holder.holds(claims.batch):
             return True
         return await self._surely(lambda: self.holder.hold_again(claims))
@@ -214,7 +216,7 @@ class _Driver:
     async def latest(self, start: QueueOffset, rows: int | None, size: int | None) -> QueueOffset:
         handed = self._handed_out
         if handed is not None and handed.batch == start.batch + 1:
-            return handed  # asked again before it was run
+            return handed  # Spark asked again before it ran the batch
         if start.batch > self._finished and start.runs:
             await self._surely(lambda: self.holder.finish(start))
             self._finished = start.batch
@@ -242,7 +244,7 @@ class _Driver:
             claims = await self._surely(lambda: claimer.claim(batch, most, size, wait))
             if claims is not None or self._left is None:
                 return claims
-            # Nothing came, which may be for a server that was slow: ask what there is before the query ends.
+            # The server may only be slow: look at the consumer before the query ends.
             if await self._surely(claimer.is_empty):
                 return None
             if connection.now() >= deadline:
@@ -250,7 +252,7 @@ class _Driver:
             await asyncio.sleep(_PAUSE)
 
     async def _surely(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again where a server is away for a while. Its absence is told by events of the connection."""
+        """Retry while the server is unavailable. Events of the connection report the outage."""
         connection = context_of(self.session.js).connection
         deadline = connection.now() + _OUTAGE
         while True:
