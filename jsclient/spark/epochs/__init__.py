@@ -1,1 +1,1 @@
-"""Topics of epochs: a source of whole epochs, and a sink whose micro-batches are epochs."""
+"""Topics of epochs: a source of complete epochs, and a sink whose micro-batches are epochs."""

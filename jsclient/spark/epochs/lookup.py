@@ -1,4 +1,4 @@
-"""What the driver asks about a topic of epochs: what it is, and its frontier records. Calls block."""
+"""Blocking lookups on the driver: the schema, the stream and the frontier records of a topic of epochs."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .time_order import order_of
 __all__ = ["TopicLook", "epoch_columns", "frontier_page", "topic_schema"]
 
 _PAGE, _PAGE_BYTES = 5000, 4 * 1024 * 1024
-_AGAIN = 0.1  # seconds
+_AGAIN = 0.1  # seconds before another look
 
 
 def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
-    """The columns of a topic where no schema is given. Asks what its times are; raises as `TopicLook`."""
+    """The default columns of a topic. Looks up the order of its times; raises as `TopicLook`."""
     topic = TopicLook(options)
     topic.open()
     left_out = {"timestamp_ns"} if options.read.include_headers else {"timestamp_ns", "headers"}
@@ -38,10 +38,11 @@ def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
 
 
 async def topic_schema(js: JetStream, topic: str, stream: str) -> Schema:
-    """What the topic was made with.
+    """The schema that the topic was created with.
 
     Raises:
-        ConfigError: It is not there, or its stream does not keep epochs whole. And those of any request.
+        ConfigError: The topic does not exist, or its stream does not keep epochs whole.
+        JetStreamError: As any request.
     """
     try:
         return await StreamHome(js, topic, stream).schema()
@@ -53,15 +54,15 @@ async def topic_schema(js: JetStream, topic: str, stream: str) -> Schema:
 
 
 class TopicLook:
-    """Questions about one topic, and what is known of it.
+    """The driver's view of one topic.
 
-    Every method raises `ConfigError` where the topic is not there, may not be read, or its order is not known; and
-    those of any request where the server stays away.
+    Every method raises `ConfigError` if the topic does not exist, may not be read, or has an unknown order, and
+    `JetStreamError` as any request if the server stays unavailable.
 
     Attributes:
-        order, order_name, partitions: Of the topic.
-        facts: Its stream, as last seen.
-        history: Its frontier records, as far as they are needed.
+        order, order_name, partitions: From the schema of the topic.
+        facts: The stream, as last looked up.
+        history: The frontier records, as far as they are needed.
     """
 
     order: Order[Any]
@@ -74,12 +75,12 @@ class TopicLook:
     def __init__(self, options: EpochSourceOptions) -> None:
         self._options = options
         self.lookup: Lookup = Lookup(options.read)
-        self._since = -1  # up to here frontier records were read; -1: none
-        self._floor = 0  # and from here on
-        self._next = 0.0  # monotonic seconds: when it may be asked again
+        self._since = -1  # frontier records are read up to this sequence; -1: none
+        self._floor = 0  # and from this sequence on
+        self._next = 0.0  # monotonic seconds: when the next look is due
 
     def open(self) -> None:
-        """Ask what the topic is."""
+        """Look up the stream and the schema."""
         options, lookup = self._options, self.lookup
         self.facts = lookup.facts()
         schema = lookup.run(lambda _: topic_schema(lookup.js, options.topic, options.read.stream))
@@ -89,7 +90,7 @@ class TopicLook:
         self.history = TopicHistory(self.order, schema.partitions)
 
     def look(self, *, now: bool = False) -> None:
-        """See what is new, when it is time to: may sleep first. ``now``: at once."""
+        """Read new frontier records. Sleeps until the poll interval has passed, unless ``now``."""
         if not now and (wait := self._next - time.monotonic()) > 0:
             time.sleep(wait)
         self.facts = self.lookup.facts()
@@ -100,7 +101,7 @@ class TopicLook:
         self._next = time.monotonic() + self._options.read.poll_interval
 
     def begin_at(self, place: EpochPlace[Any]) -> None:
-        """Know all records from that place on."""
+        """Make the history start at a place: read missing records, and drop earlier ones."""
         first = min(seq for _, seq in place.records)
         if self._since < 0 or first < self._floor:
             self.history = TopicHistory(self.order, self.partitions)
@@ -110,12 +111,12 @@ class TopicLook:
         self._floor = first
 
     def look_at_last(self) -> None:
-        """Know the last record of each partition, if it is the beginning: what was before is not wanted."""
+        """Make the history start at the last record of each partition."""
         topic, order = self._options.topic, self.order
         self.facts = self.lookup.facts()
 
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
-            log = StreamLog(self.lookup.js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  a log is made of what others are
+            log = StreamLog(self.lookup.js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  internal
             numbers = range(self.partitions)
             return [
                 (await last_frontier(log, order, frontier_subject(topic, number))).entry for number in numbers
@@ -129,12 +130,12 @@ class TopicLook:
         self._since = max(self._floor - 1, 0)
 
     def restart(self) -> None:
-        """Forget all, and know all records there are."""
+        """Read all records again, from the beginning of the stream."""
         self.history, self._since, self._floor = TopicHistory(self.order, self.partitions), -1, 0
         self.look(now=True)
 
     def again(self) -> None:
-        """Look once more, after a moment: a replica may be behind."""
+        """Look again after a short pause: a replica may lag."""
         time.sleep(_AGAIN)
         self.look(now=True)
 
@@ -157,12 +158,16 @@ class TopicLook:
 async def frontier_page(
     js: JetStream, stream: Stream, topic: str, order: Order[Any], since: int
 ) -> tuple[list[tuple[int, FrontierEntry[Any]]], bool, int]:
-    """Frontier records behind a sequence: partitions and records, whether there are more, and up to where there is
-    nothing (0: that is not known).
+    """Read a page of the frontier records after a sequence; invalid ones are skipped and reported.
 
-    Raises: `ProtocolError`, and those of any request.
+    Returns:
+        The records with their partitions, whether more follow, and the sequence up to which the page covers the stream
+        (0: unknown).
+
+    Raises:
+        JetStreamError: As any request.
     """
-    log = StreamLog(js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  a log is made of what others are
+    log = StreamLog(js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  internal
     page = await log.history(since, _PAGE, _PAGE_BYTES)
     found = []
     for record in page.records:

@@ -1,11 +1,11 @@
-"""Whose a partition is, for a sink: each try of a batch takes it, and the commit of the batch ends that.
+"""Partition ownership of a sink: each attempt of a batch takes its partitions, and the commit releases them.
 
-A topic is written by one query, which Spark knows by its checkpoint. Every frontier record that a sink writes says
-which query that was, and which try of a batch. So a task finds out whether the partition is its query's, and whether
-another task of its try has taken it already; and a query whose topic is somebody else's is told: `ProducerFencedError`.
+A topic is written by one query, which Spark identifies by its checkpoint. Every frontier record written by a sink names
+the query and the attempt. A task therefore knows whether its query owns a partition, and whether another task of the
+same attempt has taken it already. `ProducerFencedError` is raised if another query owns the topic.
 
-The record of a commit is that of a new producer, under whose name nobody writes. What a task sends that Spark has given
-up, but that is still running, is then of a producer that was replaced: it counts for no reader.
+The record of a commit names a new producer that never sends data. If a task that Spark has abandoned is still running,
+its data then comes from a replaced producer, and every reader skips it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from ..sink.message_ids import query_hash
 __all__ = ["Attempt", "Owned", "SinkTopic"]
 
 _WRITER = "Jsc-Writer"
-_RACES = 100  # tasks that may be faster
+_RACES = 100  # attempts, as other tasks may be faster
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A try of Spark to write a batch.
+    """An attempt of Spark to write a batch.
 
     Attributes:
-        query: Whose batch it is: the hash of the query's id.
-        run: A text that each try has for itself.
-        epoch: The batch's number, which is the epoch's.
+        query: Hash of the query's id.
+        run: Unique id of the attempt.
+        epoch: Number of the batch, and the time of its epoch.
     """
 
     query: str
@@ -54,12 +54,12 @@ class Attempt:
 
 
 class Owned(NamedTuple):
-    """The last frontier record of a partition, and what a sink has written into it.
+    """The last frontier record of a partition, and its owner.
 
     Attributes:
-        query, run: Who wrote it; "" for one that no sink has written.
-        begun: Behind this sequence lies all that tries of the open batch have sent.
-        last_seq: The last message of the subject, which the next record has to follow.
+        query, run: The query and the attempt that wrote it; "" if it is not from a sink.
+        begun: All data from attempts of the open batch is stored after this sequence.
+        last_seq: Sequence of the last message on the subject, which the next record must follow.
     """
 
     entry: FrontierEntry[int]
@@ -76,12 +76,12 @@ class Owned(NamedTuple):
         return cls(entry, parts[0], parts[1], int(parts[2]) or entry.seq, last_seq)
 
     def may_have(self, epoch: int) -> bool:
-        """Whether data of an epoch may lie before the record."""
+        """Whether data of an epoch may be stored before the record."""
         return any(time >= epoch for time in self.entry.record.upper) or self.entry.up_to + 1 < self.entry.seq
 
     @property
     def has_begun(self) -> bool:
-        """Whether data was sent, or anything completed."""
+        """Whether any data was sent or any epoch was completed."""
         record = self.entry.record
         return bool(record.upper) or record.lower != (Int().bottom,)
 
@@ -90,10 +90,10 @@ class Owned(NamedTuple):
 
 
 class SinkTopic:
-    """A topic that a sink writes to. It lives on the event loop."""
+    """A topic that a sink writes to. Runs on the event loop."""
 
     def __init__(self, js: JetStream, stream: Stream, topic: str, order: Int, partitions: int) -> None:
-        self._context = js._context  # noqa: SLF001  a log is made of what others are
+        self._context = js._context  # noqa: SLF001  internal
         self._stream, self._order = stream, order
         self.name: str = topic
         self.partitions: int = partitions
@@ -102,16 +102,17 @@ class SinkTopic:
         return StreamLog(self._context, self._stream, f"{self.name}.{partition}.*")
 
     async def look(self, partition: int) -> Owned | None:
-        """Whose the partition is; None: nobody's yet. Raises those of any request."""
+        """The owner of a partition; None before the first one. Raises `JetStreamError` as any request."""
         subject = frontier_subject(self.name, partition)
         entry, record, last_seq = await last_frontier(self._log(partition), self._order, subject)
         return None if entry is None or record is None else Owned.read(entry, record, last_seq)
 
     async def is_completed(self, attempt: Attempt) -> bool:
-        """Whether the batch is committed: partition 0 is the first of which a commit says so.
+        """Whether the batch is committed. A commit completes partition 0 first.
 
         Raises:
-            ProducerFencedError: The topic is not this query's. And those of any request.
+            ProducerFencedError: Another query owns the topic.
+            JetStreamError: As any request.
         """
         owned = await self.look(0)
         if owned is not None:
@@ -119,10 +120,11 @@ class SinkTopic:
         return owned is not None and owned.has_completed(attempt.epoch)
 
     async def take(self, partition: int, attempt: Attempt) -> Owned:
-        """Have the partition for this try, from whichever of its tasks comes first.
+        """Take the partition for this attempt, unless another task of the attempt has taken it already.
 
         Raises:
-            ProducerFencedError: It is not this query's. And those of any request.
+            ProducerFencedError: Another query owns it.
+            JetStreamError: As any request.
         """
         for _ in range(_RACES):
             owned = await self.look(partition)
@@ -137,21 +139,22 @@ class SinkTopic:
         raise ProducerFencedError(frontier_subject(self.name, partition))
 
     def _check(self, partition: int, owned: Owned, attempt: Attempt) -> bool:
-        """Whether the partition is this try's already. It may be of nobody, or of another try of the query."""
+        """Whether this attempt owns the partition. Raises `ProducerFencedError` if another query does."""
         if owned.query != attempt.query and (owned.query or owned.has_begun):
             raise ProducerFencedError(frontier_subject(self.name, partition), None, owned.entry.seq)
         return owned.run == attempt.run
 
     async def complete(self, partition: int, attempt: Attempt, *, written: bool) -> None:
-        """Complete the epoch of the batch, and what is before it. All its data must be stored.
+        """Complete the epoch of the batch and all earlier ones in a partition. All data must be stored.
 
         Args:
-            partition: Of this one.
-            attempt: The try that has written the batch.
-            written: Whether it has written to this partition, so that nobody else may have taken it since.
+            partition: The partition.
+            attempt: The attempt that has written the batch.
+            written: Whether it wrote to this partition; if so, it must still own the partition.
 
         Raises:
-            ProducerFencedError: It has another producer now. And those of any request.
+            ProducerFencedError: Another producer owns the partition now.
+            JetStreamError: As any request.
         """
         subject = frontier_subject(self.name, partition)
         owned = await self.look(partition)
@@ -181,17 +184,20 @@ class SinkTopic:
                 return
             except WrongLastSequenceError as error:
                 owned = await self.look(partition)
-                if owned is None or owned.entry.seq != last.seq:  # else only an invalid message came between
+                if (
+                    owned is None or owned.entry.seq != last.seq
+                ):  # otherwise only an invalid message was stored in between
                     raise ProducerFencedError(subject, last.seq) from error
         raise ProducerFencedError(subject, last.seq)
 
     async def stored(self, partition: int, attempt: Attempt, owned: Owned, *, also_own: bool) -> list[str]:
-        """The message ids of all that other tries of the batch have stored in a partition, and that counts.
+        """The message ids of all valid data that other attempts of the batch have stored in a partition.
 
-        ``also_own``: and that this one has.
+        ``also_own``: include the data of this attempt.
 
         Raises:
-            EpochsLostError: Some of it was removed. And those of any request.
+            EpochsLostError: Some of the data was removed.
+            JetStreamError: As any request.
         """
         log = self._log(partition)
         reading: EpochReading[int] = EpochReading(self._order, self.name, [partition])
@@ -217,16 +223,16 @@ class SinkTopic:
         return found
 
     def subject(self, partition: int) -> str:
-        """Where a partition's data goes."""
+        """The subject of a partition's data."""
         return data_subject(self.name, partition)
 
 
 class _Raced(Exception):
-    """Somebody else has written a frontier record meanwhile."""
+    """Another producer has written a frontier record meanwhile."""
 
 
 class _Outlet(Outlet):
-    """Writes the record that takes a partition, if nobody else has done that since it was looked at."""
+    """Writes the record that takes a partition, unless another one was written since the last look."""
 
     def __init__(
         self, log: StreamLog, topic: str, partition: int, attempt: Attempt, owned: Owned | None

@@ -1,12 +1,12 @@
-"""From the frontier records of a topic to the batches and tasks that read it. Nothing here asks a server.
+"""Plans the batches and tasks of a read from the frontier records of a topic. No I/O.
 
-Data is not looked at: a frontier record says what may lie before it. Its upper frontier has the greatest times that
-were ever sent in its partition, so what is not at or before one of these lies behind the record. Its lower frontier has
-the least times that may still be sent, so what is not at or after one of these lies before the record. Between two such
-records is all that a partition has of an epoch.
+Planning reads no data, since a frontier record bounds the data around it. Its upper frontier has the greatest times
+sent so far in its partition: data of a time that is not at or before one of them is stored after the record. Its lower
+frontier has the least times that may still be sent: data of a time that is not at or after one of them is stored before
+the record. Two such records enclose all data that a partition has of an epoch.
 
-A place among the epochs is an `EpochPlace`, as of a subscriber: what its frontier has passed was had, and what is at or
-before a time of ``missed`` is never given, because it cannot be had whole.
+A place among the epochs is an `EpochPlace`, as for a subscriber. Epochs that its frontier has passed were received.
+Epochs at or before a time of ``missed`` are never delivered, because parts of them were removed.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Where a partition has its part of some epochs.
+    """A range of sequences that contains all data of some epochs in a partition.
 
     Attributes:
-        first, last: Stream sequences, both with it.
-        owners: Behind which sequence whose data counts, in order. The first of them lies before ``first``.
+        first, last: Stream sequences, both inclusive.
+        owners: Pairs of a sequence and the producer whose data is valid after it, in order. The first pair is from
+            before ``first``.
     """
 
     partition: int
@@ -43,23 +44,23 @@ class Segment:
 
     @property
     def width(self) -> int:
-        """Sequences; the messages are as many at most."""
+        """The number of sequences, which is an upper bound of the number of messages."""
         return self.last - self.first + 1
 
     def part(self, first: int, last: int) -> Segment:
-        """A part of it."""
+        """The part between two sequences, both inclusive."""
         begun = bisect_right([after for after, _ in self.owners], first - 1) - 1
         owners = tuple(one for one in self.owners[begun:] if one[0] < last)
         return Segment(self.partition, first, last, owners)
 
 
 class Wanted(Generic[T]):
-    """The epochs from one frontier on, and before another one."""
+    """The epochs from one frontier on and before another one, except those that were missed."""
 
     def __init__(
         self, order: Order[T], start: Sequence[T], end: Sequence[T] | None = None, missed: Sequence[T] = ()
     ) -> None:
-        """``end`` None: all that come; (): all that there are."""
+        """``end``: None without an end; () for the end of a completed topic."""
         self.start: Antichain[T] = Antichain.minimal(order, start)
         self.missed: Antichain[T] = Antichain.maximal(order, missed)
         self.end: Antichain[T] | None = None if end is None else Antichain.minimal(order, end)
@@ -78,14 +79,14 @@ class TopicHistory(Generic[T]):
         self._entries: list[list[FrontierEntry[T]]] = [[] for _ in range(partitions)]
 
     def add(self, partition: int, entry: FrontierEntry[T]) -> None:
-        """The next record of a partition. One that came before is left out."""
+        """Add the next record of a partition. A record that is known already is ignored."""
         entries = self._entries[partition]
         if not entries or entry.seq > entries[-1].seq:
             entries.append(entry)
 
     @property
     def frontier(self) -> Antichain[T]:
-        """What may still come, from any partition, is at or after one of these; nothing: it is over."""
+        """The lower frontier of all partitions. It is empty once the topic is completed."""
         if not all(self._entries):
             return Antichain(self.order, (self.order.bottom,))
         return self._merged([entries[-1] for entries in self._entries])
@@ -96,14 +97,14 @@ class TopicHistory(Generic[T]):
     # --- places ----------------------------------------------------------------------------------------------
 
     def whole(self, wanted: Wanted[T], first_seq: int) -> Wanted[T]:
-        """Those of the epochs of which nothing was removed from a stream that begins there.
+        """Restrict epochs to those of which no data was removed, in a stream that begins at ``first_seq``.
 
         Raises:
-            EpochsLostError: A partition has not told yet what was removed of it.
+            EpochsLostError: No record of a partition covers the removed data yet.
         """
         missed = [*wanted.missed]
         for number, entries in enumerate(self._entries):
-            # The first record that knows of all that was removed.
+            # The first record whose upper frontier covers all removed data.
             knows = next((entry for entry in entries if entry.up_to + 1 >= first_seq), None)
             if knows is not None:
                 missed += knows.record.upper
@@ -113,16 +114,16 @@ class TopicHistory(Generic[T]):
         return Wanted(self.order, wanted.start.elements, end, missed)
 
     def earliest(self, first_seq: int) -> Wanted[T]:
-        """All epochs of which nothing was removed from a stream that begins there. Raises as `whole`."""
+        """All epochs of which no data was removed, in a stream that begins at ``first_seq``. Raises as `whole`."""
         return self._plainly(self.whole(Wanted(self.order, (self.order.bottom,)), first_seq))
 
     def latest(self) -> Wanted[T]:
-        """All epochs of which nothing was sent yet."""
+        """All epochs of which no data was sent yet."""
         sent = [time for entries in self._entries if entries for time in entries[-1].record.upper]
         return self._plainly(Wanted(self.order, self.frontier.elements, missed=sent))
 
     def _plainly(self, wanted: Wanted[T]) -> Wanted[T]:
-        """The same, where that can be said by a number alone."""
+        """The same epochs as a start without ``missed``, if times are numbers."""
         if not isinstance(self.order, Int) or not wanted.start:
             return wanted
         numbers: Any = (*wanted.start, *(self.order.successor(number) for number in wanted.missed))
@@ -136,17 +137,16 @@ class TopicHistory(Generic[T]):
         return EpochPlace(since, wanted.missed.elements, (wanted.start.elements,), records, stream, created)
 
     def forget(self, place: EpochPlace[T]) -> None:
-        """Only what comes from that place on is needed."""
+        """Drop the records that are not needed from a place on."""
         for number, seq in place.records:
             entries = self._entries[number]
             at = bisect_right(entries, seq, key=lambda entry: entry.seq) - 1
             del entries[: max(at, 0)]
 
     def limited(self, wanted: Wanted[T], end: Antichain[T], epochs: int) -> tuple[T, ...]:
-        """Where a batch of so many epochs ends, at most; it ends at a frontier that was reached, or before.
+        """The end of a batch with at most ``epochs`` epochs, at or before the frontier ``end``.
 
-        Epochs are told apart by what frontier records say: what one publisher has sent between two of them can be more
-        than one.
+        Only frontier records separate epochs: several that one publisher sent between two records count as one.
         """
         if isinstance(self.order, Int):
             return self._nth_number(wanted, end, epochs)
@@ -172,10 +172,10 @@ class TopicHistory(Generic[T]):
         within = sorted(cut for cut in cuts if cut > start and (last is None or cut < last))
         return (within[epochs - 1],) if len(within) >= epochs else end.elements
 
-    # --- where epochs lie ------------------------------------------------------------------------------------
+    # --- segments of epochs ------------------------------------------------------------------------------------
 
     def _anchor(self, partition: int, wanted: Wanted[T]) -> FrontierEntry[T] | None:
-        """The last record that has none of these epochs before it."""
+        """The last record before which no data of these epochs is stored."""
         found = None
         for entry in self._entries[partition]:
             if any(time in wanted for time in entry.record.upper):
@@ -184,7 +184,7 @@ class TopicHistory(Generic[T]):
         return found
 
     def lost(self, wanted: Wanted[T], first_seq: int) -> EpochsLostError | None:
-        """The error, if some of these epochs, or parts of them, were removed from a stream that begins there."""
+        """The error if data of these epochs was removed, in a stream that begins at ``first_seq``; None otherwise."""
         for number in range(len(self._entries)):
             anchor = self._anchor(number, wanted)
             known = 0 if anchor is None else anchor.up_to
@@ -197,7 +197,7 @@ class TopicHistory(Generic[T]):
         return None
 
     def segments(self, wanted: Wanted[T]) -> list[Segment] | None:
-        """Where these epochs lie, which have an end; None: the records do not reach so far."""
+        """The segments of these epochs, which must have an end; None if the records do not reach that end."""
         assert wanted.end is not None
         found = []
         beginning = Wanted(self.order, wanted.start.elements, missed=wanted.missed.elements)
@@ -221,7 +221,7 @@ class TopicHistory(Generic[T]):
 
 
 def _between(partition: int, entries: Sequence[FrontierEntry[T]]) -> Segment | None:
-    """What lies between two records, all of them given; None: there is room for nothing."""
+    """The segment between the first and the last of consecutive records; None if it is empty."""
     first, last = entries[0], entries[-1]
     owners = [(first.up_to, first.before)] if first.up_to < first.seq else []
     owners += [(entry.seq, entry.producer) for entry in entries[:-1]]
@@ -232,7 +232,7 @@ def _between(partition: int, entries: Sequence[FrontierEntry[T]]) -> Segment | N
 
 
 def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
-    """The segments in so many tasks, or fewer: each with as many sequences, give or take one."""
+    """Divide segments among at most ``tasks`` tasks, whose numbers of sequences differ by at most one."""
     whole = sum(segment.width for segment in segments)
     tasks = max(1, min(tasks, whole))
     cuts = [whole * task // tasks for task in range(1, tasks + 1)]
