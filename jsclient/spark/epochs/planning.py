@@ -172,7 +172,7 @@ class TopicHistory(Generic[T]):
         within = sorted(cut for cut in cuts if cut > start and (last is None or cut < last))
         return (within[epochs - 1],) if len(within) >= epochs else end.elements
 
-    # --- segments of epochs ------------------------------------------------------------------------------------
+    # --- segments of epochs ----------------------------------------------------------------------------------
 
     def _anchor(self, partition: int, wanted: Wanted[T]) -> FrontierEntry[T] | None:
         """The last record before which no data of these epochs is stored."""

@@ -1,4 +1,4 @@
-"""Reading epochs on an executor: segments of a topic, filtered by headers. Payloads are not looked at."""
+"""Reads segments of a topic on an executor, and filters messages by their headers without decoding payloads."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from .time_order import order_of
 
 __all__ = ["EpochSpec", "read_segments"]
 
-_OWN = ("epoch", "partition")  # columns that other sources do not have
+_OWN = ("epoch", "partition")  # columns of this source only
 _KNOWN_TIMES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class EpochSpec:
-    """What all tasks of a batch read alike. It is pickled to the executors.
+    """Read settings shared by all tasks of a batch. Pickled to the executors.
 
     Attributes:
-        read: How messages are read, and which columns rows have.
+        read: How to read messages, and the columns of the rows.
         topic: The topic.
-        order: The order of its times, as its schema has it.
-        start, end, missed: Which epochs, as JSON: see `Wanted`.
-        numbers: Whether the column ``epoch`` has numbers, rather than JSON.
+        order: The name of the order of its times, from its schema.
+        start, end, missed: The epochs to read, as JSON; see `Wanted`.
+        numbers: Whether column ``epoch`` has numbers instead of JSON.
     """
 
     read: ReadSpec
@@ -51,7 +51,7 @@ class EpochSpec:
     numbers: bool = True
 
     def between(self, order: Order[Any], wanted: Wanted[Any]) -> EpochSpec:
-        """With these epochs, which have an end."""
+        """A copy for these epochs, which must have an end."""
         assert wanted.end is not None
         start, end, missed = (
             json.dumps([*map(order.encode, some)]) for some in (wanted.start, wanted.end, wanted.missed)
@@ -60,7 +60,7 @@ class EpochSpec:
 
 
 class _Epochs:
-    """Which texts of the header are times of the batch, and what is in the column for them."""
+    """Maps values of the epoch header to values of the column ``epoch``."""
 
     def __init__(self, spec: EpochSpec) -> None:
         order: Order[Any] = order_of(spec.order, spec.topic)
@@ -71,7 +71,7 @@ class _Epochs:
         self._known: dict[bytes, Any] = {}
 
     def of(self, text: bytes) -> Any:
-        """The value of the column; None: it is none of the batch. Raises `ProtocolError`: it is no time."""
+        """The value of the column; None if the epoch is not in the batch. Raises `ProtocolError` if it is invalid."""
         if text in self._known:
             return self._known[text]
         try:
@@ -89,11 +89,11 @@ class _Epochs:
 
 
 def read_segments(spec: EpochSpec, segments: Sequence[Segment]) -> Iterator[pa.RecordBatch]:
-    """What segments have of the epochs of the batch, in order.
+    """Yield the rows of the batch's epochs in these segments, in order.
 
     Raises:
-        EpochsLostError: Some of it was removed before it was read.
-        PositionInvalidError, ConfigError, and those of any request: As `jsclient.spark.log.reading.read_range`.
+        EpochsLostError: Data was removed before it was read.
+        PositionInvalidError, ConfigError, JetStreamError: As `jsclient.spark.log.reading.read_range`.
     """
     epochs = _Epochs(spec)
     for segment in segments:
@@ -146,7 +146,7 @@ _EPOCH_LINE, _PRODUCER_LINE = f"\r\n{EPOCH}: ".encode(), f"\r\n{PRODUCER}: ".enc
 def _filtered(
     frames: Sequence[Frame], segment: Segment, epochs: _Epochs, *, by_consumer: bool
 ) -> tuple[list[Frame], list[Any]]:
-    """The messages that are of the batch and count, and their times."""
+    """The messages of the batch that are from the current producer, and their times."""
     owners = [(after, producer.encode()) for after, producer in segment.owners]
     owner, owners = owners[0][1], owners[1:]
     kept, times = [], []
@@ -166,7 +166,7 @@ def _filtered(
 
 
 def _header(block: bytes, line: bytes, name: str) -> bytes:
-    """A header, as `Headers` would have it; b"": there is none."""
+    """The value of a header, stripped as by `Headers`; b"" if it is missing."""
     at = block.find(line)
     if at < 0:
         return parse_headers(block)[1].get(name, "").encode() if block else b""

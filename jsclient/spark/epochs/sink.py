@@ -1,4 +1,4 @@
-"""The sink whose micro-batches are epochs: what Spark makes on the driver, sends to tasks, and tells the outcome."""
+"""The sink that writes each micro-batch as an epoch: its tasks write rows, the driver commits or aborts the batch."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 @dataclass(frozen=True)
 class EpochWritten(Written):
-    """What a task has done.
+    """The result of a task.
 
     Attributes:
-        query: Whose batch it was: the query's id.
-        run: Which try of it.
-        place: The partition of the topic that has its rows; -1: it had none, or they were there.
+        query: The id of the query.
+        run: The id of the attempt to write the batch.
+        place: The partition of the topic that the rows were written to; -1: no rows, or all were stored already.
     """
 
     query: str = ""
@@ -71,7 +71,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         self._run = uuid.uuid4().hex[:12]  # the same for all tasks and their retries
 
     def __getstate__(self) -> dict[str, object]:
-        # Pickled to tasks, and only then: the topic is made before the first of them.
+        # Called only to send this object to tasks: the topic is created before the first task runs.
         js = session(self._options.write.connect)
         js.run(_patiently(lambda: _topic(js.js, self._options)))
         return self.__dict__
@@ -99,7 +99,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = [one for one in messages if isinstance(one, EpochWritten)]
         if not written:
-            return  # no task ran: the next batch completes this one, too
+            return  # no task ran: the next batch completes this epoch as well
         check_epoch(batchId, (one.epoch for one in written))
         attempt = Attempt.of(written[0].query, written[0].run, batchId)
         places = {one.place for one in written}
@@ -107,7 +107,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
 
         async def complete() -> None:
             topic = await _topic(opened.js, self._options)
-            # The first one decides: from then on the batch is not written again.
+            # Partition 0 decides: once it is completed, the batch is not written again.
             await topic.complete(0, attempt, written=0 in places)
             await asyncio.gather(
                 *(topic.complete(one, attempt, written=one in places) for one in range(1, topic.partitions))
@@ -139,11 +139,12 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
 
 
 async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
-    """The topic, made if it is not there.
+    """The topic, created if it does not exist.
 
     Raises:
-        ConfigError: Its times are no numbers from 0 on, or its stream does not keep epochs whole.
-        TopicMismatchError: It has another number of partitions. And those of any request.
+        ConfigError: Its times are not integers >= 0, or its stream does not keep epochs whole.
+        TopicMismatchError: It has a different number of partitions.
+        JetStreamError: As any request.
     """
     home, order = StreamHome(js, options.topic, options.stream), Int()
     schema = await home.make(make_schema(order, JsonCodec(), options.partitions or 1), {})
@@ -158,7 +159,7 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask again while the error is transient."""
+    """Retry while the error is transient."""
     retry = Retry(PATIENT)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Epochs as rows: the streaming source, and batch reads."""
+"""The readers of a topic of epochs: one for streaming queries, one for batch reads."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_TRIES = 100  # to find records that another server has shown
-_CONFIRMED = 5.0  # seconds after which a stream that seems to have lost its end has
+_TRIES = 100  # attempts to find records that another server has returned
+_CONFIRMED = 5.0  # seconds after which a missing end of the stream counts as lost
 
 
 @dataclass(frozen=True)
 class EpochPartition(InputPartition):
-    """What one task reads: segments, and of which epochs."""
+    """The segments that one task reads, and the epochs to select from them."""
 
     spec: EpochSpec
     segments: tuple[Segment, ...]
 
 
 class _Source:
-    """What both kinds of reading have in common. Where rows are read, it asks nothing."""
+    """The common part of both readers. Only the driver looks up the topic."""
 
     def __init__(self, options: EpochSourceOptions, columns: tuple[str, ...], numbers: bool | None) -> None:  # noqa: FBT001  private
-        """``numbers``: what the column ``epoch`` is to have; None: there is no such column."""
+        """``numbers``: whether column ``epoch`` is numeric; None without that column."""
         self._options = options
-        # What is missing of an epoch is always an error where it is read: it is whole, or not there.
+        # Missing messages are always an error on executors: an epoch is read whole or not at all.
         self._spec = EpochSpec(replace(read_spec(options.read, columns), check_loss=True), options.topic)
         self._numbers = numbers
         self._topic: TopicLook | None = None
         self._told: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Where rows are read nothing is asked.
+        # Executors do not look up the topic.
         return {**self.__dict__, "_topic": None}
 
     def _look(self) -> TopicLook:
@@ -70,7 +70,7 @@ class _Source:
         return self._topic
 
     def _first(self, topic: TopicLook) -> Wanted[Any]:
-        """The epochs that a new query wants. All partitions are there."""
+        """The epochs that a new query reads, from all partitions."""
         start, history, first_seq = self._options.start, topic.history, topic.facts.first_seq
         if start == "latest":
             return history.latest()
@@ -84,7 +84,7 @@ class _Source:
         return wanted if self._accepted(error) else earliest
 
     def _accepted(self, error: JetStreamError | None) -> bool:
-        """Whether nothing is lost; raises if something is, and it was not said that the query goes on."""
+        """Whether nothing was lost. Raises ``error`` if ``failOnDataLoss`` is set, otherwise logs it once."""
         if error is None:
             return True
         if self._options.read.fail_on_data_loss:
@@ -95,7 +95,7 @@ class _Source:
         return False
 
     def _tasks(self, topic: TopicLook, wanted: Wanted[Any]) -> list[EpochPartition]:
-        """The tasks that read these epochs, which have an end that the topic has reached."""
+        """The tasks that read these epochs, whose end the topic must have reached."""
         segments = topic.history.segments(wanted)
         for _ in range(_TRIES):
             if segments is not None:
@@ -123,12 +123,12 @@ class _Source:
 
 
 def _comes_after(start: Antichain[Any], end: Antichain[Any]) -> bool:
-    """Whether something is completed between two frontiers."""
+    """Whether any epoch was completed between two frontiers."""
     return bool(start) and end != start and all(map(start.some_below, end))
 
 
 class EpochBatchReader(_Source, DataSourceReader):
-    """All epochs that are completed when the read is planned, and of which nothing was removed."""
+    """Reads all epochs that are completed when the read is planned and of which no data was removed."""
 
     def partitions(self) -> Sequence[EpochPartition]:
         topic = self._look()
@@ -141,10 +141,13 @@ class EpochBatchReader(_Source, DataSourceReader):
 
 
 class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are places among the epochs. Spark calls all but `read` in one process on the driver."""
+    """Reads completed epochs as micro-batches. Offsets are places among the epochs.
+
+    Spark calls all methods except `read` in one process on the driver.
+    """
 
     _has_end = False
-    _target: Antichain[Any] | None = None  # where a query with an end stops
+    _target: Antichain[Any] | None = None  # the end of a query with trigger AvailableNow
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         topic = self._look()
@@ -161,7 +164,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
-        """The end of the next batch; ``start`` itself where nothing is completed."""
+        """The end of the next batch; ``start`` if no epoch was completed."""
         topic = self._look()
         given = place_of(start, topic.order, topic.partitions)
         place = self._valid(topic, given)
@@ -198,16 +201,16 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
             wanted = topic.history.whole(wanted, topic.facts.first_seq)
         return self._tasks(topic, wanted)
 
-    # --- what may be wrong -----------------------------------------------------------------------------------
+    # --- checks of places ----------------------------------------------------------------------------------
 
     def _valid(self, topic: TopicLook, place: EpochPlace[Any]) -> EpochPlace[Any]:
-        """Where to go on from: the place, unless the stream is another one, or ends before it. Looks at the stream."""
+        """The place to continue from, which differs if the stream was replaced or truncated. Looks up the stream."""
         topic.facts = topic.lookup.facts()
         if not self._accepted(_another_stream(place, topic.facts)):
             return self._anew(topic)
         until = time.monotonic() + _CONFIRMED
         while _cut_short(place, topic.facts) and time.monotonic() < until:
-            # A new leader may not know all at once.
+            # A new leader may need a moment to catch up.
             topic.again()
         return place if self._accepted(_cut_short(place, topic.facts)) else self._anew(topic)
 

@@ -1,4 +1,4 @@
-"""The order of a topic's times, as its schema names it."""
+"""Parses the name that a topic's schema has for the order of its times."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TOKEN = re.compile(r"\s*(int|product|-?[0-9]+|[(),])")
 
 
 def order_of(name: str, topic: str) -> Order[Any]:
-    """Whole numbers, or tuples of such.
+    """The order with this name: integers, or tuples of them.
 
     Raises:
-        ConfigError: It is another one, of which only the program that made it knows what it means.
+        ConfigError: It is a custom order, which only the program that created the topic knows.
     """
     try:
         order, rest = _read(_tokens(name))
@@ -43,7 +43,7 @@ def _tokens(name: str) -> list[str]:
 
 
 def _read(tokens: list[str]) -> tuple[Order[Any], list[str]]:
-    """The order that tokens begin with, and what is left."""
+    """Parse an order. Returns it and the remaining tokens."""
     if tokens[0] == "int":
         if tokens[1:2] != ["("]:
             return Int(), tokens[1:]

@@ -1,4 +1,4 @@
-"""Publishing one partition of a batch as data of its epoch."""
+"""Publishes one partition of a batch as data of its epoch."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _OWN_HEADERS = frozenset({EPOCH, PRODUCER, KIND})
 
 @dataclass(frozen=True, slots=True)
 class EpochPlan:
-    """What all tasks of a batch do alike.
+    """Write settings shared by all tasks of a batch.
 
     Attributes:
-        ids: Where message ids come from: "content", "index" or "column".
-        attempt: The try of the batch.
+        ids: The source of message ids: "content", "index" or "column".
+        attempt: The attempt to write the batch.
     """
 
     options: SinkOptions
@@ -35,18 +35,21 @@ class EpochPlan:
 
     @property
     def prefix(self) -> bytes:
-        """What the ids of all rows of this try begin with: what a task of another one sends late is no duplicate."""
+        """The prefix of all message ids of this attempt.
+
+        It differs between attempts, so a late message of another attempt never makes a row of this one a duplicate.
+        """
         attempt = self.attempt
         return f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
 
     @property
     def by_task(self) -> bool:
-        """Whether rows are known within their partition only."""
+        """Whether message ids identify rows only within their Spark partition."""
         return self.ids == "index" or (self.ids == "content" and self.options.dedup_scope == "partition")
 
 
 class EpochPartitionWriter(PartitionWriter):
-    """Publishes the rows of a task to one partition of the topic. It lives on the event loop."""
+    """Publishes the rows of a task to one partition of the topic. Runs on the event loop."""
 
     def __init__(
         self,
@@ -72,12 +75,12 @@ class EpochPartitionWriter(PartitionWriter):
             self._prefix = self._ids.prefix
 
     def leave_out(self, ids: list[str]) -> None:
-        """Rows of these ids are stored already, by this try of the batch or another one. Before the first batch."""
+        """Skip rows that an attempt of the batch has stored under these ids. Call it before the first record batch."""
         batch = self._prefix.decode().split(".")
         for one in ids:
             parts = one.split(".", 3)
             if parts[:2] != batch[:2] or len(parts) < 4:
-                continue  # somebody else's
+                continue  # not of this batch
             known, own = parts[3], batch[3]
             if own:
                 task, _, known = known.partition(".")
@@ -89,15 +92,19 @@ class EpochPartitionWriter(PartitionWriter):
 async def open_writer(
     js: JetStream, plan: EpochPlan, task: Task, topic: SinkTopic
 ) -> tuple[EpochPartitionWriter | None, int]:
-    """Have a partition, and be ready to write to it; which partition. None: the batch is committed already.
+    """Take a partition of the topic and open its writer.
+
+    Returns:
+        The writer, None if the batch is committed already, and the partition.
 
     Raises:
-        ProducerFencedError: The topic is not this query's. And those of any request.
+        ProducerFencedError: Another query owns the topic.
+        JetStreamError: As any request.
     """
     attempt, partition = plan.attempt, task.partition % topic.partitions
     if await topic.is_completed(attempt):
         return None, partition
-    # Where rows may change partitions, what another try has stored of them may lie anywhere.
+    # If rows can change partitions, another attempt may have stored them in any partition.
     places = [partition] if plan.by_task else [*range(topic.partitions)]
     owned: dict[int, Owned] = {place: await topic.take(place, attempt) for place in places}
     writer = EpochPartitionWriter(js, plan, task, topic.subject(partition), owned[partition].entry.producer)
