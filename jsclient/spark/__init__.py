@@ -1,6 +1,6 @@
 """JetStream for Spark: a source, a sink, and acks for ``foreachBatch``. Needs the extra ``spark`` and Java 17.
 
-`register` makes ``format("jetstream")`` known to a session; where jsclient is installed, Spark finds it without.
+`register` makes ``format("jetstream")`` known to a session. Spark also finds an installed jsclient automatically.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "term_batch"]
 
-# These need pyspark and pyarrow, which the planning in this package is to be usable without.
+# Imported on first use: these need pyspark and pyarrow, which the planning modules of this package do not.
 _WHERE = {
     "ack_batch": "acks.ack_batch",
     "heartbeat": "acks.heartbeats",

@@ -1,4 +1,4 @@
-"""Messages as Arrow columns: a whole batch at a time, and only the columns that are wanted."""
+"""Converts batches of messages to Arrow columns, only the requested ones."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _TYPES: dict[str, pa.DataType] = {
     "map<string,array<string>>": pa.map_(pa.string(), pa.list_(pa.string())),
 }
 
-# Where the numbers of a JSAck stand, counted in its first form; its second form has two tokens more before them.
+# Indexes of the numbers in the first form of a JSAck; the second form has two more tokens before them.
 _DELIVERED, _STREAM_SEQ, _CONSUMER_SEQ, _TIME, _PENDING = 4, 5, 6, 7, 8
 _FIRST_FORM, _MORE = 9, 2
 
 
 def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """What Spark expects of batches with these columns, in this order."""
+    """The schema that Spark expects of batches with these columns, in this order."""
     return pa.schema([(name, _TYPES[QUEUE_COLUMNS[name]]) for name in columns])
 
 
 def record_batch(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """A batch of those of the columns that the schema names; each an array of the schema's type, or a list."""
+    """A record batch of the columns in the schema; each is an array of the schema's type, or a list."""
     arrays = [
         column if isinstance(column, pa.Array) else pa.array(column, kind)
         for column, kind in (
@@ -48,7 +48,7 @@ def record_batch(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatc
 def frame_batch(
     frames: Sequence[Frame], schema: pa.Schema, stream: str, consumer: str = ""
 ) -> pa.RecordBatch:
-    """A batch of messages as a consumer delivered them; every reply is a JSAck."""
+    """A record batch of messages delivered by a consumer; every reply must be a JSAck."""
     numbers = _Numbers([frame[1] for frame in frames])
     made: dict[str, Callable[[], Any]] = {
         "subject": lambda: _texts([frame[0] for frame in frames]),
@@ -68,7 +68,7 @@ def frame_batch(
 
 
 def direct_columns(frames: Sequence[Frame], names: Sequence[str], stream: str) -> dict[str, Any]:
-    """Columns of messages that direct gets brought, for `record_batch`: those of the names that such a message has."""
+    """Columns of messages read by direct get, for `record_batch`. Names of other columns are ignored."""
     added = _Added([frame[2] for frame in frames])
     made: dict[str, Callable[[], Any]] = {
         "subject": lambda: added.column("subject"),
@@ -83,7 +83,7 @@ def direct_columns(frames: Sequence[Frame], names: Sequence[str], stream: str) -
 
 
 class _Numbers:
-    """The numbers of many JSAcks, read by Arrow: a tenth of the work of reading them one by one."""
+    """The numbers of many JSAcks, parsed by Arrow at a tenth of the cost of parsing them one by one."""
 
     def __init__(self, replies: list[bytes]) -> None:
         self._raw = replies
@@ -108,7 +108,7 @@ class _Numbers:
             _FIRST_FORM + _MORE,
             _FIRST_FORM + 1 + _MORE,
         }:
-            # Both forms together, or one that is longer: the slow way, into the first form.
+            # Mixed forms, or a longer one: convert each JSAck to the first form, which is slower.
             found = [read_jsack(reply) for reply in self._raw]
             plain = [
                 f"$JS.ACK.S.C.{one.num_delivered}.{one.stream_seq}.{one.consumer_seq}.{one.timestamp_ns}.{one.num_pending}"
@@ -125,11 +125,11 @@ _ADDED = (
     r"Nats-Time-Stamp: (?P<time>[^\r\n]+)\r\nNats-Num-Pending: [0-9]+\r\nNats-Last-Sequence: [0-9]+\r\n\r\n$"
 )
 _FIRST_LINE = b"NATS/1.0\r\n"
-_ADDED_FROM = b"\r\nNats-Stream: "  # the last one: what the server adds is behind the message's own headers
+_ADDED_FROM = b"\r\nNats-Stream: "  # the last one: the server's headers follow the message's own
 
 
 class _Added:
-    """What the server adds to the headers of many messages, read by Arrow."""
+    """The headers that the server adds to messages, parsed by Arrow."""
 
     def __init__(self, blocks: list[bytes]) -> None:
         self._found = pc.extract_regex(_texts(blocks), _ADDED)
@@ -148,7 +148,7 @@ def _own_headers(block: bytes) -> Headers | None:
 
 
 def _texts(values: list[bytes]) -> pa.Array:
-    """Bytes that should be UTF-8; what is not becomes U+FFFD, since Spark's texts are."""
+    """Decode UTF-8, as Spark's strings require. Invalid bytes become U+FFFD."""
     try:
         return pa.array(values, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:

@@ -23,7 +23,7 @@ def register(spark: SparkSession) -> None:
     """Register ``format("jetstream")`` with this session.
 
     A classic session can then start any number of queries at the same moment. If Spark found the source automatically,
-    such queries can fail with an error of Java's serialization. With Connect they can, too, unless this is called
+    such queries can fail with a Java serialization error. With Connect they can fail as well, unless this is called
     before each ``start()``: a query keeps the registration that it started with.
 
     Args:
@@ -54,8 +54,8 @@ def source_class() -> type[JetStreamSource]:
 # The variables that Spark adds to the environment of a registered Python source when a query on it starts
 # (PythonStreamingSourceRunner.init). This environment is one java.util.HashMap for all queries of the session, and
 # Spark takes no lock: when two queries add the same key at the same moment, the map can count it twice. Every task that
-# carries the map then fails with OptionalDataException, until the source is registered again. A map that has these keys
-# from the beginning gets new values only. Spark replaces all values before a worker sees them; these are the ones that
+# carries the map then fails with OptionalDataException, until the source is registered again. If a map has these keys
+# from the beginning, only their values change. Spark replaces all values before a worker sees them; these are the ones that
 # PySpark's workers assume for unset variables.
 _SPARK_ADDS = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
@@ -68,13 +68,13 @@ _registering = threading.Lock()
 
 
 def _register(spark: SparkSession, source: type[DataSource]) -> None:
-    if _java_session(spark) is None:  # Connect: the server makes the map, and always an empty one
+    if _java_session(spark) is None:  # Connect: the server creates the map, always empty
         spark.dataSource.register(source)
         return
     context: Any = spark.sparkContext
     with _registering:
         own = context.environment
-        # Replaced and not changed: functions of the user, whose environment it also is, are left as they are.
+        # Replaced, not modified: it is also the environment of the user's functions, which must not change.
         context.environment = {**_SPARK_ADDS, **own}
         try:
             spark.dataSource.register(source)

@@ -1,4 +1,4 @@
-"""The columns of a row, as Spark's DDL. Sinks accept the first four by name as well."""
+"""The columns of rows and their types in Spark's DDL. Sinks accept the first four columns by name as well."""
 
 from __future__ import annotations
 

@@ -120,14 +120,14 @@ def _mode_columns(schema: StructType, options: SourceOptions) -> tuple[str, ...]
 
 
 def _epoch_columns(schema: StructType) -> tuple[tuple[str, ...], bool | None]:
-    """The columns, and whether ``epoch`` is numeric; None: no such column."""
+    """The columns, and whether ``epoch`` is numeric; None without that column."""
     numbers = schema["epoch"].dataType != _TYPES["string"] if "epoch" in schema.fieldNames() else None
     known = EPOCH_COLUMNS if numbers is not False else {**EPOCH_COLUMNS, "epoch": "string"}
     return _columns(schema, known, "a topic of epochs"), numbers
 
 
 def _columns(schema: StructType, known: Mapping[str, str], what: str) -> tuple[str, ...]:
-    """The columns of the default schema, or of the user's: any of them, in any order.
+    """Check the columns of the default or the user's schema, a selection in any order, and return their names.
 
     Raises:
         ConfigError: A column is unknown, or has the wrong type.

@@ -32,7 +32,7 @@ class Task:
 
     Attributes:
         partition: From 0.
-        attempt: From 0; a speculative copy counts, too.
+        attempt: From 0; a speculative copy counts as well.
     """
 
     partition: int
@@ -43,7 +43,7 @@ def current_task() -> Task:
     """The task run by this process.
 
     Raises:
-        ConfigError: It does not run a task.
+        ConfigError: This process does not run a task.
     """
     context = _context()
     return Task(context.partitionId(), context.attemptNumber())

@@ -70,7 +70,7 @@ class _Source:
         return self._topic
 
     def _first(self, topic: TopicLook) -> Wanted[Any]:
-        """The epochs that a new query reads, from all partitions."""
+        """The epochs that a new query reads."""
         start, history, first_seq = self._options.start, topic.history, topic.facts.first_seq
         if start == "latest":
             return history.latest()

@@ -70,7 +70,7 @@ class Holder:
         self.lapsed: int = 0
 
     async def hold(self, offset: QueueOffset, began: float) -> None:
-        """Keep new claims alive. The first call acks with a request, so missing permissions show before the batch runs.
+        """Keep new claims alive. The first call awaits a confirmation, so missing permissions show early.
 
         Args:
             offset: The claims.

@@ -1,8 +1,8 @@
-"""Makes ``format("jetstream")`` work without a line of code: Spark looks into every package named ``pyspark_...``.
+"""Registers ``format("jetstream")`` automatically: Spark looks for sources in packages named ``pyspark_...``.
 
-In a wheel this package is at the top. Spark imports it, unguarded, for the first Python source of any kind that a
-session uses: so nothing here may raise, whatever is missing, and jsclient is imported when somebody asks for
-``jetstream``, and not before.
+In a wheel this package is at the top level. Spark imports it, unguarded, for the first Python source of any kind that a
+session uses. Therefore nothing here may raise, whatever is missing, and jsclient is imported only when ``jetstream`` is
+used.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ __all__: list[str] = []
 
 try:
     from pyspark.sql.datasource import DataSource
-except Exception:  # noqa: BLE001, S110  without data sources there is nothing to be found
+except Exception:  # noqa: BLE001, S110  this PySpark has no Python data sources
     pass
 else:
 
     class DefaultSource(DataSource):
-        """Stands for the source until there are options to make it with."""
+        """Placeholder that creates the actual source when Spark passes the options."""
 
         @classmethod
         def name(cls) -> str:
             return "jetstream"
 
         def __new__(cls, options: MutableMapping[str, str]) -> Any:
-            """Make the source itself.
+            """Create the source.
 
             Raises:
-                ConfigError: PySpark is too old, or pyarrow is not there.
+                ConfigError: PySpark is too old, or pyarrow is not installed.
             """
             from jsclient.spark.registering import source_class
 
