@@ -55,8 +55,8 @@ def source_class() -> type[JetStreamSource]:
 # (PythonStreamingSourceRunner.init). This environment is one java.util.HashMap for all queries of the session, and
 # Spark takes no lock: when two queries add the same key at the same moment, the map can count it twice. Every task that
 # carries the map then fails with OptionalDataException, until the source is registered again. If a map has these keys
-# from the beginning, only their values change. Spark replaces all values before a worker sees them; these are the ones that
-# PySpark's workers assume for unset variables.
+# from the beginning, only their values change. Spark replaces all values before a worker sees them; these are the ones
+# that PySpark's workers assume for unset variables.
 _SPARK_ADDS = {
     "SPARK_LOCAL_DIRS": tempfile.gettempdir(),
     "SPARK_AUTH_SOCKET_TIMEOUT": "15",

@@ -102,7 +102,7 @@ class SinkTopic:
         return StreamLog(self._context, self._stream, f"{self.name}.{partition}.*")
 
     async def look(self, partition: int) -> Owned | None:
-        """The owner of a partition; None before the first one. Raises `JetStreamError` as any request."""
+        """The last record of a partition and its owner; None if it has none. Raises `JetStreamError` as any request."""
         subject = frontier_subject(self.name, partition)
         entry, record, last_seq = await last_frontier(self._log(partition), self._order, subject)
         return None if entry is None or record is None else Owned.read(entry, record, last_seq)
@@ -184,9 +184,8 @@ class SinkTopic:
                 return
             except WrongLastSequenceError as error:
                 owned = await self.look(partition)
-                if (
-                    owned is None or owned.entry.seq != last.seq
-                ):  # otherwise only an invalid message was stored in between
+                # If the last record is the same, only an invalid message was stored meanwhile: retry.
+                if owned is None or owned.entry.seq != last.seq:
                     raise ProducerFencedError(subject, last.seq) from error
         raise ProducerFencedError(subject, last.seq)
 

@@ -191,7 +191,7 @@ class _ClaimReader:
         return [frames[place] for place in found.places], found
 
     async def _page(self) -> tuple[list[Frame], bool]:
-        """Messages from the next claim on, and whether the end of the stream was reached."""
+        """Messages from the next claim on, and whether these are the last ones."""
         matcher = self._matcher
         assert matcher is not None
         page = self._stream.get_batch(
