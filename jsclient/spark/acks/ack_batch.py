@@ -53,8 +53,8 @@ def ack_batch(
             also acks every earlier message, in this batch or not; the consumers must have the ack policy "all".
 
     Returns:
-        The number of messages settled (on executors: the number of rows). The driver's count excludes messages whose
-        delivery the server lost in a crash: they will be redelivered, and the event `ClaimsLapsed` reports them.
+        The number of messages settled; that of rows on executors. The driver's count excludes messages whose delivery
+        the server lost in a crash. They will be redelivered, and the event `ClaimsLapsed` reports them.
 
     Raises:
         ConfigError: A column is missing, an option is wrong, or the consumer has another ack policy.

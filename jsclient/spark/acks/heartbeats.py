@@ -46,7 +46,8 @@ def heartbeat(
 
     Raises:
         ConfigError: The column is missing, an option is wrong, or this user may not ack.
-        Other errors are those of `ack_batch`.
+
+    `ack_batch` lists the other errors.
     """
     if every is not None and (
         isinstance(every, bool) or not isinstance(every, int | float) or not 0 < every < float("inf")
