@@ -73,6 +73,9 @@ class _OrderedFetch:
             self._puller.tracker.request = request = None  # request the rest as soon as possible
         awaits_status = request is not None and puller.tracker.cursor.wants is None
         if now >= self._wanted.deadline + (MARGIN if awaits_status else 0.0):
+            if request is not None and awaits_status:
+                # The status is overdue too. Its loss costs the consumer, or the messages owed would be awaited forever.
+                puller.carry_out(puller.tracker.tick_request(max(now, request.over_at)))
             return self._overdue()
         return None
 

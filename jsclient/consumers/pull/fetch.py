@@ -89,7 +89,9 @@ class Collection:
         """A request for ``missing`` messages in the time that is left."""
         pull, left = self.pull, self.deadline - now
         if missing == pull.batch and (pull.no_wait or left > self.expires - _SAME_TIME):
-            return pull  # equal requests are encoded once
+            # Equal requests are encoded once. The fetch ends with this one, not a moment before its status is due.
+            self.deadline = now + self.expires
+            return pull
         room = None if pull.max_bytes is None else pull.max_bytes - self._size
         if pull.no_wait:
             return Pull(missing, None, room, no_wait=True, group=pull.group)
