@@ -121,6 +121,11 @@ async def letters(dead: OwnStream) -> dict[int, str]:
     return errors
 
 
+async def all_pull(stream: OwnStream, crew: Crew) -> bool:
+    """Whether each worker has a pull request at the server; an idle worker has one."""
+    return (await stream.consumer_info("crew"))["num_waiting"] == len(crew.processes)
+
+
 async def all_settled(stream: OwnStream) -> bool:
     info = await stream.consumer_info("crew")
     return not info["num_pending"] and not info["num_ack_pending"]
@@ -130,9 +135,11 @@ async def all_settled(stream: OwnStream) -> bool:
 async def test_a_worker_that_is_killed_loses_nothing(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
     """SIGKILL in the middle of it; the other goes on and gets what the first one had."""
     await stream.create_consumer("crew", ack_wait=1_000_000_000)
+    one, two = await crew.hire(), await crew.hire()
+    # The first worker could handle all messages while the second one still starts.
+    await eventually(lambda: all_pull(stream, crew), WAIT, "both have sent a pull request")
     await stream.publish(776)
     await stream.publish(COUNT - 776, first=778)  # without the one that kills
-    one, two = await crew.hire(), await crew.hire()
     await eventually(lambda: crew.handled_by(one) > 100 and crew.handled_by(two) > 100, WAIT, "both work")
     one.kill()
     await one.wait()
