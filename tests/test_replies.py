@@ -44,7 +44,6 @@ OWN = {
     "consumers/ordered/",
     "consumers/pull/",
     "peers/nats_backend.py:ask",
-    "peers/store.py",
     "publishing/",
     "spark/sink/",
     "streams/",

@@ -10,10 +10,12 @@ import pytest
 from integration.kit.clients.peers import ServerGround
 from integration.kit.network.proxy import Proxy
 from integration.kit.network.wire import TO_CLIENT
-from jsclient import MaxPayloadError
+from jsclient import MaxPayloadError, StreamNotFoundError
+from jsclient.peers.backend import Store
+from jsclient.peers.local_backend import MemoryStore
 from jsclient.peers.options import EngineOptions
-from jsclient.peers.store import ConflictError, Entry, MemoryStore, Store, StreamStore
 from jsclient.peers.streams import ensure_streams
+from jsclient.streams.buckets import Bucket, ConflictError, Entry
 
 
 @pytest.fixture
@@ -23,10 +25,10 @@ async def ground(server: Any) -> AsyncIterator[ServerGround]:
     await ground.close()
 
 
-async def stream_store(ground: ServerGround, js: Any, peer: str = "a") -> StreamStore:
+async def stream_store(ground: ServerGround, js: Any, peer: str = "a") -> Bucket:
     options = EngineOptions(prefix=ground.prefix, storage="memory")
     await ensure_streams(js, options)
-    return StreamStore(js, options.state_stream, options.prefix, peer)
+    return Bucket(js._context, options.state_stream, f"{options.prefix}.state.{peer}.")
 
 
 @pytest.fixture(params=["stream", "memory"])
@@ -35,18 +37,18 @@ async def store(request: pytest.FixtureRequest, ground: ServerGround, js: Any) -
 
 
 async def test_a_key_is_written_by_who_knows_what_is_there(store: Store) -> None:
-    assert await store.load() == []
-    assert await store.read("k") == Entry("k", None, 0)
-    first = await store.write("k", b"1", 0)
+    assert await store.entries() == []
+    assert await store.get("k") == Entry("k", None, 0)
+    first = await store.update("k", b"1", 0)
     with pytest.raises(ConflictError) as caught:
-        await store.write("k", b"2", 0)
+        await store.update("k", b"2", 0)
     assert caught.value.found == Entry("k", b"1", first)
-    second = await store.write("k", b"2", first)
+    second = await store.update("k", b"2", first)
     with pytest.raises(ConflictError) as caught:
-        await store.write("k", None, first)
-    assert caught.value.found == await store.read("k") == Entry("k", b"2", second)
-    await store.write("relationship.Id-1=_", b"x", 0)
-    assert sorted(await store.load()) == [
+        await store.update("k", None, first)
+    assert caught.value.found == await store.get("k") == Entry("k", b"2", second)
+    await store.update("relationship.Id-1=_", b"x", 0)
+    assert sorted(await store.entries()) == [
         Entry("k", b"2", second),
         Entry("relationship.Id-1=_", b"x", second + 1),
     ]
@@ -54,24 +56,24 @@ async def test_a_key_is_written_by_who_knows_what_is_there(store: Store) -> None
 
 async def test_what_is_deleted_leaves_nothing(store: Store) -> None:
     for _ in range(3):
-        revision = await store.write("k", b"1", 0)
-        await store.write("k", None, revision)
-        assert await store.load() == []
+        revision = await store.update("k", b"1", 0)
+        await store.update("k", None, revision)
+        assert await store.entries() == []
     with pytest.raises(ConflictError) as caught:
-        await store.write("k", b"2", 7)
+        await store.update("k", b"2", 7)
     assert caught.value.found == Entry("k", None, 0)
 
 
 async def test_what_is_behind_a_revision_is_loaded(store: Store) -> None:
-    revisions = [await store.write(f"k{number}", b"x", 0) for number in range(4)]
-    last = await store.write("k0", b"y", revisions[0])
-    assert await store.load(last) == []
-    assert sorted(await store.load(revisions[2])) == [
+    revisions = [await store.update(f"k{number}", b"x", 0) for number in range(4)]
+    last = await store.update("k0", b"y", revisions[0])
+    assert await store.entries(last) == []
+    assert sorted(await store.entries(revisions[2])) == [
         Entry("k0", b"y", last),
         Entry("k3", b"x", revisions[3]),
     ]
-    await store.clear()
-    assert await store.load() == await store.load(1) == []
+    await store.purge()
+    assert await store.entries() == await store.entries(1) == []
 
 
 async def test_more_than_a_page_is_loaded(ground: ServerGround, js: Any) -> None:
@@ -79,22 +81,22 @@ async def test_more_than_a_page_is_loaded(ground: ServerGround, js: Any) -> None
     async with js.publisher() as publisher:
         for number in range(1200):
             await publisher.publish(f"{ground.prefix}.state.a.k{number}", b"x")
-    await other.write("k", b"other", 0)
-    assert {entry.key for entry in await store.load()} == {f"k{number}" for number in range(1200)}
-    await store.clear()
-    assert await store.load() == []
-    assert len(await other.load()) == 1
+    await other.update("k", b"other", 0)
+    assert {entry.key for entry in await store.entries()} == {f"k{number}" for number in range(1200)}
+    await store.purge()
+    assert await store.entries() == []
+    assert len(await other.entries()) == 1
 
 
 async def test_a_deletion_that_came_half_way_counts_as_one(ground: ServerGround, js: Any) -> None:
     """The process ended before the mark was removed: it is written over."""
     store = await stream_store(ground, js)
-    revision = await store.write("k", b"1", 0)
+    revision = await store.update("k", b"1", 0)
     mark = (await js.publish(f"{ground.prefix}.state.a.k", b"", expected_last_subject_seq=revision)).seq
-    assert await store.read("k") == Entry("k", None, mark)
-    assert [entry.data for entry in await store.load()] == [None]
-    again = await store.write("k", b"2", 0)
-    assert await store.load() == [Entry("k", b"2", again)]
+    assert await store.get("k") == Entry("k", None, mark)
+    assert [entry.value for entry in await store.entries()] == [None]
+    again = await store.update("k", b"2", 0)
+    assert await store.entries() == [Entry("k", b"2", again)]
 
 
 async def test_an_answer_that_is_lost_does_not_write_twice(
@@ -102,10 +104,10 @@ async def test_an_answer_that_is_lost_does_not_write_twice(
 ) -> None:
     tap: Proxy = await proxy()
     store = await stream_store(ground, await connect(tap))
-    first = await store.write("k", b"1", 0)
+    first = await store.update("k", b"1", 0)
     dropped = tap.drop_frames(lambda frame: frame.direction == TO_CLIENT and b'"seq":' in frame.payload, 1)
-    second = await store.write("k", b"2", first)
-    assert await store.load() == [Entry("k", b"2", second)]
+    second = await store.update("k", b"2", first)
+    assert await store.entries() == [Entry("k", b"2", second)]
     assert second == first + 1
     assert dropped.count == 1
 
@@ -113,5 +115,17 @@ async def test_an_answer_that_is_lost_does_not_write_twice(
 async def test_what_is_too_large_is_not_written(ground: ServerGround, js: Any) -> None:
     store = await stream_store(ground, js)
     with pytest.raises(MaxPayloadError):
-        await store.write("k", b"x" * (2 << 20), 0)
-    assert await store.load() == []
+        await store.update("k", b"x" * (2 << 20), 0)
+    assert await store.entries() == []
+
+
+async def test_put_replaces_any_revision(ground: ServerGround, js: Any) -> None:
+    store = await stream_store(ground, js)
+    first = await store.put("k", b"1")
+    second = await store.put("k", b"2")
+    assert await store.entries() == [Entry("k", b"2", second)]
+    with pytest.raises(ConflictError):
+        await store.update("k", b"3", first)
+    await js.delete_stream(ground.streams[1])
+    with pytest.raises(StreamNotFoundError):
+        await store.get("k")

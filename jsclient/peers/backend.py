@@ -5,14 +5,14 @@ from __future__ import annotations
 import abc
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ..protocol.events import Event
 from ..protocol.peers.outbox import Send
+from ..streams.buckets import Entry
 from .options import EngineOptions
-from .store import Store
 
-__all__ = ["Answerer", "Attendance", "Backend", "Delivery", "Receiver"]
+__all__ = ["Answerer", "Attendance", "Backend", "Delivery", "Receiver", "Store"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,6 +38,18 @@ class Delivery:
 
 Receiver: TypeAlias = Callable[[Delivery], Awaitable[None]]
 Answerer: TypeAlias = Callable[[str, bytes], Awaitable[bytes]]
+
+
+class Store(Protocol):
+    """The stored state of a peer: a few entries by key. See `jsclient.streams.buckets.Bucket`, which is one."""
+
+    async def get(self, key: str) -> Entry: ...
+
+    async def update(self, key: str, value: bytes | None, revision: int) -> int: ...
+
+    async def entries(self, after: int = 0) -> list[Entry]: ...
+
+    async def purge(self) -> None: ...
 
 
 class Attendance(abc.ABC):

@@ -13,16 +13,44 @@ from ..errors import JetStreamError, NoRespondersError, ProtocolError, PublishEr
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.peers.channel import event_subject
 from ..protocol.peers.outbox import Send
-from .backend import Answerer, Attendance, Backend, Delivery, Receiver
+from ..streams.buckets import ConflictError, Entry
+from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store
 from .errors import HostNotAllowedError
 from .options import EngineOptions
 from .payloads import pack, refusal
-from .store import MemoryStore, Store
 
-__all__ = ["LocalBackend", "LocalHub"]
+__all__ = ["LocalBackend", "LocalHub", "MemoryStore"]
 
 _IDS: Final = 10_000  # message ids that are remembered
 _QUERIES: Final = 100  # at a time, for each peer
+
+
+class MemoryStore:
+    """A store in this process."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._revision = 0
+
+    async def get(self, key: str) -> Entry:
+        return self._entries.get(key) or Entry(key, None, 0)
+
+    async def update(self, key: str, value: bytes | None, revision: int) -> int:
+        found = await self.get(key)
+        if found.revision != revision:
+            raise ConflictError(found)
+        if value is None:
+            self._entries.pop(key, None)
+            return 0
+        self._revision += 1
+        self._entries[key] = Entry(key, value, self._revision)
+        return self._revision
+
+    async def entries(self, after: int = 0) -> list[Entry]:
+        return [entry for entry in self._entries.values() if entry.revision > after]
+
+    async def purge(self) -> None:
+        self._entries.clear()
 
 
 @dataclass(slots=True)

@@ -25,12 +25,12 @@ from ..protocol.peers.channel import event_subject, inbox_subject, queries_subje
 from ..protocol.peers.outbox import Send
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.replies import may_answer
-from .backend import Answerer, Attendance, Backend, Delivery, Receiver
+from ..streams.buckets import Bucket
+from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store
 from .connections import Hosts
 from .options import EngineOptions
 from .pauses import Stopping, backoff
 from .payloads import pack, refusal
-from .store import Store, StreamStore
 from .streams import ensure_streams
 
 __all__ = ["ServerBackend"]
@@ -57,7 +57,8 @@ class ServerBackend(Backend):
                 self._is_open = True
 
     def store(self, peer: str) -> Store:
-        return StreamStore(self.js, self.options.state_stream, self.options.prefix, peer)
+        prefix = f"{self.options.prefix}.state.{peer}."
+        return Bucket(self.js._context, self.options.state_stream, prefix)  # noqa: SLF001
 
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
         attendance = _ServerAttendance(self, peer, receiver, answerer)

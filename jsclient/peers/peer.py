@@ -440,7 +440,7 @@ class Peer:
         await self._end_all(deadline, timeout)  # what came meanwhile
         await self.close()
         await self._backend.forget(self._tracker.name)
-        await self._backend.store(self._tracker.name).clear()
+        await self._backend.store(self._tracker.name).purge()
 
     async def _end_all(self, deadline: float, timeout: float) -> None:
         await self._machine.do(RemovePeer())

@@ -21,7 +21,8 @@ from ..protocol.peers.commands import Command, Done, PeerEvent, Store, Stored
 from ..protocol.peers.outbox import Fresh, OutboxItem, Raise, Send
 from ..protocol.peers.relationship import read_value, write_value
 from ..protocol.peers.tracker import PeerTracker
-from . import store as stores
+from ..streams.buckets import ConflictError, Entry
+from .backend import Store as PeerStore
 from .pauses import Stopping, backoff
 
 __all__ = ["Machine"]
@@ -41,7 +42,7 @@ class Machine:
     def __init__(
         self,
         tracker: PeerTracker,
-        store: stores.Store,
+        store: PeerStore,
         start: Callable[[OutboxItem], None],
         tasks: Tasks,
         stopping: Stopping,
@@ -65,21 +66,21 @@ class Machine:
     async def catch_up(self) -> bool:
         """Load the entries that other processes of this peer have written. Returns whether there were any."""
         async with self._lock:
-            entries = await self._store.load(self._read)
+            entries = await self._store.entries(self._read)
             for entry in entries:
                 self._read = max(self._read, entry.revision)
                 if entry.key != _SECRET:
                     self._tell(_read(entry))
-                elif entry.data is not None:
-                    self._secret = entry.data
+                elif entry.value is not None:
+                    self._secret = entry.value
             return bool(entries)
 
     async def _make_secret(self) -> None:
         secret = secrets.token_bytes(32)
         try:
-            await self._store.write(_SECRET, secret, 0)
-        except stores.ConflictError as error:
-            secret = error.found.data or secret
+            await self._store.update(_SECRET, secret, 0)
+        except ConflictError as error:
+            secret = error.found.value or secret
         self._secret = secret
 
     def fresh(self, message: bytes | None = None) -> Fresh:
@@ -134,8 +135,8 @@ class Machine:
     async def _try(self, command: Store) -> Stored:
         data = None if command.value is None else write_value(command.value)
         try:
-            revision = await self._store.write(command.key, data, command.revision)
-        except stores.ConflictError as error:
+            revision = await self._store.update(command.key, data, command.revision)
+        except ConflictError as error:
             return _read(error.found)
         return Stored(command.key, command.value, revision)
 
@@ -169,13 +170,13 @@ class Machine:
         while not self._stopping.begun:
             try:
                 async with self._lock:
-                    self._tell(_read(await self._store.read(key)))
+                    self._tell(_read(await self._store.get(key)))
                 return
             except JetStreamError:
                 attempt += 1
             await self._stopping.pause(backoff(attempt))
 
 
-def _read(entry: stores.Entry) -> Stored:
-    value = None if entry.data is None else read_value(entry.key, entry.data)
+def _read(entry: Entry) -> Stored:
+    value = None if entry.value is None else read_value(entry.key, entry.value)
     return Stored(entry.key, value, entry.revision)

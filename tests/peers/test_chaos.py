@@ -13,9 +13,8 @@ import pytest
 
 from jsclient.errors import DisconnectedError, JetStreamError, RequestTimeoutError
 from jsclient.peers.engine import Engine
-from jsclient.peers.local_backend import LocalBackend, LocalHub
+from jsclient.peers.local_backend import LocalBackend, LocalHub, MemoryStore
 from jsclient.peers.options import EngineOptions
-from jsclient.peers.store import MemoryStore
 from jsclient.protocol.peers.relationship import write_value
 from tests.support.virtual import virtual
 
@@ -43,15 +42,15 @@ class FlakyStore(MemoryStore):
         super().__init__()
         self._weather = weather
 
-    async def read(self, key):
+    async def get(self, key):
         await self._weather.pass_by()
         self._weather.strike(DisconnectedError("nothing was read"))
-        return await super().read(key)
+        return await super().get(key)
 
-    async def write(self, key, data, revision):
+    async def update(self, key, value, revision):
         await self._weather.pass_by()
         self._weather.strike(DisconnectedError("it was not written"))
-        result = await MemoryStore.write(self, key, data, revision)
+        result = await MemoryStore.update(self, key, value, revision)
         self._weather.strike(RequestTimeoutError("it was written, and nobody knows"))
         await self._weather.pass_by()
         return result
@@ -131,7 +130,7 @@ async def test_both_sides_agree_whatever_fails(seed):
     a, b = await world.peer("a"), await world.peer("b")
     await asyncio.sleep(300)
     for peer in (a, b):
-        stored = {entry.key: entry.data for entry in await world.hub.stores[peer.name].load()}
+        stored = {entry.key: entry.value for entry in await world.hub.stores[peer.name].entries()}
         for record in peer._tracker.relationships:
             assert write_value(record) == stored.pop(record.key)
             assert not record.outbox

@@ -8,8 +8,8 @@ import pytest
 
 from jsclient._runtime.tasks import Tasks
 from jsclient.errors import DisconnectedError, MaxPayloadError
+from jsclient.peers.local_backend import MemoryStore
 from jsclient.peers.pauses import Stopping
-from jsclient.peers.store import MemoryStore
 from jsclient.peers.stored_tracker import Machine
 from jsclient.protocol.peers.commands import Install, Raised, Tick
 from jsclient.protocol.peers.options import PeerOptions
@@ -29,10 +29,10 @@ class Failing(MemoryStore):
         self.errors: list[Exception | None] = []
         self.late = False
 
-    async def write(self, key, data, revision):
+    async def update(self, key, value, revision):
         error = self.errors.pop(0) if self.errors else None
         if error is None or self.late:
-            revision = await super().write(key, data, revision)
+            revision = await super().update(key, value, revision)
         if error is not None:
             raise error
         return revision
@@ -94,8 +94,8 @@ async def test_what_nobody_knows_is_looked_up(late):
 @virtual
 async def test_a_caller_who_goes_away_leaves_nothing_half_known():
     class Slow(MemoryStore):
-        async def write(self, key, data, revision):
-            revision = await super().write(key, data, revision)
+        async def update(self, key, value, revision):
+            revision = await super().update(key, value, revision)
             await asyncio.sleep(5.0 if key.startswith("relationship") else 0.0)
             return revision
 
@@ -169,8 +169,8 @@ async def test_what_is_over_is_forgotten(monkeypatch):
     while owner.given:
         await owner.machine.done(owner.given.pop(0))
     await owner.machine.do(Tick())
-    assert len(await store.load()) == 3
+    assert len(await store.entries()) == 3
     now[0] += 61
     await owner.machine.do(Tick())
-    assert {entry.key for entry in await store.load()} == {"secret", "channel.wellKnown_Rx"}
+    assert {entry.key for entry in await store.entries()} == {"secret", "channel.wellKnown_Rx"}
     await owner.close()
