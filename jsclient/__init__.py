@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.work import DeliveriesExhaustedError, Reject, WorkCounts
     from .protocol.streams.counter import CounterEntry
-    from .protocol.topics.idle_timer import QuietTimer
+    from .protocol.topics.history_round import QuietTimer
     from .protocol.topics.position import Position
     from .protocol.topics.record import Record
     from .protocol.topics.value_codec import Codec, JsonCodec
@@ -45,32 +45,28 @@ if TYPE_CHECKING:
     from .streams.counter import Counter
     from .streams.direct_get import DirectBatch
     from .streams.stream import Stream
-    from .topics.event_history import CurrentEvent, EventHistory, EventSource
-    from .topics.event_subscription import EventSubscription
+    from .topics.event_history import CurrentEvent, EventHistory, EventSource, EventSubscription
     from .topics.memory_log import MemoryLog
     from .topics.notifiers.iteration import (
         IterationObserver,
         IterationSubscription,
         Notifier,
+        NotifierInternals,
         NotifierIterator,
         NotifierKit,
         Producer,
+        SubscriptionInternals,
         SubscriptionIterator,
         SubscriptionKit,
         UpdateRecord,
+        make_notifier,
+        make_subscription,
     )
     from .topics.notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
     from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
     from .topics.notifiers.observing import observe_iteration, observe_iterator
-    from .topics.notifiers.sharing import (
-        NotifierInternals,
-        SubscriptionInternals,
-        make_notifier,
-        make_subscription,
-    )
     from .topics.publisher import TopicPublisher
-    from .topics.readers import LatestReader, TopicReader
-    from .topics.topic import ReaderOpening, Topic
+    from .topics.topic import LatestReader, ReaderOpening, Topic, TopicReader
 
 __all__ = [
     "AtomicBatch",
@@ -161,16 +157,16 @@ _LAZY = {
     "Ending": "protocol.consumers.status",
     "EventHistory": "topics.event_history",
     "EventSource": "topics.event_history",
-    "EventSubscription": "topics.event_subscription",
+    "EventSubscription": "topics.event_history",
     "FastIngest": "publishing.fast_ingest",
     "IterationObserver": "topics.notifiers.iteration",
     "IterationSubscription": "topics.notifiers.iteration",
     "JsonCodec": "protocol.topics.value_codec",
-    "LatestReader": "topics.readers",
+    "LatestReader": "topics.topic",
     "MemoryLog": "topics.memory_log",
     "Messages": "consumers.pull.messages",
     "Notifier": "topics.notifiers.iteration",
-    "NotifierInternals": "topics.notifiers.sharing",
+    "NotifierInternals": "topics.notifiers.iteration",
     "NotifierIterator": "topics.notifiers.iteration",
     "NotifierKit": "topics.notifiers.iteration",
     "Opening": "_runtime.awaitable",
@@ -181,7 +177,7 @@ _LAZY = {
     "Producer": "topics.notifiers.iteration",
     "Publisher": "publishing.publisher",
     "PullSubscription": "consumers.pull_subscription",
-    "QuietTimer": "protocol.topics.idle_timer",
+    "QuietTimer": "protocol.topics.history_round",
     "ReaderOpening": "topics.topic",
     "Record": "protocol.topics.record",
     "Reject": "protocol.consumers.worker.work",
@@ -189,18 +185,18 @@ _LAZY = {
     "StreamNotifierKit": "topics.notifiers.kits",
     "StreamSubscriptionKit": "topics.notifiers.kits",
     "Subscription": "consumers.subscription",
-    "SubscriptionInternals": "topics.notifiers.sharing",
+    "SubscriptionInternals": "topics.notifiers.iteration",
     "SubscriptionIterator": "topics.notifiers.iteration",
     "SubscriptionKit": "topics.notifiers.iteration",
     "Topic": "topics.topic",
     "TopicPublisher": "topics.publisher",
-    "TopicReader": "topics.readers",
+    "TopicReader": "topics.topic",
     "UpdateRecord": "topics.notifiers.iteration",
     "WorkCounts": "protocol.consumers.worker.work",
     "Worker": "consumers.worker.worker",
-    "make_notifier": "topics.notifiers.sharing",
+    "make_notifier": "topics.notifiers.iteration",
     "make_notifier_kit": "topics.notifiers.memory",
-    "make_subscription": "topics.notifiers.sharing",
+    "make_subscription": "topics.notifiers.iteration",
     "make_subscription_kit": "topics.notifiers.memory",
     "observe_iteration": "topics.notifiers.observing",
     "observe_iterator": "topics.notifiers.observing",

@@ -27,7 +27,7 @@ ROWS = [
     (
         "#",
         "Notifiers and subscriptions (seed 000)",
-        "`topics.notifiers.iteration`, `topics.notifiers.memory`, `topics.notifiers.observing`, `topics.notifiers.sharing`; on a server `topics.notifiers.kits` and its neighbours",
+        "`topics.notifiers.iteration`, `topics.notifiers.memory`, `topics.notifiers.observing`; on a server `topics.notifiers.kits` and its neighbours",
     ),
     "Iteration",
     ("A1", "Clients learn of state changes without the originator keeping a list of them"),

@@ -20,7 +20,7 @@ from ..protocol.consumers.status import Ending
 from ..protocol.models.message import StoredMessage
 from ..protocol.streams.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
 from ..protocol.topics.record import Record
-from ..protocol.topics.record_batches import StoredRecords
+from ..protocol.topics.record_codec import StoredRecords
 from ..protocol.wire.codec import encode
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.version import check_server

@@ -203,8 +203,8 @@ class Topics(StreamManager):
         Raises:
             ConfigError: It is not such a descriptor, or has another codec. An awaitable raises on first read.
         """
+        from .notifiers.iteration import notifier_of
         from .notifiers.kits import notifier_source
-        from .notifiers.sharing import notifier_of
 
         find = partial(notifier_source, self._context, codec=codec, quiet=quiet)
         return notifier_of(internals, find)
@@ -225,8 +225,8 @@ class Topics(StreamManager):
         Raises:
             PositionInvalidError: Its start is invalid. On first read: the stream was recreated.
         """
+        from .notifiers.iteration import subscription_of
         from .notifiers.kits import subscription_source
-        from .notifiers.sharing import subscription_of
 
         find = partial(subscription_source, self._context, codec=codec, push=push, quiet=quiet)
         return subscription_of(internals, find)
@@ -234,8 +234,7 @@ class Topics(StreamManager):
 
 async def _with_history(context: Context, subject: str, stream: str | None) -> StreamLog:
     """A log that keeps its records after they were read."""
-    from .stream_log import find_log
-    from .topic_stream import check_retention
+    from .stream_log import check_retention, find_log
 
     log = await find_log(context, subject, stream)
     check_retention(log.config)

@@ -24,7 +24,7 @@ from ..protocol.consumers.push import whole_number
 from ..protocol.events import ForeignMessage
 from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..protocol.topics.record import Record
-from ..protocol.topics.record_batches import DeliveredRecords, RepublishedRecords
+from ..protocol.topics.record_codec import DeliveredRecords, RepublishedRecords
 from ..protocol.wire.frames import Frame, is_data
 from ..protocol.wire.header_names import LAST_CONSUMER
 from ..protocol.wire.headers import inline_status, parse_headers

@@ -18,8 +18,8 @@ from jsclient.errors import (
 )
 from jsclient.protocol.topics.position import Extent, Position
 from jsclient.protocol.topics.record import Kind, Record
+from jsclient.topics.log_reader import start_position
 from jsclient.topics.memory_log import MemoryLog
-from jsclient.topics.start import start_position
 from tests.support.virtual import virtual
 
 LARGE = 1 << 30

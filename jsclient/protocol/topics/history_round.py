@@ -1,4 +1,7 @@
-"""A round of requests by which a reader reads the history to its end."""
+"""When a reader reads the history: the quiet timer, and a round of requests that reads it to its end.
+
+Source: P3Sub: "the time constant of the timer is application-specific, and may be adaptive".
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-__all__ = ["AskHistory", "HistoryRound", "RoundResult"]
+from ...errors import ConfigError
+
+__all__ = ["AskHistory", "HistoryRound", "QuietTimer", "RoundResult"]
 
 
 class AskHistory(msgspec.Struct, frozen=True):
@@ -66,3 +71,41 @@ class HistoryRound:
         result = RoundResult(self.found, self.moved, self.by_timer)
         self.found, self.moved, self.by_timer = 0, False, False
         return result
+
+
+@dataclass(slots=True)
+class QuietTimer:
+    """The period without a record after which a reader reads the history. It adapts within its bounds.
+
+    Without ``longest`` it is constant.
+
+    Attributes:
+        shortest, longest: Its bounds, seconds.
+        period: The current period, seconds.
+        factor: By which the period grows or shrinks.
+    """
+
+    shortest: float = 30.0
+    longest: float = 0.0
+    factor: float = 2.0
+    period: float = 0.0
+
+    def __post_init__(self) -> None:
+        for seconds in (self.shortest, self.longest, self.period):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise ConfigError(f"quiet timer: {seconds!r:.40} is not a number of seconds")
+        self.longest = self.longest or self.shortest
+        self.period = self.period or self.shortest
+        if not 0 < self.shortest <= self.period <= self.longest or self.factor < 1:
+            raise ConfigError(
+                f"quiet timer from {self.shortest} to {self.longest} s, now {self.period} s, factor {self.factor}: "
+                "0 < shortest <= period <= longest and factor >= 1 are needed"
+            )
+
+    def found_nothing(self) -> None:
+        """The history had no new record: lengthen the period."""
+        self.period = min(self.period * self.factor, self.longest)
+
+    def found_something(self) -> None:
+        """The history had a record that was not pushed: shorten the period."""
+        self.period = max(self.period / self.factor, self.shortest)

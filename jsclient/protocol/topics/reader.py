@@ -18,16 +18,59 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Final, Literal, TypeAlias
 
+import msgspec
+
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
-from .history_round import AskHistory, HistoryRound
-from .idle_timer import QuietTimer
+from .history_round import AskHistory, HistoryRound, QuietTimer
 from .links import Link, LinkTracker, MissingRule, Skipped, Verdict
 from .position import EndDoubt, Extent, Position
-from .record import Record
-from .record_queue import Aside, RecordQueue
-from .subscription_ids import Cancel, Subscribe, SubscriptionCommand, SubscriptionIds
+from .record import Aside, Record, RecordQueue
 
-__all__ = ["AskHistory", "Cancel", "Command", "Reader", "Subscribe"]
+__all__ = ["AskHistory", "Cancel", "Command", "Reader", "Subscribe", "SubscriptionCommand", "SubscriptionIds"]
+
+
+class Subscribe(msgspec.Struct, frozen=True):
+    """Open a feed with this id, for the records after a sequence."""
+
+    id: str
+    since: int
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Close the feed with this id. It may fail: records that still arrive under the id are rejected."""
+
+    id: str
+
+
+SubscriptionCommand: TypeAlias = Subscribe | Cancel
+
+
+@dataclass(slots=True)
+class SubscriptionIds:
+    """The ids of subscriptions, one at a time: ``<name>-1``, ``<name>-2`` ….
+
+    Attributes:
+        present: The id of the current subscription; None: not subscribed.
+        is_confirmed: The current subscription is known to exist.
+        count: Subscriptions so far.
+    """
+
+    name: str
+    present: str | None = None
+    is_confirmed: bool = False
+    count: int = 0
+
+    def subscribe(self, since: int) -> list[SubscriptionCommand]:
+        """Replace the current subscription."""
+        commands = self.cancel()
+        self.count += 1
+        self.present = f"{self.name}-{self.count}"
+        return [*commands, Subscribe(self.present, since)]
+
+    def cancel(self) -> list[SubscriptionCommand]:
+        commands: list[SubscriptionCommand] = [] if self.present is None else [Cancel(self.present)]
+        self.present, self.is_confirmed = None, False
+        return commands
 
 
 _RECHECK: Final = 1.0  # seconds until the extent is requested again if the position may be invalid

@@ -1,16 +1,18 @@
-"""A record of a topic, and its headers."""
+"""A record of a topic, and the queue of a reader."""
 
 from __future__ import annotations
 
 import enum
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from ..wire.headers import Headers
 
-__all__ = ["NO_HEADERS", "Kind", "Record", "RecordHeaders", "total_size"]
+__all__ = ["NO_HEADERS", "Aside", "Kind", "Record", "RecordHeaders", "RecordQueue", "total_size"]
 
 
 class Kind(enum.Enum):
@@ -95,3 +97,107 @@ def total_size(records: Sequence[Record]) -> int:
     """Bytes of subjects, payloads and headers."""
     size = sum([len(record.subject) + len(record.data) for record in records if not record.headers])
     return size + sum([record.size for record in records if record.headers])
+
+
+@dataclass(slots=True)
+class RecordQueue:
+    """A bounded queue. An empty one accepts a record of any size, which could never be read otherwise.
+
+    Attributes:
+        max_records, max_bytes: Its capacity.
+        kept: Sequence of the position after the last record taken.
+        kept_time_ns: Time stamp of the last record taken.
+        pending_bytes: Bytes in the queue.
+    """
+
+    max_records: int
+    max_bytes: int
+    kept: int = 0
+    kept_time_ns: int = 0
+    pending_bytes: int = 0
+    _records: deque[Record] = field(default_factory=deque)
+    # The position after a record, if it is not the record's own sequence.
+    _kept: dict[int, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether half of the room is free."""
+        return len(self._records) <= self.max_records // 2 and self.pending_bytes <= self.max_bytes // 2
+
+    @property
+    def room(self) -> tuple[int, int]:
+        """Records and bytes that may still be added, at least 1 of each."""
+        return max(self.max_records - len(self._records), 1), max(self.max_bytes - self.pending_bytes, 1)
+
+    def has_room(self, record: Record) -> bool:
+        if not self._records:
+            return True
+        return len(self._records) < self.max_records and self.pending_bytes + record.size <= self.max_bytes
+
+    def add(self, record: Record, kept: int) -> None:
+        """Add a record; ``kept`` is the position after it."""
+        self._records.append(record)
+        self.pending_bytes += record.size
+        if kept != record.seq:
+            self._kept[record.seq] = kept
+
+    def extend(self, records: Sequence[Record]) -> bool:
+        """Add consecutive records. False: they do not all fit, and none was added."""
+        pending_bytes = self.pending_bytes + total_size(records)
+        if len(self._records) + len(records) > self.max_records or pending_bytes > self.max_bytes:
+            return False
+        self._records += records
+        self.pending_bytes = pending_bytes
+        return True
+
+    def take(self, limit: int) -> list[Record]:
+        records = self._records
+        if limit >= len(records):
+            taken = list(records)
+            records.clear()
+            self.pending_bytes = 0
+        elif limit == 1:
+            taken = [records.popleft()]
+            self.pending_bytes -= taken[0].size
+        else:
+            taken = [records.popleft() for _ in range(limit)]
+            self.pending_bytes -= total_size(taken)
+        if taken:
+            last = taken[-1]
+            self.kept, self.kept_time_ns = last.seq, last.time_ns
+            if self._kept:
+                for record in taken:
+                    self.kept = self._kept.pop(record.seq, record.seq)
+        return taken
+
+
+@dataclass(slots=True)
+class Aside:
+    """Pushes that arrived before their predecessors. They are offered again once the history is read."""
+
+    max_records: int
+    max_bytes: int
+    _records: list[Record] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, record: Record) -> bool:
+        """Add a record. False: no room; it is read from the history later."""
+        size = self._bytes + record.size
+        if len(self._records) >= self.max_records or size > self.max_bytes:
+            return False
+        self._records.append(record)
+        self._bytes = size
+        return True
+
+    def take_all(self) -> list[Record]:
+        """Remove and return all records, in order."""
+        records = sorted(self._records, key=_sequence)
+        self._records, self._bytes = [], 0
+        return records
+
+
+def _sequence(record: Record) -> int:
+    return record.seq

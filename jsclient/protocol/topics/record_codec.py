@@ -4,16 +4,22 @@ A record is an ordinary message. Its kind is a header, omitted for a value, so t
 publishes values. A record may name its predecessor in ``Nats-Expected-Last-Subject-Sequence``, which the server checked
 before it stored the record.
 
+Consecutive frames of a stream differ in a few numbers only. When many are converted, parts that equal those of the
+frame before are not parsed again; a frame of an unusual form is parsed by the slower functions.
+
 Source: nats-server server/stream.go (republish, getDirectRequest).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Final
 
 from ...errors import ProtocolError
-from ..consumers.ack import Metadata
+from ..consumers.ack import Metadata, stored_at
 from ..models.message import StoredMessage, mended_block
+from ..streams.direct_get import DirectBatchTracker
 from ..wire import header_names as names
 from ..wire.frames import Frame
 from ..wire.headers import Headers, parse_headers
@@ -22,6 +28,9 @@ from .record import NO_HEADERS, Kind, Record, RecordHeaders
 
 __all__ = [
     "KIND",
+    "DeliveredRecords",
+    "RepublishedRecords",
+    "StoredRecords",
     "delivered_record",
     "kind_headers",
     "kind_of",
@@ -114,3 +123,191 @@ def republished_record(frame: Frame, stream: str) -> Record:
         previous=int(previous),
         kind=kind_of(headers),
     )
+
+
+_NO_OWN: Final = b"NATS/1.0"
+
+_SUBJECT: Final = b"Nats-Subject: "
+
+_SEQUENCE: Final = b"Nats-Sequence: "
+
+_TIME_STAMP: Final = b"Nats-Time-Stamp: "
+
+_PENDING: Final = b"Nats-Num-Pending: "
+
+_LAST: Final = b"Nats-Last-Sequence: "
+
+_SECOND: Final = len(_TIME_STAMP) + len("2030-01-31T12:00:00")
+
+_Own = tuple[RecordHeaders, "int | None", Kind]
+
+
+class _Alike:
+    """The parsed parts of the last frame: subject, own headers, and the second of the time stamp."""
+
+    __slots__ = ("head", "linked", "own", "second", "second_ns", "subject", "subject_line")
+
+    def __init__(self, *, linked: bool) -> None:
+        self.linked = linked
+        self.head = _NO_OWN
+        self.own: _Own = NO_HEADERS, None, Kind.VALUE
+        self.subject_line = self.second = b""
+        self.subject = ""
+        self.second_ns = 0
+
+    def new_own(self, head: bytes) -> _Own:
+        """Parse the message's own headers."""
+        headers = NO_HEADERS if head == _NO_OWN else RecordHeaders(parse_headers(head)[1])
+        self.own = headers, link_of(headers) if self.linked else None, kind_of(headers)
+        self.head = head
+        return self.own
+
+    def new_subject(self, line: bytes) -> str:
+        """Parse a subject line. Raises ValueError for any other line."""
+        if not line.startswith(_SUBJECT):
+            raise ValueError
+        self.subject = line[len(_SUBJECT) :].decode(errors="replace")
+        self.subject_line = line
+        return self.subject
+
+    def new_second(self, start: bytes) -> int:
+        """Parse the beginning of a time stamp line. Raises ValueError for any other line."""
+        if not start.startswith(_TIME_STAMP):
+            raise ValueError
+        moment = datetime.fromisoformat(f"{start[len(_TIME_STAMP) :].decode()}+00:00")
+        self.second_ns = int(moment.timestamp()) * 1_000_000_000
+        self.second = start
+        return self.second_ns
+
+
+class StoredRecords:
+    """Converts the answers to one direct get of many messages.
+
+    ``linked``: records may name their predecessors.
+    """
+
+    def __init__(self, tracker: DirectBatchTracker, *, linked: bool) -> None:
+        self._tracker = tracker
+        self._linked = linked
+        self._alike = _Alike(linked=linked)
+
+    def read(self, frames: Iterable[Frame]) -> list[Record]:
+        """The records in consecutive frames. The tracker has the end, or an error."""
+        tracker, alike = self._tracker, self._alike
+        records: list[Record] = []
+        before, pending, count = b"%d" % tracker.last_seq, b"", 0
+        for frame in frames:
+            try:
+                head, _, subject, number, stamp, pending, last, _, _ = frame[2].rsplit(b"\r\n", 8)
+                if number[:15] != _SEQUENCE or last[20:] != before:
+                    raise ValueError
+                seq = int(number[15:])
+                second = (
+                    alike.second_ns if stamp[:_SECOND] == alike.second else alike.new_second(stamp[:_SECOND])
+                )
+                headers, link, kind = alike.own if head == alike.head else alike.new_own(head)
+                record = Record(
+                    seq=seq,
+                    time_ns=second + int(stamp[_SECOND + 1 : -1].ljust(9, b"0")),
+                    subject=alike.subject if subject == alike.subject_line else alike.new_subject(subject),
+                    data=frame[3],
+                    headers=headers,
+                    previous=link,
+                    kind=kind,
+                )
+            except ValueError:
+                tracker.took(count, int(before))
+                message = tracker.take(frame)
+                if message is None:  # the end, or a gap
+                    return records
+                records.append(stored_record(message, linked=self._linked))
+                before, count = b"%d" % message.seq, 0
+                continue
+            records.append(record)
+            before = number[15:]
+            count += 1
+        tracker.took(count, int(before), pending[len(_PENDING) :] if count else b"")
+        return records
+
+
+class RepublishedRecords:
+    """Converts the messages that a stream republishes."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._line = b"Nats-Stream: " + stream.encode()
+        self._alike = _Alike(linked=False)
+
+    def read(self, frames: Iterable[Frame], foreign: Callable[[Frame], None]) -> list[Record]:
+        """The records in frames; ``foreign`` receives frames that this stream did not republish."""
+        alike = self._alike
+        records: list[Record] = []
+        for frame in frames:
+            try:
+                head, stream, subject, number, stamp, last, _, _ = frame[2].rsplit(b"\r\n", 7)
+                if stream != self._line or number[:15] != _SEQUENCE or last[:20] != _LAST:
+                    raise ValueError
+                second = (
+                    alike.second_ns if stamp[:_SECOND] == alike.second else alike.new_second(stamp[:_SECOND])
+                )
+                headers, _, kind = alike.own if head == alike.head else alike.new_own(head)
+                record = Record(
+                    seq=int(number[15:]),
+                    time_ns=second + int(stamp[_SECOND + 1 : -1].ljust(9, b"0")),
+                    subject=alike.subject if subject == alike.subject_line else alike.new_subject(subject),
+                    data=frame[3],
+                    headers=headers,
+                    previous=int(last[20:]),
+                    kind=kind,
+                )
+            except ValueError:
+                try:
+                    record = republished_record(frame, self._stream)
+                except ProtocolError:
+                    foreign(frame)
+                    continue
+            records.append(record)
+        return records
+
+
+class DeliveredRecords:
+    """Converts the deliveries of a consumer. ``linked``: records may name their predecessors."""
+
+    def __init__(self, *, linked: bool) -> None:
+        self._alike = _Alike(linked=linked)
+
+    def read(self, frames: Iterable[Frame]) -> list[Record]:
+        """The records in frames. Only those that name their predecessors have one.
+
+        Raises:
+            NotJetStreamMessageError: A frame has no JSAck.
+        """
+        records = []
+        for frame in frames:
+            seq, _, time_ns, _ = stored_at(frame[1])
+            records.append(self.record(frame, seq, time_ns))
+        return records
+
+    def record(self, frame: Frame, seq: int, time_ns: int, previous: int | None = None) -> Record:
+        """The record in a frame.
+
+        Args:
+            frame: A delivery.
+            seq: Its stream sequence.
+            time_ns: When it was stored.
+            previous: Its predecessor, if it does not name one.
+        """
+        alike, (subject, _, block, data) = self._alike, frame
+        if subject != alike.subject_line:
+            alike.subject_line, alike.subject = subject, subject.decode(errors="replace")
+        head = block or _NO_OWN
+        headers, link, kind = alike.own if head == alike.head else alike.new_own(head)
+        return Record(
+            seq=seq,
+            time_ns=time_ns,
+            subject=alike.subject,
+            data=data,
+            headers=headers,
+            previous=previous if link is None else link,
+            kind=kind,
+        )

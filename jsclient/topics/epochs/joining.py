@@ -13,7 +13,7 @@ from ...protocol.epochs.messages import EpochPlace
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...protocol.topics.position import Extent, Position
 from ..log import Log
-from ..start import check_position
+from ..log_reader import check_position
 from .paging import last_frontier, page_up_to, patiently, report_skipped
 
 __all__ = ["Join", "Joining", "Start"]

@@ -1,11 +1,14 @@
-"""Descriptors of iterations on a server, as JSON values.
+"""What another process needs to read an iteration from the stream itself: its descriptor, and permissions.
 
-A process with a descriptor, and the permissions, reads from the stream itself.
+A *reader* may create consumers. It must be trusted, because a consumer can deliver to any subject of the account. An
+*untrusted reader* may not: it reads the republished subject, and requests stored values.
+
+Source: nats-server server/jetstream_api.go; decision D36.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,7 +17,7 @@ from ...protocol.topics.position import Position
 from ...protocol.wire.names import check_publish_subject, check_stream_name
 from ...protocol.wire.subjects import Api
 
-__all__ = ["NotifierDescriptor", "SubscriptionDescriptor", "read_descriptor"]
+__all__ = ["NotifierDescriptor", "Role", "SubscriptionDescriptor", "permissions_for", "read_descriptor"]
 
 
 class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -86,3 +89,68 @@ def read_descriptor(given: object, kind: type[DescriptorT]) -> DescriptorT:
             f"the start of the descriptor is in stream {read.position.stream!r}, not in {read.stream!r}"
         )
     return read
+
+
+Role: TypeAlias = Literal["writer", "reader", "untrusted reader"]
+
+
+def permissions_for(
+    role: Role,
+    *,
+    api_prefix: str,
+    stream: str,
+    subject: str,
+    republished: str,
+    direct: bool,
+    history: bool,
+    alone: bool,
+    inbox_prefix: str = "_INBOX",
+) -> dict[str, Any]:
+    """The permissions of a user, in the form of the server's configuration.
+
+    Args:
+        role: The role of the user.
+        api_prefix, stream, subject, republished, direct: See `NotifierDescriptor`.
+        history: Whether the user reads all values, or only the newest.
+        alone: Whether the stream holds no other subject.
+        inbox_prefix: The inbox prefix of the user's connection. With a prefix of its own, no other user can read the
+            answers to its requests.
+
+    Raises:
+        ConfigError: The role is unknown, or an untrusted reader would need consumers, or could read other subjects of
+            the stream.
+    """
+    api = Api(api_prefix)
+    inbox = f"{check_publish_subject(inbox_prefix)}.>"
+    info, get = api.stream_info(stream), api.stream_msg_get(stream)
+    newest, batch = api.direct_get_last(stream, subject), api.direct_get(stream)
+    listens = [inbox, republished] if republished else [inbox]
+    match role:
+        case "writer":
+            return _permissions([subject, api.stream_names(), info, get], [inbox])
+        case "reader":
+            consumers = [
+                f"{api.prefix}.CONSUMER.CREATE.{stream}.*.{subject}",
+                f"{api.prefix}.CONSUMER.MSG.NEXT.{stream}.*",
+                f"{api.prefix}.CONSUMER.DELETE.{stream}.*",
+            ]
+            return _permissions([info, get, batch if history else newest, *consumers], listens)
+        case "untrusted reader":
+            if not republished or not direct:
+                raise ConfigError(
+                    f"stream {stream!r} does not republish {subject!r}, or does not allow direct gets: its readers "
+                    "need consumers, so use the role 'reader'"
+                )
+            if not history:
+                return _permissions([newest], listens)
+            if not alone:
+                raise ConfigError(
+                    f"stream {stream!r} holds more than {subject!r}, and an untrusted reader could read all of it: use "
+                    "a separate stream"
+                )
+            return _permissions([batch, info, get], listens)
+    raise ConfigError(f"role is {role!r:.40}: 'writer', 'reader' or 'untrusted reader' is needed")
+
+
+def _permissions(publish: list[str], subscribe: list[str]) -> dict[str, Any]:
+    return {"publish": {"allow": publish}, "subscribe": {"allow": subscribe}}

@@ -20,9 +20,8 @@ from ...streams.api import StreamManager
 from ...streams.stream import Stream
 from ..log import Log
 from ..log_reader import Push
-from ..stream_log import StreamLog
-from ..topic_stream import find_stream, stream_for
-from .descriptors import NotifierDescriptor, SubscriptionDescriptor, read_descriptor
+from ..stream_log import StreamLog, find_stream, stream_for
+from .descriptors import NotifierDescriptor, Role, SubscriptionDescriptor, permissions_for, read_descriptor
 from .iteration import (
     NO_STATE,
     IterationSubscription,
@@ -33,11 +32,9 @@ from .iteration import (
     SubscriptionKit,
     SubscriptionSource,
 )
+from .log_iteration import LogProducer, LogSubscription
 from .newest import newest_log
-from .permissions import Role, permissions_for
-from .producer import LogProducer
 from .stream_notifier import StreamNotifier
-from .subscription import LogSubscription
 
 __all__ = [
     "StreamNotifierKit",

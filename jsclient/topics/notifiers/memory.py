@@ -15,19 +15,20 @@ from typing import Any
 from ...errors import ClosedError
 from ...protocol.topics.record import Kind
 from ...protocol.topics.value_codec import Codec
-from .entries import passable_reason
 from .iteration import (
     NO_STATE,
     Entry,
     IterationSubscription,
     Notifier,
+    NotifierInternals,
     NotifierKit,
     NotifierSource,
     Producer,
+    SubscriptionInternals,
     SubscriptionKit,
     SubscriptionSource,
 )
-from .sharing import NotifierInternals, SubscriptionInternals
+from .log_iteration import passable_reason
 
 __all__ = ["make_notifier_kit", "make_subscription_kit"]
 

@@ -37,7 +37,7 @@ from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.topics.record import Record
 from ...protocol.topics.record_codec import delivered_record, republished_record, stored_record
 from ...protocol.wire.frames import Frame
-from ..topic_stream import find_stream
+from ..stream_log import find_stream
 from .descriptors import NotifierDescriptor
 
 __all__ = ["Arrived", "NewestLog", "PulledPush", "Push", "RepublishedPush", "newest_log"]

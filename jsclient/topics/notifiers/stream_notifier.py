@@ -11,8 +11,8 @@ from ..._runtime.wakeup import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
-from .entries import EntryReader
 from .iteration import Entry, NotifierSource
+from .log_iteration import EntryReader
 from .newest import NewestLog
 
 __all__ = ["StreamNotifier"]

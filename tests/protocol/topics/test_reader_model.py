@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import HistoryTruncatedError
-from jsclient.protocol.topics.idle_timer import QuietTimer
+from jsclient.protocol.topics.history_round import QuietTimer
 from jsclient.protocol.topics.links import MissingRule
 from jsclient.protocol.topics.position import Extent, Position
 from jsclient.protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe

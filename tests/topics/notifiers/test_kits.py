@@ -25,12 +25,16 @@ from jsclient.protocol.topics.position import Position
 from jsclient.protocol.topics.record import Kind
 from jsclient.protocol.topics.value_codec import JsonCodec
 from jsclient.topics.memory_log import MemoryLog
-from jsclient.topics.notifiers.iteration import IterationSubscription, Notifier, Producer
+from jsclient.topics.notifiers.iteration import (
+    IterationSubscription,
+    Notifier,
+    Producer,
+    notifier_of,
+    subscription_of,
+)
+from jsclient.topics.notifiers.log_iteration import LogProducer, LogSubscription
 from jsclient.topics.notifiers.newest import Push
-from jsclient.topics.notifiers.producer import LogProducer
-from jsclient.topics.notifiers.sharing import notifier_of, subscription_of
 from jsclient.topics.notifiers.stream_notifier import StreamNotifier
-from jsclient.topics.notifiers.subscription import LogSubscription
 from tests.support.virtual import settle, virtual
 from tests.topics.notifiers.test_iteration import BothSuite, NotifierSuite, SubscriptionSuite, in_virtual_time
 from tests.topics.notifiers.test_stream_notifier import Context

@@ -11,8 +11,14 @@ from jsclient.protocol.consumers.ack import read_jsack, stored_at
 from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.streams.direct_get import DirectBatchTracker, read_direct_answer
 from jsclient.protocol.topics.record import NO_HEADERS, Kind, Record, RecordHeaders, total_size
-from jsclient.protocol.topics.record_batches import DeliveredRecords, RepublishedRecords, StoredRecords
-from jsclient.protocol.topics.record_codec import delivered_record, republished_record, stored_record
+from jsclient.protocol.topics.record_codec import (
+    DeliveredRecords,
+    RepublishedRecords,
+    StoredRecords,
+    delivered_record,
+    republished_record,
+    stored_record,
+)
 from jsclient.protocol.wire.headers import Headers, parse_headers
 
 OWN = [

@@ -1,16 +1,12 @@
-"""The producer of an iteration whose members are records of a log.
-
-A record is stored only if its predecessor is still the last of its subject: members are stored in the order of the
-calls, none follows the end, and of two producers one is refused. A record whose append was not answered is recognized
-by its message id, so it is stored once.
-"""
+"""Iterations whose members are records of a log: their producer and their subscription."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import weakref
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Final, NamedTuple
 
 from ..._runtime.retry import Retry
@@ -23,16 +19,69 @@ from ...errors import (
     TooManyInFlightError,
     WrongLastSequenceError,
 )
-from ...protocol.events import PublishFailed
+from ...protocol.events import PublishFailed, RecordSkipped
+from ...protocol.topics.history_round import QuietTimer
+from ...protocol.topics.position import Position
 from ...protocol.topics.record import Kind, Record
 from ...protocol.topics.value_codec import Codec
 from ...protocol.wire.header_names import MSG_ID
 from ..log import Log
-from .entries import encode_entry
+from ..log_reader import LogReader, Push, open_reader
+from .iteration import Entry, SubscriptionSource
+from .newest import NewestLog
 
-__all__ = ["LogProducer"]
+__all__ = ["EntryReader", "LogProducer", "LogSubscription", "encode_entry", "passable_reason"]
+
+
+def passable_reason(reason: Any) -> Any:
+    """A reason that can be encoded: an exception becomes its class and text."""
+    return f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
+
+
+def encode_entry(kind: Kind, value: Any, codec: Codec) -> bytes:
+    """The payload of a member's record. Raises `ConfigError` if the codec cannot encode the value."""
+    return codec.encode(passable_reason(value) if kind is Kind.FAIL else value)
+
+
+class EntryReader:
+    """Decodes records into members of an iteration.
+
+    Any client that may publish to the subject can store a payload that the codec cannot decode. Such a record is not a
+    value of the iteration: it is skipped, counted, and reported with the event `RecordSkipped`.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+        self._skipped = 0
+
+    def entry(self, record: Record, log: Log | NewestLog) -> Entry | None:
+        """The member in a record of this log; None: the record is skipped.
+
+        Raises:
+            ProtocolError: The record ends the iteration, and its completion or reason cannot be decoded.
+        """
+        try:
+            value = self._codec.decode(record.data)
+        except JetStreamError as error:
+            if record.is_last:
+                raise
+            self._skipped += 1
+            if self._skipped & (self._skipped - 1) == 0:
+                log.emit(
+                    RecordSkipped(
+                        stream=log.stream,
+                        subject=record.subject,
+                        stream_seq=record.seq,
+                        count=self._skipped,
+                        error=error,
+                    )
+                )
+            return None
+        return Entry(record.kind if record.is_last else Kind.VALUE, value, record.seq)
+
 
 _MISMATCHES: Final = 3  # refusals of a record, though its predecessor is the last one
+
 _LAST_WORDS: Final = 2.0  # seconds that closing the connection waits for members in flight
 
 
@@ -247,3 +296,99 @@ class LogProducer:
 
 def _unknown(subject: str, timeout: float) -> RequestTimeoutError:
     return RequestTimeoutError(f"a value of {subject!r}: whether it was stored is unknown", timeout)
+
+
+class LogSubscription(SubscriptionSource):
+    """The values of a log after a position.
+
+    Args:
+        log: Finds the log, which has one subject. Called on first use.
+        start: The position after which the subscription starts.
+        codec: Decodes the values.
+        share: Returns the descriptor of a subscription that starts after a position.
+        push, quiet: As of `LogReader`.
+    """
+
+    def __init__(
+        self,
+        log: Callable[[], Awaitable[Log]],
+        start: Position,
+        codec: Codec,
+        share: Callable[[Position], Any],
+        *,
+        push: Push = "auto",
+        quiet: float = 30.0,
+    ) -> None:
+        self._open = log
+        self._log: Log | None = None
+        self._start = start
+        self._share = share
+        self._entries = EntryReader(codec)
+        QuietTimer(quiet)  # an illegal value is refused now and not by the first read
+        self._options: dict[str, Any] = {"push": push, "quiet": quiet}
+
+    async def internals(self, position: Any) -> Any:
+        return self._share(self._start if position is None else position)
+
+    async def reader(self, position: Any) -> _Reader:
+        start = self._start if position is None else position
+        tries = Retry()
+        while True:
+            try:
+                if self._log is None:
+                    self._log = await self._open()
+                await self._log.wait_ready()
+                return _Reader(self._log, await open_reader(self._log, start, **self._options), self._entries)
+            except JetStreamError as error:
+                if not await tries.again(error):
+                    raise
+
+
+class _Reader:
+    """A consumer's place in the log. Its log reader is closed at the end, by `close`, and with the last reference.
+
+    Attributes:
+        position: The position after the last value. The end counts as unread: a reader that starts here sees it.
+    """
+
+    __slots__ = ("__weakref__", "_end", "_entries", "_log", "_reader", "position")
+
+    def __init__(self, log: Log, reader: LogReader, entries: EntryReader) -> None:
+        self.position = reader.position
+        self._log = log
+        self._reader = reader
+        self._entries = entries
+        self._end: Record | None = None
+        weakref.finalize(self, _close_later, log, reader).atexit = False
+
+    async def read(self) -> Entry:
+        reader = self._reader
+        while self._end is None:
+            try:
+                record = await reader.next()
+            except ClosedError:
+                if self._end is None:  # otherwise a concurrent read has met the end
+                    raise
+                continue
+            if record.is_last:
+                self._end = record
+                await reader.close()
+            else:
+                self.position = reader.position
+                if (entry := self._entries.entry(record, self._log)) is not None:
+                    return entry
+        end = self._entries.entry(self._end, self._log)
+        assert end is not None  # the end is never skipped
+        return end
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+def _close_later(log: Log, reader: LogReader) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return  # the loop has ended, and everything that the reader holds with it
+    if not reader.is_closed:
+        log.tasks.start(reader.close(), "end of an iterator")

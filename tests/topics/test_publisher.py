@@ -14,7 +14,7 @@ import pytest
 from jsclient._runtime.publish import publish
 from jsclient.errors import ApiError, ClosedError, JetStreamError, ProtocolError, RequestTimeoutError
 from jsclient.protocol.wire.headers import parse_headers
-from jsclient.topics.chain_publisher import ChainPublisher
+from jsclient.topics.publisher import ChainPublisher
 from tests.support.fake import SILENCE, Refusal, Sent, connected
 from tests.support.virtual import settle, virtual
 
