@@ -7,23 +7,40 @@ read-modify-write loses nothing.
 - Made by a user, ``StreamConfig(...)``, a model checks every value: ``ConfigError``.
 - Made from an answer, ``from_wire``, it raises ``ProtocolError`` and nothing else, whatever the answer holds.
 
-Units (seconds and nanoseconds, times) are those of ``units`` and can be imported from here. Source: ADR-1,
-ADR-7.
+The annotation of a field decides its conversion: ``Seconds`` is a float in Python and integer nanoseconds on the wire,
+``Time`` a ``datetime`` and RFC 3339 text, ``SettableTime`` either, kept as given; an enum keeps a word of the server
+that this version does not know. ``msgspec.convert`` cannot do this: it drops unknown fields inside of a model, accepts
+neither ``StrEnum | str`` nor ``datetime | str``, and calls no hook for a float. Source: ADR-1, ADR-7.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar, Self, TypeVar, get_type_hints
+import operator
+import types
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from ...errors import ConfigError, ProtocolError
-from .fields import Kind, Seconds, SettableTime, Time, WrongValueError, kind_of
-from .units import format_time, ns_to_seconds, parse_time, parse_time_ns, seconds_to_ns
+from .units import GO_ZERO_TIME, format_time, ns_to_seconds, parse_time, parse_time_ns, seconds_to_ns
 
 __all__ = [
     "Model",
@@ -33,21 +50,25 @@ __all__ = [
     "WireStruct",
     "decode",
     "encode",
-    "format_time",
     "from_wire",
-    "ns_to_seconds",
-    "parse_time",
-    "parse_time_ns",
-    "seconds_to_ns",
     "to_wire",
 ]
+
+Seconds: TypeAlias = Annotated[float, "seconds"]
+"""A duration: seconds here, nanoseconds on the wire. A user may also give a ``timedelta``."""
+
+Time: TypeAlias = Annotated[datetime, "time"]
+"""A time from the server: aware, UTC, microseconds. Go's zero time, *not set*, reads as None."""
+
+SettableTime: TypeAlias = Annotated[datetime | str, "settable time"]
+"""A time that a user sets: an aware ``datetime`` or RFC 3339 text; from the server always its text."""
+
+
+# --- models ----------------------------------------------------------------------------------------------
 
 
 class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The base of all structs that are sent as JSON objects. It does not check its values; `Model` does.
-
-    Which fields are durations or times is declared by their annotation, ``Seconds``, ``Time`` or
-    ``SettableTime``.
 
     Attributes:
         extra: Fields that this version does not know, as on the wire.
@@ -73,19 +94,17 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
             ConfigError: The field does not accept the value.
             TypeError: No such field.
         """
+        cls = type(self)
         model = copy.copy(self)
         force_setattr(model, "extra", dict(self.extra))
-        kinds = _kinds(type(self))
         for name, value in changes.items():
             if name == "extra":
-                force_setattr(model, name, _taken_extra(type(self), value))
-            elif name not in kinds:
-                raise TypeError(f"{type(self).__name__} has no field {name!r}")
+                taken: Any = _taken_extra(cls, value)
+            elif name not in _kinds(cls):
+                raise TypeError(f"{cls.__name__} has no field {name!r}")
             else:
-                unset = getattr(_blank(type(self)), name)
-                force_setattr(
-                    model, name, unset if value is None else _taken(type(self), name, kinds[name], value)
-                )
+                taken = getattr(_blank(cls), name) if value is None else _taken(cls, name, value)
+            force_setattr(model, name, taken)
         return model
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -96,37 +115,15 @@ class Model(WireStruct, frozen=True, kw_only=True):
     """A struct that users may create: every value is checked."""
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds(type(self)).items():
+        cls = type(self)
+        for name in _kinds(cls):
             value = getattr(self, name)
             if value is not None:
-                force_setattr(self, name, _taken(type(self), name, kind, value))
-        force_setattr(self, "extra", _taken_extra(type(self), self.extra))
+                force_setattr(self, name, _taken(cls, name, value))
+        force_setattr(self, "extra", _taken_extra(cls, self.extra))
 
 
 ModelT = TypeVar("ModelT", bound=WireStruct)
-
-
-class Nested(Kind):
-    """A model inside a model. A dict of its fields is accepted too."""
-
-    def __init__(self, cls: type[WireStruct]) -> None:
-        self.cls = cls
-
-    def take(self, value: Any) -> Any:
-        if isinstance(value, self.cls):
-            return value
-        if not isinstance(value, Mapping):
-            raise WrongValueError(f"a {self.cls.__name__} is needed, not {type(value).__name__}")
-        try:
-            return self.cls(**value)
-        except (ConfigError, TypeError) as exc:
-            raise WrongValueError(str(exc)) from None
-
-    def read(self, value: Any) -> Any:
-        return _read(self.cls, value)
-
-    def write(self, value: Any) -> Any:
-        return to_wire(value)
 
 
 def to_wire(model: WireStruct) -> dict[str, Any]:
@@ -150,8 +147,288 @@ def from_wire(cls: type[ModelT], data: Mapping[str, Any]) -> ModelT:
     """
     try:
         return _read(cls, data)
-    except WrongValueError as exc:
+    except _WrongValueError as exc:
         raise ProtocolError(f"{cls.__name__}{exc.path}: {exc.reason}") from None
+
+
+def _read(cls: type[ModelT], data: Any) -> ModelT:
+    """As ``from_wire``, but raises _WrongValueError, so that the outermost caller can name the whole path."""
+    if not isinstance(data, Mapping):
+        raise _WrongValueError(f"an object is needed, not {type(data).__name__}")
+    kinds = _kinds(cls)
+    model = copy.copy(_blank(cls))
+    extra: dict[str, Any] = {}
+    for name, value in data.items():
+        if kind := kinds.get(name):
+            if value is not None:
+                try:
+                    force_setattr(model, name, kind.read(value))
+                except _WrongValueError as exc:
+                    raise _WrongValueError(exc.reason, f".{name}{exc.path}") from None
+        elif not isinstance(name, str):
+            raise _WrongValueError("the keys of an object must be str")
+        elif name not in cls.envelope:
+            extra[name] = value
+    for name in cls.required:
+        if data.get(name) is None:
+            raise _WrongValueError("it is missing", f".{name}")
+    force_setattr(model, "extra", extra)
+    return model
+
+
+_BLANK: dict[type[WireStruct], WireStruct] = {}
+
+
+def _blank(cls: type[ModelT]) -> ModelT:
+    """An empty model to be copied; all its fields except ``extra`` are immutable."""
+    if cls not in _BLANK:
+        _BLANK[cls] = cls()
+    return _BLANK[cls]  # type: ignore[return-value]
+
+
+def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
+    """A model from a pickle, unchecked: it may hold words that only the server knows."""
+    model = copy.copy(_blank(cls))
+    for name, value in values.items():
+        force_setattr(model, name, value)
+    return model
+
+
+def _taken(cls: type[WireStruct], name: str, value: Any) -> Any:
+    try:
+        return _kinds(cls)[name].take(value)
+    except _WrongValueError as exc:
+        raise ConfigError(f"{cls.__name__}.{name}{exc.path}: {exc.reason}") from None
+
+
+def _taken_extra(cls: type[WireStruct], extra: Any) -> dict[str, Any]:
+    if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
+        raise ConfigError(f"{cls.__name__}.extra: a dict with str keys is needed")
+    if known := sorted(_kinds(cls).keys() & extra.keys()):
+        raise ConfigError(f"{cls.__name__}.extra: {', '.join(known)} is a declared field; pass it by name")
+    return dict(extra)
+
+
+# --- fields ----------------------------------------------------------------------------------------------
+
+_Convert: TypeAlias = Callable[[Any], Any]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+class _Kind(NamedTuple):
+    """The conversions of a field. ``take`` and ``read`` raise _WrongValueError and nothing else."""
+
+    read: _Convert = _same  # from the wire; never called with None
+    take: _Convert = _same  # from a user
+    write: _Convert = _same  # to the wire
+
+
+class _WrongValueError(Exception):
+    """A value that a field does not accept; ``path`` is the place inside the value, for example ``[2].name``."""
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        super().__init__(reason, path)
+        self.reason = reason
+        self.path = path
+
+
+def _unlike(wanted: str, value: object) -> _WrongValueError:
+    return _WrongValueError(f"{wanted} is needed, not {type(value).__name__}")
+
+
+def _bool(value: Any) -> Any:
+    if not isinstance(value, bool):
+        raise _unlike("true or false", value)
+    return value
+
+
+def _int(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _unlike("an integer", value)
+    if not -(2**63) <= value < 2**64:
+        raise _WrongValueError("the number does not fit into 64 bits")
+    return value
+
+
+def _given_int(value: Any) -> Any:
+    """An integer, numpy's too, or a float without fraction."""
+    if isinstance(value, float) and value.is_integer():
+        return _int(int(value))
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        return _int(operator.index(value))
+    raise _unlike("an integer", value)
+
+
+def _str(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise _unlike("a str", value)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _WrongValueError("the str contains a lone surrogate, which UTF-8 cannot encode") from None
+    return value
+
+
+def _checked(check: _Convert, value: Any) -> Any:
+    """``check(value)``, a function of ``units``, with its error as that of a field."""
+    try:
+        return check(value)
+    except (ConfigError, ProtocolError) as exc:
+        raise _WrongValueError(str(exc)) from None
+
+
+def _ns(value: Any) -> int:
+    return seconds_to_ns(value, what="value", minimum=None)
+
+
+def _seconds(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**63:
+        raise _unlike("whole nanoseconds", value)
+    return ns_to_seconds(value)
+
+
+def _given_seconds(value: Any) -> Any:
+    _checked(_ns, value)
+    return value / timedelta(seconds=1) if isinstance(value, timedelta) else float(value)
+
+
+def _time(value: Any) -> Any:
+    moment = _checked(parse_time, value)
+    return None if moment == GO_ZERO_TIME else moment
+
+
+def _given_time(value: Any) -> Any:
+    text = _checked(format_time, value)
+    return parse_time(text) if isinstance(value, str) else value.astimezone(UTC)
+
+
+def _settable(check: _Convert) -> _Convert:
+    """The value itself if ``check`` accepts it: the server's text goes back to it to the nanosecond."""
+
+    def convert(value: Any) -> Any:
+        _checked(check, value)
+        return value
+
+    return convert
+
+
+_SIMPLE: dict[Any, _Kind] = {
+    Any: _Kind(),
+    bool: _Kind(_bool, _bool),
+    int: _Kind(_int, _given_int),
+    str: _Kind(_str, _str),
+    Seconds: _Kind(_seconds, _given_seconds, _ns),
+    Time: _Kind(_time, _given_time, format_time),
+    SettableTime: _Kind(_settable(parse_time_ns), _settable(format_time), format_time),
+}
+_KINDS: dict[type[WireStruct], dict[str, _Kind]] = {}
+
+
+def _kinds(cls: type[WireStruct]) -> dict[str, _Kind]:
+    """The kind of each field except ``extra``, cached per class."""
+    if cls not in _KINDS:
+        hints = get_type_hints(cls, include_extras=True)
+        _KINDS[cls] = {name: _kind(hints[name]) for name in cls.__struct_fields__ if name != "extra"}
+    return _KINDS[cls]
+
+
+def _kind(annotation: Any) -> _Kind:
+    """The kind of a field by its annotation.
+
+    Raises:
+        TypeError: No kind fits: a mistake in the model, not in the data.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if kind := _SIMPLE.get(annotation):
+        return kind
+    if origin in (Union, types.UnionType):
+        choices = [choice for choice in arguments if choice is not type(None)]
+        enums = [choice for choice in choices if isinstance(choice, type) and issubclass(choice, StrEnum)]
+        return _kind((enums or choices)[0])
+    if origin is list:
+        return _list_of(_kind(arguments[0]))
+    if origin is dict:
+        return _map_of(_kind(arguments[1]))
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return _word_of(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, WireStruct):
+        return _nested(annotation)
+    raise TypeError(f"no kind for a field of type {annotation!r}")
+
+
+def _word_of(enum: type[StrEnum]) -> _Kind:
+    """A word of an enum. One that this version does not know is kept as text."""
+    words = {str(member): member for member in enum}
+
+    def take(value: Any) -> Any:
+        try:
+            return enum(value)
+        except ValueError:
+            allowed = ", ".join(map(repr, words))
+            raise _WrongValueError(f"{value!r:.60} is none of {allowed}") from None
+
+    return _Kind(lambda value: words.get(_str(value), value), take, str)
+
+
+def _nested(cls: type[WireStruct]) -> _Kind:
+    """A model inside a model. A dict of its fields is accepted too."""
+
+    def take(value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        if not isinstance(value, Mapping):
+            raise _unlike(f"a {cls.__name__}", value)
+        try:
+            return cls(**value)
+        except (ConfigError, TypeError) as exc:
+            raise _WrongValueError(str(exc)) from None
+
+    return _Kind(lambda value: _read(cls, value), take, to_wire)
+
+
+def _item(convert: _Convert, key: Any, value: Any) -> Any:
+    try:
+        return convert(value)
+    except _WrongValueError as exc:
+        raise _WrongValueError(exc.reason, f"[{key!r:.60}]{exc.path}") from None
+
+
+def _list_of(item: _Kind) -> _Kind:
+    def each(convert: _Convert, *allowed: type[Any]) -> _Convert:
+        def converted(value: Any) -> Any:
+            if not isinstance(value, allowed):
+                raise _unlike("a list", value)
+            return [_item(convert, position, found) for position, found in enumerate(value)]
+
+        return converted
+
+    return _Kind(
+        each(item.read, list),
+        each(item.take, list, tuple),
+        lambda value: [item.write(found) for found in value],
+    )
+
+
+def _map_of(item: _Kind) -> _Kind:
+    def each(convert: _Convert) -> _Convert:
+        def converted(value: Any) -> Any:
+            if not isinstance(value, Mapping):
+                raise _unlike("a map", value)
+            return {_str(name): _item(convert, name, found) for name, found in value.items()}
+
+        return converted
+
+    return _Kind(
+        each(item.read),
+        each(item.take),
+        lambda value: {name: item.write(found) for name, found in value.items()},
+    )
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
 
 
 def encode(obj: WireStruct | Mapping[str, Any]) -> bytes:
@@ -183,78 +460,6 @@ def decode(data: bytes) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ProtocolError(f"the answer is not a JSON object but {type(found).__name__}")
     return found
-
-
-_KINDS: dict[type[WireStruct], dict[str, Kind]] = {}
-_BLANK: dict[type[WireStruct], WireStruct] = {}
-
-
-def _kinds(cls: type[WireStruct]) -> dict[str, Kind]:
-    """The kind of each field except ``extra``, cached per class."""
-    if cls not in _KINDS:
-        hints = get_type_hints(cls, include_extras=True)
-        names = [name for name in cls.__struct_fields__ if name != "extra"]
-        _KINDS[cls] = {name: kind_of(hints[name], _nested) for name in names}
-    return _KINDS[cls]
-
-
-def _nested(cls: type) -> Kind | None:
-    return Nested(cls) if issubclass(cls, WireStruct) else None
-
-
-def _taken(cls: type[WireStruct], name: str, kind: Kind, value: Any) -> Any:
-    try:
-        return kind.take(value)
-    except WrongValueError as exc:
-        raise ConfigError(f"{cls.__name__}.{name}{exc.path}: {exc.reason}") from None
-
-
-def _taken_extra(cls: type[WireStruct], extra: Any) -> dict[str, Any]:
-    if not isinstance(extra, Mapping) or not all(isinstance(name, str) for name in extra):
-        raise ConfigError(f"{cls.__name__}.extra: a dict with str keys is needed")
-    if known := sorted(_kinds(cls).keys() & extra.keys()):
-        raise ConfigError(f"{cls.__name__}.extra: {', '.join(known)} is a declared field; pass it by name")
-    return dict(extra)
-
-
-def _read(cls: type[ModelT], data: Any) -> ModelT:
-    """As ``from_wire``, but raises WrongValueError, so that the outermost caller can name the whole path."""
-    if not isinstance(data, Mapping):
-        raise WrongValueError(f"an object is needed, not {type(data).__name__}")
-    kinds = _kinds(cls)
-    model = copy.copy(_blank(cls))
-    extra: dict[str, Any] = {}
-    for name, value in data.items():
-        if kind := kinds.get(name):
-            if value is not None:
-                try:
-                    force_setattr(model, name, kind.read(value))
-                except WrongValueError as exc:
-                    raise WrongValueError(exc.reason, f".{name}{exc.path}") from None
-        elif not isinstance(name, str):
-            raise WrongValueError("the keys of an object must be str")
-        elif name not in cls.envelope:
-            extra[name] = value
-    for name in cls.required:
-        if data.get(name) is None:
-            raise WrongValueError("it is missing", f".{name}")
-    force_setattr(model, "extra", extra)
-    return model
-
-
-def _blank(cls: type[ModelT]) -> ModelT:
-    """An empty model to be copied; all its fields except ``extra`` are immutable."""
-    if cls not in _BLANK:
-        _BLANK[cls] = cls()
-    return _BLANK[cls]  # type: ignore[return-value]
-
-
-def _restored(cls: type[ModelT], values: dict[str, Any]) -> ModelT:
-    """A model from a pickle, unchecked: it may hold words that only the server knows."""
-    model = copy.copy(_blank(cls))
-    for name, value in values.items():
-        force_setattr(model, name, value)
-    return model
 
 
 def _plain(obj: Any) -> Any:

@@ -1,6 +1,6 @@
 """Durations and times: seconds and ``datetime`` in Python, integer nanoseconds and RFC 3339 text on the wire.
 
-Only this module converts units (``codec`` re-exports its functions). Values sent to the server are never truncated;
+Only this module converts units. Values sent to the server are never truncated;
 times from the server are truncated to the microseconds of ``datetime``, and ``parse_time_ns`` returns all digits.
 
 Source: ADR-1 (data types); RFC 3339.

@@ -10,16 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, ProtocolError
-from jsclient.protocol.wire import codec
 from jsclient.protocol.wire.units import format_time, ns_to_seconds, parse_time, parse_time_ns, seconds_to_ns
 
 EXACT_NS = 2**23 * 10**9
 TIMES = st.datetimes(timezones=st.timezones() | st.just(UTC))
-
-
-def test_codec_offers_the_units():
-    assert codec.seconds_to_ns is seconds_to_ns
-    assert codec.parse_time is parse_time
 
 
 @pytest.mark.parametrize(
