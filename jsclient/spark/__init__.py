@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 from .registering import register
 
 if TYPE_CHECKING:
-    from .acks.ack_batch import ack_batch, nak_batch, term_batch
-    from .acks.heartbeats import heartbeat
-    from .sink.publish_batch import publish_batch
+    from .acks.ack_batch import ack_batch, heartbeat, nak_batch, term_batch
+    from .sink.spark_writer import publish_batch
 
 __all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "term_batch"]
 
 # Imported on first use: these need pyspark and pyarrow, which the planning modules of this package do not.
 _WHERE = {
     "ack_batch": "acks.ack_batch",
-    "heartbeat": "acks.heartbeats",
+    "heartbeat": "acks.ack_batch",
     "nak_batch": "acks.ack_batch",
-    "publish_batch": "sink.publish_batch",
+    "publish_batch": "sink.spark_writer",
     "term_batch": "acks.ack_batch",
 }
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from ..protocol.consumers.ack import read_jsack
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import Headers, parse_headers
-from .schema import QUEUE_COLUMNS
+from .options.source import QUEUE_COLUMNS
 
 __all__ = ["arrow_schema", "direct_columns", "frame_batch", "record_batch"]
 

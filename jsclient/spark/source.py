@@ -26,8 +26,7 @@ from pyspark.sql.types import (
 
 from ..errors import ConfigError
 from .options.epochs import EpochSinkOptions, EpochSourceOptions, is_epochs
-from .options.source import SourceOptions
-from .schema import EPOCH_COLUMNS, LOG_COLUMNS, QUEUE_COLUMNS, ddl
+from .options.source import EPOCH_COLUMNS, LOG_COLUMNS, QUEUE_COLUMNS, SourceOptions, ddl
 
 __all__ = ["JetStreamSource"]
 

@@ -36,9 +36,8 @@ class QueueQuery:
 
     async def make(self) -> Any:
         """The reader, as Spark gets it: errors of options and checks come from here."""
-        from jsclient.spark.options.source import SourceOptions
+        from jsclient.spark.options.source import QUEUE_COLUMNS, SourceOptions
         from jsclient.spark.queue.stream import QueueStreamReader
-        from jsclient.spark.schema import QUEUE_COLUMNS
 
         options = {
             "servers": getattr(self.server, "url", self.server),

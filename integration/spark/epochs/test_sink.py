@@ -16,8 +16,7 @@ from integration.kit.calls.epochs import frontier_records, seen
 from jsclient.errors import ProducerFencedError
 from jsclient.protocol.epochs.frontier import Int
 from jsclient.spark.epochs.ownership import Attempt, SinkTopic
-from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten
-from jsclient.spark.epochs.writing import EpochPlan, open_writer
+from jsclient.spark.epochs.sink import EpochPlan, EpochStreamWriter, EpochWritten, open_writer
 from jsclient.spark.options.epochs import EpochSinkOptions
 from jsclient.spark.sink.partition_writer import Outcome
 from jsclient.spark.sink.row_columns import RowShape

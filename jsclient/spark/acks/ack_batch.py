@@ -1,4 +1,4 @@
-"""Acks for ``foreachBatch``: acknowledge a whole batch, confirmed by the server.
+"""Acks for ``foreachBatch``: acknowledge a whole batch, confirmed by the server, or keep it from being redelivered.
 
 The rows need the column ``reply``, which the source provides in queue mode. Acking evaluates the DataFrame once more,
 so cache a batch that isn't deterministic; batches of queue mode are deterministic.
@@ -6,8 +6,10 @@ so cache a batch that isn't deterministic; batches of queue mode are determinist
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +17,22 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
 from ..._runtime.calls import consumer_info
-from ...errors import ConfigError, PermissionDeniedError
+from ...errors import ConfigError, JetStreamError, PermissionDeniedError
 from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, parse_jsack
 from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
 from ..engine import Session, session
 from ..options.connect import ConnectOptions
-from ..queue.checks import not_permitted
+from ..options.values import not_permitted
+from ..queue.claims import effective_ack_wait
 from ..registering import register_once
-from .bulk_ack import check_replies, context_of, settle
+from .bulk_ack import check_replies, confirm, context_of, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["ack_batch", "nak_batch", "term_batch"]
+__all__ = ["ack_batch", "heartbeat", "nak_batch", "term_batch"]
 
 _FORMAT = "jetstream_settle"
 _PAYLOAD = "jsclient.settle.payload"  # internal option, passed along with the connection options
@@ -224,3 +227,76 @@ async def _check_policy(opened: Session, of: Metadata) -> None:
             f"policy is 'all', but consumer {of.consumer!r} of stream {of.stream!r} has the ack policy "
             f"{str(info.config.ack_policy)!r}: use policy='each'"
         )
+
+
+@contextmanager
+def heartbeat(
+    df: DataFrame, servers: str | Mapping[str, str], *, every: float | None = None
+) -> Iterator[int]:
+    """Send in-progress acks for the messages of a batch until the block exits.
+
+    The replies are collected on the driver (about 100 bytes per row), which sends the acks periodically, the first time
+    before the block is entered. A failure to send is reported as an event and retried. If ``ack_wait`` expired before
+    an ack succeeded, the event `ClaimsLapsed` reports it.
+
+    Args:
+        df: Rows with the column ``reply``.
+        servers: See `ack_batch`.
+        every: Seconds between in-progress acks; by default a third of the shortest ``ack_wait`` of the consumers.
+
+    Yields:
+        The number of messages.
+
+    Raises:
+        ConfigError: The column is missing, an option is wrong, or this user may not ack.
+
+    `ack_batch` lists the other errors.
+    """
+    if every is not None and (
+        isinstance(every, bool) or not isinstance(every, int | float) or not 0 < every < float("inf")
+    ):
+        raise ConfigError(f"every is {every!r} s: it must be over 0")
+    opened = session(ConnectOptions.of(servers))
+    need(df, "reply")
+    replies = replies_of(df)
+    if not replies:
+        yield 0
+        return
+    try:
+        wait = opened.run(_ack_wait(opened, replies)) if every is None else None
+        opened.run(settle(opened.js, replies, AckKind.IN_PROGRESS.value))
+    except PermissionDeniedError as error:
+        raise not_permitted("servers", error, "messages are kept alive") from error
+    pause = float(every) if every is not None else (wait or 0.0) / 3
+    beating = opened.start(_beat(opened, replies, pause, wait))
+    try:
+        yield len(replies)
+    finally:
+        beating.cancel()
+
+
+async def _ack_wait(opened: Session, replies: Sequence[bytes]) -> float:
+    """The shortest ``ack_wait`` of the consumers of these replies, in seconds."""
+    one_of_each = {reply.rsplit(b".", 5)[0]: reply for reply in replies}
+    waits: list[float] = []
+    for reply in one_of_each.values():
+        of = parse_jsack(reply.decode("utf-8", "surrogateescape"))
+        waits.append(effective_ack_wait(await consumer_info(context_of(opened.js), of.stream, of.consumer)))
+    return min(waits)
+
+
+async def _beat(opened: Session, replies: Sequence[bytes], pause: float, wait: float | None) -> None:
+    context = context_of(opened.js)
+    alive_at = context.connection.now()
+    while not opened.js.is_closed:
+        await asyncio.sleep(pause)
+        asked = context.connection.now()
+        try:
+            await confirm(context, replies, AckKind.IN_PROGRESS.value, timeout=max(1.0, pause))
+        except JetStreamError as error:
+            context.report(error)
+            continue
+        late, alive_at = context.connection.now() - alive_at, asked
+        if wait is not None and late > wait:
+            reason = f"no sign of life for {late:.1f} s"
+            context.emit(ClaimsLapsed(count=len(replies), reason=reason))

@@ -15,12 +15,11 @@ from ...topics.epochs.home import StreamHome
 from ...topics.epochs.paging import last_frontier, report_skipped
 from ...topics.epochs.schema import Schema
 from ...topics.stream_log import StreamLog
-from ..log.data_loss import StreamFacts
 from ..log.lookup import Lookup
+from ..log.offsets import StreamFacts
 from ..options.epochs import EpochSourceOptions
-from ..schema import EPOCH_COLUMNS
-from .planning import TopicHistory
-from .time_order import order_of
+from ..options.source import EPOCH_COLUMNS
+from .planning import TopicHistory, order_of
 
 __all__ = ["TopicLook", "epoch_columns", "frontier_page", "topic_schema"]
 

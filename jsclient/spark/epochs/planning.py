@@ -11,18 +11,29 @@ Epochs at or before a time of ``missed`` are never delivered, because parts of t
 
 from __future__ import annotations
 
+import json
+import re
 from bisect import bisect_right
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
-from ...errors import EpochsLostError
-from ...protocol.epochs.frontier import Antichain, Int, Order
+from ...errors import ConfigError, EpochsLostError, PositionInvalidError
+from ...protocol.epochs.frontier import Antichain, Int, Order, Product
 from ...protocol.epochs.messages import EpochPlace
 from ...protocol.epochs.records import FrontierEntry
 
-__all__ = ["Segment", "TopicHistory", "Wanted", "share"]
+__all__ = [
+    "Segment",
+    "TopicHistory",
+    "Wanted",
+    "order_of",
+    "place_of",
+    "place_to_json",
+    "share",
+    "wanted_between",
+]
 
 T = TypeVar("T", bound=Hashable)
 
@@ -248,3 +259,80 @@ def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
             if done == cuts[task]:
                 task += 1
     return [one for one in shared if one]
+
+
+def place_to_json(place: EpochPlace[Any], order: Order[Any]) -> dict[str, Any]:
+    """The place as Spark stores it."""
+    made: dict[str, Any] = json.loads(place.to_json(order))
+    return made
+
+
+def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPlace[Any]:
+    """The place stored in an offset.
+
+    Raises:
+        PositionInvalidError: It is not a valid place in a topic with this number of partitions.
+    """
+    place: EpochPlace[Any] = EpochPlace.from_json(json.dumps(dict(offset)), order)
+    if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
+        raise PositionInvalidError(
+            f"the checkpoint has an offset that is none of this topic, which has {partitions} partitions: "
+            f"{str(dict(offset))[:200]}; was it made by another source?"
+        )
+    return place
+
+
+def wanted_between(start: EpochPlace[Any], end: EpochPlace[Any] | None, order: Order[Any]) -> Wanted[Any]:
+    """The epochs between two places, or all after one."""
+    return Wanted(order, start.frontiers[0], None if end is None else end.frontiers[0], start.missed)
+
+
+_ORDER_TOKEN = re.compile(r"\s*(int|product|-?[0-9]+|[(),])")
+
+
+def order_of(name: str, topic: str) -> Order[Any]:
+    """The order with this name: integers, or tuples of them.
+
+    Raises:
+        ConfigError: It is a custom order, which only the program that created the topic knows.
+    """
+    try:
+        order, rest = _read(_tokens(name))
+        if not rest:
+            return order
+    except (ValueError, IndexError):
+        pass
+    raise ConfigError(
+        f"option 'epochs': the times of topic {topic!r} have the order {name!r}, which Spark does not know: it can "
+        "read whole numbers (Int), and tuples of them (Product)"
+    )
+
+
+def _tokens(name: str) -> list[str]:
+    tokens, at = [], 0
+    while at < len(name):
+        found = _ORDER_TOKEN.match(name, at)
+        if found is None:
+            raise ValueError(name)
+        tokens.append(found[1])
+        at = found.end()
+    return tokens
+
+
+def _read(tokens: list[str]) -> tuple[Order[Any], list[str]]:
+    """Parse an order. Returns it and the remaining tokens."""
+    if tokens[0] == "int":
+        if tokens[1:2] != ["("]:
+            return Int(), tokens[1:]
+        if tokens[3] != ")":
+            raise ValueError(tokens[3])
+        return Int(int(tokens[2])), tokens[4:]
+    if tokens[:2] != ["product", "("]:
+        raise ValueError(tokens[0])
+    parts, rest = [], [",", *tokens[2:]]
+    while rest[0] == ",":
+        part, rest = _read(rest[1:])
+        parts.append(part)
+    if rest[0] != ")":
+        raise ValueError(rest[0])
+    return Product(*parts), rest[1:]

@@ -20,9 +20,8 @@ from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session
 from ..log.range_reader import ConsumerRange
 from ..log.ranges import SequenceRange
-from ..log.reading import ReadSpec, open_range
-from .planning import Segment, Wanted
-from .time_order import order_of
+from ..log.tasks import ReadSpec, open_range
+from .planning import Segment, Wanted, order_of
 
 __all__ = ["EpochSpec", "read_segments"]
 
@@ -93,7 +92,7 @@ def read_segments(spec: EpochSpec, segments: Sequence[Segment]) -> Iterator[pa.R
 
     Raises:
         EpochsLostError: Data was removed before it was read.
-        PositionInvalidError, ConfigError, JetStreamError: As `jsclient.spark.log.reading.read_range`.
+        PositionInvalidError, ConfigError, JetStreamError: As `jsclient.spark.log.tasks.read_range`.
     """
     epochs = _Epochs(spec)
     for segment in segments:

@@ -14,13 +14,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 from ...errors import ConfigError, JetStreamError, PositionInvalidError, ProtocolError
 from ...protocol.epochs.frontier import Antichain, Int
 from ...protocol.epochs.messages import EpochPlace
-from ..log.data_loss import StreamFacts
-from ..log.planning import read_spec
+from ..log.offsets import StreamFacts
 from ..log.ranges import pieces_for
+from ..log.tasks import read_spec
 from ..options.epochs import EpochSourceOptions
 from .lookup import TopicLook
-from .offsets import place_of, place_to_json, wanted_between
-from .planning import Segment, Wanted, share
+from .planning import Segment, Wanted, place_of, place_to_json, share, wanted_between
 from .reading import EpochSpec, read_segments
 
 if TYPE_CHECKING:

@@ -10,12 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ...errors import ConfigError
 from ..options.source import SourceOptions
-from .data_loss import StreamFacts, lost_head
 from .lookup import Lookup
-from .planning import LogPartition, plan, read_spec
+from .offsets import StreamFacts, lost_head
 from .pushdown import Narrowed, pushed
 from .ranges import SequenceRange
-from .reading import read_range
+from .tasks import LogPartition, plan, read_range, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa

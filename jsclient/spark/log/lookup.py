@@ -30,7 +30,7 @@ from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
 from ..engine import Session, session
 from ..options.source import SourceOptions
-from .data_loss import StreamFacts
+from .offsets import StreamFacts
 
 __all__ = ["Lookup"]
 

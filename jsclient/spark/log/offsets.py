@@ -1,17 +1,19 @@
-"""The offset of log mode: the sequence up to which a stream is read.
+"""The offset of log mode, and the checks for ``failOnDataLoss`` whether a stream still stores what follows it.
 
-Spark stores it as JSON and compares it as text. Without new messages, exactly the same JSON must be returned.
+Spark stores offsets as JSON and compares them as text. Without new messages, exactly the same JSON must be returned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeGuard
 
-from ...errors import PositionInvalidError
+from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
+from ...protocol.models.stream import RetentionPolicy, StreamInfo
 
-__all__ = ["LogOffset"]
+__all__ = ["LogOffset", "LostHeadError", "StreamFacts", "another_stream", "cut_short", "lost_head"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,106 @@ class LogOffset:
 
 def _is_sequence(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+_GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """A snapshot of a stream's state and configuration.
+
+    Attributes:
+        created: When the stream was created, in the format of `LogOffset.created`.
+        first_seq: Sequence of the oldest message; ``last_seq`` + 1 if the stream is empty.
+        last_seq: The last sequence assigned.
+        messages, bytes: Number and total size of the stored messages.
+        gaps: Number of deleted sequences between first and last.
+        direct: Whether the stream allows direct gets.
+        work_queue: Whether messages are removed when they are acked.
+        last_time: When the last message was stored.
+        seen_at: When the snapshot was taken, by the server's clock.
+    """
+
+    name: str
+    created: str
+    first_seq: int
+    last_seq: int
+    messages: int
+    bytes: int
+    gaps: int
+    direct: bool
+    work_queue: bool
+    last_time: datetime | None = None
+    seen_at: datetime | None = None
+
+    @classmethod
+    def of(cls, info: StreamInfo) -> StreamFacts:
+        state, config = info.state, info.config
+        return cls(
+            name=info.name,
+            created="" if info.created is None else info.created.isoformat(),
+            first_seq=state.first_seq if state.messages else state.last_seq + 1,
+            last_seq=state.last_seq,
+            messages=state.messages,
+            bytes=state.bytes,
+            gaps=state.num_deleted,
+            direct=bool(config.allow_direct),
+            work_queue=config.retention == RetentionPolicy.WORKQUEUE,
+            last_time=state.last_ts,
+            seen_at=info.ts,
+        )
+
+    @property
+    def mean_bytes(self) -> int:
+        """Mean size of a message including its headers; at least 1."""
+        return max(1, self.bytes // self.messages) if self.messages else 1
+
+
+def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
+    """Return an error if the stream was deleted and recreated, which invalidates the offset."""
+    if start.created == facts.created:
+        return None
+    return PositionInvalidError(
+        f"stream {facts.name!r} is another one than the query has read: that one was made at {start.created}, this one "
+        f"at {facts.created}, so sequence {start.seq} of the checkpoint means nothing here. Use a new checkpoint; "
+        f"{_GO_ON} with the first message of the new stream"
+    )
+
+
+def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
+    """Return an error if the stream ends before the offset. A new query may start after the current end."""
+    if start.init or facts.last_seq >= start.seq:
+        return None
+    return PositionInvalidError(
+        f"stream {facts.name!r} ends at sequence {facts.last_seq}, but the query has read up to {start.seq}: was it "
+        f"restored from a backup? Use a new checkpoint; {_GO_ON} behind its present end"
+    )
+
+
+def lost_head(first: int, last: int, facts: StreamFacts) -> JetStreamError | None:
+    """Return an error if messages at the head of the range were removed."""
+    if facts.first_seq <= first:
+        return None
+    gone = min(last, facts.first_seq - 1)
+    return LostHeadError(facts.first_seq, first, facts.name, gone)
+
+
+class LostHeadError(HistoryTruncatedError):
+    """Raised when messages were removed from a stream before a query read them.
+
+    Attributes:
+        gone: Sequence of the last removed message in the range to be read.
+    """
+
+    def __init__(self, first_available: int, wanted: int, stream: str, gone: int) -> None:
+        super().__init__(first_available, wanted, stream)
+        self.args: tuple[Any, ...] = (first_available, wanted, stream, gone)
+        self.gone = gone
+
+    def __str__(self) -> str:
+        return (
+            f"messages {self.wanted} to {self.gone} of stream {self.stream!r} were removed before they were read (by a "
+            f"limit, a purge, or an ack): it begins at {self.first_available} now. Keep messages longer, or start with "
+            f"option 'startingOffsets' = 'earliest' and a new checkpoint; {_GO_ON} with what is there"
+        )

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import abc
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -24,7 +26,7 @@ from ...errors import (
     PositionInvalidError,
     RequestTimeoutError,
 )
-from ...protocol.consumers.ack import sequences
+from ...protocol.consumers.ack import sequences, stored_at
 from ...protocol.consumers.delivery_queue import total_size
 from ...protocol.consumers.fetch import Pull
 from ...protocol.consumers.ordered import ordered_pull_config
@@ -36,9 +38,8 @@ from ...protocol.streams.direct_get import direct_sequence
 from ...protocol.wire.codec import from_wire
 from ...protocol.wire.frames import Frame
 from ...streams.stream import Stream
-from .range_tracker import RangeTracker, pending_behind
 
-__all__ = ["ConsumerRange", "DirectRange", "RangeReader"]
+__all__ = ["ConsumerRange", "DirectRange", "RangeReader", "RangeTracker"]
 
 T = TypeVar("T")
 
@@ -51,6 +52,71 @@ _PAGE = 20_000  # messages per direct get
 _EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull request
 _FORGOTTEN = 30.0  # seconds; inactivity threshold of the consumer
 _OVERHEAD = 64 * 1024  # bytes for subject, reply and headers in addition to the largest payload
+
+
+@dataclass(slots=True)
+class RangeTracker:
+    """The progress of reading one range, from ``first`` to ``last`` inclusive. Does no I/O.
+
+    A range ends when a message after it arrives, or when the server reports that nothing is pending and the stream's
+    leader confirms it, since a replica may lag. Messages that were removed before they were read leave only a gap in
+    the sequences. Deleted messages and messages that match no filter leave the same gap. The reader therefore checks
+    the head of the stream periodically: messages in a gap *before* the head may have been lost.
+
+    Attributes:
+        position: Every message of the range up to here was delivered or does not exist.
+        is_over: The range has ended.
+    """
+
+    first: int
+    last: int
+    position: int = field(init=False)
+    is_over: bool = field(init=False)
+    _hole: int = 0  # start of the first gap since the last check of the head; 0: no gap
+
+    def __post_init__(self) -> None:
+        self.position = self.first - 1
+        self.is_over = self.last < self.first
+
+    @property
+    def left(self) -> int:
+        """Maximum number of messages left to read."""
+        return 0 if self.is_over else self.last - self.position
+
+    def take(self, messages: list[T], sequence: Callable[[T], int]) -> list[T]:
+        """Return the messages that belong to the range. The input must be in order, without duplicates."""
+        if not self._hole:
+            whole = bisect_left(
+                range(len(messages)), 1, key=lambda i: int(sequence(messages[i]) - i > self.position + 1)
+            )
+            if whole < len(messages):
+                self._hole = self.position + 1 + whole
+        last = sequence(messages[-1])
+        if last >= self.last:
+            messages = messages[: bisect_right(messages, self.last, key=sequence)]
+            self.is_over = True  # messages after these are outside the range
+        self.position = min(last, self.last)
+        return messages
+
+    def next_found(self, seq: int | None) -> bool:
+        """Handle the leader's next message, None at the end of the stream. Returns whether it is in the range.
+
+        If it isn't, the range ends.
+        """
+        if seq is not None and seq <= self.last:
+            return True
+        self._hole = self._hole or self.position + 1
+        self.position, self.is_over = self.last, True
+        return False
+
+    def lost(self, first_seq: int) -> int | None:
+        """Compare gaps with the head of the stream. Returns the first sequence that may have been lost, or None.
+
+        A gap at or after ``first_seq`` can't be a loss: the head has not reached it, so its messages were deleted or
+        did not match.
+        """
+        hole, self._hole = self._hole, 0
+        return hole if hole and first_seq > hole else None
 
 
 def _sequence(frame: Frame) -> int:
@@ -228,7 +294,7 @@ class ConsumerRange(RangeReader):
         self._heard_at = self._came_at = self._context.connection.now()
         self._doubt = _FIRST_DOUBT
         frames = tracked.take(waiting, _sequence)
-        if not tracked.is_over and not pending_behind(waiting[-1][1]):
+        if not tracked.is_over and not stored_at(waiting[-1][1])[3]:
             await self._more_is_there()
         tracker.buffer.max_messages = tracked.left
         if not tracked.is_over:

@@ -17,16 +17,16 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ...errors import ConfigError, JetStreamError
+from ...consumers.consumer import Consumer
+from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFoundError, JetStreamError
+from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ...protocol.wire.version import is_at_least
+from ...streams.stream import Stream
 from ..options.source import SourceOptions
-from .data_loss import StreamFacts, another_stream, cut_short, lost_head
-from .head import Head
 from .lookup import Lookup
-from .mirror import Mirror
-from .offsets import LogOffset
-from .planning import LogPartition, plan, read_spec
+from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
 from .ranges import SequenceRange, admit
-from .reading import read_range
+from .tasks import LogPartition, plan, read_range, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +37,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _CONFIRMED = 5.0  # seconds to wait before believing that a stream lost its end: a new leader may lag
 _STEPS_BY_CONSUMER = 6  # maximum number of counts, each of which needs a consumer
+_RESET_SERVER = (2, 14)  # the first that can reset a consumer
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -226,3 +227,149 @@ def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
             )
         return max(lookup.sequence_at(start.time, facts), facts.first_seq) - 1
     return facts.last_seq if start.kind == "latest" else facts.first_seq - 1
+
+
+class Head:
+    """The cached end of a stream, refreshed at a limited rate.
+
+    The offset of a filtered query stays at the last matching message while other messages are stored and expire. To
+    keep their expiry from being reported as data loss, this remembers up to which sequence no message matched.
+
+    Args:
+        interval: Minimum mean time between requests, in seconds.
+    """
+
+    def __init__(self, lookup: Lookup, interval: float) -> None:
+        self._lookup = lookup
+        self._interval = interval
+        self._next = 0.0  # monotonic seconds: time of the next request at the earliest
+        self.facts: StreamFacts | None = None
+        self.last: int = 0  # sequence of the last matching message
+        self._seen_free = (0, 0)  # no message matched after the first, up to the second
+
+    def look(self) -> StreamFacts:
+        """Refresh and return the facts. Sleeps first if the last request was less than the interval ago."""
+        if (wait := self._next - time.monotonic()) > 0:
+            time.sleep(wait)
+        before, facts, asked = self.facts, self._lookup.facts(), 1
+        if not self._lookup.subjects:
+            self.last = facts.last_seq
+        elif before is None or (before.last_seq, before.created) != (facts.last_seq, facts.created):
+            self.last = self._lookup.last_matching()
+            asked += len(self._lookup.subjects)
+        if before is not None and before.created != facts.created:
+            self._seen_free = (0, 0)  # belongs to the previous stream
+        self.facts = facts
+        self._next = time.monotonic() + asked * self._interval
+        return facts
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `look` would not sleep."""
+        return time.monotonic() >= self._next
+
+    def nothing_behind(self, seq: int) -> None:
+        """Remember that no message after ``seq`` matched at the last refresh."""
+        assert self.facts is not None
+        floor = self.free_behind(seq)
+        if self._lookup.subjects and self.facts.first_seq <= floor + 1:
+            self._seen_free = (seq, max(floor, self.facts.last_seq))
+
+    def free_behind(self, seq: int) -> int:
+        """The sequence up to which no message after ``seq`` is known to match; at least ``seq``."""
+        start, end = self._seen_free
+        return max(seq, end) if start == seq else seq
+
+
+class Mirror:
+    """A durable consumer that shows the progress of one query to NATS tools. It is never pulled from.
+
+    After each batch it is reset to the first unprocessed message, so its pending messages are the query's lag. On an
+    interest stream it also retains messages that the query has not processed. Needs server 2.14.
+    """
+
+    def __init__(self, lookup: Lookup, name: str, subjects: tuple[str, ...]) -> None:
+        self._lookup = lookup
+        self._subjects = subjects
+        self._config = ConsumerConfig(
+            durable_name=name,
+            description="Progress of a Spark query; nobody pulls from it",
+            deliver_policy=DeliverPolicy.ALL,
+            ack_policy=AckPolicy.EXPLICIT,
+            filter_subjects=list(subjects) or None,
+        )
+        self._name = name
+        self._consumer: Consumer | None = None
+        self._made = False
+        self._shown: int | None = None  # sequence of the last reset
+
+    def ensure(self, facts: StreamFacts) -> None:
+        """Create the consumer, or check the existing one.
+
+        Raises:
+            ConfigError: The server is too old, the stream is a work queue, or an incompatible consumer has this name.
+        """
+        if not is_at_least(self._lookup.js.server_version, _RESET_SERVER):
+            raise ConfigError(
+                f"option 'consumer' in mode 'log' shows the progress, which needs nats-server 2.14; "
+                f"{self._lookup.js.server_version} is connected: leave the option out"
+            )
+        if facts.work_queue:
+            raise ConfigError(
+                f"option 'consumer' in mode 'log' shows the progress, but stream {facts.name!r} is a work queue, whose "
+                "messages would stay for ever: leave it out, or use 'mode' = 'queue'"
+            )
+        self._consumer, self._made = self._lookup.run(self._ensured)
+
+    async def _ensured(self, stream: Stream) -> tuple[Consumer, bool]:
+        try:
+            found = await stream.consumer(self._name)
+        except ConsumerNotFoundError:
+            try:
+                return await stream.create_consumer(self._config), True
+            except ApiError as error:
+                raise ConfigError(f"option 'consumer': {self._name!r} cannot be made: {error}") from error
+        wanted = self._config.replace(description=None)
+        if found.cached_info.is_push or sorted(found.config.filters) != sorted(self._subjects):
+            raise self._wrong("it must be a pull consumer with the filters of option 'subjects'")
+        try:
+            return await stream.ensure_consumer(wanted.replace(filter_subjects=None)), False
+        except ConfigMismatchError as error:
+            raise self._wrong(str(error)) from error
+
+    def _wrong(self, why: str) -> ConfigError:
+        return ConfigError(
+            f"option 'consumer' is {self._name!r}, a consumer that cannot show the progress: {why}; give another name, "
+            "which is then made"
+        )
+
+    def begin(self, seq: int) -> None:
+        """Start a new query after ``seq``.
+
+        An existing consumer is not reset yet because it may retain messages.
+        """
+        if self._made:
+            self.done(seq)
+
+    def done(self, seq: int) -> None:
+        """Show that everything up to ``seq`` is processed. A failure is logged; the next call repairs it."""
+        if seq == self._shown:
+            return
+        try:
+            self._lookup.run(lambda stream: self._reset(stream, seq + 1))
+        except ConfigError:
+            raise
+        except JetStreamError as error:
+            log.warning("consumer %r does not show the progress at sequence %s: %s", self._name, seq, error)
+        else:
+            self._shown = seq
+
+    async def _reset(self, stream: Stream, seq: int) -> None:
+        if self._consumer is None:
+            self._consumer = (await self._ensured(stream))[0]
+        try:
+            await self._consumer.reset(seq)
+        except ConsumerNotFoundError:
+            self._consumer = None  # it was deleted meanwhile
+            self._consumer = (await self._ensured(stream))[0]
+            await self._consumer.reset(seq)

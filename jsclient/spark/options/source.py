@@ -1,4 +1,4 @@
-"""Source options, read and checked on the driver."""
+"""Source options, read and checked on the driver, and the columns of rows with their types in Spark's DDL."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
-from typing import Literal
+from typing import Final, Literal
 
 from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.names import (
@@ -17,15 +17,49 @@ from ...protocol.wire.names import (
     subjects_overlap,
 )
 from ...protocol.wire.units import format_time
-from ..schema import LOG_COLUMNS, QUEUE_COLUMNS
 from .connect import ConnectOptions
 from .values import OptionReader
 
-__all__ = ["MOST_FETCH", "WORTH_A_TASK", "Place", "SourceOptions"]
+__all__ = [
+    "EPOCH_COLUMNS",
+    "LOG_COLUMNS",
+    "MOST_FETCH",
+    "QUEUE_COLUMNS",
+    "WORTH_A_TASK",
+    "Place",
+    "SourceOptions",
+    "ddl",
+]
 
-MOST_FETCH = (
-    24 << 20
-)  # two requests in flight stay well below the 64 MiB at which a server disconnects a client
+LOG_COLUMNS: Final[Mapping[str, str]] = {
+    "subject": "string",
+    "data": "binary",
+    "headers": "map<string,array<string>>",  # null for a message without headers
+    "stream": "string",
+    "sequence": "bigint",
+    "timestamp": "timestamp",  # microseconds
+    "timestamp_ns": "bigint",
+}
+QUEUE_COLUMNS: Final[Mapping[str, str]] = {
+    **LOG_COLUMNS,
+    "consumer": "string",
+    "consumer_sequence": "bigint",
+    "num_delivered": "int",
+    "num_pending": "bigint",
+    "reply": "string",  # the subject for its ack
+}
+EPOCH_COLUMNS: Final[Mapping[str, str]] = {
+    "epoch": "bigint",  # or string, JSON, if times are not numbers
+    "partition": "int",
+    **LOG_COLUMNS,
+}
+
+
+def ddl(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+
+MOST_FETCH = 24 << 20  # two requests in flight stay below the 64 MiB at which a server disconnects a client
 WORTH_A_TASK = 512  # rows; with fewer, a second task costs more than it saves
 _DEFAULT_PARTITIONS = 2
 

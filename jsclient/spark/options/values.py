@@ -9,9 +9,9 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 
-from ...errors import ConfigError
+from ...errors import ConfigError, PermissionDeniedError
 
-__all__ = ["OptionReader"]
+__all__ = ["OptionReader", "not_permitted"]
 
 # Options that Spark itself may add to those of a source or sink.
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
@@ -122,3 +122,11 @@ class OptionReader:
             near = difflib.get_close_matches(lower, known, 1)
             hint = f": did you mean {known[near[0]]!r}?" if near else ""
             raise ConfigError(f"{self._what} has no option {name!r}{hint}")
+
+
+def not_permitted(option: str, error: PermissionDeniedError, why: str) -> ConfigError:
+    """The `ConfigError` for a missing permission."""
+    verb = "publish to" if error.operation == "publish" else "subscribe to"
+    return ConfigError(
+        f"option {option!r}: {why}, but the server does not let this user {verb} {error.subject!r}: allow it"
+    )

@@ -27,8 +27,8 @@ from ...streams.direct_get import get_directly
 from ...streams.stream import Stream
 from ..acks.bulk_ack import context_of
 from ..options.source import SourceOptions
-from .checks import check_queue, not_permitted
-from .claim_offset import ClaimCollector, QueueOffset, ack_form
+from ..options.values import not_permitted
+from .claims import ClaimCollector, QueueOffset, ack_form, check_queue
 from .lease import Holder
 
 __all__ = ["Claimer", "open_queue"]

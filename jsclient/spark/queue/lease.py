@@ -22,8 +22,8 @@ from ...protocol.events import ClaimsLapsed
 from ...streams.stream import Stream
 from ..acks.bulk_ack import confirm, context_of, settle
 from ..options.source import SourceOptions
-from .checks import effective_ack_wait, not_permitted
-from .claim_offset import ClaimCollector, QueueOffset, Run, ack_subjects, claimed, covers
+from ..options.values import not_permitted
+from .claims import ClaimCollector, QueueOffset, Run, ack_subjects, claimed, covers, effective_ack_wait
 
 __all__ = ["Holder"]
 

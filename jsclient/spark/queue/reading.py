@@ -35,9 +35,8 @@ from ..acks.bulk_ack import context_of, settle
 from ..columns import arrow_schema, direct_columns, record_batch
 from ..engine import session
 from ..options.connect import ConnectOptions
-from .checks import not_permitted
-from .claim_matching import ClaimMatcher, Found, Span, spans
-from .claim_offset import Run, ack_subjects, claimed
+from ..options.values import not_permitted
+from .claims import ClaimMatcher, Found, Run, Span, ack_subjects, claimed, spans
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 

@@ -50,8 +50,8 @@ from ..acks.bulk_ack import context_of
 from ..engine import Session, session
 from ..log.ranges import pieces_for
 from ..options.source import SourceOptions
-from .claim_offset import QueueOffset, claimed, share_out
 from .claimer import Claimer, open_queue
+from .claims import QueueOffset, claimed, share_out
 from .lease import Holder
 from .reading import ClaimPartition, ClaimSpec, read_claims
 

@@ -16,7 +16,7 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,20 +27,36 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from ...errors import JetStreamError
+from ..._runtime.retry import PATIENT, Retry
+from ...client import JetStream
+from ...errors import ConfigError, JetStreamError, PermissionDeniedError, StreamNotFoundError
+from ...protocol.models.stream_config import RetentionPolicy
+from ...protocol.wire.names import subject_matches
+from ...streams.stream import Stream
 from ..engine import Session, session
 from ..options.sink import SinkOptions
-from ..task_context import check_epoch, current_task, epoch_of
-from .ledger import LedgerPlace, forget
+from ..registering import register_once, source_class
+from ..task_context import activate, check_epoch, current_task, driver_query, epoch_of
+from .ledger import LedgerPlace, ensure_bucket, forget
 from .partition_writer import Outcome, PartitionWriter, WritePlan
-from .row_columns import rows_shape
-from .target import Target, look
+from .row_columns import RowShape, rows_shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["JetStreamBatchWriter", "JetStreamStreamWriter", "Written", "make_audible", "summary", "write_all"]
+__all__ = [
+    "JetStreamBatchWriter",
+    "JetStreamStreamWriter",
+    "Target",
+    "Written",
+    "look",
+    "make_audible",
+    "publish_batch",
+    "summary",
+    "write_all",
+]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
@@ -269,3 +285,159 @@ def _report_abort(what: str, messages: Sequence[WriterCommitMessage | None], ids
         summary(written),
         then,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of a write, as known before the first row.
+
+    Attributes:
+        stream: Name of the stream; None if it depends on the rows.
+    """
+
+    stream: str | None
+
+
+async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str) -> Target:
+    """Check that the target can store the rows with the guarantees of the options.
+
+    Logs a warning if they are weakened, and creates the ledger's bucket if one is needed.
+
+    Raises:
+        ConfigError: The target cannot store the rows.
+        JetStreamError: Any other failure of a request.
+    """
+    retry = Retry(PATIENT)
+    while True:
+        try:
+            return await _look(js, options, shape, ids)
+        except PermissionDeniedError as error:
+            if options.exactly_once == "ledger":
+                raise ConfigError(
+                    f"{error}: a ledger needs the JetStream API (STREAM.INFO, STREAM.CREATE of its bucket, consumers "
+                    "of the target)"
+                ) from error
+            log.warning("%s: so it is not known for how long the target remembers message ids", error)
+            return Target(options.expected_stream)
+        except JetStreamError as error:
+            if not await retry.again(error):
+                raise
+
+
+async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) -> Target:
+    stream = await _find(js, options, shape)
+    if stream is None:
+        if options.exactly_once == "ledger":
+            raise ConfigError("option 'expectedStream' is missing: the ledger has to know where the rows go")
+        return Target(None)
+    config = stream.config
+    if config.sealed or config.mirror is not None:
+        raise ConfigError(f"stream {stream.name!r} takes no messages: it is sealed, or a mirror")
+    if shape.subject is not None and not any(
+        subject_matches(one, shape.subject) for one in config.subjects or ()
+    ):
+        raise ConfigError(
+            f"option 'subject' is {shape.subject!r}, which stream {stream.name!r} does not take: "
+            f"its subjects are {', '.join(config.subjects or ()) or 'none'}"
+        )
+    if options.exactly_once == "ledger":
+        if config.retention != RetentionPolicy.LIMITS:
+            raise ConfigError(
+                f"stream {stream.name!r} removes what was consumed ({config.retention} retention), so a ledger cannot "
+                "tell what was stored: set option 'exactlyOnce' to 'window'"
+            )
+        await ensure_bucket(js, options.ledger, config.num_replicas or 1)
+    if ids != "none":
+        _judge_window(stream.name, float(config.duplicate_window or 0), options)
+    return Target(stream.name)
+
+
+async def _find(js: JetStream, options: SinkOptions, shape: RowShape) -> Stream | None:
+    name = options.expected_stream
+    if name is None:
+        if shape.has_subject or shape.subject is None:
+            return None
+        names = await js.stream_name_by_subject(shape.subject)
+        if not names:
+            raise ConfigError(
+                f"no stream takes the subject {shape.subject!r} of option 'subject': create one, "
+                "or look at account, 'domain' and 'prefix'"
+            )
+        name = names[0]
+    try:
+        return await js.stream(name)
+    except StreamNotFoundError as error:
+        raise ConfigError(
+            f"stream {name!r} of option 'expectedStream' is not there: create it, "
+            "or look at account, 'domain' and 'prefix'"
+        ) from error
+
+
+def _judge_window(name: str, window: float, options: SinkOptions) -> None:
+    tries = options.ack_timeout * (options.retries + 1)
+    if options.exactly_once == "window" and window < options.min_duplicate_window:
+        log.warning(
+            "stream %r remembers message ids for %g s: rows that are written again later than that, as after a "
+            "restart, are stored twice. Raise its duplicate_window, use exactlyOnce=ledger, or lower "
+            "minDuplicateWindow (%g s)",
+            name,
+            window,
+            options.min_duplicate_window,
+        )
+    elif window < tries:
+        log.warning(
+            "stream %r remembers message ids for %g s, but a row may be tried for %g s (ackTimeout, retries), and be "
+            "stored twice then",
+            name,
+            window,
+            tries,
+        )
+
+
+def publish_batch(
+    df: DataFrame,
+    options: Mapping[str, str] | str,
+    *,
+    batch_id: int | None = None,
+    query: str | None = None,
+) -> None:
+    """Publish the rows of a DataFrame from the executors and wait until all are stored.
+
+    This runs the sink for a single DataFrame. In ``foreachBatch``::
+
+        def write(df, batch_id):
+            publish_batch(df, {"servers": url, "expectedStream": "OUT"}, batch_id=batch_id)
+
+        stream.writeStream.foreachBatch(write).start()
+
+    Args:
+        df: Rows with the columns of the sink: ``data`` or ``value``; ``subject``, unless it is set by the option; and
+            optionally ``headers`` and ``msg_id``.
+        options: Options of the sink, or only the servers.
+        batch_id: The batch id that ``foreachBatch`` passes. A repeated batch then stores no row twice, under the same
+            conditions as with the sink. None: only retries of this call's tasks are deduplicated.
+        query: Name of the query that the batches belong to. Defaults to the streaming query that calls
+            ``foreachBatch``, which is unknown under Spark Connect. If one batch is written to the same stream by two
+            calls, they need different names.
+
+    Raises:
+        ConfigError: An option is wrong, or ``batch_id`` is given and the query is unknown. Nothing was published.
+
+    Other errors are raised as Spark's exceptions. They quote the error of the task: which row was rejected, why, and
+    how many rows are stored.
+    """
+    given = {"servers": options} if isinstance(options, str) else {k: str(v) for k, v in options.items()}
+    if batch_id is not None:
+        name = query or driver_query(df.sparkSession)
+        if name is None:
+            raise ConfigError(
+                "batch_id is given, but Spark does not tell here which query it belongs to: give query=, "
+                "a name that is the same after a restart"
+            )
+        given |= {"dedupKey": name, "dedupBatch": str(batch_id)}
+    elif query is not None:
+        raise ConfigError("query is given without batch_id: give both, and a repeated batch is stored once")
+    SinkOptions.parse(given)
+    register_once(df.sparkSession, source_class())
+    activate(df.sparkSession)
+    df.write.format("jetstream").mode("append").options(**given).save()

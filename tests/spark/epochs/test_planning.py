@@ -10,9 +10,16 @@ from jsclient.errors import ConfigError, EpochsLostError, PositionInvalidError
 from jsclient.protocol.epochs.frontier import Int, Product
 from jsclient.protocol.epochs.records import FrontierEntry
 from jsclient.protocol.epochs.trackers import EpochPublisher
-from jsclient.spark.epochs.offsets import place_of, place_to_json, wanted_between
-from jsclient.spark.epochs.planning import Segment, TopicHistory, Wanted, share
-from jsclient.spark.epochs.time_order import order_of
+from jsclient.spark.epochs.planning import (
+    Segment,
+    TopicHistory,
+    Wanted,
+    order_of,
+    place_of,
+    place_to_json,
+    share,
+    wanted_between,
+)
 
 
 class Topic:

@@ -1,13 +1,18 @@
-"""Offsets of log mode: what a checkpoint holds comes back as the same text, and what is none is refused."""
+"""Offsets of log mode: their JSON, and the losses that ``failOnDataLoss`` reports."""
 
 from __future__ import annotations
 
 import json
+import pickle
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from jsclient.errors import PositionInvalidError
-from jsclient.spark.log.offsets import LogOffset
+from jsclient.errors import HistoryTruncatedError, PositionInvalidError
+from jsclient.protocol.models.stream import StreamInfo, StreamState
+from jsclient.protocol.models.stream_config import StreamConfig
+from jsclient.spark.log.offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
 
 CREATED = "2026-01-31T12:00:00.123456+00:00"
 
@@ -49,3 +54,55 @@ def test_an_offset_has_no_more_than_it_needs():
 def test_what_is_no_offset_is_refused(given):
     with pytest.raises(PositionInvalidError, match="none of mode 'log'"):
         LogOffset.of_json(given)
+
+
+MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def facts(**state):
+    config = StreamConfig(name="ORDERS", subjects=["o.>"], allow_direct=True, retention="workqueue")
+    return StreamFacts.of(StreamInfo(config=config, created=MADE, state=StreamState(**state)))
+
+
+FACTS = facts(messages=50, bytes=5050, first_seq=11, last_seq=100, num_deleted=40)
+
+
+def test_what_is_known_of_a_stream():
+    known = StreamFacts("ORDERS", MADE.isoformat(), 11, 100, 50, 5050, gaps=40, direct=True, work_queue=True)
+    assert known == FACTS
+    assert FACTS.mean_bytes == 101
+
+
+def test_a_stream_without_messages_begins_behind_its_end():
+    assert facts(last_seq=7, first_seq=0).first_seq == 8
+    assert facts().first_seq == 1
+    assert facts().mean_bytes == 1
+
+
+def test_a_stream_that_was_made_anew_is_told_by_its_time():
+    assert another_stream(LogOffset(5, FACTS.created), FACTS) is None
+    error = another_stream(LogOffset(5, "2025-01-01T00:00:00+00:00"), FACTS)
+    assert isinstance(error, PositionInvalidError)
+    assert "'ORDERS'" in str(error)
+    assert "'failOnDataLoss'" in str(error)
+
+
+def test_a_stream_that_ends_before_what_was_read():
+    assert cut_short(LogOffset(100, FACTS.created), FACTS) is None
+    assert isinstance(cut_short(LogOffset(101, FACTS.created), FACTS), PositionInvalidError)
+    assert cut_short(LogOffset(101, FACTS.created, init=True), FACTS) is None  # it waits
+
+
+@pytest.mark.parametrize(("first", "last", "gone"), [(10, 20, 10), (1, 5, 5), (1, 100, 10)])
+def test_a_head_that_is_gone(first, last, gone):
+    error = lost_head(first, last, FACTS)
+    assert isinstance(error, HistoryTruncatedError)
+    assert (error.wanted, error.gone, error.first_available) == (first, gone, 11)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+    assert f"messages {first} to {gone} of stream 'ORDERS'" in str(error)
+
+
+def test_a_head_that_is_there():
+    assert lost_head(11, 20, FACTS) is None
+    assert lost_head(30, 40, replace(FACTS, first_seq=30)) is None

@@ -1,4 +1,4 @@
-"""The offset of queue mode: the messages that a batch claimed from a durable consumer.
+"""Claims of queue mode: the offset that stores them, and their division, reading and acks. Does no I/O.
 
 A claim is one delivery: its stream sequence, its consumer sequence, the number of deliveries, and the number of
 messages pending after it. Consecutive claims form a run, so 50,000 of them take about 100 bytes of JSON::
@@ -17,21 +17,33 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import PositionInvalidError
+from ...errors import ConfigError, PositionInvalidError
+from ...protocol.models.consumer import AckPolicy, ConsumerInfo
+from ...protocol.models.stream import RetentionPolicy, StreamConfig
 
 __all__ = [
     "ClaimCollector",
+    "ClaimMatcher",
+    "Found",
     "QueueOffset",
     "Run",
+    "Span",
     "ack_form",
     "ack_subjects",
+    "check_queue",
     "claimed",
     "covers",
+    "effective_ack_wait",
     "share_out",
+    "spans",
 ]
 
 _FIRST_FORM = 9  # tokens of a JSAck; the second form has 11 or more
 _NUMBERS = 5
+NEAR = 64  # sequences between two runs: reading and dropping them is cheaper than a second request
+_FEW = 4  # groups of up to this many claims are read one by one
+_SINGLES = 512  # claims per span that is read one by one
+_ACK_WAIT = 30.0  # seconds: the server's default
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,3 +267,177 @@ def _text(offset: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise TypeError
     return value
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Claims that are read together, in order of stream sequence.
+
+    ``singly``: one request per message, since the claims are scattered; otherwise batch requests cover the span from
+    the first claim to the last.
+    """
+
+    runs: tuple[Run, ...]
+    singly: bool = False
+
+
+def spans(runs: Sequence[Run], *, by_filter: bool, batches: bool = True) -> list[Span]:
+    """Group claims into spans.
+
+    Args:
+        runs: The claims, in order of stream sequence.
+        by_filter: Requests carry the filter of the consumer, so other messages between two claims are not sent.
+        batches: Whether the server supports batch direct gets.
+    """
+    if not batches:
+        return _singles(runs)
+    if by_filter:
+        return [Span(tuple(runs))] if runs else []
+    groups: list[list[Run]] = []
+    for run in runs:
+        if groups and run.stream_seq - groups[-1][-1].last <= NEAR:
+            groups[-1].append(run)
+        else:
+            groups.append([run])
+    made: list[Span] = []
+    scattered: list[Run] = []
+    for group in groups:
+        if claimed(group) <= _FEW:
+            scattered += group
+            continue
+        made += _singles(scattered)
+        scattered = []
+        made.append(Span(tuple(group)))
+    return made + _singles(scattered)
+
+
+def _singles(runs: Sequence[Run]) -> list[Span]:
+    made: list[list[Run]] = []
+    room = 0
+    for run in runs:
+        start = 0
+        while start < run.count:
+            if not room:
+                made.append([])
+                room = _SINGLES
+            count = min(room, run.count - start)
+            made[-1].append(run.part(start, count))
+            start, room = start + count, room - count
+    return [Span(tuple(part), singly=True) for part in made]
+
+
+@dataclass(slots=True)
+class Found:
+    """Claims whose messages were found, as parallel lists."""
+
+    places: list[int]  # indexes of the messages
+    consumer_seqs: list[int]
+    delivered: list[int]
+    pending: list[int]
+
+
+class ClaimMatcher:
+    """Matches the messages of a span with its claims, in order.
+
+    Attributes:
+        left: Number of claims that are neither found nor missing.
+        missing: Claims without a message.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self._runs = runs
+        self._number = 0  # index of the current run
+        self._offset = 0  # claims of this run that are done
+        self.left: int = claimed(runs)
+        self.missing: list[Run] = []
+
+    @property
+    def next_seq(self) -> int:
+        """The stream sequence of the next claim."""
+        return self._runs[self._number].stream_seq + self._offset
+
+    def take(self, seqs: Iterable[int]) -> Found:
+        """Match messages, given by ascending stream sequences. Claims before and between them are missing."""
+        found = Found([], [], [], [])
+        for place, seq in enumerate(seqs):
+            self.passed(seq - 1)
+            if not self.left:
+                break
+            run = self._runs[self._number]
+            if seq < run.stream_seq:
+                continue  # claimed by another client, or not at all
+            found.places.append(place)
+            found.consumer_seqs.append(run.consumer_seq + self._offset)
+            found.delivered.append(run.delivered)
+            found.pending.append(max(0, run.pending - self._offset))
+            self._step(1)
+        return found
+
+    def passed(self, seq: int) -> None:
+        """Record the remaining claims up to this sequence as missing."""
+        while self.left:
+            run = self._runs[self._number]
+            if run.stream_seq + self._offset > seq:
+                return
+            count = min(run.last, seq) - run.stream_seq - self._offset + 1
+            self.missing.append(run.part(self._offset, count))
+            self._step(count)
+
+    def passed_all(self) -> None:
+        """Record all remaining claims as missing."""
+        if self.left:
+            self.passed(self._runs[-1].last)
+
+    def _step(self, count: int) -> None:
+        self.left -= count
+        self._offset += count
+        if self._offset == self._runs[self._number].count:
+            self._number, self._offset = self._number + 1, 0
+
+
+def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> None:
+    """Check that queue mode can read this stream with this consumer.
+
+    Raises:
+        ConfigError: An option does not fit; the message has the value found and what to do.
+    """
+    config, name = consumer.config, consumer.name
+    where = f"option 'consumer': {name!r} of stream {stream.name!r}"
+    if consumer.is_push:
+        raise ConfigError(f"{where} is a push consumer: queue mode needs one without deliver_subject")
+    if config.ack_policy not in (None, AckPolicy.EXPLICIT):
+        raise ConfigError(
+            f"{where} has the ack policy {str(config.ack_policy)!r}: queue mode acks each message, "
+            "it needs ack_policy='explicit'"
+        )
+    if not consumer.is_durable:
+        raise ConfigError(
+            f"{where} is not durable, so it would be gone while the query is stopped: "
+            "create it with durable_name"
+        )
+    if config.priority_groups:
+        raise ConfigError(
+            f"{where} has priority groups, which queue mode does not ask for: use another consumer"
+        )
+    if not stream.allow_direct:
+        raise ConfigError(
+            f"option 'stream': {stream.name!r} does not allow direct gets, by which executors read what was claimed: "
+            "update it with allow_direct=True"
+        )
+    if ack_on == "purge":
+        if stream.retention != RetentionPolicy.WORKQUEUE:
+            raise ConfigError(
+                f"option 'ackOn' is 'purge', but stream {stream.name!r} is no work queue, so that others may still "
+                "want what is purged: use 'batch'"
+            )
+        if config.filters:
+            raise ConfigError(
+                f"option 'ackOn' is 'purge', but {where.partition(': ')[2]} has a filter, so that the stream is not "
+                "its own: use 'batch'"
+            )
+
+
+def effective_ack_wait(consumer: ConsumerInfo) -> float:
+    """The shortest time in seconds after which the server redelivers an unacked message."""
+    config = consumer.config
+    return min([*(wait for wait in config.backoff or () if wait), config.ack_wait or _ACK_WAIT])

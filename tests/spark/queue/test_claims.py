@@ -1,4 +1,4 @@
-"""Claims as an offset: runs, acks made from them, parts of them."""
+"""Claims: as an offset, as acks, divided, matched with messages; and what queue mode needs of stream and consumer."""
 
 from __future__ import annotations
 
@@ -9,17 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.errors import PositionInvalidError
+from jsclient.errors import ConfigError, PermissionDeniedError, PositionInvalidError
 from jsclient.protocol.consumers.ack import parse_jsack
-from jsclient.spark.queue.claim_offset import (
+from jsclient.protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from jsclient.protocol.models.stream_config import StreamConfig
+from jsclient.spark.options.values import not_permitted
+from jsclient.spark.queue.claims import (
     ClaimCollector,
+    ClaimMatcher,
     QueueOffset,
     Run,
     ack_form,
     ack_subjects,
+    check_queue,
     claimed,
     covers,
+    effective_ack_wait,
     share_out,
+    spans,
 )
 
 V1 = "$JS.ACK.ORDERS.spark"
@@ -159,3 +166,116 @@ RUN = [1, 1, 1, 1, 0]
 def test_what_is_no_offset_of_this_mode_is_refused(offset):
     with pytest.raises(PositionInvalidError, match="none of mode 'queue'"):
         QueueOffset.of_json(offset)
+
+
+def runs_of(seqs):
+    collector = ClaimCollector()
+    for number, seq in enumerate(sorted(seqs), 1):
+        collector.add(seq, number, 1, 100 - number)
+    return collector.finish()
+
+
+def seqs_of(runs):
+    return [seq for run in runs for seq in range(run.stream_seq, run.last + 1)]
+
+
+@given(
+    st.sets(st.integers(1, 60), min_size=1),
+    st.sets(st.integers(1, 60)),
+    st.sets(st.integers(1, 60)),
+    st.integers(1, 9),
+)
+def test_every_claim_is_found_once_or_missing(wanted, gone, foreign, page):
+    """Whatever else is in the stream, and however the messages come in pages."""
+    runs = runs_of(wanted)
+    consumer_seq = {seq: number for number, seq in enumerate(sorted(wanted), 1)}
+    stream = sorted((wanted | foreign) - gone)
+    matcher, found = ClaimMatcher(runs), []
+    while matcher.left:
+        messages = [seq for seq in stream if seq >= matcher.next_seq][:page]
+        here = matcher.take(messages)
+        found += [
+            (messages[place], number, pending)
+            for place, number, pending in zip(here.places, here.consumer_seqs, here.pending, strict=True)
+        ]
+        assert set(here.delivered) <= {1}
+        if len(messages) < page:
+            matcher.passed_all()
+    assert [seq for seq, _, _ in found] == sorted(wanted - gone)
+    assert all(consumer_seq[seq] == number and pending == 100 - number for seq, number, pending in found)
+    assert seqs_of(matcher.missing) == sorted(wanted & gone)
+
+
+@pytest.mark.parametrize("by_filter", [False, True])
+@pytest.mark.parametrize("batches", [False, True])
+@given(seqs=st.sets(st.integers(1, 2000)))
+def test_spans_are_all_claims_in_order(seqs, by_filter, batches):
+    runs = runs_of(seqs)
+    made = spans(runs, by_filter=by_filter, batches=batches)
+    assert sorted(seq for span in made for seq in seqs_of(span.runs)) == sorted(seqs)
+    assert all(seqs_of(span.runs) == sorted(seqs_of(span.runs)) for span in made)
+    assert batches or all(span.singly for span in made)
+
+
+def test_claims_that_lie_close_are_read_with_one_request():
+    (span,) = spans([Run(1, 1, 10, 1, 0), Run(50, 11, 10, 1, 0)], by_filter=False)
+    assert not span.singly
+    assert claimed(span.runs) == 20
+
+
+def test_claims_that_lie_far_apart_are_read_apart_and_few_of_them_singly():
+    made = spans([Run(1, 1, 10, 1, 0), Run(5000, 11, 1, 1, 0), Run(9000, 12, 1, 1, 0)], by_filter=False)
+    assert [(span.singly, claimed(span.runs)) for span in made] == [(False, 10), (True, 2)]
+
+
+def test_with_the_filter_in_the_request_distance_does_not_count():
+    made = spans([Run(1, 1, 1, 1, 0), Run(50_000, 2, 1, 1, 0)], by_filter=True)
+    assert [(span.singly, claimed(span.runs)) for span in made] == [(False, 2)]
+
+
+def test_a_server_without_batches_is_asked_singly_in_bounded_parts():
+    made = spans([Run(1, 1, 1200, 1, 0)], by_filter=True, batches=False)
+    assert [(span.singly, claimed(span.runs)) for span in made] == [(True, 512), (True, 512), (True, 176)]
+
+
+STREAM = StreamConfig(name="ORDERS", allow_direct=True, retention="workqueue")
+
+
+def consumer(**fields):
+    config = ConsumerConfig(**{"durable_name": "spark", "ack_policy": "explicit", **fields})
+    return ConsumerInfo(stream_name="ORDERS", name="spark", config=config)
+
+
+def test_a_durable_pull_consumer_with_explicit_acks_fits():
+    for ack_on in ("batch", "manual", "purge"):
+        check_queue(STREAM, consumer(), ack_on)
+
+
+@pytest.mark.parametrize(
+    ("stream", "fields", "ack_on", "says"),
+    [
+        (STREAM, {"deliver_subject": "x"}, "batch", "'consumer'.*push consumer.*without deliver_subject"),
+        (STREAM, {"ack_policy": "none"}, "batch", "'consumer'.*'none'.*explicit"),
+        (STREAM, {"ack_policy": "all"}, "batch", "'consumer'.*'all'.*explicit"),
+        (STREAM, {"durable_name": None, "name": "spark"}, "batch", "'consumer'.*not durable.*durable_name"),
+        (STREAM, {"priority_groups": ["a"]}, "batch", "'consumer'.*priority groups"),
+        (STREAM.replace(allow_direct=False), {}, "batch", "'stream'.*direct.*allow_direct=True"),
+        (STREAM.replace(retention="limits"), {}, "purge", "'ackOn' is 'purge'.*no work queue.*'batch'"),
+        (STREAM, {"filter_subject": "orders.a"}, "purge", "'ackOn' is 'purge'.*filter.*'batch'"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_option_and_the_fix(stream, fields, ack_on, says):
+    with pytest.raises(ConfigError, match=says):
+        check_queue(stream, consumer(**fields), ack_on)
+
+
+def test_signs_of_life_go_by_the_shortest_time():
+    assert effective_ack_wait(consumer(ack_wait=9.0)) == 9.0
+    assert effective_ack_wait(consumer(ack_wait=9.0, backoff=[4.0, 20.0])) == 4.0
+    assert effective_ack_wait(consumer()) == 30.0
+
+
+def test_a_right_that_is_missing_is_named():
+    error = not_permitted("consumer", PermissionDeniedError("publish", "$JS.ACK.S.c.1"), "it is acked")
+    assert "'consumer'" in str(error)
+    assert "publish to '$JS.ACK.S.c.1'" in str(error)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.log.range_tracker import RangeTracker, pending_behind
+from jsclient.spark.log.range_reader import RangeTracker
 
 
 def took(tracked: RangeTracker, *sequences: int) -> list[int]:
@@ -91,8 +91,3 @@ def test_whatever_arrives_together_the_range_gets_its_own_messages(
     assert got == [seq for seq in sorted(there) if first <= seq <= last]
     whole = set(range(first, last + 1)) <= there
     assert (tracked.lost(100) is None) is (whole or first > last)
-
-
-def test_how_many_wait_stands_at_the_same_place_of_both_forms() -> None:
-    assert pending_behind(b"$JS.ACK.S.c.1.2.3.4.17") == 17
-    assert pending_behind(b"$JS.ACK.hub.acc.S.c.1.2.3.4.17.rnd") == 17

@@ -1,12 +1,13 @@
-"""Reading a range of a stream on an executor, as Arrow batches."""
+"""Tasks of log mode: planned on the driver, read on the executors as Arrow batches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 from ...client import JetStream
 from ...protocol.models.stream import RetentionPolicy
@@ -15,12 +16,16 @@ from ...protocol.wire.version import is_at_least
 from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session
 from ..options.connect import ConnectOptions
+from ..options.source import SourceOptions
+from .lookup import Lookup
+from .offsets import StreamFacts
 from .range_reader import ConsumerRange, DirectRange
-from .ranges import SequenceRange
+from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
 
-__all__ = ["ReadSpec", "open_range", "read_range"]
+__all__ = ["LogPartition", "ReadSpec", "open_range", "plan", "read_range", "read_spec"]
 
 _FEW = 256  # messages; for smaller ranges creating a consumer costs too much
+_WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +103,66 @@ async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> Co
         check_loss=spec.check_loss,
         max_bytes=spec.fetch_max_bytes,
     )
+
+
+@dataclass(frozen=True)
+class LogPartition(InputPartition):
+    """The part of a stream that one task reads.
+
+    Attributes:
+        range: The sequences to read.
+        created: When the stream was created, see `ReadSpec`.
+        subjects: Filters.
+        read_mode: See `ReadSpec`.
+    """
+
+    range: SequenceRange
+    created: str
+    subjects: tuple[str, ...] = ()
+    read_mode: str = "auto"
+
+    def spec(self, spec: ReadSpec) -> ReadSpec:
+        """The common `ReadSpec` of all tasks, completed with the values of this plan."""
+        return replace(spec, created=self.created, subjects=self.subjects, read_mode=self.read_mode)
+
+
+def read_spec(options: SourceOptions, columns: tuple[str, ...]) -> ReadSpec:
+    return ReadSpec(
+        connect=options.connect,
+        stream=options.stream,
+        subjects=options.subjects,
+        columns=columns,
+        created=None,
+        read_mode=options.read_mode,
+        batch_rows=options.batch_rows,
+        fetch_max_bytes=options.fetch_max_bytes,
+        check_loss=options.fail_on_data_loss,
+    )
+
+
+def plan(
+    lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts, read_mode: str
+) -> list[LogPartition]:
+    """Split a range into tasks. Together they cover the whole range even if counts were wrong."""
+    parts = _parts(lookup, options, whole, facts)
+    return [LogPartition(part, facts.created, lookup.subjects, read_mode) for part in parts]
+
+
+def _parts(
+    lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts
+) -> list[SequenceRange]:
+    least, most = options.min_partitions, options.max_messages_per_partition
+    worth = options.min_partition_rows
+    if pieces_for(whole.width, least, most, worth) == 1:
+        return [whole]
+    dense = not lookup.subjects and not facts.gaps
+    if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
+        return plan_ranges(whole, pieces_for(whole.width, least, most, worth))
+    rest, after = lookup.rest(whole.first, facts), lookup.rest(whole.last + 1, facts)
+    rows = max(0, rest - after)
+    pieces = pieces_for(rows, least, most, worth)
+    if pieces == 1:
+        return [whole]
+    if most is None and whole.width <= SPARSE * rows:
+        return plan_ranges(whole, pieces)
+    return lookup.drive(plan_sparse(whole, rest, after, pieces), facts)
