@@ -22,7 +22,7 @@ from .protocol.wire.headers import Headers
 
 if TYPE_CHECKING:
     from . import epochs, logs, peers, server, spark
-    from ._runtime.awaitable import Opening
+    from ._runtime.handle import Opening
     from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer
     from .consumers.ordered.messages import OrderedMessages
@@ -169,7 +169,7 @@ _LAZY = {
     "NotifierInternals": "topics.notifiers.iteration",
     "NotifierIterator": "topics.notifiers.iteration",
     "NotifierKit": "topics.notifiers.iteration",
-    "Opening": "_runtime.awaitable",
+    "Opening": "_runtime.handle",
     "OrderedConsumer": "consumers.ordered.consumer",
     "OrderedMessages": "consumers.ordered.messages",
     "OrderedSubscription": "consumers.ordered.subscription",

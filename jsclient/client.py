@@ -7,10 +7,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ._runtime.awaitable import Opening
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
-from ._runtime.handle import AsyncClosing
+from ._runtime.handle import Handle, Opening
 from ._runtime.nats.connection import Connection
 from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["JetStream", "connect"]
 
 
-class JetStream(Topics, StreamManager, Subscribing, Publishing, AsyncClosing):
+class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
     """JetStream on one connection.
 
     Args:

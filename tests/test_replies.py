@@ -37,7 +37,7 @@ OWN = {
     "_runtime/context.py",
     "_runtime/nats/own_connection.py",
     "_runtime/nats/user_connection.py",
-    "_runtime/nats/write_buffer.py",
+    "_runtime/nats/wire.py",
     "_runtime/publish.py",
     "_runtime/requests.py",
     "cli/demo/",

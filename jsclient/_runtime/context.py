@@ -13,7 +13,7 @@ from ..protocol.publishing.in_flight import AnsweredSubjects
 from ..protocol.wire import codec
 from ..protocol.wire.api import read_response
 from ..protocol.wire.subjects import Api
-from .nats.connection import Connection
+from .nats.connection import Connection, Listener, OnDenied
 from .requests import Requests
 from .tasks import Tasks
 
@@ -52,6 +52,22 @@ class Context:
         other = copy.copy(self)
         other.api = Api(prefix)
         return other
+
+    def attach(
+        self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
+    ) -> None:
+        """Register a handle: it is abandoned when the connection closes, and its hooks are called until `detach`."""
+        self.open.add(handle)
+        if listener is not None:
+            self.connection.add_listener(listener, denied)
+
+    def detach(
+        self, handle: Closable, listener: Listener | None = None, denied: OnDenied | None = None
+    ) -> None:
+        """Undo `attach`; a no-op if not registered."""
+        self.open.discard(handle)
+        if listener is not None:
+            self.connection.remove_listener(listener, denied)
 
     def emit(self, event: Event) -> None:
         """Report an event to the user."""

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeAlias
 
 from ..protocol.events import Event, Pinned, Reconnected
-from .tasks import Tasks
-from .wakeup import Signal
+from .tasks import Signal, Tasks
 
 __all__ = ["EventHub", "EventLog", "OnEvent"]
 

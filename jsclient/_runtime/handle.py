@@ -1,22 +1,40 @@
-"""Base classes of handles: ``async with`` closes a handle, ``async for`` reads until it is closed."""
+"""Base classes of handles, their life, and `Opening`, which opens one by ``await`` or ``async with``."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
+from enum import Enum
+from functools import partial, wraps
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from ..errors import ClosedError
 
-__all__ = ["AsyncClosing", "UntilClosed"]
+__all__ = ["Handle", "Opening", "ReadHandle", "State", "opening"]
 
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
 
-class AsyncClosing(abc.ABC):
-    """A handle for ``async with``: leaving the block closes it."""
+class State(Enum):
+    """The life of a handle. It moves only forward; a drained reader closes once its last message was taken."""
 
-    __slots__ = ()
+    NEW = "new"  # opened on first use
+    OPEN = "open"
+    DRAINING = "draining"
+    CLOSED = "closed"
+
+
+class Handle(abc.ABC):
+    """A handle with a life of its own; leaving ``async with`` closes it."""
+
+    _state: State = State.OPEN
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed."""
+        return self._state is State.CLOSED
 
     @abc.abstractmethod
     async def close(self) -> None:
@@ -31,13 +49,11 @@ class AsyncClosing(abc.ABC):
         await self.close()
 
 
-class UntilClosed(abc.ABC, Generic[ItemT_co]):
+class ReadHandle(Handle, Generic[ItemT_co]):
     """A handle for ``async for``: the loop ends when `next` raises `ClosedError`.
 
     Not a generator: one that is cancelled ends and loses the rest.
     """
-
-    __slots__ = ()
 
     @abc.abstractmethod
     async def next(self) -> ItemT_co:
@@ -51,3 +67,50 @@ class UntilClosed(abc.ABC, Generic[ItemT_co]):
             return await self.next()
         except ClosedError:
             raise StopAsyncIteration from None
+
+
+HandleT = TypeVar("HandleT", bound=AbstractAsyncContextManager[Any])
+
+P = ParamSpec("P")
+
+
+class Opening(Generic[HandleT]):
+    """A handle that is not open yet: await it, or use it with ``async with``."""
+
+    _how = "'async with ... as name' opens it, and so does 'await'"
+
+    def __init__(self, opened: Callable[[], Awaitable[HandleT]]) -> None:
+        self._opened = opened
+        self._handle: HandleT | None = None
+
+    if not TYPE_CHECKING:  # else a type checker would accept any name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"it is not open yet, and has no {name!r}: {self._how}")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self._how}>"
+
+    def __await__(self) -> Generator[Any, None, HandleT]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> HandleT:
+        self._handle = await self._opened()
+        await self._handle.__aenter__()
+        return self._handle
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            await self._handle.__aexit__(kind, error, trace)
+
+
+def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Opening[HandleT]]:
+    """Decorate a coroutine function that opens a handle: calling it returns an `Opening`."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Opening[HandleT]:
+        return Opening(partial(method, *args, **kwargs))
+
+    return call

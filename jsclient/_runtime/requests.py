@@ -17,7 +17,7 @@ from ..errors import (
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import inline_status
 from .nats.connection import Connection, Inbox, Lifecycle
-from .timer import Timer
+from .tasks import Timer
 
 __all__ = ["Requests"]
 
@@ -47,8 +47,7 @@ class Requests:
         self._waiting: dict[bytes, _Asked] = {}
         self._timer: Timer | None = None  # one for all: a request costs none
         self._closed = False
-        connection.add_listener(self._lifecycle)
-        connection.denied.append(self._denied)
+        connection.add_listener(self._lifecycle, self._denied)
 
     async def request(
         self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float, what: str = ""
@@ -166,9 +165,7 @@ class Requests:
             _fail(asked.future, ClosedError(f"closed while waiting for the answer to {asked.subject}"))
         if self._timer is not None:
             self._timer.cancel()
-        self._connection.remove_listener(self._lifecycle)
-        if self._denied in self._connection.denied:
-            self._connection.denied.remove(self._denied)
+        self._connection.remove_listener(self._lifecycle, self._denied)
         if self._inbox is not None:
             await self._connection.unsubscribe(self._inbox)
             self._inbox = None

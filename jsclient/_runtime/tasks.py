@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["Tasks"]
+__all__ = ["Signal", "Tasks", "Timer"]
 
 
 class Tasks:
@@ -52,3 +52,93 @@ class Tasks:
             task.cancel()
         if others:
             await asyncio.wait(others)
+
+
+class Timer:
+    """Calls back when a moving deadline is reached.
+
+    The deadline of a monitor moves with every message, the event loop's timer does not: when it fires early it is set
+    again. A message costs nothing here.
+    """
+
+    __slots__ = ("_callback", "_handle", "_loop")
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._callback = callback
+        self._handle: asyncio.TimerHandle | None = None
+
+    def set(self, deadline: float | None) -> None:
+        """Call back at ``deadline`` (monotonic seconds of the loop) or slightly earlier; None cancels."""
+        if deadline is None:
+            self.cancel()
+        elif self._handle is None or deadline < self._handle.when():
+            self.cancel()
+            self._handle = self._loop.call_at(deadline, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._callback()
+
+    def cancel(self) -> None:
+        """Do not call back."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+
+class Signal:
+    """Wakes all waiting tasks. It carries no value: check the state again after waking.
+
+    An item stays in its queue until the woken task takes it, so a task that is cancelled between the wake-up and its
+    turn has taken nothing.
+    """
+
+    __slots__ = ("_waiters",)
+
+    def __init__(self) -> None:
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def set(self) -> None:
+        """Wake all waiting tasks."""
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Return at the next `set`."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if not waiter.done() or waiter.cancelled():
+                self._discard(waiter)
+
+    async def wait_until(self, deadline: float | None) -> bool:
+        """Return True at the next `set`, False at ``deadline`` (monotonic seconds of the loop; None: never)."""
+        if deadline is None:
+            await self.wait()
+            return True
+        loop = asyncio.get_running_loop()
+        if deadline <= loop.time():
+            return False
+        waiter = loop.create_future()
+        self._waiters.append(waiter)
+        timer = loop.call_at(deadline, _expire, waiter)
+        try:
+            return await waiter is None
+        finally:
+            timer.cancel()
+            self._discard(waiter)
+
+    def _discard(self, waiter: asyncio.Future[None]) -> None:
+        if waiter in self._waiters:
+            self._waiters.remove(waiter)
+
+
+def _expire(waiter: asyncio.Future[object]) -> None:
+    if not waiter.done():
+        waiter.set_result(False)

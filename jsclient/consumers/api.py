@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
-    from .._runtime.awaitable import Opening
+    from .._runtime.handle import Opening
     from .ordered.consumer import OrderedConsumer
     from .pull_subscription import PullSubscription
     from .subscription import Callback, Subscription

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from .._runtime.calls import consumer_info, delete_consumer, is_gone, nak_all
 from .._runtime.context import Context
-from .._runtime.holding_sink import Intake
-from .._runtime.nats.connection import Inbox, Lifecycle
+from .._runtime.handle import State
+from .._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ..protocol.consumers.priority import GroupOptions
 from ..protocol.consumers.push import PushTracker
@@ -20,7 +20,6 @@ from ..protocol.models.consumer import AckPolicy, ConsumerInfo
 from ..protocol.wire.frames import Frame
 from .message import AckChannel, Message
 from .push.buffer import Batches, Callback, PushBuffer
-from .state import State
 from .worker.run import Running
 from .worker.sources import PushSource, Source
 from .worker.worker import Worker
@@ -187,7 +186,7 @@ class Subscription(Running):
     def _started(self, worker: Worker) -> None:
         self._runner = worker.task
 
-    def start(self, inbox: Inbox, intake: Intake) -> None:
+    def start(self, inbox: Inbox, intake: HoldingSink) -> None:
         """Start reading, once bound. For the library's own use."""
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
@@ -202,7 +201,7 @@ class Subscription(Running):
             )
         self._listen(inbox, intake)
 
-    def _listen(self, inbox: Inbox, intake: Intake) -> None:
+    def _listen(self, inbox: Inbox, intake: HoldingSink) -> None:
         self._inbox = inbox
         intake.open(self._buffer.receive)
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from .._runtime.awaitable import Opening
 from .._runtime.event_hub import OnEvent
-from .._runtime.handle import AsyncClosing
+from .._runtime.handle import Handle, Opening
 from ..client import JetStream
 from ..client import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
@@ -25,7 +24,7 @@ from .peer import Peer
 __all__ = ["Engine"]
 
 
-class Engine(AsyncClosing):
+class Engine(Handle):
     """Peers on one NATS system, or in this process.
 
     ``Engine.connect(url)`` opens a connection of its own, ``Engine(js)`` uses yours, ``Engine.local()`` needs no

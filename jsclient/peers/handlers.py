@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from .._runtime.wakeup import Signal
+from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
 from ..protocol.peers.channel import RID, Policy
 from ..protocol.peers.outbox import Attrs

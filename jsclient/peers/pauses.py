@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from .._runtime.wakeup import Signal
+from .._runtime.tasks import Signal
 
 __all__ = ["Stopping", "backoff"]
 

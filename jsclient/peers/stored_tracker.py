@@ -14,8 +14,7 @@ import secrets
 import time
 from collections.abc import Callable
 
-from .._runtime.tasks import Tasks
-from .._runtime.wakeup import Signal
+from .._runtime.tasks import Signal, Tasks
 from ..errors import JetStreamError, MaxPayloadError
 from ..protocol.peers.commands import Command, Done, PeerEvent, Store, Stored
 from ..protocol.peers.outbox import Fresh, OutboxItem, Raise, Send

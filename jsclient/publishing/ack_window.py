@@ -9,8 +9,7 @@ from typing import Generic, Protocol
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Connection, Inbox, Lifecycle
-from .._runtime.timer import Timer
-from .._runtime.wakeup import Signal
+from .._runtime.tasks import Signal, Timer
 from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionDeniedError
 from ..protocol.publishing.in_flight import InFlight, TicketT, unknown
 from ..protocol.publishing.publish_window import NEVER, Failures, PublishWindow, Sends
@@ -100,9 +99,7 @@ class AckWindow(Generic[TicketT]):
         if not self._begun:
             self._begun = True
             self.small = min(_SMALL, self.connection.max_payload)
-            self.connection.add_listener(self._lifecycle)
-            self.connection.denied.append(self._on_denied)
-            self._context.open.add(self)
+            self._context.attach(self, self._lifecycle, self._on_denied)
         if self._inbox is None and self._opening is None:
             self._opening = self._context.tasks.start(self._open(), "publisher: inbox")
 
@@ -281,10 +278,7 @@ class AckWindow(Generic[TicketT]):
         self.is_ended = True
         self._stop("the publisher was closed")
         self._timer.cancel()
-        self._context.open.discard(self)
-        self.connection.remove_listener(self._lifecycle)
-        if self._on_denied in self.connection.denied:
-            self.connection.denied.remove(self._on_denied)
+        self._context.detach(self, self._lifecycle, self._on_denied)
         try:
             for inbox in (self._inbox, self._refused_inbox):
                 if inbox is not None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._runtime.context import Context
-from .._runtime.timer import Timer
+from .._runtime.tasks import Timer
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from .._runtime.context import Context
 from .._runtime.publish import publish
 from ..protocol.models.publish import PubAck
-from .limits import ACK_EVERY, MAX_BYTES, MAX_IN_FLIGHT
+from ..protocol.publishing.in_flight import ACK_EVERY, MAX_BYTES, MAX_IN_FLIGHT
 from .schedule import Scheduling
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._runtime.context import Context
-from .._runtime.nats.write_buffer import CHUNK
+from .._runtime.nats.wire import CHUNK
 from ..errors import ConfigError, JetStreamError
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Inbox, Lifecycle
-from .._runtime.timer import Timer
-from .._runtime.wakeup import Signal
+from .._runtime.tasks import Signal, Timer
 from ..errors import (
     ClosedError,
     DisconnectedError,
@@ -61,9 +60,7 @@ class IngestChannel:
         async with self._opening:
             if self._inbox is None and not self.tracker.ended and self.tracker.failure is None:
                 self._inbox = await self._connection.subscribe(f"{self.tracker.inbox}.>", self._receive)
-                self._connection.add_listener(self._lifecycle)
-                self._connection.denied.append(self._denied)
-                self._context.open.add(self)
+                self._context.attach(self, self._lifecycle, self._denied)
                 self._timer.set(self._connection.now() + KEEP_ALIVE)
                 self.is_open = True
 
@@ -75,10 +72,7 @@ class IngestChannel:
             return
         self.is_open = False
         self._timer.cancel()
-        self._connection.remove_listener(self._lifecycle)
-        if self._denied in self._connection.denied:
-            self._connection.denied.remove(self._denied)
-        self._context.open.discard(self)
+        self._context.detach(self, self._lifecycle, self._denied)
         self._changed.set()
         await self._connection.unsubscribe(inbox)
 

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import Literal, Self
 
 from .._runtime.context import Context
-from .._runtime.nats.write_buffer import CHUNK
+from .._runtime.handle import Handle
+from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import (
     check_payload,
     check_subject,
@@ -32,7 +33,7 @@ __all__ = ["Publisher"]
 _KEPT = 1000  # failures that are kept until they are retrieved or raised, at least
 
 
-class Publisher:
+class Publisher(Handle):
     """Publishes without waiting for each ack. Created by `JetStream.publisher`.
 
     `publish` returns a future as soon as the message is sent; it waits only while the window is full. Messages are sent

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Connection, Inbox, Lifecycle
-from .._runtime.wakeup import Signal
+from .._runtime.tasks import Signal
 from ..errors import (
     ClosedError,
     DisconnectedError,
@@ -156,8 +156,7 @@ class _Answers:
         connection = self._connection
         await connection.wait_connected(connection.now() + timeout)
         self._inbox = await connection.subscribe(self._reply, self._receive)
-        connection.add_listener(self._lifecycle)
-        connection.denied.append(self._denied)
+        connection.add_listener(self._lifecycle, self._denied)
         await connection.publish(self._subject, body, reply=self._reply)
 
     async def more(self, timeout: float) -> bool:
@@ -167,9 +166,7 @@ class _Answers:
     async def close(self) -> None:
         connection, inbox = self._connection, self._inbox
         if inbox is not None:
-            connection.remove_listener(self._lifecycle)
-            if self._denied in connection.denied:
-                connection.denied.remove(self._denied)
+            connection.remove_listener(self._lifecycle, self._denied)
             await connection.unsubscribe(inbox)
 
     def _receive(self, frames: list[Frame]) -> None:

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
-from .._runtime.awaitable import opening
+from .._runtime.handle import opening
 from ..errors import ConfigError, JetStreamError
 from ..protocol.events import HandlerFailed
 from ..protocol.topics.history_round import QuietTimer

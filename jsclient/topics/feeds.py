@@ -16,7 +16,7 @@ from .._runtime.calls import delete_consumer
 from .._runtime.context import Context
 from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.retry import Retry
-from .._runtime.timer import Timer
+from .._runtime.tasks import Timer
 from ..errors import JetStreamError, NotJetStreamMessageError
 from ..protocol.consumers.ack import stored_at
 from ..protocol.consumers.heartbeat import HeartbeatMonitor

@@ -16,8 +16,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from .._runtime.retry import Retry
-from .._runtime.timer import Timer
-from .._runtime.wakeup import Signal
+from .._runtime.tasks import Signal, Timer
 from ..errors import (
     ClosedError,
     ConfigError,

@@ -28,11 +28,10 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.chain_window import ChainWindow
-from ..protocol.publishing.in_flight import ATTEMPT, PAUSE
+from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, PAUSE
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.header_names import MSG_ID
-from ..publishing.limits import MAX_BYTES
 from ..publishing.publisher import Publisher
 from ..publishing.unretrieved import PublishFuture
 from ..streams.stream import Stream

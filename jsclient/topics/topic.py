@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, NoReturn, Self
 
-from .._runtime.awaitable import Opening
+from .._runtime.handle import Opening
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
 from ..errors import ClosedError, ConfigError, IterationFailed, RequestTimeoutError

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jsclient import ConfigError, PublishesFailedError, PublishFailed
-from jsclient._runtime.nats.write_buffer import Outbox
+from jsclient._runtime.nats.wire import Outbox
 from jsclient._runtime.publish import header_of_ids
 from jsclient.errors import (
     ApiError,

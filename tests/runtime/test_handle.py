@@ -1,15 +1,15 @@
-"""``async with`` and ``async for`` of handles."""
+"""Handles: ``async with``, ``async for``, and opening by ``await`` or ``async with``."""
 
 from __future__ import annotations
 
 import pytest
 
-from jsclient._runtime.handle import AsyncClosing, UntilClosed
+from jsclient._runtime.handle import Handle, Opening, ReadHandle, opening
 from jsclient.errors import ClosedError, ConfigError
 from tests.support.virtual import virtual
 
 
-class Handle(AsyncClosing, UntilClosed[int]):
+class Numbers(ReadHandle[int]):
     def __init__(self, *items: int | Exception) -> None:
         self.items = list(items)
         self.closed = False
@@ -27,17 +27,60 @@ class Handle(AsyncClosing, UntilClosed[int]):
 @virtual
 async def test_async_with_closes():
     with pytest.raises(ValueError, match="inside"):
-        async with Handle() as handle:
+        async with Numbers() as handle:
             raise ValueError("inside")
     assert handle.closed
 
 
 @virtual
 async def test_async_for_ends_when_closed():
-    assert [item async for item in Handle(1, 2)] == [1, 2]
+    assert [item async for item in Numbers(1, 2)] == [1, 2]
 
 
 @virtual
 async def test_async_for_raises_other_errors():
     with pytest.raises(ConfigError):
-        [item async for item in Handle(1, ConfigError("x"))]
+        [item async for item in Numbers(1, ConfigError("x"))]
+
+
+class Thing(Handle):
+    def __init__(self, name: str = "") -> None:
+        self.name = name
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@opening
+async def opened(name: str) -> Thing:
+    return Thing(name)
+
+
+@virtual
+async def test_await_opens():
+    handle = await opened("a")
+    assert (handle.name, handle.closed) == ("a", False)
+
+
+@virtual
+async def test_async_with_opens_and_closes():
+    async with opened("a") as handle:
+        assert not handle.closed
+    assert handle.closed
+
+
+@virtual
+async def test_nothing_happens_before():
+    calls = []
+
+    async def open_it() -> Thing:
+        calls.append(1)
+        return Thing()
+
+    closed = Opening(open_it)
+    assert calls == []
+    with pytest.raises(AttributeError, match=r"not open yet.*'name'"):
+        closed.name  # noqa: B018  the access is the point
+    await closed
+    assert calls == [1]

@@ -1,13 +1,16 @@
-"""Background tasks have an owner: none dies unseen, none is left."""
+"""Background tasks, the timer of a tracker, and the wake-up signal."""
 
 from __future__ import annotations
 
 import asyncio
+import random
+import time
+from collections import deque
 
 import pytest
 
-from jsclient._runtime.tasks import Tasks
-from tests.support.virtual import settle, virtual
+from jsclient._runtime.tasks import Signal, Tasks, Timer
+from tests.support.virtual import EverybodyWaitsError, run, settle, virtual
 
 
 async def fails():
@@ -86,3 +89,173 @@ async def test_a_task_is_named():
     task = tasks.start(asyncio.sleep(0), "what it does")
     assert task.get_name() == "jsclient:what it does"
     await task
+
+
+@virtual
+async def test_it_fires_once_at_its_deadline():
+    loop, fired = asyncio.get_running_loop(), []
+    timer = Timer(lambda: fired.append(loop.time()))
+    timer.set(2000.0)
+    await asyncio.sleep(5000)
+    assert fired == [pytest.approx(2000.0)]
+
+
+@virtual
+async def test_a_deadline_that_moves_away_costs_no_new_timer_and_it_fires_early():
+    loop, fired = asyncio.get_running_loop(), []
+    timer = Timer(lambda: fired.append(loop.time()))
+    timer.set(1010.0)
+    handle = timer._handle
+    for moment in range(1011, 1100):
+        timer.set(float(moment))
+    assert timer._handle is handle
+    await asyncio.sleep(200)
+    assert fired == [pytest.approx(1010.0)], "early: whoever was called looks at the time and sets it again"
+
+
+@virtual
+async def test_a_deadline_that_comes_nearer_counts():
+    loop, fired = asyncio.get_running_loop(), []
+    timer = Timer(lambda: fired.append(loop.time()))
+    timer.set(1100.0)
+    timer.set(1050.0)
+    await asyncio.sleep(500)
+    assert fired == [pytest.approx(1050.0)]
+
+
+@virtual
+async def test_it_can_be_stopped_and_set_again():
+    fired = []
+    timer = Timer(lambda: fired.append(1))
+    timer.set(1010.0)
+    timer.set(None)
+    await asyncio.sleep(100)
+    timer.cancel()
+    assert fired == []
+    timer.set(1200.0)
+    await asyncio.sleep(500)
+    assert fired == [1]
+
+
+@virtual
+async def test_its_callback_may_set_it_again():
+    loop, fired = asyncio.get_running_loop(), []
+
+    def tick():
+        fired.append(loop.time())
+        if len(fired) < 3:
+            timer.set(loop.time() + 3600)
+
+    timer = Timer(tick)
+    timer.set(1000.0)
+    await asyncio.sleep(100_000)
+    assert fired == pytest.approx([1000.0, 4600.0, 8200.0])
+
+
+def test_days_pass_in_moments():
+    started = time.monotonic()
+    run(asyncio.sleep(30 * 86_400))
+    assert time.monotonic() - started < 5.0
+
+
+def test_waiting_for_nothing_is_an_error_and_not_a_hang():
+    async def main():
+        await asyncio.Event().wait()
+
+    with pytest.raises(EverybodyWaitsError, match="everybody waits"):
+        run(main())
+
+
+def test_a_task_that_is_left_over_is_an_error():
+    async def main():
+        main.task = asyncio.ensure_future(asyncio.sleep(3600))
+
+    with pytest.raises(AssertionError, match="left running"):
+        run(main())
+
+
+def test_a_task_that_failed_unseen_is_an_error():
+    async def main():
+        async def fails():
+            raise ValueError("unseen")
+
+        asyncio.get_running_loop().call_soon(lambda: 1 / 0)
+        await asyncio.gather(fails(), return_exceptions=True)
+
+    with pytest.raises(AssertionError, match="ZeroDivisionError"):
+        run(main())
+
+
+@virtual
+async def test_a_set_wakes_everybody_who_waits():
+    signal = Signal()
+    waiting = [asyncio.ensure_future(signal.wait()) for _ in range(3)]
+    limited = asyncio.ensure_future(signal.wait_until(asyncio.get_running_loop().time() + 3600))
+    await settle()
+    signal.set()
+    await asyncio.gather(*waiting)
+    assert await limited is True
+
+
+def test_a_set_is_not_remembered():
+    async def main():
+        signal = Signal()
+        signal.set()
+        await signal.wait()
+
+    with pytest.raises(EverybodyWaitsError):
+        run(main())
+
+
+@virtual
+async def test_the_deadline_is_kept_and_tells():
+    signal, loop = Signal(), asyncio.get_running_loop()
+    start = loop.time()
+    assert await signal.wait_until(start + 7200.0) is False
+    assert loop.time() == pytest.approx(start + 7200.0)
+    assert await signal.wait_until(loop.time()) is False
+    assert await signal.wait_until(loop.time() - 1) is False
+
+
+@virtual
+async def test_nobody_stays_in_the_list_who_does_not_wait():
+    signal, loop = Signal(), asyncio.get_running_loop()
+    tasks = [asyncio.ensure_future(signal.wait()), asyncio.ensure_future(signal.wait_until(loop.time() + 9))]
+    await settle()
+    assert len(signal._waiters) == 2
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await signal.wait_until(loop.time() + 1)
+    assert signal._waiters == []
+
+
+@virtual
+async def test_items_are_lost_neither_by_cancellation_nor_by_timeouts_whenever_they_happen():
+    """Readers of one queue are cancelled at random instants, also between the wake-up and their turn."""
+    for seed in range(100):
+        chance, signal, items, got = random.Random(seed), Signal(), deque(), []
+        loop = asyncio.get_running_loop()
+
+        async def reader(*, signal=signal, items=items, got=got, chance=chance, loop=loop):
+            while True:
+                while not items:
+                    deadline = loop.time() + chance.random() if chance.random() < 0.5 else None
+                    await signal.wait_until(deadline)
+                got.append(items.popleft())
+
+        readers = [asyncio.ensure_future(reader()) for _ in range(3)]
+        for number in range(60):
+            items.append(number)
+            signal.set()
+            if chance.random() < 0.5:
+                await asyncio.sleep(chance.choice([0, 0, 0.3]))
+            if chance.random() < 0.4:
+                which = chance.randrange(3)
+                readers[which].cancel()
+                readers[which] = asyncio.ensure_future(reader())
+        await settle()
+        assert got == list(range(60)), seed
+        for task in readers:
+            task.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)

@@ -16,10 +16,10 @@ from typing import Protocol
 from ...errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError
 from ...protocol.wire.frames import Frame, Sink
 from ..event_hub import EventHub, OnEvent
-from ..wakeup import Signal
-from .write_buffer import Outbox
+from ..tasks import Signal
+from .wire import Outbox
 
-__all__ = ["Connection", "Inbox", "Lifecycle", "Listener"]
+__all__ = ["Connection", "HoldingSink", "Inbox", "Lifecycle", "Listener"]
 
 
 class Lifecycle(Enum):
@@ -31,6 +31,7 @@ class Lifecycle(Enum):
 
 
 Listener = Callable[[Lifecycle], None]
+OnDenied = Callable[[PermissionDeniedError], None]
 
 
 class Inbox(Protocol):
@@ -46,7 +47,7 @@ class Connection(abc.ABC):
     def __init__(self, on_event: OnEvent | None, inbox_prefix: str = "_INBOX") -> None:
         self.hub: EventHub = EventHub(on_event)
         self.inbox_prefix = inbox_prefix
-        self.denied: list[Callable[[PermissionDeniedError], None]] = []
+        self.denied: list[OnDenied] = []
         self.connects: int = 0  # how often it has reconnected
         self._listeners: list[Listener] = []
         self._changed = Signal()
@@ -77,14 +78,18 @@ class Connection(abc.ABC):
         """Return an unguessable subject: the prefix and 22 characters from the system's random source."""
         return f"{self.inbox_prefix}.{secrets.token_hex(11)}"
 
-    def add_listener(self, listener: Listener) -> None:
-        """Register a lifecycle callback."""
+    def add_listener(self, listener: Listener, denied: OnDenied | None = None) -> None:
+        """Register a callback for changes of the connection, and one for refused permissions."""
         self._listeners.append(listener)
+        if denied is not None:
+            self.denied.append(denied)
 
-    def remove_listener(self, listener: Listener) -> None:
-        """Remove a callback; a no-op if absent."""
+    def remove_listener(self, listener: Listener, denied: OnDenied | None = None) -> None:
+        """Remove the callbacks; a no-op if absent."""
         if listener in self._listeners:
             self._listeners.remove(listener)
+        if denied in self.denied:
+            self.denied.remove(denied)
 
     def _notify(self, what: Lifecycle) -> None:
         self._changed.set()
@@ -205,3 +210,45 @@ class Connection(abc.ABC):
     def now() -> float:
         """Monotonic seconds of the running loop."""
         return asyncio.get_running_loop().time()
+
+
+class HoldingSink:
+    """A sink that holds frames until it is opened, and drops those that arrive after it is closed.
+
+    The server may deliver before its answer to the create request has been read. Once open, it is replaced in the
+    reader's table by the handle's own sink: messages do not pass through it.
+    """
+
+    __slots__ = ("_held", "_key", "_sinks", "_target")
+
+    def __init__(self) -> None:
+        self._held: list[Frame] | None = []
+        self._target: Sink | None = None
+        self._sinks: dict[bytes, Sink] = {}
+        self._key = b""
+
+    def __call__(self, frames: list[Frame]) -> None:
+        if self._target is not None:
+            self._target(frames)
+        elif self._held is not None:
+            self._held.extend(frames)
+
+    def installed(self, sinks: dict[bytes, Sink], key: bytes) -> None:
+        """Report the table in which this sink stands under ``key``."""
+        self._sinks, self._key = sinks, key
+
+    def open(self, target: Sink) -> None:
+        """Pass the frames held so far to ``target``, and all later ones."""
+        held, self._held, self._target = self._held, None, target
+        self._replace(target)
+        if held:
+            target(held)
+
+    def close(self) -> None:
+        """Drop all later frames."""
+        self._held = self._target = None
+        self._replace(self)
+
+    def _replace(self, sink: Sink) -> None:
+        if self._key in self._sinks:  # else it is unsubscribed
+            self._sinks[self._key] = sink

@@ -20,12 +20,10 @@ import nats.errors
 
 from ...errors import PermissionDeniedError, ProtocolError
 from ...protocol.wire.frames import Frame
-from .frame_reader import FrameReader, Host
-from .read_tap import Tap
 from .urls import url_identity
-from .write_buffer import Outbox
+from .wire import FrameReader, Host, Outbox
 
-__all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
+__all__ = ["NatsClient", "Owner", "Tap", "WireSubscription", "seam_gaps"]
 
 _ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
 _READ_SIZE = 64 * 1024
@@ -270,7 +268,7 @@ class NatsClient(nats.aio.client.Client):
         reader, writer = transport._io_reader, transport._io_writer
         assert reader is not None
         assert writer is not None
-        tap = Tap(writer.transport, reader, self._feed)  # type: ignore[arg-type]  # it reads as well
+        tap = Tap(writer.transport, reader, self)  # type: ignore[arg-type]  # it reads as well
         try:
             while data := await reader.read(_READ_SIZE):  # it does not suspend before it is empty
                 self._feed(data)
@@ -279,7 +277,7 @@ class NatsClient(nats.aio.client.Client):
             tap.close()
 
     def _feed(self, data: bytes) -> None:
-        if self._status not in _ENDED:  # the properties of nats-py would be two calls for each chunk
+        if self._status not in _ENDED:
             self.out.answered = True
             self.reader.feed(data)
 
@@ -337,3 +335,51 @@ def _is_secure(transport: Any) -> bool:
     if writer is not None:
         return writer.get_extra_info("ssl_object") is not None
     return bool(getattr(transport, "_using_tls", False))
+
+
+class Tap(asyncio.Protocol):
+    """Replaces the protocol of a stream reader: data goes to our frame reader, everything else to the stream reader.
+
+    The stream reader wakes only at the end of the connection, or when the frame reader raises: it raises that error.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reader: asyncio.StreamReader,
+        client: NatsClient,
+    ) -> None:
+        inner = transport.get_protocol()
+        assert isinstance(inner, asyncio.StreamReaderProtocol)
+        self._inner = inner
+        self._reader = reader
+        self._client: NatsClient | None = client
+        transport.set_protocol(self)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._client = None
+
+    def data_received(self, data: bytes) -> None:
+        client = self._client
+        if (
+            client is not None and client._status not in _ENDED
+        ):  # nats-py's properties would be two calls more
+            client.out.answered = True
+            try:
+                client.reader.feed(data)
+            except Exception as error:  # noqa: BLE001  raised in the read loop
+                self._client = None
+                self._reader.set_exception(error)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from typing import Any
 
 import nats.aio.client
@@ -28,13 +29,11 @@ from ...protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDe
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.server_error import is_authentication, read_server_error
 from ..event_hub import OnEvent
-from .ack_replay import LIMIT, UnconfirmedAcks
-from .connection import Connection, Lifecycle
+from .connection import Connection, HoldingSink, Lifecycle
 from .nats_client import NatsClient, WireSubscription
-from .subscriptions import Subscriptions
 from .urls import connect_error, reason, shared_identity, shown
 
-__all__ = ["GuardedConnection"]
+__all__ = ["GuardedConnection", "Subscriptions", "UnconfirmedAcks"]
 
 
 class GuardedConnection(Connection):
@@ -345,3 +344,119 @@ class GuardedConnection(Connection):
         self._no_pongs(ClosedError("the connection was closed before a PONG came"))
         self._notify(Lifecycle.CLOSED)
         await self._nc.close()
+
+
+LIMIT = 4096  # unconfirmed acks after which a PING is sent to confirm them
+
+
+class UnconfirmedAcks:
+    """Acks in writing order. A PONG confirms those written before its PING."""
+
+    __slots__ = ("_asked", "_confirmed", "_marks", "acks")
+
+    def __init__(self) -> None:
+        self.acks: deque[bytes] = deque()  # the writer of an ack appends it here too
+        self._confirmed = 0
+        self._marks: deque[int] = deque()  # acks written before each PING in flight
+        self._asked = False
+
+    def __len__(self) -> int:
+        return len(self.acks)
+
+    @property
+    def _written(self) -> int:
+        return self._confirmed + len(self.acks)
+
+    def wants_ping(self) -> bool:
+        """Whether a PING is due; True once per PING."""
+        if len(self.acks) < LIMIT or self._asked:
+            return False
+        self._asked = True
+        return True
+
+    def ping_sent(self, *, reconnecting: bool = False) -> None:
+        """Record a PING. While reconnecting, the earlier acks were written to another connection."""
+        if reconnecting:
+            self._marks.clear()  # from a failed attempt
+        self._marks.append(self._confirmed if reconnecting else self._written)
+
+    def pong_received(self) -> None:
+        """Confirm the acks written before the oldest PING in flight."""
+        self._asked = False
+        if self._marks:
+            read = self._marks.popleft()
+            while self._confirmed < read:
+                self.acks.popleft()
+                self._confirmed += 1
+
+    def connection_lost(self) -> None:
+        """Forget the PINGs in flight: they will not be answered."""
+        self._marks.clear()
+        self._asked = False
+
+    def all(self) -> list[bytes]:
+        """The acks that may not have been read."""
+        return list(self.acks)
+
+
+class Subscriptions:
+    """The NATS subscriptions of one connection."""
+
+    def __init__(self, nc: NatsClient, connection: Connection) -> None:
+        self._nc = nc
+        self._out = nc.out
+        self._connection = connection
+        self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
+
+    def add(self, subject: str, sink: Sink, queue: str, limit: int = 0) -> WireSubscription:
+        """Subscribe; frames go to ``sink``, at most ``limit`` of them if it is not 0."""
+        self._nc._sid += 1
+        sid = self._nc._sid
+        subscription = WireSubscription(sid, subject, queue, limit)
+        sinks, key = self._nc.reader.sinks, b"%d" % sid
+        sinks[key] = sink
+        if isinstance(sink, HoldingSink):
+            sink.installed(sinks, key)
+        self._nc._subs[sid] = subscription  # type: ignore[assignment]
+        group = f"{queue} " if queue else ""
+        until = f"UNSUB {sid} {limit}\r\n" if limit else ""
+        self._write(sid, f"SUB {subject} {group}{sid}\r\n{until}".encode())
+        return subscription
+
+    def expect_large(self, subscription: WireSubscription) -> None:
+        """Accept frames over ``max_payload``, for API answers."""
+        self._nc.reader.large.add(b"%d" % subscription._id)
+
+    def _write(self, sid: int, command: bytes) -> None:
+        """Write now, or after the reconnect: nats-py may have restored its subscriptions already."""
+        if self._connection.is_connected:
+            self._out.write(command)
+        else:
+            self._late[sid] = command
+
+    def remove(self, subscription: WireSubscription) -> None:
+        """Unsubscribe; a no-op if it is gone."""
+        sid = subscription._id
+        self._nc.reader.sinks.pop(b"%d" % sid, None)
+        self._nc.reader.large.discard(b"%d" % sid)
+        if self._nc._subs.pop(sid, None) is not None:
+            self._write(sid, b"UNSUB %d\r\n" % sid)
+
+    def stop(self, subscription: WireSubscription) -> bool:
+        """Unsubscribe at the server; messages in flight arrive until `remove`. False: not subscribed or connected."""
+        if not self._connection.is_connected or self._nc._subs.pop(subscription._id, None) is None:
+            return False
+        self._out.write(b"UNSUB %d\r\n" % subscription._id)
+        return True
+
+    def reconnected(self) -> None:
+        """Write the changes made while disconnected."""
+        for command in self._late.values():
+            self._out.write(command)
+        self._late.clear()
+
+    def denied(self, error: PermissionDeniedError) -> None:
+        """Mark the subscriptions to a subject that the server refused."""
+        for subscription in self._nc._subs.values():
+            if subscription._subject == error.subject and isinstance(subscription, WireSubscription):
+                subscription.denied = error

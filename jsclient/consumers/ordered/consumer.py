@@ -7,9 +7,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from ..._runtime.awaitable import Opening
 from ..._runtime.calls import consumer_info
 from ..._runtime.context import Context
+from ..._runtime.handle import Opening, State
 from ...errors import ConfigError
 from ...protocol.consumers.consume import reader_window
 from ...protocol.consumers.fetch import default_heartbeat
@@ -19,7 +19,6 @@ from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.wire.names import check_consumer_name, check_stream_name
 from ..message import Message
 from ..pull.fetch import Batch, collection
-from ..state import State
 from .fetch import ordered_fetch
 from .messages import OrderedMessages, Seat
 from .puller import OrderedPuller

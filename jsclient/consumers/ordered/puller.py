@@ -9,9 +9,9 @@ from collections import deque
 from ..._runtime.calls import consumer_info, delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
+from ..._runtime.handle import State
 from ..._runtime.nats.connection import Lifecycle
-from ..._runtime.timer import Timer
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal, Timer
 from ...errors import (
     ConsumerExistsError,
     DisconnectedError,
@@ -29,7 +29,6 @@ from ...protocol.wire.codec import from_wire, to_wire
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, Message
 from ..pull.reader_inbox import ReaderInbox
-from ..state import State
 from .recreate import Reader, Remaker
 
 __all__ = ["OrderedPuller"]

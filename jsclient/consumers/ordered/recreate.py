@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..._runtime.context import Context
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...errors import (
     ApiError,
     ClosedError,

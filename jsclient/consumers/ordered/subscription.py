@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from ..._runtime.context import Context
-from ..._runtime.holding_sink import Intake
-from ..._runtime.nats.connection import Inbox, Lifecycle
+from ..._runtime.handle import State
+from ..._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
 from ...errors import JetStreamError
 from ...protocol.consumers.ordered import OrderedTracker
 from ...protocol.consumers.subscribe import Binding
 from ...protocol.events import ErrorRaised
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.wire.codec import from_wire, to_wire
-from ..state import State
 from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
 from .recreate import Reader, Remaker
 
@@ -45,8 +44,8 @@ class OrderedSubscription(Subscription):
         )
         self._tracker = tracker
         self._deliver_subject = binding.deliver_subject or ""
-        self._intake = Intake()
-        self._next: tuple[Inbox, Intake] | None = None  # of the consumer that is being created
+        self._intake = HoldingSink()
+        self._next: tuple[Inbox, HoldingSink] | None = None  # of the consumer that is being created
         reader = Reader(
             is_open=lambda: self._state is State.OPEN,
             let_go=self._let_go,
@@ -63,7 +62,7 @@ class OrderedSubscription(Subscription):
         """The NATS subject that the current consumer delivers to; it changes with each reset."""
         return self._deliver_subject
 
-    def begin(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
+    def begin(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         """Start reading, once bound. For the library's own use."""
         self._switch_to(inbox, intake, info)
         self.start(inbox, intake)
@@ -100,7 +99,7 @@ class OrderedSubscription(Subscription):
     # One consumer after the other. Each delivers to a subject of its own from its creation on, so that messages of an
     # abandoned one cannot mix in.
 
-    def _switch_to(self, inbox: Inbox, intake: Intake, info: ConsumerInfo) -> None:
+    def _switch_to(self, inbox: Inbox, intake: HoldingSink, info: ConsumerInfo) -> None:
         self._intake, self._deliver_subject = intake, inbox.subject
         self._tracker.recreated(info.name, info.delivered.stream_seq, self._context.connection.now())
         self._buffer.show()
@@ -111,7 +110,7 @@ class OrderedSubscription(Subscription):
 
     async def _create(self, config: ConsumerConfig) -> ConsumerInfo:
         context = self._context
-        subject, intake = context.connection.new_inbox(), Intake()
+        subject, intake = context.connection.new_inbox(), HoldingSink()
         inbox = await context.connection.subscribe(subject, intake)
         self._next = inbox, intake
         body = {"stream_name": self.stream, "config": to_wire(config.replace(deliver_subject=subject))}

@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from ..._runtime.calls import is_gone, nak_all
+from ..._runtime.handle import State
 from ..._runtime.nats.connection import Lifecycle
-from ..._runtime.timer import Timer
+from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ...protocol.consumers.consume import Ask, Command, ConsumeTracker, reader_window
 from ...protocol.consumers.fetch import default_expires, encode_pull
@@ -16,7 +17,6 @@ from ...protocol.consumers.priority import GroupRequest
 from ...protocol.consumers.push import Emit
 from ...protocol.wire.frames import Frame
 from ..message import Message
-from ..state import State
 from .puller import Puller
 from .reader_inbox import ReaderInbox
 

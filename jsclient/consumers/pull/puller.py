@@ -15,7 +15,7 @@ import msgspec
 from ..._runtime.calls import nak_all
 from ..._runtime.context import Closable, Context
 from ..._runtime.nats.connection import Inbox, Lifecycle
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...errors import ClosedError, PermissionDeniedError
 from ...protocol.consumers.ack import PREFIX
 from ...protocol.consumers.delivery_queue import total_size

@@ -7,8 +7,7 @@ from typing import Any
 
 from ..._runtime.calls import check_known, find_streams
 from ..._runtime.context import Context
-from ..._runtime.holding_sink import Intake
-from ..._runtime.nats.connection import Inbox
+from ..._runtime.nats.connection import HoldingSink, Inbox
 from ...errors import (
     ConsumerNotFoundError,
     DisconnectedError,
@@ -40,7 +39,7 @@ class Binder:
         self._context = context
         self._request = request
         self.inbox: Inbox | None = None
-        self.intake: Intake = Intake()
+        self.intake: HoldingSink = HoldingSink()
 
     async def bind(self) -> Binding:
         """Run the workflow.
@@ -90,7 +89,7 @@ class Binder:
                 return subject
             case StopListening():
                 await self._stop_listening()
-                self.intake = Intake()
+                self.intake = HoldingSink()
                 return None
             case Create():
                 return await self._create(step)

@@ -10,8 +10,7 @@ from typing import Self, TypeAlias
 
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
-from ..._runtime.timer import Timer
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.push import Answer, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed

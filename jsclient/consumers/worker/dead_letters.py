@@ -9,7 +9,7 @@ from collections.abc import Callable
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox
 from ..._runtime.publish import publish
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...errors import ConfigError, JetStreamError, MessageNotFoundError, NoMatchingStreamError
 from ...protocol.consumers.worker.dead_letter import (
     Origin,

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...protocol.consumers.worker.work import Work
 from ..message import Message
 

@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..._runtime.context import Context
-from ..._runtime.timer import Timer
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal, Timer
 from ...errors import JetStreamError
 from ...protocol.consumers.worker.work import Phase, Work
 from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Workload

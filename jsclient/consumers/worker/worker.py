@@ -14,7 +14,7 @@ from typing import Any, Self, TypeAlias
 
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Lifecycle
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
 from ...protocol.consumers.worker.work import WorkCounts
 from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -18,7 +18,10 @@ from ..models.publish import PubAck
 from ..wire.headers import EXPECTED_LAST_MSG_ID, MSG_ID, ROLLUP, encode_headers, parse_headers
 
 __all__ = [
+    "ACK_EVERY",
     "ATTEMPT",
+    "MAX_BYTES",
+    "MAX_IN_FLIGHT",
     "PAUSE",
     "AnsweredSubjects",
     "InFlight",
@@ -32,6 +35,13 @@ __all__ = [
     "reply_of",
     "unknown",
 ]
+
+MAX_IN_FLIGHT: Final = 4000
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+
+ACK_EVERY: Final = 200
+
 
 ATTEMPT = 2.0
 """Seconds without an answer before a message with an id is sent again; doubled after each silent attempt."""

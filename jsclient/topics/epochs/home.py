@@ -15,7 +15,7 @@ from ...errors import (
 )
 from ...protocol.epochs.records import data_subject, frontier_subject
 from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
-from ...publishing.limits import MAX_BYTES
+from ...protocol.publishing.in_flight import MAX_BYTES
 from ...publishing.publisher import Publisher
 from ...streams.api import StreamManager
 from ...streams.stream import Stream

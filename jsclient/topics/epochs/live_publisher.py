@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox, Lifecycle
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError, ProtocolError
 from ...protocol.epochs.broadcast import EpochBroadcast
 from ...protocol.epochs.frontier import Antichain, Changes, Order

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox, Lifecycle
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...errors import (
     ClosedError,
     EpochsLostError,

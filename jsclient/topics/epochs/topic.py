@@ -6,15 +6,15 @@ import asyncio
 from collections.abc import Hashable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from ..._runtime.awaitable import opening
+from ..._runtime.handle import opening
 from ..._runtime.retry import is_transient
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.messages import EpochPlace
+from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.topics.value_codec import Codec, JsonCodec
 from ...protocol.wire.checks import check_seconds
 from ...protocol.wire.names import check_publish_subject
-from ...publishing.limits import MAX_IN_FLIGHT
 from ..log_reader import Push
 from ..memory_log import MemoryLog
 from .events import Filter

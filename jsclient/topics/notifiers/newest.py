@@ -17,7 +17,7 @@ from ..._runtime.calls import delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox
 from ..._runtime.retry import Retry
-from ..._runtime.timer import Timer
+from ..._runtime.tasks import Timer
 from ...consumers.consumer import Consumer
 from ...consumers.message import Message
 from ...errors import (

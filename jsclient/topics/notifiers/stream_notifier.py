@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.retry import Retry
-from ..._runtime.wakeup import Signal
+from ..._runtime.tasks import Signal
 from ...errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, StatusError
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec

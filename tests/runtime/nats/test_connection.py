@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from jsclient._runtime.holding_sink import Intake
+from jsclient._runtime.nats.connection import HoldingSink
 from tests.support.strategies import data
 
 ONE, TWO, THREE = data(1), data(2), data(3)
 
 
 def test_held_frames_come_first():
-    intake, got = Intake(), []
+    intake, got = HoldingSink(), []
     intake([ONE])
     intake([TWO])
     intake.open(got.extend)
@@ -18,7 +18,7 @@ def test_held_frames_come_first():
 
 
 def test_frames_after_close_are_dropped():
-    intake, got = Intake(), []
+    intake, got = HoldingSink(), []
     intake.open(got.extend)
     intake.close()
     intake([ONE])
@@ -26,7 +26,7 @@ def test_frames_after_close_are_dropped():
 
 
 def test_close_drops_held_frames():
-    intake, got = Intake(), []
+    intake, got = HoldingSink(), []
     intake([ONE])
     intake.close()
     intake([TWO])
@@ -35,7 +35,7 @@ def test_close_drops_held_frames():
 
 
 def test_order_is_kept_while_opening():
-    intake, got = Intake(), []
+    intake, got = HoldingSink(), []
 
     def target(frames):
         got.extend(frames)
@@ -48,7 +48,7 @@ def test_order_is_kept_while_opening():
 
 
 def test_open_puts_the_target_in_its_place():
-    intake, got, sinks = Intake(), [], {}
+    intake, got, sinks = HoldingSink(), [], {}
     sinks[b"1"] = intake
     intake.installed(sinks, b"1")
     sinks[b"1"]([ONE])
@@ -61,7 +61,7 @@ def test_open_puts_the_target_in_its_place():
 
 
 def test_open_after_unsubscribe_installs_nothing():
-    intake, sinks = Intake(), {}
+    intake, sinks = HoldingSink(), {}
     intake.installed(sinks, b"1")
     intake.open(print)
     assert sinks == {}
