@@ -92,6 +92,7 @@ async def test_latest_and_events_read_odd_blocks(
     assert [event.data for event in await history] == [b"0", b"odd", b"2", b"pushed"]
 
 
+@pytest.mark.server(">=2.11")  # batches of stored messages
 @pytest.mark.parametrize(
     "block", [*(block for _, block in BLOCKS), b"N"]
 )  # on a stream that republishes, servers end
