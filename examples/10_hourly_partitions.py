@@ -11,6 +11,7 @@ import sys
 import tempfile
 
 import jsclient
+from jsclient.epochs import EpochPosition
 from jsclient.server import NatsServer
 
 PRODUCERS, HOURS, BATCHES = 4, 6, 3
@@ -31,13 +32,14 @@ async def produce(topic, producer: int, crash_in: int | None = None) -> None:
 
 async def write_hours(topic, folder: pathlib.Path, until: int, token: str | None = None) -> str:
     """Write complete hours up to ``until``, and return the token from which the next process resumes."""
-    async with topic.subscribe(start="first", resume=token) as sub:
+    start = "first" if token is None else EpochPosition.from_json(token, topic.order)
+    async with topic.subscribe(start=start) as sub:
         async for hour in sub.completed():
             (folder / f"hour={hour.time}.json").write_text(json.dumps(hour.items))  # idempotent
             print(f"hour {hour.time}: {len(hour.items)} rows, from {sorted({r['by'] for r in hour.items})}")
             if hour.time == until:
                 break
-        return sub.place
+        return sub.position.to_json()
 
 
 async def main(url: str | None = None) -> None:

@@ -12,6 +12,7 @@ in schemas, and ``successor``.
 from __future__ import annotations
 
 from .protocol.epochs.frontier import Antichain, Int, MutableAntichain, Order, Product
+from .protocol.epochs.messages import EpochPosition
 from .protocol.epochs.trackers import Data, EpochState, FrontierUpdate
 from .topics.epochs.completed import CompletedEpoch, CompletedEpochs
 from .topics.epochs.live_publisher import LivePublisher
@@ -25,6 +26,7 @@ __all__ = [
     "CompletedEpoch",
     "CompletedEpochs",
     "Data",
+    "EpochPosition",
     "EpochState",
     "EpochSubscription",
     "EpochTopic",

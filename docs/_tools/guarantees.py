@@ -55,7 +55,7 @@ CELLS = {
     "epochs.sees": "all or nothing of each epoch, across all partitions",
     "epochs.slow": "reads the history; slows no other client",
     "epochs.lost": "catches up from the history, through the same filter",
-    "epochs.resumes": "its place: position and frontiers",
+    "epochs.resumes": "its position: sequence and frontiers",
     "epochs.gone": "`EpochsLostError`, then a new snapshot",
     "epochs.ends": "an empty frontier",
     "epochs.state": "none (republish), or one ephemeral consumer",

@@ -130,13 +130,13 @@ async def test_a_place_in_a_stream_that_was_made_anew_is_refused(js: Any, make: 
     async with await topic.publisher() as pub:
         await pub.advance(5)
         sub = await topic.subscribe()
-        place = sub.place
+        place = sub.position
         await js.delete_stream(topic.name.replace(".", "_"))
         again = js.epochs(topic.name)
         async with await again.publisher() as other:
             await other.advance(9)
             with pytest.raises(PositionInvalidError, match="recreated"):
-                await again.subscribe(resume=place)
+                await again.subscribe(start=place)
             with pytest.raises((PositionInvalidError, EpochsLostError)):
                 await events(sub, lambda event: False)
             await sub.close()
@@ -152,14 +152,14 @@ async def test_history_that_was_removed_is_told_and_the_rest_is_whole(js: Any, m
             await pub.flush()
             got = await events(sub, lambda event: isinstance(event, Data) and event.time == 2)
             assert items(got) == [(1, ["part"]), (2, ["part"])]
-            place = sub.place
+            place = sub.position
         await pub.send(1, ["rest"])
         await pub.advance(2)
         await pub.send(3, ["whole"])
         await pub.flush()
         stream = await js.stream(topic.name.replace(".", "_"))
         await stream.purge(seq=4)
-        sub = await topic.subscribe(resume=place)
+        sub = await topic.subscribe(start=place)
         whole = sub.completed()
         with pytest.raises(EpochsLostError):
             await whole.next(5)

@@ -8,6 +8,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.waiting import eventually, within
+from jsclient.epochs import EpochPosition
 
 PARTITIONS = 2
 
@@ -92,15 +93,16 @@ async def test_a_connection_that_is_lost_makes_no_part_of_an_epoch(
 async def test_a_place_is_all_that_must_be_kept(js: Any, topic: Any, connect: Any, server: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as sub:
-        place = sub.place
+        token = sub.position.to_json()
     await publish(topic, range(1, 13))
     got: dict[int, list[str]] = {}
     for _ in range(4):
         mine = await connect(server)
-        async with await mine.topic(topic.name).epochs().subscribe(resume=place) as sub:
+        position = EpochPosition.from_json(token, topic.order)
+        async with await mine.topic(topic.name).epochs().subscribe(start=position) as sub:
             completed = sub.completed()
             got |= await read(completed, 3)
-            place = sub.place
+            token = sub.position.to_json()
         await mine.close()
     assert got == {n: whole(n) for n in range(1, 13)}
 
@@ -109,7 +111,7 @@ async def test_a_place_is_all_that_must_be_kept(js: Any, topic: Any, connect: An
 async def test_parts_whose_rest_is_gone_are_an_error_and_not_given(js: Any, topic: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as sub:
-        place = sub.place
+        place = sub.position
     one, other = [await topic.publisher(number) for number in range(PARTITIONS)]
     await one.send(2, ["a part"])
     await one.flush()
@@ -119,7 +121,7 @@ async def test_parts_whose_rest_is_gone_are_an_error_and_not_given(js: Any, topi
         await pub.advance(2)
     await one.send(2, ["another part"])
     await stream.purge(seq=last + 1)
-    async with await topic.subscribe(resume=place) as sub:
+    async with await topic.subscribe(start=place) as sub:
         completed = sub.completed()
         with pytest.raises(jsclient.EpochsLostError):
             await within(10, completed.next(), "the error")

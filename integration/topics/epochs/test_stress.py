@@ -117,10 +117,10 @@ class World:
         """Whole epochs, over many lives that have nothing but a token."""
         topic = await self.topic()
         got: dict[int, list[str]] = {}
-        token = None
+        token: Any = "now"
         while True:
-            async with await topic.subscribe(resume=token) as sub:
-                token = sub.place
+            async with await topic.subscribe(start=token) as sub:
+                token = sub.position
                 over = True
                 async for epoch in sub.completed(max_bytes=self.chance.choice([1, 100, 10**6])):
                     items = [item async for batch in epoch for item in batch]
@@ -128,7 +128,7 @@ class World:
                     assert sorted(items) == all_of(epoch.time), epoch
                     assert epoch.time > max(got, default=-1)
                     got[epoch.time] = items
-                    token = sub.place
+                    token = sub.position
                     if self.chance.random() < 0.15:
                         over = False
                         break

@@ -12,6 +12,7 @@ Source: Strymon's publish-subscribe protocol.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from .frontier import Order
 __all__ = [
     "Data",
     "DataMessage",
-    "EpochPlace",
+    "EpochPosition",
     "FrontierRecord",
     "FrontierUpdate",
     "InitialFrontierSnapshot",
@@ -135,7 +136,7 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
 _Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Place(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class _Token(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     v: Literal[1]
     since: _Sequence
     missed: list[Any]
@@ -145,10 +146,12 @@ class _Place(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     incarnation: str = ""
 
 
-class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
-    """The position of a subscriber: everything needed to continue later, in any process.
+@dataclass(frozen=True, slots=True)
+class EpochPosition(Generic[T]):
+    """The position of a subscriber of epochs: everything that another one, in any process, needs to continue.
 
     Attributes:
+        order: The order of its times. Ignored by comparisons.
         since: Stream sequence; all data of open epochs that is still needed is after it. To continue, start with the
             last frontier record of each partition up to there (or its first one, if that is later).
         missed: Of epochs at or before these something was missed.
@@ -157,6 +160,7 @@ class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
         stream, incarnation: The stream; as in `jsclient.Position`.
     """
 
+    order: Order[T] = field(compare=False, repr=False)
     since: int
     missed: tuple[T, ...]
     frontiers: tuple[tuple[T, ...], ...]
@@ -164,26 +168,27 @@ class EpochPlace(msgspec.Struct, Generic[T], frozen=True):
     stream: str = ""
     incarnation: str = ""
 
-    def to_json(self, order: Order[T]) -> str:
-        """As a token. Its partitions must be numbers."""
-        missed = [*map(order.encode, self.missed)]
-        frontiers = [[*map(order.encode, frontier)] for frontier in self.frontiers]
-        place = _Place(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
-        return msgspec.json.encode(place).decode()
+    def to_json(self) -> str:
+        """The position as a token."""
+        encode = self.order.encode
+        missed = [*map(encode, self.missed)]
+        frontiers = [[*map(encode, frontier)] for frontier in self.frontiers]
+        token = _Token(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
+        return msgspec.json.encode(token).decode()
 
     @classmethod
-    def from_json(cls, token: str | bytes, order: Order[T]) -> EpochPlace[T]:
-        """Read a token.
+    def from_json(cls, token: str | bytes, order: Order[T]) -> EpochPosition[T]:
+        """Read a token of `to_json`. ``order`` is that of the topic, `EpochTopic.order`.
 
         Raises:
             PositionInvalidError: It is not a token of `to_json`, or one of another order or a newer version.
         """
         try:
-            read = msgspec.json.decode(token, type=_Place)
+            read = msgspec.json.decode(token, type=_Token)
             missed = tuple(map(order.decode, read.missed))
             frontiers = tuple(tuple(map(order.decode, one)) for one in read.frontiers)
-            return cls(read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation)
         except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
             raise PositionInvalidError(
-                f"{token!r:.200} is not a valid place in a topic of epochs: {error}"
+                f"{token!r:.200} is not a valid position in a topic of epochs: {error}"
             ) from None
+        return cls(order, read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation)

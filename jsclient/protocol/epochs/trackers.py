@@ -30,7 +30,7 @@ from .frontier import Antichain, Changes, MutableAntichain, Order, in_order
 from .messages import (
     Data,
     DataMessage,
-    EpochPlace,
+    EpochPosition,
     FrontierRecord,
     FrontierUpdate,
     InitialFrontierSnapshot,
@@ -148,8 +148,8 @@ class EpochSubscriber(Generic[T]):
         atomic: Whether to filter at all.
         coarser: Times to drop as well, with all times before them.
         max_held: Messages that may wait for the last snapshot.
-        resumed: The place of an earlier subscriber of the same partitions, to continue from.
-        hold: Whether completed epochs count as not consumed, for `place`, until `release` is called for each.
+        resumed: The position of an earlier subscriber of the same partitions, to continue from.
+        hold: Whether completed epochs count as not consumed, for `position`, until `release` is called for each.
         filter: Times at or before one of these are dropped.
         invalid: The invalid ones of the messages that waited for the last snapshot, with their sequences. To be taken.
     """
@@ -159,7 +159,7 @@ class EpochSubscriber(Generic[T]):
     atomic: bool = True
     coarser: tuple[T, ...] = ()
     max_held: int = 10_000
-    resumed: EpochPlace[T] | None = None
+    resumed: EpochPosition[T] | None = None
     hold: bool = False
     filter: Antichain[T] = field(init=False)
     invalid: list[tuple[int, ProtocolError]] = field(default_factory=list)
@@ -213,7 +213,7 @@ class EpochSubscriber(Generic[T]):
         return not self.filter.some_above(time) and all(done.some_below(time) for done in self._done)
 
     @property
-    def place(self) -> EpochPlace[T]:
+    def position(self) -> EpochPosition[T]:
         """Its position. A subscriber that continues from it receives all data of open epochs again.
 
         For partitions of one stream, and a subscriber that has all snapshots.
@@ -223,9 +223,8 @@ class EpochSubscriber(Generic[T]):
         held = [time for time in self._begun if self.is_completed(time)] if self.hold else []
         had = (Antichain.minimal(self.order, (*self.frontier, *held)), *self._done)
         records: Any = tuple(sorted(told.items()))
-        return EpochPlace(
-            first - 1, self._missed.elements, tuple(frontier.elements for frontier in had), records
-        )
+        frontiers = tuple(frontier.elements for frontier in had)
+        return EpochPosition(self.order, first - 1, self._missed.elements, frontiers, records)
 
     def release(self, time: T) -> None:
         """Mark a completed epoch as consumed. Call it in an order that respects time."""

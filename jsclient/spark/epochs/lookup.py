@@ -8,7 +8,7 @@ from typing import Any
 from ...client import JetStream
 from ...errors import ConfigError, ProtocolError, TopicNotFoundError
 from ...protocol.epochs.frontier import Int, Order
-from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.messages import EpochPosition
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...streams.stream import Stream
 from ...topics.epochs.home import StreamHome
@@ -99,7 +99,7 @@ class TopicLook:
             self._read()
         self._next = time.monotonic() + self._options.read.poll_interval
 
-    def begin_at(self, place: EpochPlace[Any]) -> None:
+    def begin_at(self, place: EpochPosition[Any]) -> None:
         """Make the history start at a place: read missing records, and drop earlier ones."""
         first = min(seq for _, seq in place.records)
         if self._since < 0 or first < self._floor:

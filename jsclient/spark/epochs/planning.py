@@ -5,7 +5,7 @@ sent so far in its partition: data of a time that is not at or before one of the
 frontier has the least times that may still be sent: data of a time that is not at or after one of them is stored before
 the record. Two such records enclose all data that a partition has of an epoch.
 
-A place among the epochs is an `EpochPlace`, as for a subscriber. Epochs that its frontier has passed were received.
+A place among the epochs is an `EpochPosition`, as for a subscriber. Epochs that its frontier has passed were received.
 Epochs at or before a time of ``missed`` are never delivered, because parts of them were removed.
 """
 
@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import ConfigError, EpochsLostError, PositionInvalidError
 from ...protocol.epochs.frontier import Antichain, Int, Order, Product
-from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.messages import EpochPosition
 from ...protocol.epochs.records import FrontierEntry
 
 __all__ = [
@@ -140,14 +140,15 @@ class TopicHistory(Generic[T]):
         numbers: Any = (*wanted.start, *(self.order.successor(number) for number in wanted.missed))
         return Wanted(self.order, (max(numbers),))
 
-    def place(self, wanted: Wanted[T], stream: str, created: str) -> EpochPlace[T]:
+    def place(self, wanted: Wanted[T], stream: str, created: str) -> EpochPosition[T]:
         """The place before these epochs."""
         anchors = [self._anchor(number, wanted) for number in range(len(self._entries))]
         records = tuple((number, 0 if entry is None else entry.seq) for number, entry in enumerate(anchors))
         since = min(0 if entry is None else entry.up_to for entry in anchors)
-        return EpochPlace(since, wanted.missed.elements, (wanted.start.elements,), records, stream, created)
+        frontiers = (wanted.start.elements,)
+        return EpochPosition(self.order, since, wanted.missed.elements, frontiers, records, stream, created)
 
-    def forget(self, place: EpochPlace[T]) -> None:
+    def forget(self, place: EpochPosition[T]) -> None:
         """Drop the records that are not needed from a place on."""
         for number, seq in place.records:
             entries = self._entries[number]
@@ -261,19 +262,19 @@ def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
     return [one for one in shared if one]
 
 
-def place_to_json(place: EpochPlace[Any], order: Order[Any]) -> dict[str, Any]:
+def place_to_json(place: EpochPosition[Any]) -> dict[str, Any]:
     """The place as Spark stores it."""
-    made: dict[str, Any] = json.loads(place.to_json(order))
+    made: dict[str, Any] = json.loads(place.to_json())
     return made
 
 
-def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPlace[Any]:
+def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPosition[Any]:
     """The place stored in an offset.
 
     Raises:
         PositionInvalidError: It is not a valid place in a topic with this number of partitions.
     """
-    place: EpochPlace[Any] = EpochPlace.from_json(json.dumps(dict(offset)), order)
+    place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(dict(offset)), order)
     if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
         raise PositionInvalidError(
             f"the checkpoint has an offset that is none of this topic, which has {partitions} partitions: "
@@ -282,7 +283,9 @@ def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> E
     return place
 
 
-def wanted_between(start: EpochPlace[Any], end: EpochPlace[Any] | None, order: Order[Any]) -> Wanted[Any]:
+def wanted_between(
+    start: EpochPosition[Any], end: EpochPosition[Any] | None, order: Order[Any]
+) -> Wanted[Any]:
     """The epochs between two places, or all after one."""
     return Wanted(order, start.frontiers[0], None if end is None else end.frontiers[0], start.missed)
 

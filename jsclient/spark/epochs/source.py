@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 
 from ...errors import ConfigError, JetStreamError, PositionInvalidError, ProtocolError
 from ...protocol.epochs.frontier import Antichain, Int
-from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.messages import EpochPosition
 from ..log.offsets import StreamFacts
 from ..log.ranges import pieces_for
 from ..log.tasks import read_spec
@@ -168,7 +168,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         given = place_of(start, topic.order, topic.partitions)
         place = self._valid(topic, given)
         if place is not given:
-            return place_to_json(place, topic.order)
+            return place_to_json(place)
         topic.begin_at(place)
         if self._target is None:
             topic.look()
@@ -183,7 +183,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._place(topic, Wanted(topic.order, reached, missed=wanted.missed.elements))
 
     def _place(self, topic: TopicLook, wanted: Wanted[Any]) -> dict[str, Any]:
-        return place_to_json(topic.history.place(wanted, topic.facts.name, topic.facts.created), topic.order)
+        return place_to_json(topic.history.place(wanted, topic.facts.name, topic.facts.created))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[EpochPartition]:
         topic = self._look()
@@ -202,7 +202,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
 
     # --- checks of places ----------------------------------------------------------------------------------
 
-    def _valid(self, topic: TopicLook, place: EpochPlace[Any]) -> EpochPlace[Any]:
+    def _valid(self, topic: TopicLook, place: EpochPosition[Any]) -> EpochPosition[Any]:
         """The place to continue from, which differs if the stream was replaced or truncated. Looks up the stream."""
         topic.facts = topic.lookup.facts()
         if not self._accepted(_another_stream(place, topic.facts)):
@@ -213,7 +213,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
             topic.again()
         return place if self._accepted(_cut_short(place, topic.facts)) else self._anew(topic)
 
-    def _anew(self, topic: TopicLook) -> EpochPlace[Any]:
+    def _anew(self, topic: TopicLook) -> EpochPosition[Any]:
         topic.restart()
         wanted = topic.history.earliest(topic.facts.first_seq)
         return topic.history.place(wanted, topic.facts.name, topic.facts.created)
@@ -222,7 +222,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
 _GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on with what is whole there"
 
 
-def _another_stream(place: EpochPlace[Any], facts: StreamFacts) -> JetStreamError | None:
+def _another_stream(place: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
     if (place.stream, place.incarnation) == (facts.name, facts.created):
         return None
     return PositionInvalidError(
@@ -231,7 +231,7 @@ def _another_stream(place: EpochPlace[Any], facts: StreamFacts) -> JetStreamErro
     )
 
 
-def _cut_short(place: EpochPlace[Any], facts: StreamFacts) -> JetStreamError | None:
+def _cut_short(place: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
     last = max(seq for _, seq in place.records)
     if last <= facts.last_seq:
         return None

@@ -81,7 +81,7 @@ class CompletedEpochs(Generic[T]):
     """Whole epochs, for ``async for``. Made by `EpochSubscription.completed`.
 
     An error ends the loop only: after `EpochsLostError` another loop continues with the epochs that are whole.
-    `EpochSubscription.place` counts an epoch as consumed once it was returned.
+    `EpochSubscription.position` counts an epoch as consumed once it was returned.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The start of a subscriber: the last frontier record of each partition, or those of a saved place."""
+"""The start of a subscriber: the last frontier record of each partition, or those of a saved position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 from ...errors import ConfigError, EpochsLostError, ProtocolError, TopicNotFoundError
 from ...protocol.epochs.frontier import Order
-from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.messages import EpochPosition
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...protocol.topics.position import Extent, Position
 from ..log import Log
@@ -117,31 +117,27 @@ class Joining(Generic[T]):
             await patiently(self._log, partial(check_position, self._log, start))
         return start
 
-    async def at(self, place: EpochPlace[T]) -> Join[T]:
-        """Start with the records of a saved place.
+    async def at(self, position: EpochPosition[T]) -> Join[T]:
+        """Start with the records of a saved position.
 
         Raises:
             PositionInvalidError: The place is of another stream, or of an earlier stream of that name.
             EpochsLostError: Records that it needs were removed. ConfigError: It is of other partitions. And those of
                 any request.
         """
-        self.check(place, self._partitions)
-        where = Position(place.stream, place.incarnation, place.since)
+        if {partition for partition, _ in position.records} != {*self._partitions}:
+            raise ConfigError(
+                f"the position is of a subscriber of partitions {[p for p, _ in position.records]}, "
+                f"not {[*self._partitions]}"
+            )
+        where = Position(position.stream, position.incarnation, position.since)
         await patiently(self._log, partial(check_position, self._log, where))
         entries = {}
-        for partition, seq in place.records:
+        for partition, seq in position.records:
             page = await page_up_to(self._log, max(seq, 1) - 1, seq, limit=1)
             if not page.records or page.records[0].seq != seq:
                 raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
             entries[partition] = FrontierEntry.read(page.records[0], self._order)
         # Reading starts at the later of both: everything after the first record of a partition is needed.
         first = min((entry.up_to for entry in entries.values()), default=0)
-        return Join(entries, where.at(place.since) if place.since >= first else where.at(first))
-
-    @staticmethod
-    def check(place: EpochPlace[T], partitions: tuple[int, ...]) -> None:
-        """Raise `ConfigError` if the place is of other partitions."""
-        if {partition for partition, _ in place.records} != {*partitions}:
-            raise ConfigError(
-                f"the place is of a subscriber of partitions {[p for p, _ in place.records]}, not {[*partitions]}"
-            )
+        return Join(entries, where.at(position.since) if position.since >= first else where.at(first))

@@ -6,9 +6,8 @@ import asyncio
 import time as clock
 from collections import deque
 from collections.abc import AsyncIterator, Hashable
+from dataclasses import replace
 from typing import Any, TypeVar
-
-import msgspec
 
 from ...errors import (
     EpochsLostError,
@@ -17,7 +16,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.epochs.frontier import Order
-from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.messages import EpochPosition
 from ...protocol.epochs.records import EpochReading
 from ...protocol.epochs.trackers import FrontierUpdate
 from ...protocol.topics.position import Position
@@ -55,7 +54,7 @@ class EpochSubscription(EpochEvents[T]):
         codec: Codec,
         *,
         filter: Filter = "atomic",
-        resume: EpochPlace[T] | None = None,
+        resume: EpochPosition[T] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(topic, order, partitions, codec, filter)
@@ -67,7 +66,7 @@ class EpochSubscription(EpochEvents[T]):
         self._reader: LogReader | None = None
         self._where: Position
         self._records: deque[Record] = deque()
-        self._lost_at = ""  # the place of a loss, until new snapshots have come
+        self._lost_at: EpochPosition[T] | None = None  # until new snapshots have come
         self._moved_ns = 0
 
     # --- what it is ------------------------------------------------------------------------------------------
@@ -81,16 +80,15 @@ class EpochSubscription(EpochEvents[T]):
         return max(0.0, (clock.time_ns() - self._moved_ns) / 1e9) if self._moved_ns else 0.0
 
     @property
-    def place(self) -> str:
-        """The position as a token: everything that another subscription, in any process, needs to continue.
+    def position(self) -> EpochPosition[T]:
+        """Where another subscription, in any process, continues; it receives all data of open epochs again.
 
-        It receives all data of open epochs again.
+        ``position.to_json()`` is a token to store, `EpochPosition.from_json` reads it.
         """
-        if self._lost_at:
+        if self._lost_at is not None:
             return self._lost_at
-        stream, incarnation = self._where.stream, self._where.incarnation
-        place = msgspec.structs.replace(self._core.place, stream=stream, incarnation=incarnation)
-        return place.to_json(self._order)
+        where = self._where
+        return replace(self._core.position, stream=where.stream, incarnation=where.incarnation)
 
     @property
     def refused(self) -> int:
@@ -122,7 +120,7 @@ class EpochSubscription(EpochEvents[T]):
 
     def _start(self, join: Join[T]) -> None:
         entries, start = join
-        self._where, self._lost_at = start, ""
+        self._where, self._lost_at = start, None
         self._reading.owners = {partition: entry.owner_at(start.seq) for partition, entry in entries.items()}
         self._reading.joined = {partition: entry.up_to for partition, entry in entries.items()}
         for partition, entry in entries.items():
@@ -137,7 +135,7 @@ class EpochSubscription(EpochEvents[T]):
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
-        if self._lost_at:
+        if self._lost_at is not None:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self.begin(wait=True)
@@ -156,7 +154,7 @@ class EpochSubscription(EpochEvents[T]):
                 left = None if deadline is None else deadline - asyncio.get_running_loop().time()
                 self._records.append(await reader.next(left))
         except HistoryTruncatedError as error:
-            lost_at, self._reader = self.place, None
+            lost_at, self._reader = self.position, None
             self._error = self._core.lost(str(error))
             self._lost_at = lost_at
             await reader.close()
@@ -166,7 +164,7 @@ class EpochSubscription(EpochEvents[T]):
         return True
 
     def _take(self, record: Record) -> None:
-        """Handle one record: at most one event, so that `place` matches the events that were returned."""
+        """Handle one record: at most one event, so that `position` matches the events that were returned."""
         found = self._reading.message(record, self._core.lower_of)
         if found is None:
             return

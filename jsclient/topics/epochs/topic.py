@@ -10,7 +10,7 @@ from ..._runtime.handle import opening
 from ..._runtime.retry import is_transient
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...protocol.epochs.frontier import Int, Order
-from ...protocol.epochs.messages import EpochPlace
+from ...protocol.epochs.messages import EpochPosition
 from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.topics.value_codec import Codec, JsonCodec
 from ...protocol.wire.checks import check_seconds
@@ -146,8 +146,7 @@ class EpochTopic(Generic[T]):
         partitions: Sequence[int] | None = None,
         *,
         filter: Filter = "atomic",
-        start: Start = "now",
-        resume: str | None = None,
+        start: Start | EpochPosition[T] = "now",
         wait: bool = True,
         timeout: float | None = None,
         push: Push = "auto",
@@ -159,8 +158,8 @@ class EpochTopic(Generic[T]):
             partitions: Which ones.
             filter: "atomic": only epochs that are latent at the start. None: everything, including parts of epochs that
                 were active (``Data.whole`` is false). Times: as "atomic", and nothing at or before one of them.
-            start: "now": the epochs that are latent now. "first": the oldest epochs that are stored in full.
-            resume: Continue from the `EpochSubscription.place` of a subscription to the same partitions.
+            start: "now": the epochs that are latent now. "first": the oldest epochs that are stored in full. A
+                position: continue from the `EpochSubscription.position` of a subscription to the same partitions.
             wait: Wait until the topic and all its partitions exist; otherwise raise `TopicNotFoundError`.
             timeout: Seconds to wait for that; by default there is no limit.
             push, quiet: As of `LogReader`.
@@ -168,14 +167,16 @@ class EpochTopic(Generic[T]):
         Raises:
             TopicNotFoundError: It does not exist. RequestTimeoutError: It was not created in time.
             TopicMismatchError: It has another order, codec or number of partitions.
-            ConfigError: A partition does not exist, or the place is of others. PositionInvalidError: The place is
-                not valid, or of another stream. And those of any request.
+            ConfigError: A partition does not exist, or the position is of others. PositionInvalidError: The position
+                is of another order or another stream. And those of any request.
 
         Cancelled: nothing is left.
         """
+        resume = None
+        if isinstance(start, EpochPosition):
+            resume, start = EpochPosition.from_json(start.to_json(), self._order), "now"
         if start not in ("now", "first"):
-            raise ConfigError(f"start is {start!r:.40}, needs 'now' or 'first'")
-        place = None if resume is None else EpochPlace.from_json(resume, self._order)
+            raise ConfigError(f"start is {start!r:.40}, needs 'now', 'first' or an EpochPosition")
         limit = asyncio.timeout(timeout)
         try:
             async with limit:
@@ -187,7 +188,7 @@ class EpochTopic(Generic[T]):
                     chosen,
                     self._codec,
                     filter=filter,
-                    resume=place,
+                    resume=resume,
                     options={"push": push, "quiet": quiet},
                 )
                 await subscription.begin(start, wait=wait)

@@ -20,7 +20,7 @@ from jsclient.protocol.epochs.buffer import Epoch, EpochBuffer
 from jsclient.protocol.epochs.frontier import Int
 from jsclient.protocol.epochs.messages import (
     DataMessage,
-    EpochPlace,
+    EpochPosition,
     FrontierRecord,
     InitialFrontierSnapshot,
     LowerFrontierUpdate,
@@ -157,8 +157,8 @@ def test_what_is_no_frontier_record_is_told(data):
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5))
 def test_a_place_as_json_and_back(since, times):
-    place = EpochPlace(since, tuple(times), (tuple(times), ()))
-    assert EpochPlace.from_json(place.to_json(PAIR), PAIR) == place
+    place = EpochPosition(PAIR, since, tuple(times), (tuple(times), ()))
+    assert EpochPosition.from_json(place.to_json(), PAIR) == place
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_a_place_as_json_and_back(since, times):
     ],
 )
 def test_what_is_no_place_is_refused(token):
-    with pytest.raises(PositionInvalidError, match="not a valid place"):
-        EpochPlace.from_json(token, INT)
+    with pytest.raises(PositionInvalidError, match="not a valid position"):
+        EpochPosition.from_json(token, INT)
 
 
 # --- the subscriber's filter ----------------------------------------------------------------------------------
@@ -362,12 +362,12 @@ def test_what_is_held_counts_as_not_had_until_it_is_released():
     for seq, time in enumerate((3, 1, 2), 11):
         made.receive(0, DataMessage(time, ""), seq)
     made.receive(0, update((0, -1), (9, 1)), 14)
-    assert made.place == EpochPlace(10, (), ((1,),), ((0, 10),))
+    assert made.position == EpochPosition(INT, 10, (), ((1,),), ((0, 10),))
     made.release(1)
-    assert made.place == EpochPlace(10, (), ((2,),), ((0, 10),)), "3 begins there"
+    assert made.position == EpochPosition(INT, 10, (), ((2,),), ((0, 10),)), "3 begins there"
     made.release(2)
     made.release(3)
-    assert made.place == EpochPlace(14, (), ((9,),), ((0, 14),))
+    assert made.position == EpochPosition(INT, 14, (), ((9,),), ((0, 14),))
 
 
 def test_a_snapshot_as_of_an_earlier_place():
@@ -376,7 +376,7 @@ def test_a_snapshot_as_of_an_earlier_place():
     assert made.lower_of(0).elements == (3,)
     assert made.receive(0, DataMessage(9, ""), 10) == []
     assert made.receive(0, DataMessage(9, ""), 11) == [Data(9, "", 0, 11, True)]
-    assert made.place.records == ((0, 20),)
+    assert made.position.records == ((0, 20),)
 
 
 # --- whole epochs ---------------------------------------------------------------------------------------------

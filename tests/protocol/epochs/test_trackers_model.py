@@ -21,7 +21,7 @@ import pytest
 
 from jsclient.protocol.epochs.buffer import EpochBuffer
 from jsclient.protocol.epochs.frontier import Antichain, Order
-from jsclient.protocol.epochs.messages import DataMessage, EpochPlace, FrontierRecord
+from jsclient.protocol.epochs.messages import DataMessage, EpochPosition, FrontierRecord
 from jsclient.protocol.epochs.trackers import Data, EpochPublisher, EpochSubscriber
 from tests.protocol.epochs.orders import some_order
 
@@ -118,7 +118,7 @@ class Run:
         """Take the snapshots, and read what is behind the first of them, or behind a place."""
         for partition, seq in joins.items():
             self.receive(partition, self.stream[seq - 1][1].snapshot, seq)
-        assert not since or self.subscriber.place.since == since
+        assert not since or self.subscriber.position.since == since
         for seq in range((since or min(joins.values())) + 1, len(self.stream) + 1):
             partition, entry = self.stream[seq - 1]
             message = entry.update if isinstance(entry, FrontierRecord) else DataMessage(*entry)
@@ -131,7 +131,7 @@ class Run:
         """The process dies; the next one has the token and nothing else."""
         self.restarts += 1
         before = self.since
-        place = EpochPlace.from_json(self.subscriber.place.to_json(self.order), self.order)
+        place = EpochPosition.from_json(self.subscriber.position.to_json(), self.order)
         partitions = self.subscriber.partitions
         self.since = place.since
         assert self.since >= before, "it never goes back"
@@ -212,7 +212,7 @@ def test_a_subscriber_that_is_restarted_gives_the_same_whole_epochs_each_once():
         assert run.whole == Run(seed).whole, f"seed {seed}"
         restarts += run.restarts
         if run.subscriber.is_over:
-            assert run.subscriber.place.frontiers == ((),), "what is passed is forgotten"
+            assert run.subscriber.position.frontiers == ((),), "what is passed is forgotten"
     assert restarts > RUNS // 5
 
 

@@ -154,7 +154,7 @@ def run_through(topic, data, order):
             place = history.place(history.earliest(1), "S", "then")
         while True:
             # Through the checkpoint, and knowing no more than is needed.
-            place = place_of(place_to_json(place, order), order, len(topic.publishers))
+            place = place_of(place_to_json(place), order, len(topic.publishers))
             history.forget(place)
             wanted = wanted_between(place, None, order)
             end = history.frontier
@@ -312,7 +312,7 @@ def test_other_orders_are_refused(name):
 def test_an_offset_of_something_else_is_refused():
     place = Topic(INT, 1)
     place.begin(0)
-    offset = place_to_json(place.history().place(Wanted(INT, (0,)), "S", "then"), INT)
+    offset = place_to_json(place.history().place(Wanted(INT, (0,)), "S", "then"))
     assert place_of(offset, INT, 1).frontiers == ((0,),)
     for other in ({"seq": 5, "created": "then"}, {**offset, "frontiers": [[0], [1]]}, {**offset, "v": 2}):
         with pytest.raises(PositionInvalidError):

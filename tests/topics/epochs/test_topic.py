@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 
 import jsclient
-from jsclient.epochs import Data, EpochState, FrontierUpdate, Int, Product, memory_epochs
+from jsclient.epochs import Data, EpochPosition, EpochState, FrontierUpdate, Int, Product, memory_epochs
 from jsclient.errors import (
     ClosedError,
     ConfigError,
@@ -436,7 +436,7 @@ class EpochSuite:
         chance = random.Random(3)
         pubs = [await topic.publisher(number) for number in range(2)]
         sub = await topic.subscribe()
-        token, sent, got = sub.place, {}, {}
+        token, sent, got = sub.position.to_json(), {}, {}
         await sub.close()
         floor = [1, 1]
         for _ in range(150):
@@ -455,12 +455,13 @@ class EpochSuite:
         over = lives = 0
         while not over:
             lives += 1
-            async with await topic.subscribe(resume=token) as sub:
+            position = EpochPosition.from_json(token, topic.order)
+            async with await topic.subscribe(start=position) as sub:
                 whole, over = sub.completed(max_bytes=chance.choice([1, 20, 10**6])), 1
                 async for epoch in whole:
                     assert epoch.time not in got
                     got[epoch.time] = [item async for batch in epoch for item in batch]
-                    token = sub.place
+                    token = sub.position.to_json()
                     if chance.random() < 0.3:
                         over = 0
                         break
@@ -482,10 +483,10 @@ class EpochSuite:
             await pub.send(5, [5])
             await pub.close()
             counts = Counter()
-            token = sub.place
+            token = sub.position
             for _ in range(12):
                 await sub.close()
-                sub = await topic.subscribe(resume=token)
+                sub = await topic.subscribe(start=token)
                 for _ in range(chance_of(token)):
                     try:
                         event = await sub.next(5)
@@ -493,7 +494,7 @@ class EpochSuite:
                         break
                     if isinstance(event, Data):
                         counts[event.time] += 1
-                token = sub.place
+                token = sub.position
             rest = [event.time async for event in sub if isinstance(event, Data)]
             assert set(rest) | set(counts) == {1, 2, 3, 4, 5}
             await sub.close()
@@ -507,11 +508,11 @@ class EpochSuite:
             await of.subscribe(which) for of, which in ((topic, None), (topic, [1]), (other, None))
         ]
         with pytest.raises(ConfigError, match="partitions"):
-            await topic.subscribe(resume=one.place)
+            await topic.subscribe(start=one.position)
         with pytest.raises(PositionInvalidError):
-            await topic.subscribe(resume=else_where.place)
-        with pytest.raises(PositionInvalidError):
-            await topic.subscribe(resume="{}")
+            await topic.subscribe(start=else_where.position)
+        with pytest.raises(ConfigError, match="EpochPosition"):
+            await topic.subscribe(start="{}")
         for each in (sub, one, else_where):
             await each.close()
 
@@ -668,7 +669,7 @@ class EpochSuite:
 
 def chance_of(token):
     """Some small number."""
-    return len(token) % 4
+    return token.since % 4
 
 
 class _Memory:
@@ -697,13 +698,13 @@ async def test_a_window_that_passes_on_is_told_and_the_rest_is_whole():
             await pub.send(1, ["part"])
             await pub.flush()
             assert items([await before.next(5), await before.next(5)]) == [(1, ["part"])]
-            old = before.place
+            old = before.position
         for number in range(10):
             await pub.send(1, [number])
         await pub.advance(2)
         for number in range(10):
             await pub.send(2, [number])
-        sub = await topic.subscribe(resume=old)
+        sub = await topic.subscribe(start=old)
         whole = sub.completed()
         with pytest.raises(jsclient.EpochsLostError):
             await whole.next(5)
@@ -728,13 +729,13 @@ async def test_a_reader_that_stood_still_too_long_is_told_of_what_it_had_a_part(
         await pub.advance(3)
         for number in range(17):
             await pub.send(3, [number])
-        lost_at = sub.place
+        lost_at = sub.position
         with pytest.raises(jsclient.EpochsLostError) as caught:
             await sub.next(5)
         assert caught.value.epochs == (1, 2)
-        assert sub.place == lost_at, "until it has new snapshots"
+        assert sub.position == lost_at, "until it has new snapshots"
         assert await sub.next(5) == FrontierUpdate(((3, 1),), (3,))
-        assert sub.place != lost_at
+        assert sub.position != lost_at
         await pub.advance(4)
         assert len(items(await events(sub, frontier_is(4)))) == 17
         await sub.close()
