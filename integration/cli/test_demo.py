@@ -185,9 +185,7 @@ async def test_a_stream_that_goes_away_on_the_way_is_a_failure_and_no_end_withou
 def test_the_live_table_shows_the_queries_of_spark() -> None:
     from rich.console import Console
 
-    from jsclient.cli.demo.pipeline.view import PipelineView, StageView
-    from jsclient.cli.demo.progress import Progress
-    from jsclient.cli.demo.screen import LiveScreen
+    from jsclient.cli.demo.screen import LiveScreen, PipelineView, Progress, StageView
 
     out = io.StringIO()
     screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))
@@ -211,8 +209,7 @@ def test_the_live_table_shows_the_queries_of_spark() -> None:
 def test_the_live_table_shows_who_works_and_fits_its_terminal() -> None:
     from rich.console import Console
 
-    from jsclient.cli.demo.progress import Progress, WorkerView
-    from jsclient.cli.demo.screen import LiveScreen
+    from jsclient.cli.demo.screen import LiveScreen, Progress, WorkerView
 
     out = io.StringIO()
     screen = LiveScreen(Console(file=out, width=80, height=24, force_terminal=True, color_system=None))

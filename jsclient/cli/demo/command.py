@@ -14,8 +14,7 @@ from ...server import ServerNotFoundError, find_server
 from .. import INTERRUPTED
 from .crew import WorkerError
 from .flights import FlightsError, find_data
-from .pipeline.needs import why_not
-from .pipeline.running import PipelineError
+from .pipeline.running import PipelineError, why_not
 from .replay import Replay, ReplayError
 from .screen import LiveScreen, PlainScreen
 

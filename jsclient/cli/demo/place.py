@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from ...client import JetStream
 from ...errors import JetStreamError, StreamNotFoundError
@@ -17,27 +17,22 @@ _MAX_AGE = 3600.0  # seconds; on an existing server messages expire, in case the
 
 
 class Place:
-    """A server, and the names of the streams on it.
+    """A server, the one given or a new one, and the names of the streams on it.
 
-    Args:
-        servers: An existing server; None starts one.
-
-    Attributes:
-        stream, prefix: The stream of the flights, and the prefix of its subjects.
-        statistics, statistics_prefix: The same for the stream of Spark's results.
-        ledger: The bucket of the ledger of Spark's sink.
+    ``stream`` and ``prefix`` are the stream of the flights and the prefix of its subjects, ``statistics`` and
+    ``statistics_prefix`` those of Spark's results; ``ledger`` is the bucket of Spark's sink.
     """
 
     def __init__(self, servers: list[str] | None) -> None:
         self._servers = servers
-        # Unique names on an existing server.
-        token = secrets.token_hex(4)
-        own = servers is None
-        self.stream: str = "FLIGHTS" if own else f"JSCLIENT_DEMO_{token}"
-        self.prefix: str = "flights" if own else f"jsclient-demo-{token}.flights"
-        self.statistics: str = "STATISTICS" if own else f"JSCLIENT_DEMO_{token}_STATISTICS"
-        self.ledger: str = "jsclient_demo" if own else f"jsclient_demo_{token}"
-        self.statistics_prefix: str = "statistics" if own else f"jsclient-demo-{token}.statistics"
+        self.stream, self.prefix, self.ledger = "FLIGHTS", "flights", "jsclient_demo"
+        self.statistics, self.statistics_prefix = "STATISTICS", "statistics"
+        if servers is not None:  # names that no other demonstration has
+            token = secrets.token_hex(4)
+            self.stream, self.prefix = f"JSCLIENT_DEMO_{token}", f"jsclient-demo-{token}.flights"
+            self.ledger = f"jsclient_demo_{token}"
+            self.statistics = f"JSCLIENT_DEMO_{token}_STATISTICS"
+            self.statistics_prefix = f"jsclient-demo-{token}.statistics"
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[list[str]]:
@@ -48,11 +43,9 @@ class Place:
         async with NatsServer() as server:
             yield [server.url]
 
-    @asynccontextmanager
-    async def flights_on(self, js: JetStream) -> AsyncIterator[None]:
+    def flights_on(self, js: JetStream) -> AbstractAsyncContextManager[None]:
         """Create the stream of the flights, and remove it at the end."""
-        async with self._stream(js, self.stream, self.prefix):
-            yield
+        return self._stream(js, self.stream, self.prefix)
 
     @asynccontextmanager
     async def statistics_on(self, js: JetStream) -> AsyncIterator[None]:

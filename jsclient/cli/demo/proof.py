@@ -1,13 +1,15 @@
-"""The claims at the end of a run, and whether they hold. Pure."""
+"""The proof at the end of a run: the ledger of counted flights, the claims and the summary. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from .ledger import Ledger
-from .tally import Tally
+from .flights import Tally
+from .reports import Report
 
-__all__ = ["Claim", "Killing", "claims"]
+__all__ = ["Claim", "Killing", "Ledger", "claims", "pace", "summary"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +34,7 @@ class Killing:
 def claims(
     ledger: Ledger, expected: Tally, *, stored: int, pending: int, ack_pending: int, killing: Killing | None
 ) -> list[Claim]:
-    """Compare the ledger with the file and with the server's state.
-
-    Args:
-        ledger: The reports of the workers.
-        expected: The sums over the flights of the file, computed without a server.
-        stored: The number of messages in the stream.
-        pending, ack_pending: The consumer's messages that are not delivered yet, and those without an ack.
-        killing: The killed worker; None without a kill.
-    """
+    """Compare the ledger with ``expected``, the sums of the file, and with the server's numbers of messages."""
     total = ledger.total
     done = total - ledger.lost
     found = [
@@ -69,9 +63,90 @@ def claims(
             Claim(returned == ledger.orphaned, f"{repeated}, {len(returned):,} of them because of the kill"),
         ]
     same = ledger.tally == expected
-    found.append(Claim(same, f"flights and delays by carrier and route: {_matches(same=same)}"))
-    return found
+    verdict = "matches the file" if same else "differs from the file"
+    return [*found, Claim(same, f"flights and delays by carrier and route: {verdict}")]
 
 
-def _matches(*, same: bool) -> str:
-    return "matches the file" if same else "differs from the file"
+class Ledger:
+    """Counts each stream sequence from 1 to ``total`` once, even if it is delivered several times."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.tally: Tally = Tally()
+        self.count: int = 0
+        self.redelivered: set[int] = set()  # delivered with a num_delivered above 1
+        self.repeated: set[int] = set()  # processed again after they had been counted
+        self.orphaned: set[int] = set()  # counted, but their worker was killed before it could ack them
+        self.unexpected: set[int] = set()  # outside of 1 to total
+        self._counted = bytearray(total + 1)
+
+    def enter(self, report: Report) -> list[int]:
+        """Count a report, unless it has sequences that are counted already or unexpected, which are returned."""
+        counted, sequences = self._counted, report.sequences
+        self.redelivered.update(report.redelivered)
+        strange = [s for s in sequences if not 1 <= s <= self.total]
+        if strange:
+            self.unexpected.update(strange)
+            return strange
+        if known := [s for s in sequences if counted[s]]:
+            self.repeated.update(known)
+            return known
+        for sequence in sequences:
+            counted[sequence] = 1
+        self.count += len(sequences)
+        self.tally.merge(report.rows)
+        return []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every flight was counted."""
+        return self.count == self.total
+
+    @property
+    def lost(self) -> int:
+        """The number of sequences that were not counted, each one checked."""
+        return self._counted.count(0, 1)
+
+
+_TOP = 5
+_FULL_MINIMUM = 100  # landed flights that a route needs to be ranked, in the whole data set
+
+
+def summary(
+    tally: Tally, names: Mapping[str, str], proof: Sequence[Claim], closing: Sequence[str]
+) -> list[str]:
+    """The summary, in lines of at most 79 characters for the names and counts of the data set."""
+    minimum = max(1, min(_FULL_MINIMUM, tally.flights // 1000))
+    columns = [
+        ["Busiest routes", *(f"{route:<8} {s.flights:>8,}" for route, s in tally.busiest_routes(_TOP))],
+        [
+            "by carrier",
+            *(
+                f"{f'{carrier} {names.get(carrier, str())}':<22.22} {s.average_delay:>+7.1f}"
+                for carrier, s in tally.latest_carriers(_TOP, minimum)
+            ),
+        ],
+        [
+            "by route",
+            *(f"{route:<8} {s.average_delay:>+13.1f}" for route, s in tally.latest_routes(_TOP, minimum)),
+        ],
+    ]
+    over = f"{'':<20}Worst average delay on arrival, minutes ({minimum:,}+ landed)"
+    table = [over, *(f"{a:<17}   {b:<30}   {c}".rstrip() for a, b, c in zip_longest(*columns, fillvalue=""))]
+    return [*table, "", *(str(claim) for claim in proof), "", *closing]
+
+
+def pace(
+    flights: int, workers: int, *, published: float, counted: float, acked: float, whole: float
+) -> list[str]:
+    """The speed of the run: seconds from the first publish to the last publish ack, counted flight and ack."""
+    crew = f"{workers} worker{'s' if workers != 1 else ''}"
+    return [
+        f"Published in {published:.1f} s ({_rate(flights, published)}/s), "
+        f"processed in {counted:.1f} s ({_rate(flights, counted)}/s) by {crew},",
+        f"all acked after {acked:.1f} s; {whole:.1f} s in all.",
+    ]
+
+
+def _rate(count: int, seconds: float) -> str:
+    return f"{count / seconds:,.0f}" if seconds > 0 else "-"

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+import msgspec
 
 from ... import connect
 from ...client import JetStream
 from ...errors import JetStreamError
-from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerInfo
 from .crew import Crew, WorkerProcess
-from .flights import Flight, airline_names, read_flights
-from .ledger import Ledger
-from .pipeline.access import without_user
+from .flights import Flight, Tally, airline_names, read_flights
 from .pipeline.pipeline import Pipeline
+from .pipeline.running import without_user
 from .place import Place
-from .progress import Progress, in_words
-from .proof import Killing, claims
-from .publishing import publish_all
+from .proof import Killing, Ledger, claims, pace, summary
 from .reports import Report, Setup, Verdict
-from .screen import Screen
-from .summary import pace, summary
-from .tally import Tally
+from .screen import Progress, Screen, in_words
 
 __all__ = ["Replay", "ReplayError"]
 
@@ -44,18 +41,7 @@ class ReplayError(Exception):
 
 
 class Replay:
-    """One run of the demonstration.
-
-    Args:
-        data: The directory of the data set.
-        screen: The display.
-        servers: An existing server; None starts one.
-        limit: The maximum number of flights; None: all.
-        workers: The number of worker processes.
-        kill: Whether to kill a worker, and later the Spark driver.
-        spark: Whether to run the Spark part.
-        keep: A file for the progress of the Spark queries, as JSON.
-    """
+    """One run of the demonstration, on the ``servers`` given or on one of its own. `jsclient.cli` has the options."""
 
     def __init__(
         self,
@@ -81,11 +67,11 @@ class Replay:
         self._place = Place(servers)
         self._stream, self._prefix = self._place.stream, self._place.prefix
         self._flights: list[Flight] = []
-        self._pipeline = (
-            Pipeline(self._place, data, screen, self._progress, begun=self._begun, kill=kill, keep=keep)
-            if spark
-            else None
-        )
+        self._pipeline: Pipeline | None = None
+        if spark:
+            self._pipeline = Pipeline(
+                self._place, data, screen, self._progress, begun=self._begun, kill=kill, keep=keep
+            )
 
     @property
     def state(self) -> str:
@@ -99,17 +85,13 @@ class Replay:
     async def run(self) -> bool:
         """Run from start to proof, and return whether every claim holds.
 
-        If this is cancelled, all processes are ended and the streams are removed.
-
-        Raises:
-            ReplayError, WorkerError, PipelineError, FlightsError, JetStreamError: The run cannot continue. They can be
-                in exception groups.
+        If this is cancelled, all processes are ended and the streams are removed. Errors can be in exception groups.
         """
         self._screen.start()
         try:
             async with (
                 self._place.server() as urls,
-                connect(urls, name="jsclient demo", on_event=self._on_event) as js,
+                connect(urls, name="jsclient demo", on_event=lambda event: self._note(in_words(event))) as js,
             ):
                 where = ", ".join(without_user(url) for url in urls)
                 self._progress.where = f"nats-server {js.server_version} at {where}, stream {self._stream}"
@@ -123,8 +105,8 @@ class Replay:
         print("\n".join(text), flush=True)
         return holds
 
-    def _on_event(self, event: Event) -> None:
-        self._screen.note(f"{self._elapsed:.1f} s: {in_words(event)}")
+    def _note(self, text: str) -> None:
+        self._screen.note(f"{self._elapsed:.1f} s: {text}")
 
     # --- the workers -----------------------------------------------------------------------------------------
 
@@ -179,26 +161,22 @@ class Replay:
     def _kill_worker(self, worker: WorkerProcess, sequences: list[int]) -> None:
         """Kill a worker whose flights are counted but not acked, which is the worst moment."""
         worker.kill()
-        self._ledger.orphan(sequences)
+        self._ledger.orphaned.update(sequences)
         number = worker.view.number
         self._killing = Killing(number, self._ledger.count)
-        self._screen.note(
-            f"{self._elapsed:.1f} s: SIGKILL for worker {number} (pid {worker.view.pid}): "
-            f"{len(sequences):,} flights counted, not yet acked"
-        )
+        counted = f"{len(sequences):,} flights counted, not yet acked"
+        self._note(f"SIGKILL for worker {number} (pid {worker.view.pid}): {counted}")
         self._tasks.create_task(self._replace())
 
     def _on_killed(self, worker: WorkerProcess) -> None:
         """Replace a worker that another process killed."""
-        self._screen.note(f"{self._elapsed:.1f} s: worker {worker.view.number} was killed by another process")
+        self._note(f"worker {worker.view.number} was killed by another process")
         self._tasks.create_task(self._replace())
 
     async def _replace(self) -> None:
         worker = await self._hire()
         await worker.ready.wait()
-        self._screen.note(
-            f"{self._elapsed:.1f} s: worker {worker.view.number} (pid {worker.view.pid}) took over"
-        )
+        self._note(f"worker {worker.view.number} (pid {worker.view.pid}) took over")
 
     # --- the replay ------------------------------------------------------------------------------------------
 
@@ -248,7 +226,7 @@ class Replay:
             if len(flights) % _READ_CHUNK == 0:
                 progress.read = len(flights)
                 await asyncio.sleep(0)
-        flights.sort(key=_when)
+        flights.sort(key=lambda flight: flight.scheduled)
         if self._limit is not None:
             del flights[self._limit :]
         if not flights:
@@ -275,9 +253,9 @@ class Replay:
             info = await self._look(js)
             if (
                 info is not None
-                and self._ledger.is_complete
                 and not info.num_pending
                 and not info.num_ack_pending
+                and self._ledger.is_complete
             ):
                 return info
             await asyncio.sleep(_TICK)
@@ -318,5 +296,38 @@ class Replay:
             await asyncio.sleep(_TICK)
 
 
-def _when(flight: Flight) -> str:
-    return flight.scheduled
+_CHUNK = 500  # publishes that are awaited together
+
+_CHUNKS = 3  # chunks in flight
+
+_TIMEOUT = 30.0  # seconds, for one publish
+
+
+async def publish_all(
+    js: JetStream, flights: Sequence[Flight], prefix: str, on_stored: Callable[[int], None]
+) -> None:
+    """Publish in order, and call ``on_stored`` with the number of newly confirmed flights.
+
+    Each publish has a message id, so that a retry after a lost publish ack is stored once.
+
+    Raises:
+        ExceptionGroup: With the errors of `JetStream.publish`.
+    """
+    in_flight: deque[asyncio.Task[None]] = deque()
+    async with asyncio.TaskGroup() as tasks:
+        for start in range(0, len(flights), _CHUNK):
+            if len(in_flight) == _CHUNKS:
+                await in_flight.popleft()
+            chunk = flights[start : start + _CHUNK]
+            in_flight.append(tasks.create_task(_publish(js, chunk, start + 1, prefix, on_stored)))
+
+
+async def _publish(
+    js: JetStream, chunk: Sequence[Flight], first: int, prefix: str, on_stored: Callable[[int], None]
+) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for number, flight in enumerate(chunk, first):
+            payload = msgspec.json.encode(flight)
+            publishing = js.publish(flight.subject(prefix), payload, msg_id=str(number), timeout=_TIMEOUT)
+            tasks.create_task(publishing)
+    on_stored(len(chunk))

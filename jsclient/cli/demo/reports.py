@@ -13,8 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from .flights import Flight
-from .tally import Row, Tally
+from .flights import Flight, Row, Tally
 
 __all__ = ["FromWorker", "Ready", "Report", "Setup", "ToWorker", "Verdict", "digest", "frame", "read_frame"]
 

@@ -1,69 +1,236 @@
-"""The display of a run: a live table in a terminal, otherwise a line every few seconds."""
+"""The display of a run: a live table in a terminal, otherwise a line every few seconds; and the numbers it shows."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, TextIO
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from .pipeline.view import PipelineView
-from .progress import Progress, WorkerView, line
+import msgspec
+
+from ...protocol.events import Event
+from .pipeline.words import BatchDone
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["LiveScreen", "PlainScreen", "Screen"]
+__all__ = [
+    "LiveScreen",
+    "PipelineView",
+    "PlainScreen",
+    "Progress",
+    "Screen",
+    "StageView",
+    "WorkerView",
+    "in_words",
+]
 
 _LINE_EVERY = 3.0  # seconds
 _NOTES = 3
 _ROWS = 6  # workers in the table; the oldest ended ones are left out
 
 
-class Screen(Protocol):
-    """The display of a run."""
+# --- the numbers -----------------------------------------------------------------------------------------
 
-    def start(self) -> None: ...
 
-    def show(self, progress: Progress) -> None:
-        """Show new numbers. Frequent calls are cheap."""
+class Rate:
+    """The growth of a count per second, over the last seconds."""
 
-    def note(self, text: str) -> None:
-        """Show an event."""
+    def __init__(self, window: float = 3.0) -> None:
+        self._window = window
+        self._seen: deque[tuple[float, int]] = deque()
+        self.value: float = 0.0  # per second
 
-    def stop(self) -> None:
-        """Restore the terminal."""
+    def at(self, now: float, count: int) -> None:
+        """Record the count at a time in monotonic seconds."""
+        seen = self._seen
+        seen.append((now, count))
+        while len(seen) > 2 and seen[1][0] <= now - self._window:
+            seen.popleft()
+        elapsed = now - seen[0][0]
+        self.value = (count - seen[0][1]) / elapsed if elapsed > 0 else 0.0
+
+
+@dataclass(slots=True)
+class WorkerView:
+    """The state of a worker, as shown."""
+
+    number: int
+    pid: int
+    state: str = "starting"  # starting, working, killed, ended
+    counted: int = 0
+    redelivered: int = 0
+    rate: Rate = field(default_factory=Rate)
+
+
+@dataclass(slots=True)
+class Progress:
+    """The state of the run, as shown.
+
+    ``phase`` is the current step. ``pending`` is the number of messages that the consumer has not delivered yet,
+    ``ack_pending`` the number of delivered messages without an ack. ``pipeline`` is set in the Spark part.
+    """
+
+    phase: str = "starting"
+    where: str = ""
+    elapsed: float = 0.0  # seconds
+    total: int = 0  # 0: unknown
+    read: int = 0
+    published: int = 0
+    counted: int = 0
+    pending: int = 0
+    ack_pending: int = 0
+    redelivered: int = 0
+    repeated: int = 0
+    publishing: Rate = field(default_factory=Rate)
+    counting: Rate = field(default_factory=Rate)
+    workers: list[WorkerView] = field(default_factory=list)
+    pipeline: PipelineView | None = None
+
+    def tick(self, now: float) -> None:
+        """Update the rates at ``now``, in monotonic seconds."""
+        self.publishing.at(now, self.published)
+        self.counting.at(now, self.counted)
+        for worker in self.workers:
+            worker.rate.at(now, worker.counted)
+
+    @property
+    def stored(self) -> int:
+        """Flights known to be in the stream. A flight can be processed before its publish ack arrives."""
+        return max(self.published, self.counted)
+
+    @property
+    def working(self) -> int:
+        """The number of workers in state ``working``."""
+        return sum(worker.state == "working" for worker in self.workers)
+
+
+def line(progress: Progress) -> str:
+    """The progress in one line, for plain output."""
+    p = progress
+    head = f"{p.elapsed:6.1f} s  "
+    if p.pipeline is not None:
+        return f"{head}{p.pipeline.line()}"
+    if not p.published:
+        return f"{head}{p.phase}" + (f": {p.read:,} flights" if p.read else "")
+    return (
+        f"{head}published {p.stored:,}  processed {p.counted:,} of {p.total:,} ({p.counting.value:,.0f}/s)  "
+        f"pending {p.pending:,}  ack pending {p.ack_pending:,}  redelivered {p.redelivered:,}  workers {p.working}"
+    )
+
+
+def in_words(event: Event) -> str:
+    """An event in one line: its name and its fields."""
+    fields = msgspec.structs.asdict(event).items()
+    text = ", ".join(f"{name} {value}" for name, value in fields if value not in ("", None))
+    return " ".join(f"{type(event).__name__}: {text}".split())
+
+
+@dataclass(slots=True)
+class StageView:
+    """The state of a query, as shown. ``total`` is the number of rows it will read; 0: unknown."""
+
+    name: str
+    does: str
+    total: int = 0
+    state: str = "waiting"  # waiting, running, killed, done
+    out: int = 0  # rows that it has written
+    rate: float = 0.0  # rows a second, of its last batch
+    rows_by_batch: dict[int, int] = field(default_factory=dict)  # a repeated batch counts once
+
+    def end(self) -> None:
+        """The query has read every row. Rows that it committed but could not report before a kill are added."""
+        self.state = "done"
+        if self.total > self.rows:
+            self.rows_by_batch[-1] = self.total - self.rows
+
+    @property
+    def rows(self) -> int:
+        return sum(self.rows_by_batch.values())
+
+    @property
+    def batches(self) -> int:
+        return len(self.rows_by_batch)
+
+
+@dataclass(slots=True)
+class PipelineView:
+    """The state of the pipeline, as shown. ``driver`` is the process id of the Spark driver; 0: not running."""
+
+    stages: dict[str, StageView]
+    driver: int = 0
+    state: str = "starting"  # starting, running, killed, restarting, comparing, ended
+    late: int = 0  # rows that arrived after their window was closed
+    log: list[dict[str, Any]] = field(default_factory=list)
+
+    def enter(self, done: BatchDone, at: float) -> None:
+        """Record a finished batch, ``at`` seconds after the start of the pipeline."""
+        stage = self.stages[done.query]
+        stage.rows_by_batch[done.batch] = done.rows
+        if done.rows:
+            stage.rate = done.rate
+        self.late += done.late
+        self.log.append(
+            {
+                "at": round(at, 3),
+                "query": done.query,
+                "batch": done.batch,
+                "rows": done.rows,
+                "rows_per_second": round(done.rate, 1),
+                "milliseconds": done.took,
+                "state_rows": done.state,
+                "rows_in_all": stage.rows,
+            }
+        )
+
+    def happened(self, what: str, at: float, **more: Any) -> None:
+        """Record an event between the batches."""
+        self.log.append({"at": round(at, 3), "event": what, **more})
+
+    def line(self) -> str:
+        """The state in one line, for plain output."""
+        parts = []
+        for stage in self.stages.values():
+            if stage.state == "waiting" and not stage.batches:
+                continue
+            of = f" of {stage.total:,}" if stage.total else ""
+            rate = f", {stage.rate:,.0f}/s" if stage.state == "running" and stage.rate else ""
+            out = f", {stage.out:,} out" if stage.out else ""
+            plural = "" if stage.batches == 1 else "es"
+            parts.append(f"{stage.name} {stage.rows:,}{of} ({stage.batches} batch{plural}{rate}{out})")
+        return f"Spark {self.state}" + (f": {'  '.join(parts)}" if parts else "")
+
+
+# --- the display -----------------------------------------------------------------------------------------
 
 
 class PlainScreen:
     """Prints lines."""
 
     def __init__(self, out: TextIO | None = None) -> None:
-        self._out = out if out is not None else sys.stdout
+        self._out = out or sys.stdout
         self._last: float | None = None
         self._phase = ""
 
     def start(self) -> None:
         """Nothing to prepare."""
 
+    stop = start
+
     def show(self, progress: Progress) -> None:
         """Print a line if the last one is a few seconds old, or a new phase has begun."""
-        if (
-            self._last is None
-            or progress.elapsed - self._last >= _LINE_EVERY
-            or progress.phase != self._phase
-        ):
-            if self._last is None:
-                self.note(progress.where)
-            self._last, self._phase = progress.elapsed, progress.phase
+        last, self._phase, changed = self._last, progress.phase, progress.phase != self._phase
+        if last is None:
+            self.note(progress.where)
+        if last is None or changed or progress.elapsed - last >= _LINE_EVERY:
+            self._last = progress.elapsed
             print(line(progress), file=self._out, flush=True)
 
     def note(self, text: str) -> None:
         """Print a line."""
         print(f"          {text}", file=self._out, flush=True)
-
-    def stop(self) -> None:
-        """Nothing to restore."""
 
 
 class LiveScreen:
@@ -73,13 +240,11 @@ class LiveScreen:
         from rich.console import Console
         from rich.live import Live
 
-        self._console = console if console is not None else Console(highlight=False)
         # No automatic refresh: rich's thread would draw a state while it changes.
-        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live = Live(console=console or Console(highlight=False), auto_refresh=False, transient=True)
         self._notes: deque[str] = deque(maxlen=_NOTES)
 
     def start(self) -> None:
-        """Begin to draw."""
         self._live.start()
 
     def show(self, progress: Progress) -> None:
@@ -112,6 +277,9 @@ class LiveScreen:
             # Short, so that an echoed ^C stays in this line and is erased with it.
             Text("Ctrl-C stops it", style="dim"),
         )
+
+
+Screen: TypeAlias = PlainScreen | LiveScreen
 
 
 def _bars(p: Progress) -> Table:

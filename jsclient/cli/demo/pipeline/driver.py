@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import msgspec
 
 from ..reports import frame
-from .faults import reason
-from .watching import Watch
+from .watching import Watch, reason
 from .words import Failed, Finished, FromDriver, Setup, SparkIsUp
 
 if TYPE_CHECKING:

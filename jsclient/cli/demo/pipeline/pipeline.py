@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -19,16 +20,10 @@ from ....client import JetStream
 from ....errors import JetStreamError
 from ..flights import Flight
 from ..place import Place
-from ..progress import Progress
 from ..proof import Claim
-from ..screen import Screen
-from .access import spark_access
-from .checking import check_rebooked, check_statistics
-from .ending import closing, end_of_flights, kept, weather_table
-from .recount import Cancelled, Statistics, cancelled_flights, read_weather, recount
-from .results import read_archive, read_rebooked, read_stream
-from .running import Driver, PipelineError
-from .view import PipelineView, StageView
+from ..screen import PipelineView, Progress, Screen, StageView
+from . import results
+from .running import Driver, PipelineError, spark_access
 from .words import (
     BatchDone,
     Finished,
@@ -55,13 +50,8 @@ _TICK = 0.25  # seconds between two updates
 class Pipeline:
     """One run of the Spark part, on the stream that the first part has filled.
 
-    Args:
-        place: The server and its streams.
-        data: The directory of the data set.
-        screen, progress: The display, and the numbers it shows.
-        begun: The start of the demonstration, in monotonic seconds.
-        kill: Whether to kill the driver in the middle.
-        keep: A file for the progress of the queries, as JSON.
+    ``begun`` is the start of the demonstration, in monotonic seconds. ``kill`` kills the driver in the middle. The
+    progress of the queries is written to the file ``keep``, as JSON.
     """
 
     def __init__(
@@ -79,19 +69,18 @@ class Pipeline:
         self._weather = data / "weather.csv"
         self._screen = screen
         self._progress = progress
-        self._demo_begun = begun
-        self._begun = begun
+        self._demo_begun = self._begun = begun
         self._kill = kill
         self._keep = keep
         self._killed_at: float | None = None  # part of the flights
         self._resumed: set[str] = set()
         self._versions = SparkIsUp("", "")
-        stages = [
-            StageView("statistics", "flights → delays by hour, with the weather → stream"),
-            StageView("rebooking", "cancelled flights, by claim and ack → Parquet"),
-            StageView("archive", "stream of the statistics → Parquet"),
-        ]
-        self._view = PipelineView({stage.name: stage for stage in stages})
+        stages = {
+            "statistics": "flights → delays by hour, with the weather → stream",
+            "rebooking": "cancelled flights, by claim and ack → Parquet",
+            "archive": "stream of the statistics → Parquet",
+        }
+        self._view = PipelineView({name: StageView(name, does) for name, does in stages.items()})
 
     async def run(
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight]
@@ -99,15 +88,11 @@ class Pipeline:
         """Run from start to proof; the summary, and whether every claim holds.
 
         If this is cancelled, driver and JVM are killed and their files are removed.
-
-        Raises:
-            PipelineError: Spark failed.
-            FlightsError, JetStreamError: As in the first part.
         """
         self._begun = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="jsclient-demo-", ignore_cleanup_errors=True) as directory:
             async with self._place.statistics_on(js):
-                self._show("starting Spark")
+                self._progress.phase = "starting Spark"
                 self._progress.pipeline = self._view
                 showing = asyncio.create_task(self._keep_showing(js))
                 try:
@@ -125,20 +110,19 @@ class Pipeline:
             await self._drive(setup)
             self._view.state = "ended"
             ran = time.monotonic() - self._begun
-            self._show("comparing with a recount of the file")
+            self._progress.phase = "comparing with a recount of the file"
             expected, cancelled = await counting
         finally:
             counting.cancel()
-        stored = await read_stream(js, self._place.statistics)
-        archived, rebooked = await asyncio.to_thread(
-            lambda: (read_archive(directory / "archive"), read_rebooked(directory / "rebooking"))
-        )
+        stored = await results.read_stream(js, self._place.statistics)
+        archived = await asyncio.to_thread(results.read_archive, directory / "archive")
+        rebooked = await asyncio.to_thread(results.read_rebooked, directory / "rebooking")
         info = (await (await js.stream(self._place.stream)).consumer(_CONSUMER)).cached_info
-        acks = {"pending": info.num_pending, "unacked": info.num_ack_pending}
+        left = {"pending": info.num_pending, "unacked": info.num_ack_pending}
         claims = [
-            check_statistics("stream", stored, expected),
-            check_statistics("Parquet", archived, expected),
-            check_rebooked(rebooked, cancelled, **acks),
+            results.check_statistics("stream", stored, expected),
+            results.check_statistics("Parquet", archived, expected),
+            results.check_rebooked(rebooked, cancelled, **left),
             Claim(not self._view.late, f"{self._view.late:,} flights came too late for their hour"),
         ]
         if self._killed_at is not None:
@@ -149,7 +133,7 @@ class Pipeline:
             text = json.dumps(kept(self._view, about), indent=1) + "\n"
             await asyncio.to_thread(self._keep.write_text, text, encoding="utf-8")
         lines = [
-            *weather_table(stored),
+            *results.weather_table(stored),
             "",
             *map(str, claims),
             "",
@@ -157,17 +141,17 @@ class Pipeline:
         ]
         return lines, all(claim.holds for claim in claims)
 
-    def _recount(self, flights: Sequence[Flight]) -> tuple[Statistics, Counter[Cancelled]]:
-        return recount(flights, read_weather(self._weather)), cancelled_flights(flights)
+    def _recount(self, flights: Sequence[Flight]) -> tuple[results.Statistics, Counter[results.Cancelled]]:
+        weather = results.read_weather(self._weather)
+        return results.recount(flights, weather), results.cancelled_flights(flights)
 
     async def _prepare(
         self, js: JetStream, urls: Sequence[str], flights: Sequence[Flight], directory: Path
     ) -> Setup:
         """Publish the end of the flights and create the work list; the setup of the driver."""
         place, stages = self._place, self._view.stages
-        await js.publish(
-            f"{place.prefix}.end", msgspec.json.encode(end_of_flights(flights[-1])), msg_id="end"
-        )
+        end = msgspec.json.encode(results.end_of_flights(flights[-1]))
+        await js.publish(f"{place.prefix}.end", end, msg_id="end")
         config = ConsumerConfig(
             durable_name=_CONSUMER,
             filter_subject=f"{place.prefix}.*.*.cancelled",
@@ -234,7 +218,7 @@ class Pipeline:
             f"{statistics.batches} batches committed"
         )
         view.state = "killed"
-        self._show("starting Spark again, from its checkpoints")
+        self._progress.phase = "starting Spark again, from its checkpoints"
         started = await Driver.start(setup)
         view.happened("restart", self._elapsed)
         view.driver, view.state = started.pid, "restarting"
@@ -249,7 +233,7 @@ class Pipeline:
                 view.state = "running"
                 view.happened("up", self._elapsed)
                 self._note(f"Spark {said.spark} is up {again}on Java {said.java} (pid {view.driver})")
-                self._show("Spark at work")
+                self._progress.phase = "Spark at work"
             case QueryBegins():
                 view.stages[said.query].state = "running"
                 if said.query == "archive":
@@ -287,9 +271,6 @@ class Pipeline:
     def _note(self, text: str) -> None:
         self._screen.note(f"{time.monotonic() - self._demo_begun:.1f} s: {text}")
 
-    def _show(self, phase: str) -> None:
-        self._progress.phase = phase
-
     async def _keep_showing(self, js: JetStream) -> None:
         """Redraw, with the number of results on the server."""
         while True:
@@ -300,3 +281,24 @@ class Pipeline:
             self._progress.tick(time.monotonic())
             self._screen.show(self._progress)
             await asyncio.sleep(_TICK)
+
+
+def closing(view: PipelineView, versions: SparkIsUp, *, ran: float, whole: float) -> list[str]:
+    """The duration in seconds: ``ran`` of the Spark part, ``whole`` of the demonstration."""
+    rows = sum(stage.rows for stage in view.stages.values())
+    batches = sum(stage.batches for stage in view.stages.values())
+    starts = sum(entry.get("event") == "up" for entry in view.log)
+    times = "one start" if starts == 1 else f"{starts} starts"
+    return [
+        f"Spark {versions.spark}: {rows:,} rows in {batches} batches in {ran:.1f} s, including {times};",
+        f"{whole:.1f} s in all.",
+    ]
+
+
+def kept(view: PipelineView, about: dict[str, Any]) -> dict[str, Any]:
+    """The progress of the queries for a chart. Times are seconds since the Spark part began."""
+    stages = {
+        stage.name: {"does": stage.does, "rows": stage.rows, "total": stage.total}
+        for stage in view.stages.values()
+    }
+    return {"about": about, "queries": stages, "log": view.log}

@@ -1,14 +1,20 @@
-"""The process of the Spark driver, seen from the parent process."""
+"""The process of the Spark driver, seen from the parent process: its requirements, its access to the server."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
+import importlib.util
 import os
+import re
+import shutil
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
@@ -17,7 +23,7 @@ import jsclient
 from ..reports import frame, read_frame
 from .words import Failed, FromDriver, Setup
 
-__all__ = ["Driver", "PipelineError"]
+__all__ = ["SECRET", "Driver", "PipelineError", "java_release", "spark_access", "why_not", "without_user"]
 
 _SILENCE = 120.0  # seconds without a message from the driver after which it counts as dead
 # Settings of the user that are for another Spark than the installed one.
@@ -137,3 +143,73 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path)),
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
+
+
+SECRET = "JSCLIENT_DEMO_SECRET"  # an environment variable
+
+
+def spark_access(urls: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Options for source and sink, and environment variables for driver and executors.
+
+    Spark's plans would show a user in a URL. So the user becomes an option, and the password or token a variable.
+    """
+    options = {"servers": ",".join(without_user(url) for url in urls)}
+    for url in urls:
+        parts = urlsplit(_whole(url))
+        if parts.username is None:
+            continue
+        if parts.password is None:
+            return {**options, "tokenEnv": SECRET}, {SECRET: parts.username}
+        user = {"user": parts.username, "passwordEnv": SECRET}
+        return {**options, **user}, {SECRET: parts.password}
+    return options, {}
+
+
+def without_user(url: str) -> str:
+    """The URL without user and password."""
+    parts = urlsplit(_whole(url))
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def _whole(url: str) -> str:
+    return url if "://" in url else f"nats://{url}"
+
+
+_SPARK = (4, 2)
+
+_JAVA = 17
+
+_PATIENCE = 20.0  # seconds for `java -version`
+
+
+def why_not() -> str | None:
+    """The reason why the Spark part cannot run, in a few words; None if it can. PySpark is not imported."""
+    missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        return f'{" and ".join(missing)} not installed: pip install "jsclient[spark]"'
+    version = importlib.metadata.version("pyspark")
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _SPARK:
+        return f'PySpark {version} is older than {_SPARK[0]}.{_SPARK[1]}: pip install -U "jsclient[spark]"'
+    # Spark looks for Java in the same way.
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if java is None:
+        return f"no Java found: Spark needs Java {_JAVA} or newer on PATH or in JAVA_HOME"
+    release = java_release(java)
+    if release is None:
+        return f"{java} does not run: Spark needs Java {_JAVA} or newer on PATH or in JAVA_HOME"
+    if release < _JAVA:
+        return f"{java} is Java {release}: Spark needs Java {_JAVA} or newer"
+    return None
+
+
+def java_release(java: str) -> int | None:
+    """The major version of a Java program; None if it does not run."""
+    try:
+        asked = subprocess.run(
+            [java, "-version"], capture_output=True, check=True, timeout=_PATIENCE, text=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', asked.stderr + asked.stdout)
+    return int(found[1]) if found else None

@@ -9,18 +9,6 @@ from typing import TypeAlias
 
 import msgspec
 
-__all__ = [
-    "BatchDone",
-    "Failed",
-    "Finished",
-    "FromDriver",
-    "QueryBegins",
-    "QueryEnded",
-    "QueryStartsAgain",
-    "Setup",
-    "SparkIsUp",
-]
-
 
 class Setup(msgspec.Struct, tag=True, array_like=True):
     """The job of the driver. It is not on the command line, because ``environment`` can contain a password."""

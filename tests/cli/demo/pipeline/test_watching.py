@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from jsclient.cli.demo.pipeline import watching
-from jsclient.cli.demo.pipeline.faults import is_transient
-from jsclient.cli.demo.pipeline.watching import Watch
+from jsclient.cli.demo.pipeline.watching import Watch, is_transient
 from jsclient.cli.demo.pipeline.words import BatchDone, QueryBegins, QueryEnded, QueryStartsAgain
 
 SPARK = (

@@ -9,11 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.cli.demo.flights import Flight
-from jsclient.cli.demo.ledger import Ledger
-from jsclient.cli.demo.proof import Killing, claims
+from jsclient.cli.demo.flights import Flight, Tally
+from jsclient.cli.demo.proof import Killing, Ledger, claims
 from jsclient.cli.demo.reports import Ready, Report, Setup, Verdict, digest, frame, read_frame
-from jsclient.cli.demo.tally import Tally
 from tests.support.virtual import virtual
 
 
@@ -119,7 +117,7 @@ def test_the_proof_fails_when_a_sum_differs_from_the_file():
 
 def test_the_proof_fails_when_what_the_killed_worker_held_did_not_come_back():
     ledger = complete()
-    ledger.orphan([2, 3])
+    ledger.orphaned.update([2, 3])
     killing = Killing(1, 3)
     assert not all(proved(ledger, killing=killing))
     ledger.enter(digest([delivery(2, 2)]))

@@ -6,11 +6,9 @@ import io
 
 import pytest
 
-from jsclient.cli.demo.progress import Progress, Rate, WorkerView, in_words, line
-from jsclient.cli.demo.proof import Claim
-from jsclient.cli.demo.screen import PlainScreen
-from jsclient.cli.demo.summary import pace, summary
-from jsclient.cli.demo.tally import Tally
+from jsclient.cli.demo.flights import Tally
+from jsclient.cli.demo.proof import Claim, pace, summary
+from jsclient.cli.demo.screen import PlainScreen, Progress, Rate, WorkerView, in_words, line
 from jsclient.protocol.events import Disconnected
 
 ROWS = [

@@ -14,16 +14,25 @@ import pytest
 import jsclient
 from jsclient.cli import main
 from jsclient.cli.demo.flights import Flight, FlightsError
-from jsclient.cli.demo.pipeline import needs, running
-from jsclient.cli.demo.pipeline.access import SECRET, spark_access, without_user
-from jsclient.cli.demo.pipeline.checking import check_rebooked, check_statistics
-from jsclient.cli.demo.pipeline.ending import closing, end_of_flights, kept, weather_table
-from jsclient.cli.demo.pipeline.faults import reason
-from jsclient.cli.demo.pipeline.recount import cancelled_flights, read_weather, recount
-from jsclient.cli.demo.pipeline.rows import COLUMNS, Rebooking, Statistic, Weather, statistic_of
-from jsclient.cli.demo.pipeline.view import PipelineView, StageView
+from jsclient.cli.demo.pipeline import running
+from jsclient.cli.demo.pipeline.pipeline import closing, kept
+from jsclient.cli.demo.pipeline.results import (
+    COLUMNS,
+    Rebooking,
+    Statistic,
+    Weather,
+    cancelled_flights,
+    check_rebooked,
+    check_statistics,
+    end_of_flights,
+    read_weather,
+    recount,
+    weather_table,
+)
+from jsclient.cli.demo.pipeline.running import SECRET, spark_access, without_user
+from jsclient.cli.demo.pipeline.watching import reason
 from jsclient.cli.demo.pipeline.words import BatchDone, Failed, FromDriver, Setup, SparkIsUp
-from jsclient.cli.demo.progress import Progress, line
+from jsclient.cli.demo.screen import PipelineView, Progress, StageView, line
 
 HEADER = (
     "origin,year,month,day,hour,temp,dewp,humid,wind_dir,wind_speed,wind_gust,precip,pressure,visib,time_hour"
@@ -154,7 +163,10 @@ def test_rows_that_are_missing_twice_or_strange_are_told(rows, said):
 
 
 WORK = [flight(number=number, delay=None) for number in (1, 2, 2)]
-DONE = [Rebooking.of(sequence, one) for sequence, one in enumerate(WORK, 1)]
+DONE = [
+    Rebooking(sequence, f.scheduled, f.carrier, f.flight, f.origin, f.dest)
+    for sequence, f in enumerate(WORK, 1)
+]
 
 
 def rebooked(found, *, pending=0, unacked=0):
@@ -184,9 +196,9 @@ def test_work_that_is_missing_or_done_twice_is_told(found, said):
 
 def test_a_row_of_another_shape_is_refused():
     row = msgspec.structs.asdict(next(iter(EXPECTED.values())))
-    assert statistic_of(row).key == ("EWR", "2013-01-01T05:00")
+    assert msgspec.convert(row, Statistic).key == ("EWR", "2013-01-01T05:00")
     with pytest.raises(msgspec.ValidationError):
-        statistic_of({**row, "flights": None})
+        msgspec.convert({**row, "flights": None}, Statistic)
 
 
 # --- access, needs, options
@@ -225,25 +237,25 @@ def spark_is_there(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.3.0")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setattr("shutil.which", lambda _: "/bin/java")
-    monkeypatch.setattr(needs, "java_release", lambda _: 17)
+    monkeypatch.setattr(running, "java_release", lambda _: 17)
 
 
 @pytest.mark.usefixtures("spark_is_there")
 def test_why_spark_is_left_out_is_said_in_a_line(monkeypatch):
-    assert needs.why_not() is None
+    assert running.why_not() is None
     with monkeypatch.context() as changed:
         changed.setattr(importlib.util, "find_spec", lambda _: None)
-        assert needs.why_not() == 'pyspark and pyarrow not installed: pip install "jsclient[spark]"'
+        assert running.why_not() == 'pyspark and pyarrow not installed: pip install "jsclient[spark]"'
     with monkeypatch.context() as changed:
         changed.setattr(importlib.metadata, "version", lambda _: "4.1.9")
-        assert "4.1.9 is older than 4.2" in needs.why_not()
+        assert "4.1.9 is older than 4.2" in running.why_not()
     with monkeypatch.context() as changed:
         changed.setattr("shutil.which", lambda _: None)
-        assert "no Java found" in needs.why_not()
+        assert "no Java found" in running.why_not()
     for release, said in ((11, "is Java 11: Spark needs Java 17"), (None, "does not run")):
         with monkeypatch.context() as changed:
-            changed.setattr(needs, "java_release", lambda _, release=release: release)
-            assert said in needs.why_not()
+            changed.setattr(running, "java_release", lambda _, release=release: release)
+            assert said in running.why_not()
 
 
 @pytest.mark.parametrize(
@@ -259,11 +271,11 @@ def test_the_release_of_java_is_read_from_what_it_says(tmp_path, told, release):
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
     java.chmod(0o755)
-    assert needs.java_release(str(java)) == release
+    assert running.java_release(str(java)) == release
 
 
 def test_a_java_that_does_not_run_has_no_release(tmp_path):
-    assert needs.java_release(str(tmp_path / "java")) is None
+    assert running.java_release(str(tmp_path / "java")) is None
 
 
 def test_a_file_for_the_progress_needs_its_directory_and_spark(monkeypatch, capsys, tmp_path):
