@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .consumers.subscription import Subscription
     from .consumers.worker.worker import Worker
     from .protocol.consumers.status import Ending
-    from .protocol.consumers.worker.work import DeliveriesExhaustedError, Reject, WorkCounts
+    from .protocol.consumers.worker.worker import DeliveriesExhaustedError, Reject, WorkCounts
     from .protocol.streams.counter import CounterEntry
     from .protocol.topics.history_round import QuietTimer
     from .protocol.topics.position import Position
@@ -152,7 +152,7 @@ _LAZY = {
     "Counter": "streams.counter",
     "CounterEntry": "protocol.streams.counter",
     "CurrentEvent": "topics.event_history",
-    "DeliveriesExhaustedError": "protocol.consumers.worker.work",
+    "DeliveriesExhaustedError": "protocol.consumers.worker.worker",
     "DirectBatch": "streams.direct_get",
     "Ending": "protocol.consumers.status",
     "EventHistory": "topics.event_history",
@@ -180,7 +180,7 @@ _LAZY = {
     "QuietTimer": "protocol.topics.history_round",
     "ReaderOpening": "topics.topic",
     "Record": "protocol.topics.record",
-    "Reject": "protocol.consumers.worker.work",
+    "Reject": "protocol.consumers.worker.worker",
     "Stream": "streams.stream",
     "StreamNotifierKit": "topics.notifiers.kits",
     "StreamSubscriptionKit": "topics.notifiers.kits",
@@ -192,7 +192,7 @@ _LAZY = {
     "TopicPublisher": "topics.publisher",
     "TopicReader": "topics.topic",
     "UpdateRecord": "topics.notifiers.iteration",
-    "WorkCounts": "protocol.consumers.worker.work",
+    "WorkCounts": "protocol.consumers.worker.worker",
     "Worker": "consumers.worker.worker",
     "make_notifier": "topics.notifiers.iteration",
     "make_notifier_kit": "topics.notifiers.memory",

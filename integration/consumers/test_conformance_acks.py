@@ -22,7 +22,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
 from integration.kit.network.deletes import DELETES
-from jsclient.protocol.consumers.ack import parse_jsack
+from jsclient.protocol.consumers.ack import read_jsack
 
 RACES, TOGETHER = 200, 20
 
@@ -114,7 +114,7 @@ async def test_what_is_not_acked_comes_again_after_each_time_of_its_backoff(
     await stream.publish(1)
     for messages in await asyncio.gather(*reading):
         assert [message.metadata.num_delivered for message in messages] == [*range(1, len(messages) + 1)]
-    jsacks = [parse_jsack(frame.reply or "") for frame in tap.find(match.is_data)]
+    jsacks = [read_jsack((frame.reply or "").encode()) for frame in tap.find(match.is_data)]
     deliveries = [(jsack.consumer, jsack.num_delivered) for jsack in jsacks]
     assert deliveries.index(("slow", 2)) < deliveries.index(("quick", 4)) < deliveries.index(("slow", 3))
     assert len(deliveries) == 7

@@ -11,7 +11,7 @@ from ..errors import (
     NoMatchingStreamError,
     StreamNotFoundError,
 )
-from ..protocol.consumers.ack import AckKind, match_jsack
+from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.stream import StreamInfo
 from ..protocol.wire.api import next_offset
@@ -66,7 +66,7 @@ async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
     """Nak messages that will not be read here: the server delivers them elsewhere at once."""
     try:
         for frame in frames:
-            if match_jsack(frame[1]):
+            if is_jsack(frame[1]):
                 await connection.ack(frame[1], AckKind.NAK.value, settles=False)
     except JetStreamError:
         pass  # ack_wait does the same, later

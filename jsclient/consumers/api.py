@@ -79,7 +79,7 @@ class Subscribing:
 
         Source: ADR-15
         """
-        from ..protocol.consumers.subscribe_request import SubscribeRequest
+        from ..protocol.consumers.subscribe import SubscribeRequest
         from .opening import open_subscription
 
         request = SubscribeRequest(
@@ -122,7 +122,7 @@ class Subscribing:
 
         Source: ADR-15
         """
-        from ..protocol.consumers.subscribe_request import SubscribeRequest
+        from ..protocol.consumers.subscribe import SubscribeRequest
         from .opening import open_pull_subscription
 
         request = SubscribeRequest(

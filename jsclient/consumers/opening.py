@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from .._runtime.context import Context
 from ..errors import ConfigError
-from ..protocol.consumers.gap import GapTracker
-from ..protocol.consumers.heartbeat import HeartbeatMonitor
+from ..protocol.consumers.monitors import GapTracker, HeartbeatMonitor
 from ..protocol.consumers.ordered import OrderedTracker, ordered_config
 from ..protocol.consumers.push import PushTracker
-from ..protocol.consumers.subscribe import Binding
-from ..protocol.consumers.subscribe_request import SubscribeRequest
+from ..protocol.consumers.subscribe import Binding, SubscribeRequest
 from ..protocol.models.consumer import ConsumerInfo, DeliverPolicy
 from .ordered.subscription import OrderedSubscription
 from .pull_subscription import PullSubscription

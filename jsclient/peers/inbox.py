@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from ..errors import ConfigError, JetStreamError
-from ..protocol.consumers.worker.work import DeliveriesExhaustedError
+from ..protocol.consumers.worker.worker import DeliveriesExhaustedError
 from ..protocol.peers.channel import read_subject
 from ..protocol.peers.commands import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
 from ..protocol.peers.outbox import Attrs, Raise, Send

@@ -18,8 +18,8 @@ from .._runtime.nats.connection import Inbox, Lifecycle
 from .._runtime.retry import Retry
 from .._runtime.tasks import Timer
 from ..errors import JetStreamError, NotJetStreamMessageError
-from ..protocol.consumers.ack import stored_at
-from ..protocol.consumers.heartbeat import HeartbeatMonitor
+from ..protocol.consumers.ack import sequences
+from ..protocol.consumers.monitors import HeartbeatMonitor
 from ..protocol.consumers.push import whole_number
 from ..protocol.events import ForeignMessage
 from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
@@ -265,7 +265,7 @@ class _Deliveries:
             self._lost()
 
     def _record(self, frame: Frame) -> Record:
-        seq, consumer_seq, time_ns, pending = stored_at(frame[1])
+        seq, consumer_seq, time_ns, pending = sequences(frame[1])
         previous = self._last if consumer_seq == self._consumer_seq + 1 else None
         if (self._doubted == "all" or (self._doubted == "late" and pending)) and previous != seq - 1:
             previous = None  # records in between may have been removed before their delivery

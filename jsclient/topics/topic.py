@@ -17,7 +17,7 @@ from .._runtime.handle import Opening
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
 from ..errors import ClosedError, ConfigError, IterationFailed, RequestTimeoutError
-from ..protocol.consumers.subscribe_request import SubscribeRequest
+from ..protocol.consumers.subscribe import SubscribeRequest
 from ..protocol.epochs.frontier import Int, Order
 from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.streams.republish import republished_subject

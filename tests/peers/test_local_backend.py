@@ -17,7 +17,7 @@ from jsclient.peers import (
 from jsclient.peers.backend import Delivery
 from jsclient.peers.pauses import Stopping, backoff
 from jsclient.peers.payloads import pack, read_answer, read_attrs, refusal, reply, unpack
-from jsclient.protocol.consumers.worker.work import DeliveriesExhaustedError
+from jsclient.protocol.consumers.worker.worker import DeliveriesExhaustedError
 from jsclient.protocol.peers.channel import event_subject
 from tests.support.virtual import virtual
 

@@ -18,8 +18,7 @@ from ...errors import (
     RequestTimeoutError,
     StreamNotFoundError,
 )
-from ...protocol.consumers.cursor import OrderedCursor
-from ...protocol.consumers.ordered import restart_config
+from ...protocol.consumers.ordered import OrderedCursor, restart_config
 from ...protocol.events import ConsumerReset, ErrorRaised, Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.stream import StreamInfo

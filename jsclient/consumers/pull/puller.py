@@ -18,10 +18,10 @@ from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, PermissionDeniedError
 from ...protocol.consumers.ack import PREFIX
-from ...protocol.consumers.delivery_queue import total_size
 from ...protocol.consumers.fetch import Pull, PullRequest, encode_pull
 from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, group_request, pins_clients
-from ...protocol.events import Event, ForeignMessage
+from ...protocol.consumers.push import foreign_message, total_size
+from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig
 from ...protocol.wire.frames import Frame, is_control, is_data
 from ...protocol.wire.headers import parse_headers
@@ -162,13 +162,8 @@ class Puller:
     def foreign_message(self, frame: Frame) -> None:
         """Count a message on an inbox that the server did not send."""
         self._foreign += 1
-        if self._foreign & (self._foreign - 1) == 0:  # 1, 2, 4, 8 …: reported without flooding
-            subject = frame[0].decode("utf-8", "backslashreplace")
-            self.emit(
-                ForeignMessage(
-                    stream=self.stream, consumer=self.consumer, subject=subject, count=self._foreign
-                )
-            )
+        for command in foreign_message(self.stream, self.consumer, frame, self._foreign):
+            self.emit(command.event)
 
     @property
     def is_closed(self) -> bool:

@@ -22,10 +22,10 @@ from ...protocol.consumers.subscribe import (
     LookUp,
     Step,
     StopListening,
+    SubscribeRequest,
     is_certainly_ours,
     subscribe_workflow,
 )
-from ...protocol.consumers.subscribe_request import SubscribeRequest
 from ...protocol.models.consumer import ConsumerInfo
 from ...protocol.wire.codec import from_wire, to_wire
 

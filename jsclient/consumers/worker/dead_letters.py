@@ -19,8 +19,8 @@ from ...protocol.consumers.worker.dead_letter import (
     exhausted_subject,
     read_exhausted,
 )
-from ...protocol.consumers.worker.work import DeliveriesExhaustedError
 from ...protocol.consumers.worker.work_rules import default_delay
+from ...protocol.consumers.worker.worker import DeliveriesExhaustedError
 from ...protocol.events import DeadLettered, DeadLetterFailed, Event
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.models.message import read_stored_message

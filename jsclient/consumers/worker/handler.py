@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from ..._runtime.tasks import Signal
-from ...protocol.consumers.worker.work import Work
+from ...protocol.consumers.worker.worker import Work
 from ..message import Message
 
 __all__ = ["Caller", "Handler", "Slot", "Why"]

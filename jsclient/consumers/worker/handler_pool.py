@@ -9,8 +9,7 @@ from collections.abc import Callable
 from ..._runtime.context import Context
 from ..._runtime.tasks import Signal, Timer
 from ...errors import JetStreamError
-from ...protocol.consumers.worker.work import Phase, Work
-from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Workload
+from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Workload
 from ..message import Message
 from .handler import Caller, Handler, Slot, Why
 from .settling import Settling

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from ..._runtime.context import Context
 from ...errors import ClosedError, ConfigError, DisconnectedError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.worker.dead_letter import Origin, term_reason
-from ...protocol.consumers.worker.work import Fate, Work
 from ...protocol.consumers.worker.work_rules import default_delay
-from ...protocol.consumers.worker.worker import Workload
+from ...protocol.consumers.worker.worker import Fate, Work, Workload
 from ...protocol.events import DeadLettered, DeadLetterFailed, ErrorRaised, Event, HandlerFailed
 from ..message import Message
 from .dead_letters import DeadLetters

@@ -16,9 +16,8 @@ from ..._runtime.context import Context
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
-from ...protocol.consumers.worker.work import WorkCounts
 from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
-from ...protocol.consumers.worker.worker import Workload
+from ...protocol.consumers.worker.worker import WorkCounts, Workload
 from ...protocol.events import ErrorRaised
 from ..message import Message
 from .dead_letters import DeadLetters

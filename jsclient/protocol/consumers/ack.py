@@ -12,7 +12,7 @@ is used unmodified as the subject of the ack. Source: ADR-15 §JSAck, §Ack Hand
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
@@ -20,7 +20,6 @@ from enum import Enum
 import msgspec
 
 from ...errors import ConfigError, NotJetStreamMessageError
-from ..wire.frames import Frame
 from ..wire.units import seconds_to_ns
 
 __all__ = [
@@ -31,31 +30,21 @@ __all__ = [
     "ack_payload",
     "is_jsack",
     "match_jsack",
-    "parse_jsack",
     "read_jsack",
-    "run_of",
-    "runs_on",
     "sequences",
-    "stored_at",
 ]
 
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
 
-# Both forms, with numbers of up to 19 digits, which fit into 64 bits; `parse_jsack` decides about all others.
-_JSACK = re.compile(
-    rb"\$JS\.ACK\.(?:"
-    rb"T\.T\.N\.(N)\.(N)\.N\.N"
-    rb"|T\.T\.T\.T\.N\.(N)\.(N)\.N\.N(?:\.T)*"
-    rb")\Z".replace(b"N", rb"[0-9]{1,19}").replace(b"T", rb"[^.]+")
-)
-
-_SHORT = re.compile(
-    rb"\$JS\.ACK\.[^.]+\.[^.]+\.N\.(N)\.(N)\.(N)\.(N)".replace(b"N", rb"[0-9]{1,19}")
-).fullmatch
-
-match_jsack: Callable[[bytes], re.Match[bytes] | None] = _JSACK.match
-"""Whether a reply is a JSAck, in one step; for the rare ones that it does not match, use `sequences`."""
+# Both forms, without further tokens and with numbers of up to 19 digits, which fit into 64 bits; `read_jsack` decides
+# about all others. Possessive: there is nothing to try again.
+match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
+    rb"\$JS\.ACK\.(?:T\.T|T\.T\.T\.T)\.N\.(N)\.(N)\.(N)\.(N)\Z".replace(b"N", rb"[0-9]{1,19}+").replace(
+        b"T", rb"[^.]++"
+    )
+).match
+"""Whether a reply is a JSAck, in one step; for the rare ones that it does not match, use `is_jsack`."""
 
 
 class Metadata(msgspec.Struct, frozen=True):
@@ -83,59 +72,23 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 def is_jsack(reply: bytes) -> bool:
-    """Whether a reply marks its message as data. Control messages never carry such a reply."""
-    return reply.startswith(PREFIX)
+    """Whether a reply is a JSAck."""
+    return match_jsack(reply) is not None or _is_jsack(reply.decode("utf-8", "surrogateescape").split("."))
 
 
-def _numbers(tokens: list[str], reply: str) -> list[int]:
-    numbers = []
-    for token in tokens:
-        # int() alone would accept "+1", "1_0" and digits of other scripts.
-        if not (token.isascii() and token.isdecimal() and len(token) <= 20):
-            raise NotJetStreamMessageError(reply)
-        number = int(token)
-        if number > _MAX_U64:
-            raise NotJetStreamMessageError(reply)
-        numbers.append(number)
-    return numbers
-
-
-def parse_jsack(reply: str) -> Metadata:
+def read_jsack(reply: bytes) -> Metadata:
     """Read a JSAck in either form.
 
     Raises:
         NotJetStreamMessageError: It does not start with ``$JS.ACK.``, does not have 9 or at least 11 tokens, or has an
             empty token or an invalid number.
     """
-    tokens = reply.split(".")
-    count = len(tokens)
-    if tokens[:2] != ["$JS", "ACK"] or count < 9 or count == 10 or not all(tokens):
-        raise NotJetStreamMessageError(reply)
-    if count == 9:
-        domain, (stream, consumer, *rest) = None, tokens[2:]
-    else:
-        domain, (stream, consumer, *rest) = tokens[2], tokens[4:11]
-    delivered, stream_seq, consumer_seq, timestamp, pending = _numbers(rest, reply)
-    return Metadata(
-        stream=stream,
-        consumer=consumer,
-        num_delivered=delivered,
-        stream_seq=stream_seq,
-        consumer_seq=consumer_seq,
-        timestamp_ns=timestamp,
-        num_pending=pending,
-        domain=None if domain == "_" else domain,
-    )
-
-
-def read_jsack(reply: bytes) -> Metadata:
-    """As `parse_jsack`, from the bytes of the wire, and faster for the forms that the server sends."""
-    if not match_jsack(reply):
-        return parse_jsack(reply.decode("utf-8", "surrogateescape"))
     tokens = reply.decode("utf-8", "surrogateescape").split(".")
+    if not match_jsack(reply) and not _is_jsack(tokens):
+        raise NotJetStreamMessageError(reply.decode("utf-8", "backslashreplace"))
+    domain = None
     if len(tokens) == 9:
         _, _, stream, consumer, delivered, stream_seq, consumer_seq, timestamp, pending = tokens
-        domain = None
     else:
         domain = None if tokens[2] == "_" else tokens[2]
         stream, consumer, delivered, stream_seq, consumer_seq, timestamp, pending = tokens[4:11]
@@ -151,57 +104,28 @@ def read_jsack(reply: bytes) -> Metadata:
     )
 
 
-def sequences(reply: bytes) -> tuple[int, int]:
-    """The stream and the consumer sequence of a JSAck, for gap checking.
-
-    Raises:
-        NotJetStreamMessageError: As `parse_jsack`.
-    """
-    found = _JSACK.match(reply)
-    if found is None:
-        whole = parse_jsack(reply.decode("utf-8", "backslashreplace"))
-        return whole.stream_seq, whole.consumer_seq
-    v1_stream, v1_consumer, v2_stream, v2_consumer = found.groups()
-    return (int(v1_stream), int(v1_consumer)) if v1_stream else (int(v2_stream), int(v2_consumer))
+def _is_jsack(tokens: list[str]) -> bool:
+    count = len(tokens)
+    if tokens[:2] != ["$JS", "ACK"] or count < 9 or count == 10 or not all(tokens):
+        return False
+    # int() alone would accept "+1", "1_0" and digits of other scripts.
+    return all(
+        token.isascii() and token.isdecimal() and len(token) <= 20 and int(token) <= _MAX_U64
+        for token in (tokens[4:9] if count == 9 else tokens[6:11])
+    )
 
 
-def stored_at(reply: bytes) -> tuple[int, int, int, int]:
+def sequences(reply: bytes) -> tuple[int, int, int, int]:
     """Read stream sequence, consumer sequence, storage time (ns) and pending messages from a JSAck.
 
     Raises:
-        NotJetStreamMessageError: As `parse_jsack`.
+        NotJetStreamMessageError: As `read_jsack`.
     """
-    if found := _SHORT(reply):
+    if found := match_jsack(reply):
         stream_seq, consumer_seq, timestamp, pending = found.groups()
         return int(stream_seq), int(consumer_seq), int(timestamp), int(pending)
     whole = read_jsack(reply)
     return whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending
-
-
-def run_of(reply: bytes) -> bytes:
-    """The common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
-
-    b"" if the numbers are not the last tokens, so that they cannot be read quickly.
-    """
-    return reply.rsplit(b".", 4)[0] if reply.count(b".") in {8, 10} else b""
-
-
-def runs_on(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> bool:
-    """Whether all frames belong to a run, with consecutive consumer sequences from ``consumer_seq`` on.
-
-    A fast path for the ordinary case: it reads nothing else of them. None: the sequences are not checked.
-    """
-    try:
-        if consumer_seq is None:
-            return bool(run) and all(frame[1].rsplit(b".", 4)[0] == run for frame in frames)
-        for _, reply, _, _ in frames:
-            start, _, number, _, _ = reply.rsplit(b".", 4)
-            if start != run or int(number) != consumer_seq:
-                return False
-            consumer_seq += 1
-    except ValueError:
-        return False
-    return bool(run)
 
 
 class AckKind(Enum):

@@ -13,20 +13,119 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...errors import ConfigError, ConsumerDeletedError, JetStreamError, NoRespondersError, PullLimitError
-from ..events import ConsumerDeleted, ErrorRaised, Event, ForeignMessage, HeartbeatMissed
+from ...errors import (
+    ConfigError,
+    ConsumerDeletedError,
+    JetStreamError,
+    NoRespondersError,
+    PullLimitError,
+)
+from ..events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
+from ..wire import headers as names
 from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import PENDING_BYTES, PENDING_MESSAGES
 from ..wire.headers import Headers, Status, parse_headers
 from .ack import PREFIX
-from .delivery_queue import total_size
-from .fetch import HEARTBEATS_ALLOWED, Pull, PullBuffer, check_pull, default_heartbeat
-from .heartbeat import HeartbeatMonitor
+from .fetch import HEARTBEATS_ALLOWED, Pull, check_pull, default_heartbeat
+from .monitors import HeartbeatMonitor
 from .priority import GroupRequest, Pin, ShownPins
-from .push import Emit
+from .push import Emit, foreign_message, total_size, whole_number
 from .status import Ending, Meaning, classify
 
-__all__ = ["Ask", "Command", "ConsumeTracker", "LookForConsumer", "reader_window"]
+__all__ = ["Ask", "Command", "ConsumeTracker", "LookForConsumer", "PullBuffer", "reader_window"]
+
+
+@dataclass(slots=True)
+class PullBuffer:
+    """Keeps a continuous reader supplied: ``owed + buffered`` never exceeds the limits.
+
+    Messages requested but not delivered (*owed*) and delivered but not taken (*buffered*) are counted separately: the
+    owed ones are lost with the connection, the buffered ones are not.
+    """
+
+    max_messages: int
+    threshold: int  # send a request when this many or fewer are owed or buffered
+    max_bytes: int | None = None  # the limit in bytes; if set, requests carry max_bytes
+    owed: int = 0
+    buffered: int = 0
+    buffered_bytes: int = 0
+    owed_bytes: int = 0
+    online: bool = False
+    paused_until: float | None = None  # monotonic seconds: after a refusal, when to ask again
+    refusals: int = 0  # in a row
+    _asked_bytes: int = 0  # of the last request, in a reader bounded in bytes
+    _came: bool = False  # a message arrived since
+
+    def ask(self) -> tuple[int, int | None] | None:
+        """The messages, and bytes, to request now; None: no request."""
+        if not self.online or self.paused_until is not None:
+            return None
+        if self.max_bytes is None:
+            missing = self.max_messages - self.owed - self.buffered
+            if missing <= 0 or self.owed + self.buffered > self.threshold:
+                return None
+            self.owed += missing
+            return missing, None
+        room = self.max_bytes - self.owed_bytes - self.buffered_bytes
+        missing = self.max_messages - self.owed - self.buffered
+        if self.owed > 0 or missing <= 0 or room < max(1, self.max_bytes // 2):
+            return None
+        self.owed, self.owed_bytes = missing, room
+        self._asked_bytes, self._came = room, False
+        return missing, room
+
+    def connected(self) -> None:
+        """A new connection: no request is in flight."""
+        self.online, self.owed, self.owed_bytes = True, 0, 0
+        self.paused_until, self.refusals = None, 0
+
+    def disconnected(self) -> None:
+        """The connection was lost, and with it everything owed."""
+        self.online, self.owed, self.owed_bytes = False, 0, 0
+
+    def delivered(self, size: int, count: int = 1) -> None:
+        """``count`` messages arrived, ``size`` bytes in total."""
+        self.owed = max(0, self.owed - count)
+        self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
+        if self.max_bytes is not None and not self.owed_bytes:
+            self.owed = 0  # filled to the byte: the server ends the request without a status
+        self.buffered += count
+        self.buffered_bytes += size
+        self.refusals, self._came = 0, True
+
+    def taken(self, size: int, count: int = 1) -> None:
+        """The user took ``count`` messages, ``size`` bytes in total."""
+        self.buffered -= count
+        self.buffered_bytes -= size
+
+    def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
+        """A request ended unfilled, by the amount in the status; without it, everything owed is reset.
+
+        A refusal arrives at once, and so would the next one: the pause before a new request doubles, up to 5 s.
+
+        Returns: whether the next message is larger than the limit in bytes, so that no request can be served.
+        """
+        unserved = whole_number(fields.get(names.PENDING_MESSAGES))
+        unserved_bytes = whole_number(fields.get(names.PENDING_BYTES))
+        self.owed = 0 if unserved is None else max(0, self.owed - unserved)
+        self.owed_bytes = (
+            0 if unserved_bytes is None or not self.owed else max(0, self.owed_bytes - unserved_bytes)
+        )
+        too_large = ending is Ending.MAX_BYTES and not self._came
+        if meaning is not Meaning.ENDED or too_large:
+            self.refusals += 1
+            self.paused_until = now + min(5.0, 0.05 * 2 ** min(self.refusals - 1, 10))
+        return too_large and self._asked_bytes == self.max_bytes
+
+    def silent(self) -> None:
+        """The heartbeats stopped: owed messages are requested again."""
+        self.owed = self.owed_bytes = 0
+
+    def tick(self, now: float) -> None:
+        """End the pause if its time has come."""
+        if self.paused_until is not None and now >= self.paused_until:
+            self.paused_until = None
+
 
 _BELIEVED_AFTER = 5.0  # seconds of "no responders" before the consumer is looked up
 _REMEMBERED = 64  # requests whose size is remembered, if there is a pin
@@ -209,15 +308,7 @@ class ConsumeTracker:
 
     def _foreign(self, frame: Frame, commands: list[Command]) -> None:
         self.foreign += 1
-        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: reported without flooding
-            subject = frame[0].decode("utf-8", "backslashreplace")
-            commands.append(
-                Emit(
-                    ForeignMessage(
-                        stream=self.stream, consumer=self.consumer, subject=subject, count=self.foreign
-                    )
-                )
-            )
+        commands += foreign_message(self.stream, self.consumer, frame, self.foreign)
 
     def _status(self, status: Status, fields: Headers, now: float, commands: list[Command]) -> None:
         verdict = classify(status.code, status.description)

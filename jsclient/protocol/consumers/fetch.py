@@ -1,7 +1,6 @@
-"""Pull requests: their options, how they end, and how a continuous reader keeps its buffer filled.
+"""Pull requests: their options, and how they end.
 
-`PullRequest` is one ``CONSUMER.MSG.NEXT`` request from sending to end; `PullBuffer` is the accounting of a continuous
-reader: it stays within its limits, and sends the next request when it falls to its threshold.
+`PullRequest` is one ``CONSUMER.MSG.NEXT`` request from sending to end.
 Source: ADR-13, ADR-37 §Pull, ADR-15 §Pull Mode Statuses.
 """
 
@@ -20,17 +19,13 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ..models.consumer import ConsumerConfig
-from ..wire import headers as names
-from ..wire.headers import Headers
 from ..wire.units import seconds_to_ns
-from .heartbeat import HeartbeatMonitor
+from .monitors import HeartbeatMonitor
 from .priority import GroupRequest
-from .push import whole_number
-from .status import Ending, Meaning, classify
+from .status import Ending, classify
 
 __all__ = [
     "Pull",
-    "PullBuffer",
     "PullRequest",
     "check_pull",
     "default_expires",
@@ -237,95 +232,3 @@ class PullRequest:
     def _end(self, ending: Ending, error: JetStreamError | None = None) -> None:
         if self.ending is None:
             self.ending, self.error = ending, error
-
-
-@dataclass(slots=True)
-class PullBuffer:
-    """Keeps a continuous reader supplied: ``owed + buffered`` never exceeds the limits.
-
-    Messages requested but not delivered (*owed*) and delivered but not taken (*buffered*) are counted separately: the
-    owed ones are lost with the connection, the buffered ones are not.
-    """
-
-    max_messages: int
-    threshold: int  # send a request when this many or fewer are owed or buffered
-    max_bytes: int | None = None  # the limit in bytes; if set, requests carry max_bytes
-    owed: int = 0
-    buffered: int = 0
-    buffered_bytes: int = 0
-    owed_bytes: int = 0
-    online: bool = False
-    paused_until: float | None = None  # monotonic seconds: after a refusal, when to ask again
-    refusals: int = 0  # in a row
-    _asked_bytes: int = 0  # of the last request, in a reader bounded in bytes
-    _came: bool = False  # a message arrived since
-
-    def ask(self) -> tuple[int, int | None] | None:
-        """The messages, and bytes, to request now; None: no request."""
-        if not self.online or self.paused_until is not None:
-            return None
-        if self.max_bytes is None:
-            missing = self.max_messages - self.owed - self.buffered
-            if missing <= 0 or self.owed + self.buffered > self.threshold:
-                return None
-            self.owed += missing
-            return missing, None
-        room = self.max_bytes - self.owed_bytes - self.buffered_bytes
-        missing = self.max_messages - self.owed - self.buffered
-        if self.owed > 0 or missing <= 0 or room < max(1, self.max_bytes // 2):
-            return None
-        self.owed, self.owed_bytes = missing, room
-        self._asked_bytes, self._came = room, False
-        return missing, room
-
-    def connected(self) -> None:
-        """A new connection: no request is in flight."""
-        self.online, self.owed, self.owed_bytes = True, 0, 0
-        self.paused_until, self.refusals = None, 0
-
-    def disconnected(self) -> None:
-        """The connection was lost, and with it everything owed."""
-        self.online, self.owed, self.owed_bytes = False, 0, 0
-
-    def delivered(self, size: int, count: int = 1) -> None:
-        """``count`` messages arrived, ``size`` bytes in total."""
-        self.owed = max(0, self.owed - count)
-        self.owed_bytes = max(0, self.owed_bytes - size) if self.owed else 0
-        if self.max_bytes is not None and not self.owed_bytes:
-            self.owed = 0  # filled to the byte: the server ends the request without a status
-        self.buffered += count
-        self.buffered_bytes += size
-        self.refusals, self._came = 0, True
-
-    def taken(self, size: int, count: int = 1) -> None:
-        """The user took ``count`` messages, ``size`` bytes in total."""
-        self.buffered -= count
-        self.buffered_bytes -= size
-
-    def ended(self, meaning: Meaning, ending: Ending, fields: Headers, now: float) -> bool:
-        """A request ended unfilled, by the amount in the status; without it, everything owed is reset.
-
-        A refusal arrives at once, and so would the next one: the pause before a new request doubles, up to 5 s.
-
-        Returns: whether the next message is larger than the limit in bytes, so that no request can be served.
-        """
-        unserved = whole_number(fields.get(names.PENDING_MESSAGES))
-        unserved_bytes = whole_number(fields.get(names.PENDING_BYTES))
-        self.owed = 0 if unserved is None else max(0, self.owed - unserved)
-        self.owed_bytes = (
-            0 if unserved_bytes is None or not self.owed else max(0, self.owed_bytes - unserved_bytes)
-        )
-        too_large = ending is Ending.MAX_BYTES and not self._came
-        if meaning is not Meaning.ENDED or too_large:
-            self.refusals += 1
-            self.paused_until = now + min(5.0, 0.05 * 2 ** min(self.refusals - 1, 10))
-        return too_large and self._asked_bytes == self.max_bytes
-
-    def silent(self) -> None:
-        """The heartbeats stopped: owed messages are requested again."""
-        self.owed = self.owed_bytes = 0
-
-    def tick(self, now: float) -> None:
-        """End the pause if its time has come."""
-        if self.paused_until is not None and now >= self.paused_until:
-            self.paused_until = None

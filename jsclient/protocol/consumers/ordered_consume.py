@@ -18,10 +18,9 @@ from ..wire.header_names import LAST_CONSUMER
 from ..wire.headers import parse_headers
 from .ack import sequences
 from .consume import Ask, Command, ConsumeTracker
-from .cursor import OrderedCursor
-from .delivery_queue import total_size
 from .fetch import Pull, PullRequest
-from .push import Emit, whole_number
+from .ordered import OrderedCursor
+from .push import Emit, total_size, whole_number
 from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]

@@ -2,15 +2,16 @@
 
 `PushTracker` combines heartbeat monitor, gap tracker, flow control and the bounded queue. Frames enter with
 `PushTracker.receive`, messages leave with `PushTracker.take`; both return commands for the runtime to carry out.
-Statuses never leave it.
-Source: ADR-15 §Automatic Status Management.
+Statuses never leave it. Source: ADR-15 §Automatic Status Management, §Messages Gaps, §Flow Control.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import TypeAlias
+from itertools import islice
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
@@ -28,14 +29,198 @@ from ..wire import headers as names
 from ..wire.frames import Frame, is_control, is_data
 from ..wire.headers import parse_headers
 from ..wire.replies import may_answer_flow_control
-from .ack import run_of, runs_on, sequences
-from .delivery_queue import DeliveryQueue
-from .flow_control import FlowControl
-from .gap import GapTracker
-from .heartbeat import HeartbeatMonitor
+from .ack import sequences
+from .monitors import FlowControl, GapTracker, HeartbeatMonitor
 from .status import Meaning, classify
 
-__all__ = ["Answer", "Command", "Emit", "PushTracker", "whole_number"]
+__all__ = [
+    "Answer",
+    "Command",
+    "DeliveryQueue",
+    "Emit",
+    "PushTracker",
+    "foreign_message",
+    "last_of_run",
+    "run_of",
+    "total_size",
+    "whole_number",
+]
+
+
+def run_of(reply: bytes) -> bytes:
+    """The common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
+
+    b"" if the numbers are not the last tokens, so that they cannot be read quickly.
+    """
+    return reply.rsplit(b".", 4)[0] if reply.count(b".") in {8, 10} else b""
+
+
+def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> int:
+    """The stream sequence of the last frame if all belong to a run, with consecutive consumer sequences; else 0.
+
+    A fast path for the ordinary case: it reads nothing else of them. ``consumer_seq`` is that of the first one; None:
+    the sequences are not checked.
+    """
+    if not run or not frames:
+        return 0
+    last = b""
+    try:
+        if consumer_seq is None:
+            if not all(frame[1].rsplit(b".", 4)[0] == run for frame in frames):
+                return 0
+            return int(frames[-1][1].rsplit(b".", 4)[1])
+        for _, reply, _, _ in frames:
+            start, last, number, _, _ = reply.rsplit(b".", 4)
+            if start != run or int(number) != consumer_seq:
+                return 0
+            consumer_seq += 1
+        return int(last)
+    except (ValueError, IndexError):
+        return 0
+
+
+Mark = TypeVar("Mark")
+
+
+def total_size(frames: list[Frame]) -> int:
+    """Bytes of all frames, as the server counts them."""
+    return sum(
+        [len(subject) + len(reply) + len(header) + len(data) for subject, reply, header, data in frames]
+    )
+
+
+@dataclass(slots=True)
+class DeliveryQueue(Generic[Mark]):
+    """A bounded queue of messages, with marks at their positions among them.
+
+    An empty one accepts a message of any size, which could never be read otherwise. Messages that arrive together are
+    counted together, so that a single one costs nothing here: sizes are kept by run, and taken messages are accounted
+    for at the next arrival or query.
+
+    Attributes:
+        front: The messages before the first mark; the reader takes them from its left.
+        max_messages, max_bytes: The capacity.
+    """
+
+    max_messages: int
+    max_bytes: int
+    front: deque[Frame] = field(default_factory=deque)
+    _after: deque[list[Frame] | Mark] = field(
+        default_factory=deque
+    )  # what follows `front`; starts with a mark
+    _messages: int = 0  # in `_after`
+    marks: int = 0  # in `_after`
+    _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes that arrived together
+    _counted: int = 0  # messages in the runs
+    _bytes: int = 0  # bytes in the runs
+
+    @property
+    def messages(self) -> int:
+        """Messages in the queue."""
+        return len(self.front) + self._messages
+
+    @property
+    def bytes(self) -> int:
+        """Their bytes."""
+        self._settle_exactly()
+        return self._bytes
+
+    def _settle_exactly(self) -> None:
+        """As `_settle`, including the taken part of the first run."""
+        taken = self._settle()
+        if taken:  # a part of the first run: the rest of it is at the start of `front`
+            count, size = self._runs[0]
+            rest = total_size(list(islice(self.front, count - taken)))
+            self._runs[0] = (count - taken, rest)
+            self._counted -= taken
+            self._bytes += rest - size
+
+    @property
+    def has_room_for_mark(self) -> bool:
+        """Whether messages and marks together are within the capacity in messages."""
+        return self.messages + self.marks <= self.max_messages
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether half of the capacity is free; a run counts as taken when all of it was taken."""
+        self._settle()
+        return self.messages <= self.max_messages // 2 and self._bytes <= self.max_bytes // 2
+
+    def __bool__(self) -> bool:
+        return bool(self.front or self._after)
+
+    def _settle(self) -> int:
+        """Drop the runs that were taken; returns how many messages of the first remaining run were taken."""
+        taken, runs = self._counted - self.messages, self._runs
+        while runs and runs[0][0] <= taken:
+            count, size = runs.popleft()
+            taken -= count
+            self._counted -= count
+            self._bytes -= size
+        return taken
+
+    def add(self, frames: list[Frame]) -> bool:
+        """Add messages that arrived together: all of them, or none if they do not all fit."""
+        count, size = len(frames), total_size(frames)
+        waiting = len(self.front) + self._messages
+        if self._counted != waiting:
+            self._settle()
+        if waiting or count > 1:
+            if waiting + count > self.max_messages:
+                return False
+            if self._bytes + size > self.max_bytes and self.bytes + size > self.max_bytes:
+                return False
+        if self._after:
+            self._after.append(frames)
+            self._messages += count
+        else:
+            self.front.extend(frames)
+        self._runs.append((count, size))
+        self._counted += count
+        self._bytes += size
+        return True
+
+    def mark(self, mark: Mark) -> None:
+        """Append a mark."""
+        self._after.append(mark)
+        self.marks += 1
+
+    def mark_first(self, mark: Mark) -> None:
+        """Put a mark before all queued messages."""
+        if self.front:
+            self._settle_exactly()  # the run that is being taken moves out of `front`
+            self._after.appendleft(list(self.front))
+            self._messages += len(self.front)
+            self.front.clear()
+        self._after.appendleft(mark)
+        self.marks += 1
+
+    def advance(self) -> Mark | None:
+        """Remove and return the next mark; None if the queue is empty. To be called only when `front` is empty."""
+        after = self._after
+        if not after:
+            return None
+        mark = after.popleft()
+        assert not isinstance(mark, list)
+        self.marks -= 1
+        while after and isinstance(run := after[0], list):
+            self.front.extend(run)
+            self._messages -= len(run)
+            after.popleft()
+        return mark
+
+    def clear(self) -> list[Frame]:
+        """Empty the queue; returns its messages."""
+        frames = [*self.front]
+        for run in self._after:
+            if isinstance(run, list):
+                frames += run
+        self.front.clear()
+        self._after.clear()
+        self._runs.clear()
+        self.marks = self._messages = self._counted = self._bytes = 0
+        return frames
+
 
 _MAX_MARKS = 1024  # entries of the queue other than messages; a server has one request at a time in flight
 _UNKNOWN_INTERVAL = 5.0  # seconds between heartbeats, if the consumer is not known to send any
@@ -56,18 +241,12 @@ class Answer(msgspec.Struct, frozen=True):
 Command: TypeAlias = Emit | Answer
 
 
-@dataclass(frozen=True, slots=True)
-class _Marker:
-    """A flow control request at its position in the queue."""
-
-    subject: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """An error at its position in the queue: raised instead of the next message."""
-
-    error: JetStreamError
+def foreign_message(stream: str, consumer: str, frame: Frame, count: int) -> list[Emit]:
+    """Report a message that the server did not send: the 1st, 2nd, 4th, 8th … one, so that nothing is flooded."""
+    if count & (count - 1):
+        return []
+    subject = frame[0].decode("utf-8", "backslashreplace")
+    return [Emit(ForeignMessage(stream=stream, consumer=consumer, subject=subject, count=count))]
 
 
 def whole_number(text: str | None) -> int | None:
@@ -94,7 +273,8 @@ class PushTracker:
     dropped: int = 0
     foreign: int = 0
     front: deque[Frame] = field(init=False)  # messages that can be taken from its left without calling `take`
-    _queue: DeliveryQueue[_Marker | _Failure] = field(init=False)
+    # its marks: flow control requests, and errors raised instead of the next message
+    _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the expected start of the next message's JSAck
     _overflow: SlowConsumer | None = None  # the current episode
 
@@ -147,7 +327,7 @@ class PushTracker:
 
     def _data(self, frame: Frame, commands: list[Command]) -> None:
         try:
-            stream_seq, consumer_seq = sequences(frame[1])
+            stream_seq, consumer_seq, _, _ = sequences(frame[1])
         except NotJetStreamMessageError as error:
             self._fail(error, commands)
             return
@@ -162,15 +342,16 @@ class PushTracker:
 
     def _whole_run(self, frames: list[Frame]) -> bool:
         """Take a whole batch at once, the ordinary case: messages only, no gap, capacity for all. Else do nothing."""
-        gaps = self.gaps
-        if gaps is not None and gaps.consumer_seq is None:
+        gaps, expected = self.gaps, None
+        if gaps is not None:
+            if gaps.consumer_seq is None:
+                return False
+            expected = gaps.consumer_seq + 1
+        last = last_of_run(frames, self._run, expected)
+        if not last or not self._queue.add(frames):
             return False
-        expected = None if gaps is None or gaps.consumer_seq is None else gaps.consumer_seq + 1
-        if not runs_on(frames, self._run, expected) or not self._queue.add(frames):
-            return False
-        if gaps is not None and gaps.consumer_seq is not None:
-            gaps.consumer_seq += len(frames)
-            gaps.stream_seq = sequences(frames[-1][1])[0]
+        if gaps is not None and expected is not None:
+            gaps.consumer_seq, gaps.stream_seq = expected + len(frames) - 1, last
         self.received += len(frames)
         self._overflow = None
         return True
@@ -193,12 +374,7 @@ class PushTracker:
 
     def _foreign(self, frame: Frame, commands: list[Command]) -> None:
         self.foreign += 1
-        if self.foreign & (self.foreign - 1) == 0:  # 1, 2, 4, 8 …: reported without flooding
-            subject = frame[0].decode("utf-8", "backslashreplace")
-            event = ForeignMessage(
-                stream=self.stream, consumer=self.consumer, subject=subject, count=self.foreign
-            )
-            commands.append(Emit(event))
+        commands += foreign_message(self.stream, self.consumer, frame, self.foreign)
 
     def _control(self, frame: Frame, commands: list[Command], now: float) -> None:
         status, fields = parse_headers(frame[2])
@@ -249,18 +425,18 @@ class PushTracker:
             placed = self.flow.stalled(subject, stalled_at, interval)
         if not placed:
             return False
-        self._queue.mark(_Marker(subject))
+        self._queue.mark(subject)
         return True
 
     def _fail(self, error: JetStreamError, commands: list[Command]) -> None:
         if self.raises and self._queue.has_room_for_mark:
-            self._queue.mark(_Failure(error))
+            self._queue.mark(error)
         else:
             commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))
 
     def fail(self, error: JetStreamError) -> None:
         """End with ``error``, raised after the last queued message."""
-        self._queue.mark(_Failure(error))
+        self._queue.mark(error)
 
     def take(self) -> tuple[Frame | None, list[Command]]:
         """The next message, or None if the queue is empty. Flow control requests are answered when they are reached.
@@ -273,18 +449,18 @@ class PushTracker:
             mark = self._queue.advance()
             if mark is None:
                 return None, commands
-            if isinstance(mark, _Failure):
+            if isinstance(mark, JetStreamError):
                 if commands:  # the answers go out first; the error keeps its position
                     self._queue.mark_first(mark)
                     return None, commands
-                raise mark.error
-            if self.flow.reached(mark.subject):
-                commands.append(Answer(mark.subject))
+                raise mark
+            if self.flow.reached(mark):
+                commands.append(Answer(mark))
         return self.front.popleft(), commands
 
     def put_back(self, error: JetStreamError) -> None:
         """Return an error that `take` raised: the next call raises it again."""
-        self._queue.mark_first(_Failure(error))
+        self._queue.mark_first(error)
 
     @property
     def waits(self) -> bool:

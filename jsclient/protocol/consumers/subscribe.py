@@ -1,5 +1,7 @@
 """The subscribe workflow of ADR-15, from the user's request to a bound consumer.
 
+`check_request` normalizes and checks the arguments before anything is sent; `check_binding` checks that an existing
+consumer matches them, and changes nothing on the server.
 `subscribe_workflow` is a generator: it yields the steps that need the server, is sent their answers (or has their
 errors thrown in) and returns a `Binding`. It reads top to bottom like the ADR, does no I/O, and makes all decisions.
 If it fails, the runtime removes a NATS subscription it has made. Source: ADR-15 §Creation.
@@ -14,17 +16,34 @@ import msgspec
 
 from ...errors import (
     ApiError,
+    ConfigError,
+    ConfigMismatchError,
     ConsumerExistsError,
     ConsumerNotFoundError,
     DuplicateSubscriptionError,
     NoMatchingStreamError,
     NoRespondersError,
+    NotQueueConsumerError,
     PermissionDeniedError,
+    PullConsumerError,
+    PushConsumerError,
+    QueueFlowControlError,
+    QueueHeartbeatError,
+    QueueMismatchError,
+    QueueRequiredError,
     RequestTimeoutError,
+    SubjectMismatchError,
 )
-from ..models.consumer import ConsumerConfig, ConsumerInfo
-from .binding import check_binding
-from .subscribe_request import SubscribeRequest, check_request, creation_config
+from ..models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo
+from ..models.mismatch import config_mismatches
+from ..wire.names import (
+    check_consumer_name,
+    check_filter_subject,
+    check_publish_subject,
+    check_queue,
+    check_stream_name,
+)
+from .ordered import check_ordered, ordered_config
 
 __all__ = [
     "Binding",
@@ -34,9 +53,265 @@ __all__ = [
     "LookUp",
     "Step",
     "StopListening",
+    "SubscribeRequest",
+    "check_binding",
+    "check_request",
+    "creation_config",
     "is_certainly_ours",
     "subscribe_workflow",
 ]
+
+# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer.
+FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
+_SERVER_MAX_ACK_PENDING = 1000  # the server's default
+
+
+class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's arguments, as given."""
+
+    subject: str | None = None
+    stream: str | None = None
+    consumer: str | None = None
+    durable: str | None = None
+    queue: str | None = None
+    config: ConsumerConfig = ConsumerConfig()
+    pull: bool = False
+    ordered: bool = False
+    max_pending: int | None = None  # capacity in messages; None: the default
+    max_pending_bytes: int | None = None
+
+
+def _agree(what: str, argument: str | None, field: str | None) -> str | None:
+    """The value of an argument and a config field with the same meaning."""
+    argument, field = argument or None, field or None
+    if argument is not None and field is not None and argument != field:
+        raise ConfigError(
+            f"{what} is given twice and differs: {argument!r} as argument, {field!r} in the config"
+        )
+    return argument or field
+
+
+def check_request(request: SubscribeRequest) -> SubscribeRequest:
+    """Refuse an invalid request, and merge values given in two places.
+
+    Raises:
+        ConfigError: An invalid or contradictory value. `InvalidNameError` for names and subjects.
+    """
+    config = request.config
+    if not isinstance(config, ConsumerConfig):
+        raise ConfigError(f"config is {type(config).__name__}: it must be a ConsumerConfig")
+    subject = request.subject or None
+    if not config.filter_subjects:
+        subject = _agree("the subject", subject, config.filter_subject)
+    stream, consumer = request.stream or None, request.consumer or None
+    durable = _agree("the durable name", request.durable, config.durable_name)
+    queue = _agree("the queue group", request.queue, config.deliver_group)
+    _check_names(subject, stream, consumer, durable)
+    _check_config_names(config, consumer or durable)
+    if request.ordered:
+        if consumer is not None or durable is not None:
+            raise ConfigError(
+                "an ordered consumer is neither durable nor bound to: leave consumer and durable out"
+            )
+        check_ordered(config, queue)
+        config = ordered_config(config)
+    if queue is not None:
+        _check_queue(queue, config, named=consumer is not None or durable is not None)
+        if consumer is None and durable is None:
+            durable = queue
+    if request.pull:
+        _check_pull(config)
+    if config.deliver_subject is not None:
+        check_publish_subject(config.deliver_subject)
+    if config.inactive_threshold is not None and config.inactive_threshold < 0:
+        raise ConfigError(f"inactive_threshold is {config.inactive_threshold} s: it must be 0 or more")
+    _check_room(request, config)
+    return msgspec.structs.replace(
+        request,
+        subject=subject,
+        stream=stream,
+        consumer=consumer,
+        durable=durable,
+        queue=queue,
+        config=config,
+    )
+
+
+def _check_names(subject: str | None, stream: str | None, consumer: str | None, durable: str | None) -> None:
+    if subject is None and stream is None:
+        raise ConfigError(
+            "neither a subject nor a stream is given: the consumer can be neither found nor created"
+        )
+    if consumer is not None and durable is not None and consumer != durable:
+        raise ConfigError(f"consumer {consumer!r} and durable {durable!r} are both given: give one of them")
+    if subject is not None:
+        check_filter_subject(subject)
+    if stream is not None:
+        check_stream_name(stream)
+    if consumer is not None:
+        check_consumer_name(consumer)
+    if durable is not None:
+        check_consumer_name(durable, "durable")
+
+
+def _check_config_names(config: ConsumerConfig, wanted: str | None) -> None:
+    if config.name is not None:
+        check_consumer_name(config.name)
+        if wanted is not None and config.name != wanted:
+            raise ConfigError(
+                f"the consumer is {wanted!r} and in the config {config.name!r}: give one of them"
+            )
+    for subject in config.filter_subjects or ():
+        check_filter_subject(subject)
+
+
+def _check_queue(queue: str, config: ConsumerConfig, *, named: bool) -> None:
+    if named:
+        check_queue(queue)
+    else:
+        check_consumer_name(queue, "queue")  # it becomes the durable name
+    if config.idle_heartbeat:
+        raise ConfigError("a queue group cannot have an idle heartbeat: it would reach one member at random")
+    if config.flow_control:
+        raise ConfigError(
+            "a queue group cannot have flow control: its messages would reach one member at random"
+        )
+
+
+def _check_pull(config: ConsumerConfig) -> None:
+    if config.ack_policy in {AckPolicy.NONE, AckPolicy.ALL}:
+        raise ConfigError(f"a pull subscription cannot have ack policy {config.ack_policy}: use explicit")
+    if config.deliver_subject is not None:
+        raise ConfigError("a pull subscription cannot have a deliver subject: leave deliver_subject out")
+    if config.deliver_group is not None:
+        raise ConfigError(
+            "a pull subscription cannot have a deliver group: its readers share the consumer as it is"
+        )
+
+
+def _check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
+    for what, given in (
+        ("max_pending", request.max_pending),
+        ("max_pending_bytes", request.max_pending_bytes),
+    ):
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+            raise ConfigError(f"{what} is {given!r}: an integer >= 1 is needed")
+    limit = request.max_pending_bytes
+    # After an overflow, an ordered reader resumes at its position; others would lose messages or have them redelivered.
+    if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
+        raise ConfigError(
+            f"max_pending_bytes is {limit}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} bytes "
+            "before it waits; allow that much, or use max_ack_pending or a pull subscription for a smaller bound"
+        )
+
+
+def creation_config(request: SubscribeRequest) -> ConsumerConfig:
+    """The configuration to create: the user's, completed by the workflow."""
+    config = request.config
+    changes: dict[str, Any] = {}
+    if request.subject is not None and not config.filter_subjects:
+        changes["filter_subject"] = request.subject
+    if request.durable is not None:
+        changes["durable_name"] = request.durable
+    if config.ack_policy is None:
+        changes["ack_policy"] = AckPolicy.EXPLICIT
+    if not request.pull and request.queue is not None:
+        changes["deliver_group"] = request.queue
+    acks = config.ack_policy is not AckPolicy.NONE
+    limit = request.max_pending
+    if (
+        acks
+        and not request.pull
+        and config.max_ack_pending is None
+        and limit
+        and limit < _SERVER_MAX_ACK_PENDING
+    ):
+        changes["max_ack_pending"] = limit  # so that the queue cannot overflow
+    return config.replace(**changes)
+
+
+def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
+    """Check that an existing consumer matches. Source: ADR-15 §Push Consumer active information …, §Other checks.
+
+    Raises:
+        BindError: It does not match; the text says how, and what to do.
+    """
+    stream, name, found = info.stream_name, info.name, info.config
+    is_push = bool(found.deliver_subject)
+    if request.pull and is_push:
+        raise PushConsumerError(
+            stream,
+            name,
+            "cannot create a pull subscription for a push consumer "
+            f"(it delivers to {found.deliver_subject!r}); use subscribe()",
+        )
+    if not request.pull:
+        if not is_push:
+            raise PullConsumerError(
+                stream, name, "it is a pull consumer: a pull subscription is required; use pull_subscribe()"
+            )
+        _check_group(request, info)
+    filter_subject = found.filter_subject
+    if filter_subject and request.subject is not None and filter_subject != request.subject:
+        raise SubjectMismatchError(
+            stream, name, f"subject mismatch: wanted {request.subject!r}, it filters on {filter_subject!r}"
+        )
+    several = found.filter_subjects
+    if (
+        several
+        and request.subject is not None
+        and several != [request.subject]
+        and not request.config.filter_subjects
+    ):
+        raise SubjectMismatchError(
+            stream, name, f"subject mismatch: wanted {request.subject!r}, it filters on {several!r}"
+        )
+    mismatches = config_mismatches(request.config, found)
+    if mismatches:
+        raise ConfigMismatchError(stream, name, mismatches)
+
+
+def _check_group(request: SubscribeRequest, info: ConsumerInfo) -> None:
+    stream, name, found, queue = info.stream_name, info.name, info.config, request.queue
+    group = found.deliver_group or None
+    if queue is None:
+        if group is not None:
+            raise QueueRequiredError(
+                stream,
+                name,
+                "cannot create a non queue subscription for a consumer created for a queue group: "
+                f"its group is {group!r}; give queue={group!r}",
+            )
+        if info.push_bound:
+            raise DuplicateSubscriptionError(
+                stream,
+                name,
+                "duplicate subscription: another subscriber receives from it already; "
+                "use another durable, or a queue group",
+            )
+        return
+    if group is None:
+        raise NotQueueConsumerError(
+            stream,
+            name,
+            "cannot create a queue subscription for a consumer created without a deliver group: "
+            f"queue {queue!r} was requested; leave queue out, or use another consumer",
+        )
+    if group != queue:
+        raise QueueMismatchError(
+            stream,
+            name,
+            "cannot create a queue subscription for a consumer created for a different queue group: "
+            f"wanted {queue!r}, found {group!r}",
+        )
+    if found.flow_control:
+        raise QueueFlowControlError(
+            stream, name, "flow control is not supported over queues: make it without"
+        )
+    if found.idle_heartbeat:
+        raise QueueHeartbeatError(
+            stream, name, "heartbeats are not supported over queues: make it without idle_heartbeat"
+        )
 
 
 class FindStream(msgspec.Struct, frozen=True):

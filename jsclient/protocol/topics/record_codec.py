@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Final
 
 from ...errors import ProtocolError
-from ..consumers.ack import Metadata, stored_at
+from ..consumers.ack import Metadata, sequences
 from ..models.message import StoredMessage, mended_block
 from ..streams.direct_get import DirectBatchTracker
 from ..wire import header_names as names
@@ -284,7 +284,7 @@ class DeliveredRecords:
         """
         records = []
         for frame in frames:
-            seq, _, time_ns, _ = stored_at(frame[1])
+            seq, _, time_ns, _ = sequences(frame[1])
             records.append(self.record(frame, seq, time_ns))
         return records
 

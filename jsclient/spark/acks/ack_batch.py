@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 from ..._runtime.calls import consumer_info
 from ...errors import ConfigError, JetStreamError, PermissionDeniedError
-from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, parse_jsack
+from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, read_jsack
 from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
 from ..engine import Session, session
@@ -212,7 +212,7 @@ def _ack_highest(df: DataFrame, servers: str | Mapping[str, str]) -> int:
     replies = _bytes(rows.column("reply"))
     opened = session(connect)
     for reply in replies:
-        opened.run(_check_policy(opened, parse_jsack(reply.decode("utf-8", "surrogateescape"))))
+        opened.run(_check_policy(opened, read_jsack(reply)))
     _settle_here(opened, replies, AckKind.ACK.value)
     return int(sum(rows.column("messages").to_pylist()))
 
@@ -280,7 +280,7 @@ async def _ack_wait(opened: Session, replies: Sequence[bytes]) -> float:
     one_of_each = {reply.rsplit(b".", 5)[0]: reply for reply in replies}
     waits: list[float] = []
     for reply in one_of_each.values():
-        of = parse_jsack(reply.decode("utf-8", "surrogateescape"))
+        of = read_jsack(reply)
         waits.append(effective_ack_wait(await consumer_info(context_of(opened.js), of.stream, of.consumer)))
     return min(waits)
 

@@ -23,7 +23,7 @@ from ...errors import (
     NotJetStreamMessageError,
     RequestTimeoutError,
 )
-from ...protocol.consumers.ack import match_jsack, parse_jsack, sequences
+from ...protocol.consumers.ack import match_jsack, read_jsack, sequences
 
 __all__ = ["check_replies", "confirm", "context_of", "settle"]
 
@@ -44,7 +44,7 @@ def check_replies(replies: Sequence[bytes]) -> None:
     """Raise `NotJetStreamMessageError` unless all replies are JSAck subjects; acks are published to no others."""
     for reply in replies:
         if not match_jsack(reply):
-            parse_jsack(reply.decode("utf-8", "backslashreplace"))
+            read_jsack(reply)
     if _NOT_IN_SUBJECTS.search(b"".join(replies)):
         wrong = next(reply for reply in replies if _NOT_IN_SUBJECTS.search(reply))
         raise NotJetStreamMessageError(wrong.decode("utf-8", "backslashreplace"))
@@ -104,7 +104,7 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
     for reply in replies:
         of = reply.rsplit(b".", 5)[0]
         if of not in last:
-            read = parse_jsack(reply.decode("utf-8", "surrogateescape"))
+            read = read_jsack(reply)
             try:
                 info = await consumer_info(context, read.stream, read.consumer)
             except JetStreamError:
@@ -117,7 +117,7 @@ async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[byt
 
 async def _is_gone(context: Context, replies: Sequence[bytes]) -> bool:
     """Whether the consumer of the first reply was deleted, rather than being moved to another server."""
-    of = parse_jsack(replies[0].decode("utf-8", "surrogateescape"))
+    of = read_jsack(replies[0])
     return await is_gone(context, of.stream, of.consumer)
 
 

@@ -26,10 +26,10 @@ from ...errors import (
     PositionInvalidError,
     RequestTimeoutError,
 )
-from ...protocol.consumers.ack import sequences, stored_at
-from ...protocol.consumers.delivery_queue import total_size
+from ...protocol.consumers.ack import sequences
 from ...protocol.consumers.fetch import Pull
 from ...protocol.consumers.ordered import ordered_pull_config
+from ...protocol.consumers.push import total_size
 from ...protocol.consumers.status import Ending
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.models.message import read_stored_message
@@ -294,7 +294,7 @@ class ConsumerRange(RangeReader):
         self._heard_at = self._came_at = self._context.connection.now()
         self._doubt = _FIRST_DOUBT
         frames = tracked.take(waiting, _sequence)
-        if not tracked.is_over and not stored_at(waiting[-1][1])[3]:
+        if not tracked.is_over and not sequences(waiting[-1][1])[3]:
             await self._more_is_there()
         tracker.buffer.max_messages = tracked.left
         if not tracked.is_over:

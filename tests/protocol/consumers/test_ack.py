@@ -15,12 +15,11 @@ from jsclient.protocol.consumers.ack import (
     Metadata,
     ack_payload,
     is_jsack,
-    parse_jsack,
     read_jsack,
-    run_of,
-    runs_on,
     sequences,
 )
+from jsclient.protocol.consumers.push import last_of_run, run_of
+from jsclient.protocol.wire.frames import is_data
 from tests.support.strategies import data, good_names, odd_jsacks, u64
 
 V1 = "$JS.ACK.ORDERS.worker.3.22.20.1700000000123456789.7"
@@ -65,19 +64,19 @@ def outcome(function, reply):
 
 @pytest.mark.covers("J61", "J63")
 def test_the_first_form_has_nine_tokens():
-    assert parse_jsack(V1) == Metadata(**FIELDS, domain=None)
+    assert read_jsack((V1).encode()) == Metadata(**FIELDS, domain=None)
 
 
 @pytest.mark.covers("J64", "J67")
 def test_the_second_form_gives_the_same_fields_and_the_domain():
-    assert parse_jsack(V2) == Metadata(**FIELDS, domain="hub")
+    assert read_jsack((V2).encode()) == Metadata(**FIELDS, domain="hub")
 
 
 @pytest.mark.covers("J65")
 @pytest.mark.parametrize("extra", [".x", ".x.y", ".12345", "." + ".".join("abcdefgh")])
 def test_tokens_past_the_eleventh_are_ignored(extra):
-    assert parse_jsack(V2 + extra) == parse_jsack(V2)
-    assert sequences((V2 + extra).encode()) == (22, 20)
+    assert read_jsack((V2 + extra).encode()) == read_jsack((V2).encode())
+    assert sequences((V2 + extra).encode()) == (22, 20, FIELDS["timestamp_ns"], 7)
 
 
 @pytest.mark.covers("J66")
@@ -100,7 +99,7 @@ def test_tokens_past_the_eleventh_are_ignored(extra):
 )
 def test_what_does_not_start_right_or_has_fewer_than_nine_or_ten_tokens_is_refused(reply):
     with pytest.raises(NotJetStreamMessageError) as caught:
-        parse_jsack(reply)
+        read_jsack(reply.encode())
     assert caught.value.reply == reply
     assert outcome(sequences, reply.encode()) is NotJetStreamMessageError
 
@@ -113,7 +112,7 @@ def test_a_numeric_token_is_ascii_digits_within_64_bits_and_nothing_else(form, p
     tokens = form.split(".")
     tokens[-place] = text
     reply = ".".join(tokens)
-    assert outcome(parse_jsack, reply) is NotJetStreamMessageError
+    assert outcome(read_jsack, reply.encode()) is NotJetStreamMessageError
     assert outcome(sequences, reply.encode()) is NotJetStreamMessageError
 
 
@@ -123,33 +122,33 @@ def test_no_token_may_be_empty(form):
     tokens = form.split(".")
     for place in range(len(tokens)):
         reply = ".".join([*tokens[:place], "", *tokens[place + 1 :]])
-        assert outcome(parse_jsack, reply) is NotJetStreamMessageError, reply
+        assert outcome(read_jsack, reply.encode()) is NotJetStreamMessageError, reply
         assert outcome(sequences, reply.encode()) is NotJetStreamMessageError, reply
 
 
 def test_the_largest_numbers_of_the_server_pass():
     top = 2**64 - 1
-    found = parse_jsack(f"$JS.ACK.S.C.{top}.{top}.{top}.{top}.{top}")
+    found = read_jsack(b"$JS.ACK.S.C" + b".%d" % top * 5)
     assert (found.num_delivered, found.stream_seq, found.timestamp_ns, found.num_pending) == (top,) * 4
     assert found.timestamp.year == 2554
 
 
 @pytest.mark.covers("J68")
 def test_an_underscore_as_domain_means_none():
-    assert parse_jsack(V2.replace("hub", "_")).domain is None
+    assert read_jsack((V2.replace("hub", "_")).encode()).domain is None
 
 
 @pytest.mark.covers("J69")
 def test_the_account_hash_is_not_used():
-    other = parse_jsack(V2.replace("aHash", "another"))
-    assert other == parse_jsack(V2)
+    other = read_jsack((V2.replace("aHash", "another")).encode())
+    assert other == read_jsack((V2).encode())
     assert "aHash" not in repr(other)
     assert not any("hash" in field or "account" in field for field in Metadata.__struct_fields__)
 
 
 @pytest.mark.covers("J70")
 def test_the_nanoseconds_of_the_timestamp_are_kept():
-    found = parse_jsack(V1)
+    found = read_jsack((V1).encode())
     assert found.timestamp_ns == 1_700_000_000_123_456_789
     assert found.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
 
@@ -160,33 +159,50 @@ def test_what_is_written_is_read(stream, consumer, delivered, sseq, cseq, ts, pe
     start = "$JS.ACK." if domain is None else f"$JS.ACK.{domain}.h."
     reply = f"{start}{stream}.{consumer}.{delivered}.{sseq}.{cseq}.{ts}.{pending}"
     wanted = Metadata(stream, consumer, delivered, sseq, cseq, ts, pending, domain)
-    assert parse_jsack(reply) == wanted
     assert read_jsack(reply.encode()) == wanted
-    assert sequences(reply.encode()) == (sseq, cseq)
+    assert sequences(reply.encode()) == (sseq, cseq, ts, pending)
+
+
+def by_the_grammar(reply: str) -> Metadata | None:
+    """The plain reading of ADR-15, token by token."""
+    match reply.split("."):
+        case ["$JS", "ACK", stream, consumer, *numbers] if len(numbers) == 5:
+            domain, rest = None, [stream, consumer]
+        case ["$JS", "ACK", domain, account, stream, consumer, *numbers] if len(numbers) >= 5:
+            rest = [account, stream, consumer, domain, *numbers[5:]]
+        case _:
+            return None
+    if not all(rest) or any(set(number) - set("0123456789") or not number for number in numbers[:5]):
+        return None
+    if any(len(number) > 20 or int(number) >= 2**64 for number in numbers[:5]):
+        return None
+    return Metadata(stream, consumer, *map(int, numbers[:5]), None if domain == "_" else domain)
 
 
 @settings(max_examples=1500)
 @given(odd_jsacks)
 def test_all_readers_of_a_jsack_agree_on_every_input(reply):
     wire = reply.encode("utf-8", "surrogatepass")
-    whole, short = outcome(parse_jsack, reply), outcome(sequences, wire)
-    assert outcome(read_jsack, wire) == whole
+    whole, short = outcome(read_jsack, wire), outcome(sequences, wire)
+    assert is_jsack(wire) == isinstance(whole, Metadata)
     if isinstance(whole, Metadata):
-        assert short == (whole.stream_seq, whole.consumer_seq)
+        assert short == (whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending)
+        assert whole == by_the_grammar(reply)
     else:
         assert short is NotJetStreamMessageError
+        assert by_the_grammar(reply) is None
 
 
 def test_a_run_counts_on_and_anything_else_is_looked_at_one_by_one():
     frames = [data(10 + number, number) for number in range(5, 9)]
     run = run_of(frames[0][1])
-    assert runs_on(frames, run, 5)
-    assert runs_on(frames, run, None)
-    assert not runs_on(frames, run, 4)
-    assert not runs_on(frames, b"", None)
-    assert not runs_on([*frames, data(30, 10)], run, 5), "a hole"
-    assert not runs_on([*frames, frames[-1]], run, 5), "a repeat"
-    assert not runs_on([frames[1], frames[0]], run, 5), "out of order"
+    assert last_of_run(frames, run, 5) == 18
+    assert last_of_run(frames, run, None) == 18
+    assert not last_of_run(frames, run, 4)
+    assert not last_of_run(frames, b"", None)
+    assert not last_of_run([*frames, data(30, 10)], run, 5), "a hole"
+    assert not last_of_run([*frames, frames[-1]], run, 5), "a repeat"
+    assert not last_of_run([frames[1], frames[0]], run, 5), "out of order"
     for odd in (
         b"",
         b"_INBOX.x",
@@ -195,7 +211,7 @@ def test_a_run_counts_on_and_anything_else_is_looked_at_one_by_one():
         run + b".15.x.1.1",
         run.replace(b".1", b".2", 1) + b".15.9.1.1",
     ):
-        assert not runs_on([*frames, (b"s", odd, b"", b"")], run, 5), odd
+        assert not last_of_run([*frames, (b"s", odd, b"", b"")], run, 5), odd
 
 
 @pytest.mark.parametrize("reply", [V1 + ".more", V2 + ".more", "$JS.ACK.S", ""])
@@ -205,9 +221,9 @@ def test_a_reply_whose_numbers_stand_elsewhere_begins_no_run(reply):
 
 @pytest.mark.covers("J61")
 def test_a_reply_that_starts_right_marks_data():
-    assert is_jsack(V1.encode())
-    assert not is_jsack(b"$JS.ACKS.a")
-    assert not is_jsack(b"_INBOX.a")
+    assert is_data((b"s", V1.encode(), b"", b""))
+    assert not is_data((b"s", b"$JS.ACKS.a", b"", b""))
+    assert not is_data((b"s", b"_INBOX.a", b"", b""))
 
 
 # --- acks ------------------------------------------------------------------------------------------------

@@ -19,8 +19,7 @@ from jsclient.errors import (
     QueueRequiredError,
     SubjectMismatchError,
 )
-from jsclient.protocol.consumers.binding import check_binding
-from jsclient.protocol.consumers.subscribe_request import SubscribeRequest
+from jsclient.protocol.consumers.subscribe import SubscribeRequest, check_binding
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.support.strategies import info
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jsclient.protocol.consumers.delivery_queue import DeliveryQueue, total_size
+from jsclient.protocol.consumers.push import DeliveryQueue, total_size
 from jsclient.protocol.wire.frames import frame_size
 from tests.support.strategies import data
 

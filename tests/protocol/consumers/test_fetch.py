@@ -18,14 +18,8 @@ from jsclient.errors import (
     RequestTimeoutError,
     StatusError,
 )
-from jsclient.protocol.consumers.fetch import (
-    Pull,
-    PullBuffer,
-    PullRequest,
-    check_pull,
-    default_heartbeat,
-    encode_pull,
-)
+from jsclient.protocol.consumers.consume import PullBuffer
+from jsclient.protocol.consumers.fetch import Pull, PullRequest, check_pull, default_heartbeat, encode_pull
 from jsclient.protocol.consumers.status import Ending, Meaning
 from jsclient.protocol.wire.headers import Headers
 

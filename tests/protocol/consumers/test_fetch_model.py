@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jsclient.protocol.consumers.fetch import PullBuffer
+from jsclient.protocol.consumers.consume import PullBuffer
 from jsclient.protocol.consumers.status import Ending, Meaning
 from jsclient.protocol.wire.headers import Headers
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.protocol.consumers.flow_control import FlowControl
+from jsclient.protocol.consumers.monitors import FlowControl
 
 
 @pytest.mark.covers("J101")

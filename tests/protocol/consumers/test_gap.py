@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.protocol.consumers.gap import GapTracker
+from jsclient.protocol.consumers.monitors import GapTracker
 from jsclient.protocol.events import ConsumerReset, GapDetected
 
 

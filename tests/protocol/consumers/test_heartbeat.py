@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.protocol.consumers.heartbeat import HeartbeatMonitor
+from jsclient.protocol.consumers.monitors import HeartbeatMonitor
 
 
 def run_until(monitor: HeartbeatMonitor, end: float) -> list[float]:

@@ -6,9 +6,8 @@ import pytest
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError, PullLimitError
 from jsclient.protocol.consumers.consume import Ask
-from jsclient.protocol.consumers.cursor import OrderedCursor
 from jsclient.protocol.consumers.fetch import Pull
-from jsclient.protocol.consumers.ordered import ordered_pull_config, restart_config
+from jsclient.protocol.consumers.ordered import OrderedCursor, ordered_pull_config, restart_config
 from jsclient.protocol.consumers.ordered_consume import OrderedConsume
 from jsclient.protocol.consumers.push import Emit
 from jsclient.protocol.consumers.status import Ending

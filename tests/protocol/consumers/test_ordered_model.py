@@ -7,7 +7,7 @@ import random
 import pytest
 
 from jsclient.errors import JetStreamError
-from jsclient.protocol.consumers.heartbeat import HeartbeatMonitor
+from jsclient.protocol.consumers.monitors import HeartbeatMonitor
 from jsclient.protocol.consumers.ordered import OrderedTracker
 from tests.support.strategies import data, heartbeat
 

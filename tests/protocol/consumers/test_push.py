@@ -11,8 +11,7 @@ from jsclient.errors import (
     NotJetStreamMessageError,
     StatusError,
 )
-from jsclient.protocol.consumers.gap import GapTracker
-from jsclient.protocol.consumers.heartbeat import HeartbeatMonitor
+from jsclient.protocol.consumers.monitors import GapTracker, HeartbeatMonitor
 from jsclient.protocol.consumers.push import Answer, Emit, PushTracker
 from jsclient.protocol.events import (
     ConsumerReset,

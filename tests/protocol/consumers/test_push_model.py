@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jsclient.errors import NoRespondersError
-from jsclient.protocol.consumers.gap import GapTracker
-from jsclient.protocol.consumers.heartbeat import HeartbeatMonitor
+from jsclient.protocol.consumers.monitors import GapTracker, HeartbeatMonitor
 from jsclient.protocol.consumers.push import Answer, PushTracker
 from jsclient.protocol.events import (
     ErrorRaised,

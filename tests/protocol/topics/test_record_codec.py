@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import NotJetStreamMessageError, ProtocolError
-from jsclient.protocol.consumers.ack import read_jsack, stored_at
+from jsclient.protocol.consumers.ack import read_jsack, sequences
 from jsclient.protocol.consumers.status import Ending
 from jsclient.protocol.streams.direct_get import DirectBatchTracker, read_direct_answer
 from jsclient.protocol.topics.record import NO_HEADERS, Kind, Record, RecordHeaders, total_size
@@ -223,7 +223,7 @@ def test_delivered_records_are_those_of_single_messages(own, previous, linked):
     reading = DeliveredRecords(linked=linked)
     for block in (b"NATS/1.0\r\n" + own + b"\r\n", b"", b"NATS/1.0\r\n" + own + b"\r\n"):
         frame = (b"a.b", reply, block, b"data")
-        seq, consumer_seq, time_ns, pending = stored_at(reply)
+        seq, consumer_seq, time_ns, pending = sequences(reply)
         assert (consumer_seq, pending) == (8, 7)
         headers = parse_headers(block)[1]
         expected = delivered_record(
@@ -243,9 +243,9 @@ def test_delivered_records_are_those_of_single_messages(own, previous, linked):
 )
 def test_a_jsack_says_where_a_record_lies(reply):
     whole = read_jsack(reply)
-    assert stored_at(reply) == (whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending)
+    assert sequences(reply) == (whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending)
     with pytest.raises(NotJetStreamMessageError):
-        stored_at(reply.replace(b".9.", b".+9."))
+        sequences(reply.replace(b".9.", b".+9."))
 
 
 # --- headers of records ------------------------------------------------------------------------------------------

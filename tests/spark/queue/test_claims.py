@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, PermissionDeniedError, PositionInvalidError
-from jsclient.protocol.consumers.ack import parse_jsack
+from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from jsclient.protocol.models.stream_config import StreamConfig
 from jsclient.spark.options.values import not_permitted
@@ -93,7 +93,7 @@ def test_acks_are_rebuilt_in_the_form_in_which_they_came(before, behind):
     assert ack_form(reply) == (before, behind)
     (first, second) = ack_subjects([Run(41, 17, 2, 2, 5)], ack_form(reply))
     for number, made in enumerate((first, second)):
-        rebuilt, came = parse_jsack(made.decode()), parse_jsack(reply)
+        rebuilt, came = read_jsack(made), read_jsack(reply.encode())
         assert (rebuilt.stream, rebuilt.consumer, rebuilt.domain) == (came.stream, came.consumer, came.domain)
         assert (rebuilt.stream_seq, rebuilt.consumer_seq, rebuilt.num_delivered) == (
             41 + number,

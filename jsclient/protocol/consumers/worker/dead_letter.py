@@ -22,7 +22,7 @@ import msgspec
 from ....errors import JetStreamError
 from ...wire.codec import decode
 from ...wire.headers import Headers
-from .work import Reject
+from .worker import Reject
 
 __all__ = [
     "Origin",

@@ -19,7 +19,7 @@ from jsclient.protocol.consumers.worker.dead_letter import (
     read_exhausted,
     term_reason,
 )
-from jsclient.protocol.consumers.worker.work import Reject
+from jsclient.protocol.consumers.worker.worker import Reject
 from jsclient.protocol.wire.headers import Headers, encode_headers, parse_headers
 from jsclient.protocol.wire.names import check_publish_subject
 

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from jsclient.protocol.consumers.worker.work import DeliveriesExhaustedError, Fate, Phase, Reject
 from jsclient.protocol.consumers.worker.work_rules import WorkOptions, WorkRules
-from jsclient.protocol.consumers.worker.worker import CANCEL_TIMEOUT, Workload
+from jsclient.protocol.consumers.worker.worker import (
+    CANCEL_TIMEOUT,
+    DeliveriesExhaustedError,
+    Fate,
+    Phase,
+    Reject,
+    Workload,
+)
 from jsclient.protocol.models.consumer import ConsumerConfig
 
 

@@ -1,0 +1,148 @@
+"""The three watches of a subscription: silence, missing deliveries, flow control. Source: ADR-15, ADR-37."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..events import ConsumerReset, Event, GapDetected
+
+__all__ = ["FlowControl", "GapTracker", "HeartbeatMonitor"]
+
+
+@dataclass(slots=True)
+class HeartbeatMonitor:
+    """Detects a silent server: anything that arrives is a sign of life, silence over ``factor`` intervals an alarm.
+
+    The alarm repeats while the silence lasts. ``factor`` is 3 for push (ADR-15 §Heartbeats), 2 for pull (ADR-37 §Idle
+    Heartbeats).
+
+    When the deadline passes, a second check follows ``grace`` seconds later: a client that was suspended, or whose
+    event loop was blocked, first reads everything that has arrived meanwhile, so that only silence is an alarm.
+    """
+
+    interval: float  # seconds
+    factor: float = 3.0
+    grace: float = 0.1  # seconds
+    last_heard: float = 0.0  # monotonic seconds
+    _due: float | None = None  # overrides last_heard + allowed: the second check, or the next alarm
+    _doubting: bool = False
+
+    @property
+    def allowed(self) -> float:
+        """Seconds of silence before an alarm."""
+        return self.interval * self.factor
+
+    @property
+    def deadline(self) -> float:
+        """When to call `tick`, monotonic seconds. It moves with every sign of life."""
+        return self._due if self._due is not None else self.last_heard + self.interval * self.factor
+
+    def heard(self, now: float) -> None:
+        """Something arrived."""
+        self.last_heard = now
+        self._due = None
+        self._doubting = False
+
+    def tick(self, now: float) -> float | None:
+        """The deadline was reached: the seconds of silence if it is an alarm, else None."""
+        if now < self.deadline:
+            return None
+        if not self._doubting:
+            self._doubting = True
+            self._due = now + self.grace
+            return None
+        self._doubting = False
+        self._due = now + self.allowed - self.grace
+        return now - self.last_heard
+
+
+@dataclass(slots=True)
+class FlowControl:
+    """Flow control: the server pauses until the reader has processed everything sent so far.
+
+    A request enters the reader's queue and is answered, with an empty message to its reply subject, when it is reached:
+    so the answer is accurate, and the server never has more in flight than its window. Each distinct request is
+    answered once. If the request or the answer was lost, heartbeats repeat the subject in ``Nats-Consumer-Stalled``.
+    Which subjects are answered is decided by ``protocol.wire.replies.may_answer_flow_control``.
+    """
+
+    answered: bytes = b""  # the last one answered
+    waiting: bytes = b""  # the last one in the queue that is not reached yet
+    repeated_at: float | None = None  # monotonic seconds: a heartbeat repeated an answered request
+
+    def requested(self, subject: bytes) -> bool:
+        """A request, or a stalled heartbeat that repeats one: whether it enters the queue."""
+        if subject in {self.answered, self.waiting}:
+            return False
+        self.waiting = subject
+        return True
+
+    def stalled(self, subject: bytes, now: float, interval: float) -> bool:
+        """A heartbeat, one every ``interval`` seconds, reports a missing answer: whether it enters the queue.
+
+        The first one that repeats an answered subject may have been in flight when the answer was sent; the next one
+        proves that the answer was lost.
+        """
+        if subject == self.answered and subject != self.waiting:
+            if self.repeated_at is None or now - self.repeated_at < interval / 2:
+                self.repeated_at = now if self.repeated_at is None else self.repeated_at
+                return False
+            self.not_sent(subject)
+        return self.requested(subject)
+
+    def not_sent(self, subject: bytes) -> None:
+        """The answer was not sent, or was lost: the next request for it is answered again."""
+        if subject == self.answered:
+            self.answered, self.repeated_at = b"", None
+
+    def reached(self, subject: bytes) -> bool:
+        """The reader reached the request: whether to answer now."""
+        if subject == self.waiting:
+            self.waiting = b""
+        if subject == self.answered:
+            return False
+        self.answered, self.repeated_at = subject, None
+        return True
+
+
+@dataclass(slots=True)
+class GapTracker:
+    """Follows the consumer sequence of one consumer, to find missing deliveries.
+
+    A consumer numbers its deliveries 1, 2, 3 …, redeliveries too. Messages carry that number in the JSAck, heartbeats
+    carry the last one in ``Nats-Last-Consumer``. A jump means that deliveries were lost. Not for queue groups, whose
+    members each receive a part.
+    """
+
+    stream: str = ""
+    consumer: str = ""
+    consumer_seq: int | None = None  # the last one seen; None: the first one seen is accepted
+    stream_seq: int = 0  # the stream sequence of the same message
+
+    def message(self, stream_seq: int, consumer_seq: int, arrived: int = 1) -> Event | None:
+        """A message arrived; returns the event to emit, if any."""
+        last, last_stream = self.consumer_seq, self.stream_seq
+        self.consumer_seq, self.stream_seq = consumer_seq, stream_seq
+        missed = 0 if last is None else consumer_seq - last - arrived
+        if last is None or not missed:
+            return None
+        if missed < 0:
+            return ConsumerReset(
+                stream=self.stream,
+                consumer=self.consumer,
+                reason=f"the consumer sequence went back from {last} to {consumer_seq}",
+                resume_stream_seq=stream_seq,
+            )
+        return GapDetected(
+            stream=self.stream,
+            consumer=self.consumer,
+            last_consumer_seq=last,
+            consumer_seq=consumer_seq,
+            last_stream_seq=last_stream,
+            stream_seq=stream_seq,
+            missed=missed,
+        )
+
+    def heartbeat(self, last_stream: int, last_consumer: int) -> Event | None:
+        """A heartbeat reported the last delivery; returns the event to emit, if any."""
+        return self.message(last_stream, last_consumer, arrived=0)
