@@ -18,7 +18,7 @@ CALLS = {"publish", "send", "send_frames", "ack", "ack_at_once", "request"}
 OWNERS = ("connection", "_connection", "_nc", "requests", "_requests", "js", "_js")
 
 CHECKED = {
-    "_runtime/calls.py:nak_all": "match_jsack",
+    "_runtime/calls.py:nak_all": "is_jsack",
     "consumers/message.py:ack": "match_jsack",
     "consumers/message.py:_send": "sequences",
     "consumers/message.py:ack_sync": "sequences",
