@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .streams.direct_get import DirectBatch
     from .streams.stream import Stream
     from .topics.event_history import CurrentEvent, EventHistory, EventSource, EventSubscription
+    from .topics.log_reader import TopicReader
     from .topics.memory_log import MemoryLog
     from .topics.notifiers.iteration import (
         IterationObserver,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
     from .topics.notifiers.observing import observe_iteration, observe_iterator
     from .topics.publisher import TopicPublisher
-    from .topics.topic import LatestReader, ReaderOpening, Topic, TopicReader
+    from .topics.topic import LatestReader, ReaderOpening, Topic
 
 __all__ = [
     "AtomicBatch",
@@ -190,7 +191,7 @@ _LAZY = {
     "SubscriptionKit": "topics.notifiers.iteration",
     "Topic": "topics.topic",
     "TopicPublisher": "topics.publisher",
-    "TopicReader": "topics.topic",
+    "TopicReader": "topics.log_reader",
     "UpdateRecord": "topics.notifiers.iteration",
     "WorkCounts": "protocol.consumers.worker.worker",
     "Worker": "consumers.worker.worker",

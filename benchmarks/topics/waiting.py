@@ -96,7 +96,7 @@ async def _topic(url: str, count: int, push: Any) -> AsyncIterator[Wait]:
             await asyncio.gather(*(take(reader, number) for reader in readers))
 
         tries = 0
-        while not all(reader._reader.tracker.subscriptions.is_confirmed for reader in readers):
+        while not all(reader._reader.tracker.is_subscribed for reader in readers):
             tries += 1
             if tries > 3000:
                 raise WorkSkippedError("not all readers wait")

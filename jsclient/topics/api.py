@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
     from ..protocol.topics.value_codec import Codec
     from .epochs.topic import EpochTopic
     from .event_history import EventSource
-    from .log_reader import Push
+    from .log import Push
     from .notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
     from .stream_log import StreamLog
     from .topic import Topic

@@ -22,8 +22,8 @@ from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.names import check_consumer_name
-from .log import Log
-from .log_reader import LogReader, Push, Start, open_reader, start_position
+from .log import Log, Push, Start, start_position
+from .log_reader import LogReader, open_reader
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
 

@@ -7,22 +7,45 @@ its subjects.
 from __future__ import annotations
 
 import abc
+import asyncio
+import math
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple, TypeAlias
+from datetime import datetime
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from .._runtime.context import Closable
+from .._runtime.retry import Retry
 from .._runtime.tasks import Tasks
-from ..errors import ConfigError
+from ..errors import (
+    ConfigError,
+    JetStreamError,
+    PositionInvalidError,
+)
 from ..protocol.events import Event
 from ..protocol.topics.links import MissingRule
-from ..protocol.topics.position import Extent, Position
+from ..protocol.topics.position import EndDoubt, Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.names import check_publish_subject, subject_matches
+from ..protocol.wire.units import format_time, parse_time_ns
 
-__all__ = ["Feed", "FeedKind", "Log", "Page", "Receive"]
+__all__ = [
+    "Feed",
+    "FeedKind",
+    "Log",
+    "Page",
+    "Push",
+    "Receive",
+    "Start",
+    "check_position",
+    "deadline_of",
+    "start_position",
+]
 
 FeedKind: TypeAlias = Literal["consumer", "republish"]
 """How records are pushed: by a consumer for each reader, or by a subject to which the stream republishes."""
+
+Push: TypeAlias = Literal["auto"] | FeedKind | None
+"""How a reader is pushed: "auto" selects the cheapest way; None: no pushes, it reads the history when it is idle."""
 
 Receive: TypeAlias = Callable[[list[Record]], None]
 """Takes the records that were pushed together. It must not block."""
@@ -139,12 +162,11 @@ class Log(abc.ABC):
         """
 
     @abc.abstractmethod
-    def feed(self, kind: FeedKind) -> Feed:
-        """A feed of this kind. Raises `ConfigError` if the log has no such feed."""
+    def feed(self, push: Push) -> Feed:
+        """A feed of this kind; "auto" or None: the one that costs the server least.
 
-    @abc.abstractmethod
-    def best_feed(self) -> FeedKind:
-        """The feed that costs the server least."""
+        Raises `ConfigError` if the log has no such feed.
+        """
 
     @abc.abstractmethod
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
@@ -161,3 +183,68 @@ class Log(abc.ABC):
         if not subject_matches(self.subject, check_publish_subject(subject)):
             raise ConfigError(f"subject {subject!r} does not match {self.subject!r}")
         return subject
+
+
+Start: TypeAlias = Position | datetime | str
+
+_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
+
+
+def deadline_of(timeout: Any, now: float) -> float | None:
+    """When a timeout ends; None: never. Raises `ConfigError` if it is not a number of seconds."""
+    if timeout is None:
+        return None
+    # The event loop cannot wait for NaN.
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise ConfigError(f"timeout is {timeout!r:.40}: a number of seconds or None is needed")
+    return now + timeout
+
+
+async def start_position(
+    log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
+) -> Position:
+    """The position that a start means. ``extent``: that of the log, if it was requested just before.
+
+    Raises:
+        PositionInvalidError: As `check_position`. HistoryTruncatedError: Records after that time were removed.
+        ConfigError: It is not a start. And those of any request.
+    """
+    if isinstance(start, datetime):
+        return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
+    if isinstance(start, str) and start.startswith("{"):
+        start = Position.from_json(start)
+    if isinstance(start, Position):
+        await check_position(log, start, extent)
+        return start
+    if start not in ("first", "now"):
+        raise ConfigError(
+            f"start is {start!r:.60}: 'first', 'now', a Position or its JSON token, or a datetime is needed"
+        )
+    extent = extent or await log.extent()
+    return extent.start if start == "first" else extent.end
+
+
+async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
+    """Check that a reader can continue from a position. Takes 10 s or more if that is in doubt; see `EndDoubt`.
+
+    Raises:
+        PositionInvalidError: The position is in another stream or incarnation, or after the end. And those of any
+            request.
+    """
+    doubt, tries, now = EndDoubt(), Retry(), asyncio.get_running_loop().time
+    in_doubt = False
+    while True:
+        try:
+            extent = extent or await log.extent()
+            if doubt.check(extent, position, now()):
+                return
+            extent, in_doubt = None, True
+        except PositionInvalidError:
+            raise
+        except JetStreamError as error:
+            doubt.interrupted()
+            if not in_doubt or not await tries.again(error):
+                raise
+        else:
+            await asyncio.sleep(_RECHECK)
+        await log.wait_ready()

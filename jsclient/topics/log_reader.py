@@ -12,37 +12,32 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncIterator
-from datetime import datetime
-from typing import Any, Final, Literal, Self, TypeAlias
+from typing import Any, Literal, NoReturn
 
+from .._runtime.handle import AsyncClosing, UntilClosed
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal, Timer
 from ..errors import (
     ClosedError,
     ConfigError,
+    IterationFailed,
     JetStreamError,
     PermissionDeniedError,
-    PositionInvalidError,
     ProtocolError,
     RequestTimeoutError,
 )
 from ..protocol.events import HistoryTruncated
 from ..protocol.topics.history_round import QuietTimer
 from ..protocol.topics.links import Skipped
-from ..protocol.topics.position import EndDoubt, Extent, Position
+from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
-from ..protocol.topics.record import Record
+from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.checks import check_count
-from ..protocol.wire.units import format_time, parse_time_ns
 from .feeds import FeedSubscription
-from .log import FeedKind, Log
+from .log import Log, Push, Start, deadline_of, start_position
 
-__all__ = ["LogReader", "Push", "Start", "check_position", "deadline_of", "open_reader", "start_position"]
+__all__ = ["LogReader", "TopicReader", "open_reader", "raise_end"]
 
-Push: TypeAlias = Literal["auto"] | FeedKind | None
-"""How a reader is pushed: "auto" selects the cheapest way; None: no pushes, it reads the history when it is idle."""
-
-_MAX_PENDING, _MAX_PENDING_BYTES = 10_000, 64 * 1024 * 1024
 _EARLY = 0.001  # seconds
 
 
@@ -56,7 +51,7 @@ async def open_reader(
     return reader
 
 
-class LogReader:
+class LogReader(AsyncClosing, UntilClosed[Record]):
     """Reads a log after a position, for ``async for``: each record once, in order.
 
     Pushes may be lost, repeated or reordered, and servers may restart: missing records are read from the history. A
@@ -83,8 +78,8 @@ class LogReader:
         quiet: float | QuietTimer = 30.0,
         catch_up: Literal["at once", "timer"] = "at once",
         allow_truncated: bool = False,
-        max_pending: int = _MAX_PENDING,
-        max_pending_bytes: int = _MAX_PENDING_BYTES,
+        max_pending: int = 10_000,
+        max_pending_bytes: int = 64 * 1024 * 1024,
         name: str | None = None,
     ) -> None:
         check_count("max_pending", max_pending)
@@ -93,7 +88,7 @@ class LogReader:
             raise ConfigError(f"catch_up is {catch_up!r:.40}: 'at once' or 'timer' is needed")
         self._log = log
         self._may_poll = push == "auto"
-        self._feed = log.feed(log.best_feed() if push is None or push == "auto" else push)
+        self._feed = log.feed(push)
         self._tracker = Reader(
             start,
             f"jsc-{secrets.token_hex(8)}" if name is None else name,
@@ -126,7 +121,7 @@ class LogReader:
     @property
     def id(self) -> str | None:
         """The id of the current subscription; None: not subscribed."""
-        return self._tracker.subscriptions.present
+        return self._tracker.id
 
     @property
     def is_closed(self) -> bool:
@@ -190,15 +185,6 @@ class LogReader:
                 return []
             await self._arrived.wait()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Record:
-        try:
-            return await self.next()
-        except ClosedError:
-            raise StopAsyncIteration from None
-
     def _check_end(self) -> None:
         if self._tracker.pending:
             return
@@ -221,7 +207,7 @@ class LogReader:
         if push is None:
             self._carry_out(self._tracker.set_push(self._now(), push=False))
             return
-        feed = self._log.feed(self._log.best_feed() if push == "auto" else push)
+        feed = self._log.feed(push)
         if feed.by_subject != self._tracker.missing.by_subject:
             raise ConfigError(
                 f"push is {push!r}: a reader of {self._log.subject!r} cannot change to it; open another reader"
@@ -238,9 +224,7 @@ class LogReader:
         self._log.open.discard(self)
         self._tracker.close()
         self._carry_out([])
-        if (
-            self._reading is not None and not self._is_asking
-        ):  # a request in flight ends with its consumer removed
+        if self._reading is not None and not self._is_asking:  # a request in flight removes its consumer
             self._reading.cancel()
         # As tasks: if this call is cancelled, they still run to their end.
         ends = [self._log.tasks.start(one.end(), "end of a feed") for one in self._feeds.values()]
@@ -248,15 +232,7 @@ class LogReader:
         if ends:
             await asyncio.wait(ends)
 
-    async def abandon(self) -> None:
-        """Close it because the connection is being closed."""
-        await self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    abandon = close  # the connection is being closed
 
     @staticmethod
     def _now() -> float:
@@ -288,12 +264,19 @@ class LogReader:
         self._carry_out(self._tracker.fail(error))
 
     def _subscribe(self, id: str) -> None:
-        tracker, now = self._tracker, self._now
+        tracker, now, wake = self._tracker, self._now, self._arrived.set
+
+        def receive(records: list[Record]) -> None:
+            if commands := tracker.offer(id, records, now()):
+                self._carry_out(commands)
+            else:  # the deadline can only have moved later, which the timer notices when it fires
+                wake()
+
         self._feeds[id] = subscription = FeedSubscription(
             self._log,
             self._feed,
             id,
-            receive=lambda records: self._carry_out(tracker.offer(id, records, now())),
+            receive=receive,
             opened=lambda: self._carry_out(tracker.subscribed(id, now())),
             lost=lambda: self._carry_out(tracker.lost(id, now())),
             refused=lambda error: self._refused(id, error),
@@ -302,7 +285,7 @@ class LogReader:
 
     def _refused(self, id: str, error: JetStreamError) -> None:
         tracker = self._tracker
-        if id != tracker.subscriptions.present:
+        if id != tracker.id:
             return
         if not self._may_poll or isinstance(error, ClosedError):
             self._fail(error)
@@ -342,66 +325,91 @@ class LogReader:
             return
 
 
-Start: TypeAlias = Position | datetime | str
-
-_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
-
-
-def deadline_of(timeout: Any, now: float) -> float | None:
-    """When a timeout ends; None: never. Raises `ConfigError` if it is not a number of seconds."""
-    if timeout is None:
-        return None
-    # The event loop cannot wait for NaN.
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        raise ConfigError(f"timeout is {timeout!r:.40}: a number of seconds or None is needed")
-    return now + timeout
+def raise_end(record: Record) -> NoReturn:
+    """Raise the error for the last record of a topic."""
+    if record.kind is Kind.FAIL:
+        raise IterationFailed(record.data.decode(errors="replace"))
+    raise ClosedError("the topic has ended")
 
 
-async def start_position(
-    log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
-) -> Position:
-    """The position that a start means. ``extent``: that of the log, if it was requested just before.
+class TopicReader(AsyncClosing, UntilClosed[Record]):
+    """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Created by `Topic.each`.
 
-    Raises:
-        PositionInvalidError: As `check_position`. HistoryTruncatedError: Records after that time were removed.
-        ConfigError: It is not a start. And those of any request.
+    It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.
+    A topic with wildcards does not end: the last record of each subject is returned like any other (`Record.is_last`).
+    A cancelled read loses nothing.
+
+    Attributes:
+        completion: The completion of the topic, once it was read; None before.
     """
-    if isinstance(start, datetime):
-        return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
-    if isinstance(start, str) and start.startswith("{"):
-        start = Position.from_json(start)
-    if isinstance(start, Position):
-        await check_position(log, start, extent)
-        return start
-    if start not in ("first", "now"):
-        raise ConfigError(
-            f"start is {start!r:.60}: 'first', 'now', a Position or its JSON token, or a datetime is needed"
-        )
-    extent = extent or await log.extent()
-    return extent.start if start == "first" else extent.end
 
+    def __init__(self, reader: LogReader) -> None:
+        self._reader = reader
+        self._end: Record | None = None
+        self.completion: bytes | None = None
 
-async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
-    """Check that a reader can continue from a position. Takes 10 s or more if that is in doubt; see `EndDoubt`.
+    @property
+    def position(self) -> Position:
+        """The position after the last record returned. `Topic.since` resumes from it, in any process."""
+        return self._reader.position
 
-    Raises:
-        PositionInvalidError: The position is in another stream or incarnation, or after the end. And those of any
-            request.
-    """
-    doubt, tries, now = EndDoubt(), Retry(), asyncio.get_running_loop().time
-    in_doubt = False
-    while True:
-        try:
-            extent = extent or await log.extent()
-            if doubt.check(extent, position, now()):
-                return
-            extent, in_doubt = None, True
-        except PositionInvalidError:
-            raise
-        except JetStreamError as error:
-            doubt.interrupted()
-            if not in_doubt or not await tries.again(error):
-                raise
-        else:
-            await asyncio.sleep(_RECHECK)
-        await log.wait_ready()
+    @property
+    def pending(self) -> int:
+        """Records in the local queue."""
+        return self._reader.pending
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._reader.is_closed
+
+    def __repr__(self) -> str:
+        return repr(self._reader).replace("LogReader", "TopicReader")
+
+    def set_push(self, push: Push) -> None:
+        """Change the way records are pushed; see `Topic.each`. No record is lost or repeated."""
+        self._reader.set_push(push)
+
+    async def next(self, timeout: float | None = None) -> Record:
+        """The next record.
+
+        Raises:
+            RequestTimeoutError: No record arrived in ``timeout`` seconds.
+            ClosedError: The topic has ended, or the reader was closed.
+            IterationFailed: The producer has failed, for the reason in the error.
+            HistoryTruncatedError: Records were removed before they were read; ``first_available`` is the first left.
+            PositionInvalidError: The stream was recreated. And permanent errors of the server.
+        """
+        if self._end is None:
+            waiting = self._reader.take(1)
+            try:
+                record = waiting[0] if waiting else await self._reader.next(timeout)
+            except ClosedError:
+                if self._end is None:  # otherwise another task has read the end
+                    raise
+            else:
+                if not (record.is_last and self._reader.tracker.ends):
+                    return record
+                self._note_end(record)
+        assert self._end is not None
+        raise_end(self._end)
+
+    def _note_end(self, record: Record) -> None:
+        self._end = record
+        self.completion = record.data if record.kind is Kind.FINISH else None
+
+    async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
+        """Lists of records as they arrive, until the topic ends or the reader is closed. Raises as `next`."""
+        async for records in self._reader.batches(max_records):
+            if records[-1].is_last and self._reader.tracker.ends:
+                self._note_end(records.pop())
+            if records:
+                yield records
+            if self._end is not None:
+                break
+        if self._end is not None and self._end.kind is Kind.FAIL:
+            raise_end(self._end)
+
+    async def close(self) -> None:
+        """Stop reading and release what is held on the server."""
+        await self._reader.close()

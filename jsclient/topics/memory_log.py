@@ -20,7 +20,7 @@ from ..protocol.topics.record_codec import kind_headers
 from ..protocol.wire.header_names import EXPECTED_LAST_SUBJECT_SEQUENCE, MSG_ID
 from ..protocol.wire.headers import Headers
 from ..protocol.wire.names import check_filter_subject, subject_matches
-from .log import Feed, FeedKind, Log, Page, Receive
+from .log import Feed, Log, Page, Push, Receive
 
 __all__ = ["MemoryLog"]
 
@@ -149,13 +149,10 @@ class MemoryLog(Log):
             push([record])
         return Position(self.stream, self._incarnation, record.seq, record.time_ns)
 
-    def feed(self, kind: FeedKind) -> Feed:
-        if kind not in ("consumer", "republish"):
-            raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
+    def feed(self, push: Push) -> Feed:
+        if push not in ("auto", "consumer", "republish", None):
+            raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
         return _MemoryFeed(self._pushes)
-
-    def best_feed(self) -> FeedKind:
-        return "republish"
 
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
         return MissingRule(allow_truncated=allow_truncated)

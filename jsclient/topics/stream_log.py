@@ -46,7 +46,7 @@ from ..protocol.wire.version import is_at_least
 from ..streams.api import StreamManager
 from ..streams.stream import Stream
 from .feeds import ConsumerFeed, Doubted, RepublishFeed
-from .log import Feed, FeedKind, Log, Page
+from .log import Feed, Log, Page, Push
 
 __all__ = ["StreamLog", "find_log", "find_stream", "stream_for"]
 
@@ -267,22 +267,19 @@ class StreamLog(Log):
         )
         return Position(self.stream, self._incarnation, ack.seq)
 
-    def feed(self, kind: FeedKind) -> Feed:
-        if kind == "consumer":
-            return ConsumerFeed(
-                self.context, self._stream, self.subject, linked=self._linked, doubted=self._doubted
-            )
-        if kind != "republish":
-            raise ConfigError(f"push is {kind!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
-        subject = republished_subject(self.config.republish, self.subject)
-        if subject is None:
+    def feed(self, push: Push) -> Feed:
+        if push not in ("auto", "consumer", "republish", None):
+            raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
+        subject = None if push == "consumer" else republished_subject(self.config.republish, self.subject)
+        if subject is not None:
+            return RepublishFeed(self.context, self.stream, subject, by_subject=not self.is_one_subject)
+        if push == "republish":
             raise ConfigError(
                 f"stream {self.stream!r} does not republish {self.subject!r} with its payloads: use push='consumer'"
             )
-        return RepublishFeed(self.context, self.stream, subject, by_subject=not self.is_one_subject)
-
-    def best_feed(self) -> FeedKind:
-        return "consumer" if republished_subject(self.config.republish, self.subject) is None else "republish"
+        return ConsumerFeed(
+            self.context, self._stream, self.subject, linked=self._linked, doubted=self._doubted
+        )
 
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
         config = self.config

@@ -37,4 +37,4 @@ async def read(reader: Any, count: int) -> list[int]:
 
 
 async def has_push(reader: Any) -> None:
-    await eventually(lambda: reader._reader.tracker.subscriptions.is_confirmed, 10, "it is pushed to")
+    await eventually(lambda: reader._reader.tracker.is_subscribed, 10, "it is pushed to")

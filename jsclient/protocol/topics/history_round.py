@@ -11,7 +11,7 @@ import msgspec
 
 from ...errors import ConfigError
 
-__all__ = ["AskHistory", "HistoryRound", "QuietTimer", "RoundResult"]
+__all__ = ["AskHistory", "HistoryRound", "QuietTimer"]
 
 
 class AskHistory(msgspec.Struct, frozen=True):
@@ -22,14 +22,6 @@ class AskHistory(msgspec.Struct, frozen=True):
     max_bytes: int
 
 
-class RoundResult(msgspec.Struct, frozen=True):
-    """The result of a round: the number of new records, whether it advanced, and whether the timer started it."""
-
-    found: int
-    moved: bool
-    by_timer: bool
-
-
 @dataclass(slots=True)
 class HistoryRound:
     """Reads the history to its end, one request at a time.
@@ -37,7 +29,8 @@ class HistoryRound:
     Attributes:
         wanted: Another request is needed.
         asked: The request in flight.
-        by_timer, found, moved: As in `RoundResult`, so far.
+        by_timer: The timer started the round.
+        found, moved: The number of new records so far, and whether the round advanced.
         late: A missing record was noticed after the request was sent: the answer may be older.
     """
 
@@ -66,9 +59,9 @@ class HistoryRound:
         self.found += count if found else 0
         self.moved |= count > 0
 
-    def over(self) -> RoundResult:
-        """End the round."""
-        result = RoundResult(self.found, self.moved, self.by_timer)
+    def over(self) -> tuple[int, bool, bool]:
+        """End the round, and return ``found``, ``moved`` and ``by_timer``."""
+        result = self.found, self.moved, self.by_timer
         self.found, self.moved, self.by_timer = 0, False, False
         return result
 

@@ -219,13 +219,8 @@ class EndDoubt:
     connection in between.
     """
 
-    _since: float | None = None
+    since: float | None = None
     _connects: int = 0
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the last answer is still in doubt."""
-        return self._since is not None
 
     def check(self, extent: Extent, position: Position, now: float) -> bool:
         """Whether a reader can continue from the position. False: not certain, request the extent again.
@@ -242,14 +237,14 @@ class EndDoubt:
                 or extent.stream != position.stream
             ):
                 raise
-            if self._since is None or self._connects != extent.connects:
-                self._since, self._connects = now, extent.connects
-            if now - self._since >= _CERTAIN:
+            if self.since is None or self._connects != extent.connects:
+                self.since, self._connects = now, extent.connects
+            if now - self.since >= _CERTAIN:
                 raise
             return False
-        self._since = None
+        self.since = None
         return True
 
     def interrupted(self) -> None:
         """A request failed, or the connection was lost."""
-        self._since = None
+        self.since = None

@@ -26,7 +26,7 @@ from .links import Link, LinkTracker, MissingRule, Skipped, Verdict
 from .position import EndDoubt, Extent, Position
 from .record import Aside, Record, RecordQueue
 
-__all__ = ["AskHistory", "Cancel", "Command", "Reader", "Subscribe", "SubscriptionCommand", "SubscriptionIds"]
+__all__ = ["AskHistory", "Cancel", "Command", "Reader", "Subscribe"]
 
 
 class Subscribe(msgspec.Struct, frozen=True):
@@ -42,42 +42,11 @@ class Cancel(msgspec.Struct, frozen=True):
     id: str
 
 
-SubscriptionCommand: TypeAlias = Subscribe | Cancel
-
-
-@dataclass(slots=True)
-class SubscriptionIds:
-    """The ids of subscriptions, one at a time: ``<name>-1``, ``<name>-2`` ….
-
-    Attributes:
-        present: The id of the current subscription; None: not subscribed.
-        is_confirmed: The current subscription is known to exist.
-        count: Subscriptions so far.
-    """
-
-    name: str
-    present: str | None = None
-    is_confirmed: bool = False
-    count: int = 0
-
-    def subscribe(self, since: int) -> list[SubscriptionCommand]:
-        """Replace the current subscription."""
-        commands = self.cancel()
-        self.count += 1
-        self.present = f"{self.name}-{self.count}"
-        return [*commands, Subscribe(self.present, since)]
-
-    def cancel(self) -> list[SubscriptionCommand]:
-        commands: list[SubscriptionCommand] = [] if self.present is None else [Cancel(self.present)]
-        self.present, self.is_confirmed = None, False
-        return commands
-
-
 _RECHECK: Final = 1.0  # seconds until the extent is requested again if the position may be invalid
 _ASIDE: Final = 8  # an eighth of the queue's bounds may lie aside
 
 
-Command: TypeAlias = AskHistory | SubscriptionCommand | Skipped
+Command: TypeAlias = AskHistory | Subscribe | Cancel | Skipped
 """A command for the runtime.
 
 `AskHistory` is answered with `Reader.page`, `Subscribe` with `Reader.subscribed` or `Reader.lost`.
@@ -103,11 +72,12 @@ class Reader:
             a full queue.
         error: The error to raise when the queue is empty.
         ended: No record follows those in the queue: the topic has ended, or the reader was closed.
-        subscriptions: The ids of its subscriptions.
+        id: The id of the current subscription, ``<name>-1``, ``<name>-2`` …; None: not subscribed.
+        is_subscribed: The current subscription is known to exist.
     """
 
     start: Position
-    name: InitVar[str]
+    name: str
     quiet: QuietTimer = field(default_factory=QuietTimer)
     push: bool = True
     replays: bool = True
@@ -121,7 +91,9 @@ class Reader:
     discarded: int = 0
     error: JetStreamError | None = None
     ended: bool = False
-    subscriptions: SubscriptionIds = field(init=False)
+    id: str | None = None
+    is_subscribed: bool = False
+    _count: int = 0  # subscriptions so far
     _links: LinkTracker = field(init=False)
     _queue: RecordQueue = field(init=False)
     _aside: Aside = field(init=False)
@@ -134,8 +106,7 @@ class Reader:
     _full: bool = False  # a record found no room: no request until there is some
     _round: HistoryRound = field(default_factory=HistoryRound)
 
-    def __post_init__(self, name: str, max_pending: int, max_pending_bytes: int) -> None:
-        self.subscriptions = SubscriptionIds(name)
+    def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
         self._links = LinkTracker(self.start.seq, self.missing.by_subject)
         self._queue = RecordQueue(max_pending, max_pending_bytes, self.start.seq, self.start.time_ns)
         self._aside = Aside(max_pending // _ASIDE, max_pending_bytes // _ASIDE)
@@ -159,7 +130,7 @@ class Reader:
         if self._stopped or self._full or self._round.asked is not None:
             return math.inf
         period = self.quiet.period
-        return self._added_at + (min(period, _RECHECK) if self._end_doubt.is_open else period)
+        return self._added_at + (min(period, _RECHECK) if self._end_doubt.since is not None else period)
 
     @property
     def _stopped(self) -> bool:
@@ -189,20 +160,25 @@ class Reader:
         return self._cancel()
 
     def _subscribe(self) -> list[Command]:
+        commands = self._cancel()
         self._renew = False
-        return [*self.subscriptions.subscribe(self._links.floor)]
+        self._count += 1
+        self.id = f"{self.name}-{self._count}"
+        return [*commands, Subscribe(self.id, self._links.floor)]
 
     def _cancel(self) -> list[Command]:
         if self._stopped:
             self._round.asked = None
             self._aside.take_all()
-        return [*self.subscriptions.cancel()]
+        commands: list[Command] = [] if self.id is None else [Cancel(self.id)]
+        self.id, self.is_subscribed = None, False
+        return commands
 
     def subscribed(self, id: str, now: float) -> list[Command]:
         """The subscription exists: records stored from now on are pushed under the id."""
-        if id != self.subscriptions.present:
+        if id != self.id:
             return [Cancel(id)]
-        self.subscriptions.is_confirmed, self._added_at = True, now
+        self.is_subscribed, self._added_at = True, now
         return [] if self.replays else self._want()
 
     def lost(self, id: str, now: float) -> list[Command]:
@@ -210,16 +186,16 @@ class Reader:
 
         The history is read, and then the subscription is replaced; at the next timer if it never existed.
         """
-        if id != self.subscriptions.present:
+        if id != self.id:
             return []
-        had_begun = self.subscriptions.is_confirmed
+        had_begun = self.is_subscribed
         commands = self._cancel()
         self._renew, self._added_at, self._in_doubt = True, now, True
         return commands + self._want() if had_begun else commands
 
     def offer(self, id: str, records: Sequence[Record], now: float) -> list[Command]:
         """Take records that were pushed under a subscription's id."""
-        if id != self.subscriptions.present or self._stopped:
+        if id != self.id or self._stopped:
             self.rejected += len(records)
             return []
         doubted = self._in_doubt
@@ -230,7 +206,7 @@ class Reader:
             self._round.late = True
         if self.ended:
             return self._cancel()
-        if self._in_doubt and not doubted and self.subscriptions.is_confirmed:
+        if self._in_doubt and not doubted and self.is_subscribed:
             return self.lost(id, now)
         late = self._hint > self._links.floor and self._round.asked is None
         return self._want() if late and self.catch_up == "at once" else []
@@ -395,32 +371,27 @@ class Reader:
         return True
 
     def _round_over(self, now: float, commands: list[Command]) -> None:
-        result = self._round.over()
+        found, moved, by_timer = self._round.over()
         self._added_at = now
         hint, self._hint = self._hint, 0
         self.discarded += len(self._push_all(self._aside.take_all(), now))
         if self.ended:
             commands += self._cancel()
             return
-        if result.found:
+        if found:
             self.quiet.found_something()
-        elif result.by_timer:
+        elif by_timer:
             self.quiet.found_nothing()
-        if self.push and (self._renew or (result.by_timer and result.found)):
+        if self.push and (self._renew or (by_timer and found)):
             commands += self._subscribe()
         if hint > self._links.floor and self.catch_up == "at once":
             # Otherwise the replica lags.
-            self._round.wanted |= result.moved or self._round.late
+            self._round.wanted |= moved or self._round.late
         commands += self._ask()
 
     def interrupted(self) -> None:
         """A request for the history failed and is repeated, or the connection was lost."""
         self._end_doubt.interrupted()
-
-    def unread(self, asked: AskHistory, now: float) -> None:
-        """The history could not be read. It is requested again when the timer expires."""
-        if self._round.answered(asked):
-            self._added_at = now
 
     def tick(self, now: float) -> list[Command]:
         """The quiet timer expired: no record was added for a while."""

@@ -12,8 +12,7 @@ from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.messages import EpochPosition
 from ...protocol.epochs.records import FrontierEntry, frontier_subject
 from ...protocol.topics.position import Extent, Position
-from ..log import Log
-from ..log_reader import check_position
+from ..log import Log, check_position
 from .paging import last_frontier, page_up_to, patiently, report_skipped
 
 __all__ = ["Join", "Joining", "Start"]

@@ -15,7 +15,7 @@ from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.topics.value_codec import Codec, JsonCodec
 from ...protocol.wire.checks import check_seconds
 from ...protocol.wire.names import check_publish_subject
-from ..log_reader import Push
+from ..log import Push
 from ..memory_log import MemoryLog
 from .events import Filter
 from .home import Home, MemoryHome

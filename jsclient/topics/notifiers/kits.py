@@ -18,8 +18,7 @@ from ...protocol.topics.value_codec import Codec, JsonCodec, codec_for, codec_na
 from ...protocol.wire.names import check_publish_subject
 from ...streams.api import StreamManager
 from ...streams.stream import Stream
-from ..log import Log
-from ..log_reader import Push
+from ..log import Log, Push
 from ..stream_log import StreamLog, find_stream, stream_for
 from .descriptors import NotifierDescriptor, Role, SubscriptionDescriptor, permissions_for, read_descriptor
 from .iteration import (

@@ -25,8 +25,8 @@ from ...protocol.topics.position import Position
 from ...protocol.topics.record import Kind, Record
 from ...protocol.topics.value_codec import Codec
 from ...protocol.wire.header_names import MSG_ID
-from ..log import Log
-from ..log_reader import LogReader, Push, open_reader
+from ..log import Log, Push
+from ..log_reader import LogReader, open_reader
 from .iteration import Entry, SubscriptionSource
 from .newest import NewestLog
 

@@ -149,7 +149,8 @@ class Simulation:
             return
         asked = self.questions.pop(0)
         if self.faults and self.chance.random() < 0.15:
-            self.reader.unread(asked, self.now)
+            self.reader.interrupted()
+            self.questions.insert(0, asked)  # the runtime repeats it
             return
         lags = self.faults and self.chance.random() < 0.2
         head = self.chance.randint(0, self.topic.last) if lags else self.topic.last
@@ -177,8 +178,8 @@ class Simulation:
         self.carry_out(self.reader.tick(self.now))
 
     def disconnect(self) -> None:
-        if self.reader.subscriptions.present is not None:
-            self.carry_out(self.reader.lost(self.reader.subscriptions.present, self.now))
+        if self.reader.id is not None:
+            self.carry_out(self.reader.lost(self.reader.id, self.now))
 
     def switch(self) -> None:
         self.carry_out(self.reader.set_push(self.now, push=not self.reader.push))
