@@ -91,3 +91,17 @@ async def test_finish_again_after_a_lost_answer(
             await pub.publish(b"2")
         assert (await pub.finish(b"end")).seq == 2
     assert [m.payload for m in await stream.messages()] == [b"1", b"end"]
+
+
+async def test_a_closed_reader_of_the_latest_record_reads_no_more(
+    js: Any, oracle: Any, stream: OwnStream
+) -> None:
+    topic = js.topic(stream.subject("a"))
+    async with topic.publisher() as pub:
+        await (await pub.publish(b"1"))
+    async with topic.latest() as reader:
+        assert (await within(5, reader.next())).data == b"1"
+    assert reader.is_closed
+    with pytest.raises(jsclient.ClosedError):
+        await within(5, reader.current())
+    assert [record async for record in reader] == []

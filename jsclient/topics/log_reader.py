@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Any, Literal, NoReturn
 
-from .._runtime.handle import AsyncClosing, UntilClosed
+from .._runtime.handle import ReadHandle, State
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal, Timer
 from ..errors import (
@@ -51,7 +51,7 @@ async def open_reader(
     return reader
 
 
-class LogReader(AsyncClosing, UntilClosed[Record]):
+class LogReader(ReadHandle[Record]):
     """Reads a log after a position, for ``async for``: each record once, in order.
 
     Pushes may be lost, repeated or reordered, and servers may restart: missing records are read from the history. A
@@ -106,7 +106,6 @@ class LogReader(AsyncClosing, UntilClosed[Record]):
         self._is_asking = False
         self._arrived = Signal()
         self._timer = Timer(self._tick)
-        self._closed = False
 
     @property
     def position(self) -> Position:
@@ -122,11 +121,6 @@ class LogReader(AsyncClosing, UntilClosed[Record]):
     def id(self) -> str | None:
         """The id of the current subscription; None: not subscribed."""
         return self._tracker.id
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed. Records in the queue can still be taken."""
-        return self._closed
 
     @property
     def tracker(self) -> Reader:
@@ -217,10 +211,10 @@ class LogReader(AsyncClosing, UntilClosed[Record]):
         self._carry_out(commands + self._tracker.set_push(self._now(), push=True))
 
     async def close(self) -> None:
-        """Stop reading and release what is held on the server. Closing again is a no-op."""
-        if self._closed:
+        """Stop reading and release what is held on the server. Records in the queue can still be taken."""
+        if self.is_closed:
             return
-        self._closed = True
+        self._state = State.CLOSED
         self._log.open.discard(self)
         self._tracker.close()
         self._carry_out([])
@@ -305,7 +299,7 @@ class LogReader(AsyncClosing, UntilClosed[Record]):
                 extent = await log.extent() if tracker.needs_extent(page.records) else None
             except JetStreamError as error:
                 self._is_asking = False
-                if self._closed:
+                if self.is_closed:
                     return
                 tracker.interrupted()
                 if not await tries.again(error):
@@ -332,7 +326,7 @@ def raise_end(record: Record) -> NoReturn:
     raise ClosedError("the topic has ended")
 
 
-class TopicReader(AsyncClosing, UntilClosed[Record]):
+class TopicReader(ReadHandle[Record]):
     """Reads a topic, for ``async for``: each record once, in order, until the topic ends. Created by `Topic.each`.
 
     It ends when the topic's producer has finished, and raises `IterationFailed` with the reason when it has failed.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
-from .._runtime.handle import AsyncClosing, Opening
+from .._runtime.handle import Opening, ReadHandle, State
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
@@ -45,7 +45,7 @@ from .stream_log import StreamLog, check_retention, find_log, stream_for
 __all__ = ["LatestReader", "Opening", "ReaderOpening", "Topic"]
 
 
-class LatestReader(AsyncClosing):
+class LatestReader(ReadHandle[Record]):
     """Reads the newest record of a topic, for ``async for``: the newest one since the last read, and always the end.
 
     Records that are not read are never sent. It ends when the topic's producer has finished, and raises
@@ -91,6 +91,8 @@ class LatestReader(AsyncClosing):
         return record
 
     async def _record_after(self, count: int | None) -> Record:
+        if self.is_closed:
+            raise ClosedError("the reader is closed: no record can be read")
         if self._source is None:
             self._source = await self._find()
         record = await self._source.record_after(count)
@@ -100,19 +102,17 @@ class LatestReader(AsyncClosing):
             raise_end(record)
         return record
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Record:
         try:
             return await self.next()
         except ClosedError:
-            if not self._ended:
-                raise
+            if not self._ended and not self.is_closed:
+                raise  # the connection was closed
             raise StopAsyncIteration from None
 
     async def close(self) -> None:
-        """A no-op: between reads nothing is held on the server."""
+        """Stop reading. Between reads nothing is held on the server."""
+        self._state = State.CLOSED
 
 
 class ReaderOpening(Opening[TopicReader]):
