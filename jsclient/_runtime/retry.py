@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from ..errors import (
     AnswerLostError,
@@ -21,6 +22,8 @@ from ..errors import (
 
 __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient"]
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
@@ -31,7 +34,7 @@ class RetryPolicy:
         patience: Seconds after which a transient error is final; None: never.
         missing_stream: Seconds that a stream may be missing, as it seems to be while a cluster elects a leader.
         lost_answers: Lost answers in a row after which the error is final.
-        recreates: The request creates its consumer, so a missing consumer is transient.
+        also: Errors that are transient for this request only.
     """
 
     first_pause: float
@@ -39,11 +42,13 @@ class RetryPolicy:
     patience: float | None = None
     missing_stream: float = 0.0
     lost_answers: int = 20
-    recreates: bool = False
+    also: tuple[type[JetStreamError], ...] = ()
 
 
-READING: Final = RetryPolicy(0.05, 1.0, missing_stream=5.0, recreates=True)
-"""For readers: as long as the server is away."""
+READING: Final = RetryPolicy(
+    0.05, 1.0, missing_stream=5.0, also=(ConsumerNotFoundError, ConsumerDeletedError)
+)
+"""For readers, which create their consumers: as long as the server is away."""
 
 PATIENT: Final = RetryPolicy(0.25, 0.25, patience=30.0)
 """For a question of a driver program: a restart of the server passes, a longer absence is an error."""
@@ -68,6 +73,15 @@ class Retry:
         self._missing_since: float | None = None
         self._losses = 0
 
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Make the request until it succeeds. Raises its final error."""
+        while True:
+            try:
+                return await work()
+            except JetStreamError as error:
+                if not await self.again(error):
+                    raise
+
     async def again(self, error: JetStreamError) -> bool:
         """Sleep and return True if another attempt is worthwhile; return False at once if the error is final."""
         if self._is_final(error, asyncio.get_running_loop().time()):
@@ -90,6 +104,4 @@ class Retry:
                 self._missing_since = now
             return now - self._missing_since >= policy.missing_stream
         self._missing_since = None
-        if policy.recreates and isinstance(error, ConsumerNotFoundError | ConsumerDeletedError):
-            return False
-        return not is_transient(error)
+        return not (isinstance(error, policy.also) or is_transient(error))

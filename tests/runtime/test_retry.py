@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from jsclient._runtime.retry import PATIENT, READING, Retry, RetryPolicy, is_transient
 from jsclient.errors import (
     AnswerLostError,
     ApiError,
     ConsumerNotFoundError,
+    HeartbeatError,
     JetStreamError,
     NoRespondersError,
     PermissionDeniedError,
@@ -74,3 +77,25 @@ async def test_missing_consumer_is_transient_for_readers_only():
 def test_is_transient():
     assert is_transient(ApiError(503, 10008, "JetStream system temporarily unavailable"))
     assert not is_transient(ApiError(400, 10025, "bad request"))
+
+
+@virtual
+async def test_run_returns_the_first_success_or_raises_the_final_error():
+    errors: list[JetStreamError] = [RequestTimeoutError("x", 1.0), NoRespondersError()]
+
+    async def work() -> str:
+        if errors:
+            raise errors.pop(0)
+        return "done"
+
+    assert await Retry(PATIENT).run(work) == "done"
+    errors.append(PermissionDeniedError("publish", "x"))
+    with pytest.raises(PermissionDeniedError):
+        await Retry(PATIENT).run(work)
+
+
+@virtual
+async def test_a_policy_can_add_transient_errors():
+    silent = HeartbeatError(15.0)
+    assert await tried([silent]) == (0, 0.0)
+    assert await tried([silent], RetryPolicy(0.25, 0.25, also=(HeartbeatError,))) == (1, 0.25)

@@ -14,6 +14,7 @@ from itertools import islice
 from ..._runtime.calls import consumer_info, is_gone
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Lifecycle
+from ..._runtime.retry import Retry, RetryPolicy
 from ...client import JetStream
 from ...errors import (
     ConfigError,
@@ -27,11 +28,10 @@ from ...protocol.consumers.ack import match_jsack, read_jsack, sequences
 
 __all__ = ["check_replies", "confirm", "context_of", "settle"]
 
-PATIENCE = 30.0  # seconds during which acks are retried after a connection was lost
+_RETRY = RetryPolicy(0.1, 0.1, patience=30.0)
 _CHUNK = 1000  # acks per write
 _FIRST = 5.0  # seconds; timeout of the first attempt, before checking why no response came
 _CONFIRM = 30.0  # seconds; timeout of later attempts, enough to process all acks
-_PAUSE = 0.1  # seconds between two attempts
 _NOT_IN_SUBJECTS = re.compile(rb"[\x00-\x20\x7f]")
 
 
@@ -50,9 +50,7 @@ def check_replies(replies: Sequence[bytes]) -> None:
         raise NotJetStreamMessageError(wrong.decode("utf-8", "backslashreplace"))
 
 
-async def settle(
-    js: JetStream, replies: Sequence[bytes], payload: bytes, *, patience: float = PATIENCE
-) -> list[bytes]:
+async def settle(js: JetStream, replies: Sequence[bytes], payload: bytes) -> list[bytes]:
     """Send the same ack payload for many messages and wait until the server has processed all acks.
 
     If the connection is lost, all acks are sent again; duplicate acks have no effect.
@@ -60,7 +58,6 @@ async def settle(
     Args:
         replies: JSAck subjects, as received or rebuilt from claims; may belong to several consumers.
         payload: An ack payload, see `jsclient.protocol.consumers.ack.ack_payload`.
-        patience: Seconds during which failed attempts are retried.
 
     Returns:
         The replies that cannot be settled because the server has no record of the delivery: it crashed before storing
@@ -74,27 +71,22 @@ async def settle(
 
     If cancelled, some acks may have been processed.
     """
-    context = context_of(js)
-    connection = context.connection
-    deadline = connection.now() + patience
+    context, retry = context_of(js), Retry(_RETRY)
     unknown: list[bytes] = []
     timeout = _FIRST
     while True:
         try:
             await confirm(context, replies, payload, timeout=timeout)
             return unknown
-        except (DisconnectedError, RequestTimeoutError, NoRespondersError) as error:
+        except JetStreamError as error:
             if isinstance(error, RequestTimeoutError) and (found := await _not_delivered(context, replies)):
                 unknown += found
                 replies = list(set(replies) - set(found))
                 continue
-            if connection.now() + _PAUSE >= deadline:
-                raise
             timeout = _CONFIRM
-            if isinstance(error, NoRespondersError) and await _is_gone(context, replies):
+            gone = isinstance(error, NoRespondersError) and await _is_gone(context, replies)
+            if gone or not await retry.again(error):
                 raise
-        await asyncio.sleep(_PAUSE)
-        await connection.wait_connected(deadline)
 
 
 async def _not_delivered(context: Context, replies: Sequence[bytes]) -> list[bytes]:

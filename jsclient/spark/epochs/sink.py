@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from ..._runtime.retry import PATIENT, Retry
 from ...client import JetStream
-from ...errors import ConfigError, JetStreamError, TopicMismatchError
+from ...errors import ConfigError, TopicMismatchError
 from ...protocol.epochs.frontier import Int
 from ...protocol.epochs.records import EPOCH, PRODUCER
 from ...protocol.topics.record_codec import KIND
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["EpochStreamWriter", "EpochWritten"]
-
-T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
@@ -78,7 +76,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, object]:
         # Called only to send this object to tasks: the topic is created before the first task runs.
         js = session(self._options.write.connect)
-        js.run(_patiently(lambda: _topic(js.js, self._options)))
+        js.run(Retry(PATIENT).run(lambda: _topic(js.js, self._options)))
         return self.__dict__
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochWritten:
@@ -94,7 +92,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         async def begin() -> tuple[EpochPartitionWriter | None, int]:
             return await open_writer(opened.js, plan, task, await _topic(opened.js, self._options))
 
-        writer, place = opened.run(_patiently(begin))
+        writer, place = opened.run(Retry(PATIENT).run(begin))
         if writer is None:
             rows = first.num_rows + sum(batch.num_rows for batch in batches)
             return EpochWritten(task.partition, epoch, Outcome(rows=rows, skipped=rows), query, self._run)
@@ -118,7 +116,7 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
                 *(topic.complete(one, attempt, written=one in places) for one in range(1, topic.partitions))
             )
 
-        opened.run(_patiently(complete))
+        opened.run(Retry(PATIENT).run(complete))
         make_audible()
         log.info("batch %d is an epoch of topic %r: %s", batchId, self._options.topic, summary(written))
         if strangers := sum(one.outcome.strangers for one in written):
@@ -161,17 +159,6 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
     if options.partitions not in (None, schema.partitions):
         raise TopicMismatchError(options.topic, [("partitions", options.partitions, schema.partitions)])
     return SinkTopic(js, home.stream, options.topic, order, schema.partitions)
-
-
-async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
-    """Retry while the error is transient."""
-    retry = Retry(PATIENT)
-    while True:
-        try:
-            return await ask()
-        except JetStreamError as error:
-            if not await retry.again(error):
-                raise
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,19 @@ import asyncio
 import contextlib
 import logging
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Generator
 from datetime import datetime
 from typing import TypeVar
 
+from ..._runtime.retry import PATIENT, Retry
 from ...client import JetStream
 from ...errors import (
-    ApiError,
     ConfigError,
     ConsumerNotFoundError,
-    DisconnectedError,
-    LeadershipChangeError,
+    JetStreamError,
     MessageNotFoundError,
     NoRespondersError,
     PermissionDeniedError,
-    RequestTimeoutError,
     StreamNotFoundError,
 )
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
@@ -38,11 +35,8 @@ T = TypeVar("T")
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-_PATIENCE = 30.0  # seconds during which transient failures are retried
-_AGAIN = 0.25  # seconds between attempts
+_AGAIN = 0.25  # seconds between looks at a replica
 _SHORT_LIVED = 5.0  # seconds; inactivity threshold of the consumers that count messages
-_UNAVAILABLE = 503
-_TRANSIENT = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError)
 
 
 class Lookup:
@@ -228,31 +222,24 @@ class Lookup:
         return self._session
 
     def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
-        until = time.monotonic() + _PATIENCE
+        return self._opened().run(self._retried(ask))
+
+    async def _retried(self, ask: Callable[[], Awaitable[T]]) -> T:
+        retry = Retry(PATIENT)
         while True:
             try:
-                return self._once(ask)
-            except (*_TRANSIENT, ApiError) as error:
+                return await ask()
+            except JetStreamError as error:
                 # If no query has succeeded yet, a wrong option is more likely than an unavailable server.
                 known = self._stream is not None
-                unavailable = not isinstance(error, ApiError) or error.code == _UNAVAILABLE
-                if isinstance(error, StreamNotFoundError) or not known or not unavailable:
-                    raise self._explained(error) from error
-                if time.monotonic() > until:
+                if (explained := self._explained(error, known=known)) is not None:
+                    raise explained from error
+                if not known or not await retry.again(error):
                     raise
                 log.warning("stream %r: %s; asking again", self._options.stream, error)
-                time.sleep(_AGAIN)
-            except PermissionDeniedError as error:
-                raise self._explained(error) from error
 
-    def _once(self, ask: Callable[[], Awaitable[T]]) -> T:
-        async def asked() -> T:
-            return await ask()
-
-        return self._opened().run(asked())
-
-    def _explained(self, error: Exception) -> Exception:
-        """Convert an error that the options may have caused to a `ConfigError` that says what to do."""
+    def _explained(self, error: JetStreamError, *, known: bool) -> ConfigError | None:
+        """The `ConfigError` for an error that the options may have caused; ``known``: a query has succeeded."""
         name, where = self._options.stream, ", ".join(self._options.connect.servers)
         if isinstance(error, StreamNotFoundError):
             return ConfigError(
@@ -264,12 +251,12 @@ class Lookup:
                 f"the user of the options may not {error.operation} to {error.subject!r}, which reading stream "
                 f"{name!r} needs: allow it, or give another user ('credentialsFile', 'user', 'nkeySeedFile')"
             )
-        if isinstance(error, NoRespondersError):
+        if isinstance(error, NoRespondersError) and not known:
             return ConfigError(
                 f"option 'servers': nobody answers for JetStream on {where}: is it enabled there and for this account, "
                 "and are 'domain' and 'prefix' right?"
             )
-        return error
+        return None
 
 
 async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:

@@ -8,20 +8,18 @@ from the stream before they were read.
 from __future__ import annotations
 
 import abc
-import asyncio
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ..._runtime.retry import is_transient
+from ..._runtime.retry import Retry, RetryPolicy
 from ...consumers.ordered.puller import OrderedPuller
 from ...errors import (
     AnswerLostError,
     ClosedError,
     HistoryTruncatedError,
-    JetStreamError,
     MessageNotFoundError,
     PositionInvalidError,
     RequestTimeoutError,
@@ -46,8 +44,8 @@ T = TypeVar("T")
 _LOOK = 1.0  # seconds between checks of the head of the stream
 _FIRST_DOUBT, _LONGEST_DOUBT = 0.25, 5.0  # seconds without a message before asking the leader for the next
 _STALLED = 120.0  # seconds without a message, though the stream has one, before the read fails
-_PATIENCE, _ATTEMPT = 30.0, 2.0  # seconds: total time for retries of a request, and timeout per attempt
-_FIRST_PAUSE = 0.05  # seconds, doubled after each attempt
+_RETRY = RetryPolicy(0.05, 1.0, patience=30.0)
+_ATTEMPT = 2.0  # seconds: timeout of one attempt
 _PAGE = 20_000  # messages per direct get
 _EXPIRES, _HEARTBEAT = 30.0, 5.0  # seconds, of a pull request
 _FORGOTTEN = 30.0  # seconds; inactivity threshold of the consumer
@@ -189,19 +187,7 @@ class RangeReader(abc.ABC):
     async def _call(self, subject: str, body: Any, what: str) -> dict[str, Any]:
         """Send a request, with retries while a server or the stream leader is unavailable."""
         timeout = min(self._context.timeout, _ATTEMPT)
-        return await self._patiently(lambda: self._context.call(subject, body, timeout=timeout, what=what))
-
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        now = self._context.connection.now
-        give_up, pause = now() + _PATIENCE, _FIRST_PAUSE
-        while True:
-            try:
-                return await work()
-            except JetStreamError as error:
-                if not is_transient(error) or now() > give_up:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
+        return await Retry(_RETRY).run(lambda: self._context.call(subject, body, timeout=timeout, what=what))
 
     async def _more_is_there(self) -> bool:
         """Ask the stream's leader for the next message of the range. If it has none, the range ends."""
@@ -268,7 +254,7 @@ class ConsumerRange(RangeReader):
             name_prefix=None,
             max_reset_attempts=None,
         )
-        await self._patiently(puller.begin)
+        await Retry(_RETRY).run(puller.begin)
         self._puller = puller
         connection = self._context.connection
         # A message larger than the requested bytes would never be delivered.
@@ -334,7 +320,7 @@ class DirectRange(RangeReader):
         tracked = self._range
         while not tracked.is_over:
             await self._look(now=self._context.connection.now())
-            frames, ending = await self._patiently(self._page)
+            frames, ending = await Retry(_RETRY).run(self._page)
             kept = tracked.take(frames, direct_sequence) if frames else []
             if ending is Ending.NO_MESSAGES and not tracked.is_over:
                 await self._more_is_there()

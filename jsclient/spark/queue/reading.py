@@ -12,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from ..._runtime.retry import Retry, RetryPolicy
 from ...client import JetStream
 from ...errors import (
-    DisconnectedError,
     JetStreamError,
     MessageNotFoundError,
-    NoRespondersError,
     PermissionDeniedError,
     PositionInvalidError,
     RequestTimeoutError,
@@ -42,9 +41,7 @@ __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
 
 _PAGE = 20_000  # messages per direct get
 _AT_ONCE = 64  # direct gets of single messages in flight
-_PATIENCE = 60.0  # seconds without progress after which retries end
-_LAG = 30.0  # seconds that a replica may lag
-_PAUSE = 0.1  # seconds between two attempts
+_RETRY = RetryPolicy(0.1, 0.1, patience=60.0)
 # Headers of a batch reply that the reply to a single direct get lacks.
 _AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
 
@@ -135,7 +132,7 @@ class _ClaimReader:
         self._partition = partition
         self._spans: list[Span] | None = None  # None: not yet planned
         self._matcher: ClaimMatcher | None = None
-        self._tried_since: float | None = None  # monotonic seconds: the first failure since the last progress
+        self._retry = Retry(_RETRY)  # since the last progress
 
     async def read(self) -> tuple[list[Frame], Found] | None:
         """The next messages and their claims; None at the end."""
@@ -150,11 +147,12 @@ class _ClaimReader:
                 rows = await self._read_on()
             except PermissionDeniedError as error:
                 raise not_permitted("stream", error, "executors read what was claimed") from error
-            except (DisconnectedError, RequestTimeoutError, NoRespondersError) as error:
-                await self._wait_to_try_again(error)
+            except JetStreamError as error:
+                if not await self._retry.again(error):
+                    raise
                 continue
-            self._tried_since = None
             if rows[0]:
+                self._retry = Retry(_RETRY)
                 return rows
         return None
 
@@ -184,9 +182,9 @@ class _ClaimReader:
             if there:
                 assert self._spans is not None
                 self._spans.insert(0, Span(tuple(there), singly=True))
-                await self._wait_to_try_again(
-                    RequestTimeoutError("messages that a replica does not have yet", _LAG)
-                )
+                lag = RequestTimeoutError("messages that a replica does not have yet", _RETRY.patience)
+                if not await self._retry.again(lag):
+                    raise lag
         return [frames[place] for place in found.places], found
 
     async def _page(self) -> tuple[list[Frame], bool]:
@@ -283,15 +281,6 @@ class _ClaimReader:
                 await settle(self._js, replies, ack_payload(AckKind.TERM, reason="gone from the stream"))
             except JetStreamError as error:
                 self._context.report(error)  # the server finds out later
-
-    async def _wait_to_try_again(self, error: JetStreamError) -> None:
-        connection = self._context.connection
-        now = connection.now()
-        self._tried_since = self._tried_since or now
-        if now >= self._tried_since + _PATIENCE:
-            raise error
-        await asyncio.sleep(_PAUSE)
-        await connection.wait_connected(self._tried_since + _PATIENCE)
 
 
 def _without(runs: list[Run], gone: list[Run]) -> list[Run]:

@@ -34,15 +34,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ..._runtime.retry import Retry, RetryPolicy
 from ...errors import (
-    ApiError,
     ConfigError,
     ConsumerDeletedError,
     ConsumerNotFoundError,
-    DisconnectedError,
     HeartbeatError,
     JetStreamError,
-    LeadershipChangeError,
     NoRespondersError,
     RequestTimeoutError,
 )
@@ -61,8 +59,7 @@ T = TypeVar("T")
 
 _OUTAGE = 120.0  # seconds to wait for an unavailable server
 _PAUSE = 0.2  # seconds between two attempts
-_UNAVAILABLE = 503
-_PASSING = (DisconnectedError, RequestTimeoutError, NoRespondersError, LeadershipChangeError, HeartbeatError)
+_RETRY = RetryPolicy(_PAUSE, _PAUSE, patience=_OUTAGE, also=(HeartbeatError,))
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -253,8 +250,7 @@ class _Driver:
 
     async def _surely(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Retry while the server is unavailable. Events of the connection report the outage."""
-        connection = context_of(self.session.js).connection
-        deadline = connection.now() + _OUTAGE
+        retry = Retry(_RETRY)
         while True:
             try:
                 return await ask()
@@ -265,13 +261,8 @@ class _Driver:
                         f"option 'consumer': {self._options.consumer!r} of stream {self._options.stream!r} was deleted "
                         "while the query ran"
                     ) from error
-                away = isinstance(error, _PASSING) or (
-                    isinstance(error, ApiError) and error.code == _UNAVAILABLE
-                )
-                if not away or connection.now() >= deadline:
+                if not await retry.again(error):
                     raise
-            await asyncio.sleep(_PAUSE)
-            await connection.wait_connected(deadline)
 
     async def _is_gone(self) -> bool:
         try:

@@ -6,12 +6,14 @@ import asyncio
 from dataclasses import dataclass
 
 from ...client import JetStream
-from ...errors import ConfigError, MessageNotFoundError, StreamNotFoundError, WrongLastSequenceError
+from ...errors import ConfigError, StreamNotFoundError
 from ...protocol.consumers.ack import sequences
 from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
 from ...protocol.wire.headers import MSG_ID
 from ...protocol.wire.names import check_stream_name
+from ...streams.buckets import Bucket, ConflictError, Entry
 from ...streams.stream import Stream
+from ..acks.bulk_ack import context_of
 from ..log.range_reader import ConsumerRange
 from ..task_context import Task
 from .ledger_rules import Begin, Beginning, PartitionRecord, QueryRecord, decide
@@ -39,14 +41,10 @@ class LedgerPlace:
     target: str
     run: str
 
-    @property
-    def stream(self) -> str:
-        """Name of the bucket's stream."""
-        return f"KV_{self.bucket}"
-
-    def subject(self, key: str) -> str:
-        """The subject of one of the query's keys."""
-        return f"$KV.{self.bucket}.{query_hash(self.query)}.{key}"
+    def keys(self, js: JetStream) -> Bucket:
+        """The query's keys in the bucket."""
+        prefix = f"$KV.{self.bucket}.{query_hash(self.query)}."
+        return Bucket(context_of(js), f"KV_{self.bucket}", prefix)
 
 
 async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
@@ -101,49 +99,39 @@ class Ledger:
             ConfigError: The epoch is older than the oldest one in the ledger, or the bucket doesn't exist.
             JetStreamError: Any other failure of a request.
         """
-        place = self._place
+        place, task_key = self._place, f"p{self._task.partition}"
+        keys = place.keys(self._js)
         try:
-            bucket = await self._js.stream(place.stream)
+            entry, mine = await asyncio.gather(keys.get("epochs"), keys.get(task_key))
         except StreamNotFoundError as error:
             raise ConfigError(
                 f"the ledger's bucket {place.bucket!r} is gone: start the query again, which makes it; "
                 "what was written before cannot be told by it"
             ) from error
-        epoch_key, task_key = place.subject("epochs"), place.subject(f"p{self._task.partition}")
-        (value, seq), (mine, _) = await asyncio.gather(_last(bucket, epoch_key), _last(bucket, task_key))
         begun = PartitionRecord(self._epoch, place.run)
-        partition = begun if self._task.attempt else None if mine is None else PartitionRecord.decode(mine)
+        stored = None if mine.value is None else PartitionRecord.decode(mine.value)
+        partition = begun if self._task.attempt else stored
         for _ in range(_TRIES):
-            record = None if value is None else QueryRecord.decode(value)
+            record = None if entry.value is None else QueryRecord.decode(entry.value)
             info = target.cached_info
-            decision = decide(
-                record,
-                partition,
-                target=(target.name, str(info.created)),
-                epoch=self._epoch,
-                run=place.run,
-            )
+            known = (target.name, str(info.created))
+            decision = decide(record, partition, target=known, epoch=self._epoch, run=place.run)
             if not isinstance(decision, Begin):
                 break
             # Request the info now. Messages before this point don't belong to the epoch, since no task publishes
             # before the beginning of its epoch is recorded.
             info = await target.info()
             beginning = Beginning(self._epoch, info.state.last_seq + 1, place.run)
+            value = decision.record.with_epoch(beginning).encode()
             try:
-                await self._js.publish(
-                    epoch_key,
-                    decision.record.with_epoch(beginning).encode(),
-                    expected_stream=place.stream,
-                    expected_last_subject_seq=seq,
-                )
-            except WrongLastSequenceError:
-                pass  # another task was first, or our own first attempt was stored
-            value, seq = await _last(bucket, epoch_key)
+                entry = Entry(entry.key, value, await keys.update(entry.key, value, entry.revision))
+            except ConflictError as conflict:
+                entry = conflict.found  # another task was first
         else:
             raise ConfigError(
                 f"the ledger of {place.query!r} is being written by something else all the time"
             )
-        await self._js.publish(task_key, begun.encode(), expected_stream=place.stream)
+        await keys.put(task_key, begun.encode())
         return decision
 
 
@@ -183,14 +171,4 @@ async def stored_ids(target: Stream, start: int, prefix: bytes, subject: str | N
 
 async def forget(js: JetStream, place: LedgerPlace) -> None:
     """Delete the ledger records of a finished write that cannot be repeated."""
-    bucket = await js.stream(place.stream)
-    await bucket.purge(subject=place.subject(">"))
-
-
-async def _last(bucket: Stream, subject: str) -> tuple[bytes | None, int]:
-    """Get the value of a key and its sequence from the bucket's leader; None and 0 if the key doesn't exist."""
-    try:
-        message = await bucket.get_last_message(subject)
-    except MessageNotFoundError:
-        return None, 0
-    return message.data, message.seq
+    await place.keys(js).purge()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..._runtime.retry import is_transient
 from ...errors import (
     ApiError,
     ConfigError,
@@ -17,6 +18,7 @@ from ...errors import (
 
 __all__ = ["BadRow", "RowError", "advice", "is_passing"]
 
+_NO_ROOM = 429
 _WRONG_STREAM = 10060
 _TOO_LARGE = 10054
 
@@ -74,10 +76,12 @@ class RowError(PublishError):
 
 def is_passing(error: JetStreamError) -> bool:
     """Whether a retry can succeed or find the message stored."""
-    if isinstance(error, ApiError):
-        return error.code in (429, 503)
-    # After a lost connection, pending messages also end in a timeout.
-    return isinstance(error, NoRespondersError | RequestTimeoutError | ConnectionError)
+    # Unlike a question, a row is also sent again if the server has no room for it at present, or refuses a reconnect.
+    return (
+        is_transient(error)
+        or isinstance(error, ConnectionError)
+        or (isinstance(error, ApiError) and error.code == _NO_ROOM)
+    )
 
 
 def advice(error: JetStreamError) -> str:

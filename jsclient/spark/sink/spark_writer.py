@@ -307,21 +307,16 @@ async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str
         ConfigError: The target cannot store the rows.
         JetStreamError: Any other failure of a request.
     """
-    retry = Retry(PATIENT)
-    while True:
-        try:
-            return await _look(js, options, shape, ids)
-        except PermissionDeniedError as error:
-            if options.exactly_once == "ledger":
-                raise ConfigError(
-                    f"{error}: a ledger needs the JetStream API (STREAM.INFO, STREAM.CREATE of its bucket, consumers "
-                    "of the target)"
-                ) from error
-            log.warning("%s: so it is not known for how long the target remembers message ids", error)
-            return Target(options.expected_stream)
-        except JetStreamError as error:
-            if not await retry.again(error):
-                raise
+    try:
+        return await Retry(PATIENT).run(lambda: _look(js, options, shape, ids))
+    except PermissionDeniedError as error:
+        if options.exactly_once == "ledger":
+            raise ConfigError(
+                f"{error}: a ledger needs the JetStream API (STREAM.INFO, STREAM.CREATE of its bucket, consumers "
+                "of the target)"
+            ) from error
+        log.warning("%s: so it is not known for how long the target remembers message ids", error)
+        return Target(options.expected_stream)
 
 
 async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) -> Target:
