@@ -185,7 +185,7 @@ async def test_an_empty_stream_starts_no_batch(server, stream):
 
 
 async def test_an_offset_of_another_mode_is_refused(server, stream):
-    with pytest.raises(Exception, match="none of mode 'log'"):
+    with pytest.raises(Exception, match="not valid in mode 'log'"):
         Query(server, stream).reader().latestOffset({"b": 1, "runs": []}, ReadAllAvailable())
 
 

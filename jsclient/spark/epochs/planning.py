@@ -11,8 +11,8 @@ Epochs at or before a time of ``missed`` are never delivered, because parts of t
 
 from __future__ import annotations
 
+import ast
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -290,9 +290,6 @@ def wanted_between(
     return Wanted(order, start.frontiers[0], None if end is None else end.frontiers[0], start.missed)
 
 
-_ORDER_TOKEN = re.compile(r"\s*(int|product|-?[0-9]+|[(),])")
-
-
 def order_of(name: str, topic: str) -> Order[Any]:
     """The order with this name: integers, or tuples of them.
 
@@ -300,42 +297,21 @@ def order_of(name: str, topic: str) -> Order[Any]:
         ConfigError: It is a custom order, which only the program that created the topic knows.
     """
     try:
-        order, rest = _read(_tokens(name))
-        if not rest:
-            return order
-    except (ValueError, IndexError):
-        pass
-    raise ConfigError(
-        f"option 'epochs': the times of topic {topic!r} have the order {name!r}, which Spark does not know: it can "
-        "read whole numbers (Int), and tuples of them (Product)"
-    )
+        return _order(ast.parse(name, mode="eval").body)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise ConfigError(
+            f"option 'epochs': the times of topic {topic!r} have the order {name!r}, which Spark does not know: it can "
+            "read integers (Int), and tuples of them (Product)"
+        ) from None
 
 
-def _tokens(name: str) -> list[str]:
-    tokens, at = [], 0
-    while at < len(name):
-        found = _ORDER_TOKEN.match(name, at)
-        if found is None:
-            raise ValueError(name)
-        tokens.append(found[1])
-        at = found.end()
-    return tokens
-
-
-def _read(tokens: list[str]) -> tuple[Order[Any], list[str]]:
-    """Parse an order. Returns it and the remaining tokens."""
-    if tokens[0] == "int":
-        if tokens[1:2] != ["("]:
-            return Int(), tokens[1:]
-        if tokens[3] != ")":
-            raise ValueError(tokens[3])
-        return Int(int(tokens[2])), tokens[4:]
-    if tokens[:2] != ["product", "("]:
-        raise ValueError(tokens[0])
-    parts, rest = [], [",", *tokens[2:]]
-    while rest[0] == ",":
-        part, rest = _read(rest[1:])
-        parts.append(part)
-    if rest[0] != ")":
-        raise ValueError(rest[0])
-    return Product(*parts), rest[1:]
+def _order(node: ast.expr) -> Order[Any]:
+    match node:
+        case ast.Name("int"):
+            return Int()
+        case ast.Call(ast.Name("int"), [bottom], []):
+            return Int(int(ast.unparse(bottom)))
+        case ast.Call(ast.Name("product"), [_, *_] as parts, []):
+            return Product(*map(_order, parts))
+        case _:
+            raise ValueError(ast.unparse(node))

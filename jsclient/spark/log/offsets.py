@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypeGuard
+from typing import Annotated, Any
+
+import msgspec
 
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
 from ...protocol.models.stream import RetentionPolicy, StreamInfo
@@ -16,8 +18,10 @@ from ...protocol.models.stream import RetentionPolicy, StreamInfo
 __all__ = ["LogOffset", "LostHeadError", "StreamFacts", "another_stream", "cut_short", "lost_head"]
 
 
-@dataclass(frozen=True, slots=True)
-class LogOffset:
+_Sequence = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Position up to which a stream is read, inclusive. A batch covers (start.seq, end.seq].
 
     Attributes:
@@ -28,17 +32,13 @@ class LogOffset:
         free: Of an end offset: no message up to this sequence matches, as seen before they expired. 0: unknown.
     """
 
-    seq: int
+    seq: _Sequence
     created: str
     init: bool = False
-    free: int = 0
+    free: _Sequence = 0
 
     def to_json(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"seq": self.seq, "created": self.created}
-        if self.init:
-            made["init"] = True
-        if self.free:
-            made["free"] = self.free
+        made: dict[str, Any] = msgspec.to_builtins(self)
         return made
 
     @classmethod
@@ -48,24 +48,13 @@ class LogOffset:
         Raises:
             PositionInvalidError: It is not a valid offset of log mode.
         """
-        seq, created = offset.get("seq"), offset.get("created")
-        init, free = offset.get("init", False), offset.get("free", 0)
-        if (
-            not _is_sequence(seq)
-            or not isinstance(created, str)
-            or not isinstance(init, bool)
-            or not _is_sequence(free)
-            or not offset.keys() <= {"seq", "created", "init", "free"}
-        ):
+        try:
+            return msgspec.convert(dict(offset), cls)
+        except msgspec.ValidationError as error:
             raise PositionInvalidError(
-                f"the checkpoint has an offset that is none of mode 'log': {str(dict(offset))[:200]}; "
+                f"the checkpoint has an offset that is not valid in mode 'log' ({error}): {str(dict(offset))[:200]}; "
                 "was it made in another mode, by another source, or by a newer version?"
-            )
-        return cls(seq, created, init, free)
-
-
-def _is_sequence(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+            ) from None
 
 
 _GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on"

@@ -26,7 +26,7 @@ from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
 from .ranges import SequenceRange, admit
-from .tasks import LogPartition, plan, read_range, read_spec
+from .tasks import LogPartition, plan, read_limit, read_range, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,12 +71,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = head.last
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        options = self._options
-        if options.max_messages_per_trigger is not None:
-            return ReadMaxRows(options.max_messages_per_trigger)
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        return ReadAllAvailable()
+        return read_limit(self._options)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
         """The end of the next batch, or ``start`` without new messages. Everything up to ``start`` is processed."""

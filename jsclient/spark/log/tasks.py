@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from ...client import JetStream
 from ...protocol.models.stream import RetentionPolicy
@@ -22,7 +23,7 @@ from .offsets import StreamFacts
 from .range_reader import ConsumerRange, DirectRange
 from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
 
-__all__ = ["LogPartition", "ReadSpec", "open_range", "plan", "read_range", "read_spec"]
+__all__ = ["LogPartition", "ReadSpec", "open_range", "plan", "read_limit", "read_range", "read_spec"]
 
 _FEW = 256  # messages; for smaller ranges creating a consumer costs too much
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
@@ -138,6 +139,15 @@ def read_spec(options: SourceOptions, columns: tuple[str, ...]) -> ReadSpec:
         fetch_max_bytes=options.fetch_max_bytes,
         check_loss=options.fail_on_data_loss,
     )
+
+
+def read_limit(options: SourceOptions) -> ReadLimit:
+    """The limit of a micro-batch. If both limits are given, `latestOffset` applies the other one."""
+    if options.max_messages_per_trigger is not None:
+        return ReadMaxRows(options.max_messages_per_trigger)
+    if options.max_bytes_per_trigger is not None:
+        return ReadMaxBytes(options.max_bytes_per_trigger)
+    return ReadAllAvailable()
 
 
 def plan(

@@ -144,7 +144,7 @@ class Claimer:
             await self._see()
             return None
         self.pending = collector.last_pending
-        offset = QueueOffset(batch, collector.finish(), holder.form, holder.made, at)
+        offset = QueueOffset(batch, collector.finish(), *holder.form, holder.made, at)
         await holder.hold(offset, began)
         return offset
 

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from ...errors import ConfigError, PositionInvalidError
 from ...protocol.models.consumer import AckPolicy, ConsumerInfo
@@ -46,15 +48,18 @@ _SINGLES = 512  # claims per span that is read one by one
 _ACK_WAIT = 30.0  # seconds: the server's default
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Consecutive claims: stream and consumer sequences both increase by one."""
 
-    stream_seq: int
-    consumer_seq: int
-    count: int
-    delivered: int  # number of deliveries, including this one
-    pending: int  # messages pending after the first one
+    stream_seq: _Positive
+    consumer_seq: _Positive
+    count: _Positive
+    delivered: _Natural  # number of deliveries, including this one
+    pending: _Natural  # messages pending after the first one
 
     @property
     def last(self) -> int:
@@ -63,13 +68,8 @@ class Run:
 
     def part(self, start: int, count: int) -> Run:
         """``count`` claims of this run, starting with number ``start``."""
-        return Run(
-            self.stream_seq + start,
-            self.consumer_seq + start,
-            count,
-            self.delivered,
-            max(0, self.pending - start),
-        )
+        pending = max(0, self.pending - start)
+        return Run(self.stream_seq + start, self.consumer_seq + start, count, self.delivered, pending)
 
 
 def claimed(runs: Iterable[Run]) -> int:
@@ -186,23 +186,28 @@ class ClaimCollector:
         return tuple(again.runs())
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOffset:
+class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unknown_fields=True):
     """The claims of one batch. The batch between two offsets consists of the claims of the second one.
 
     Attributes:
         batch: Number of the batch; 0: nothing was claimed yet.
         runs: The claims.
-        form: The parts of their ack subjects before and after the numbers.
+        ack, behind: The parts of their ack subjects before and after the numbers.
         made: When the consumer was created, as ``ConsumerInfo.created.isoformat()``: a recreated consumer voids them.
         at: When they were claimed, in milliseconds since 1970.
     """
 
-    batch: int = 0
-    runs: tuple[Run, ...] = ()
-    form: tuple[str, str] = ("", "")
+    batch: _Natural
+    runs: tuple[Run, ...]
+    ack: str = ""
+    behind: str = ""
     made: str = ""
-    at: int = 0
+    at: _Natural = 0
+
+    @property
+    def form(self) -> tuple[str, str]:
+        """See `ack_form`."""
+        return self.ack, self.behind
 
     @property
     def last_consumer_seq(self) -> int:
@@ -210,11 +215,14 @@ class QueueOffset:
         return max((run.consumer_seq + run.count - 1 for run in self.runs), default=0)
 
     def to_json(self) -> dict[str, Any]:
-        made: dict[str, Any] = {"b": self.batch, "runs": [_row(run) for run in self.runs]}
+        made: dict[str, Any] = {
+            "b": self.batch,
+            "runs": [[*msgspec.structs.astuple(run)] for run in self.runs],
+        }
         if self.runs:
-            made |= {"ack": self.form[0], "made": self.made, "at": self.at}
-            if self.form[1]:
-                made["behind"] = self.form[1]
+            made |= {"ack": self.ack, "made": self.made, "at": self.at}
+            if self.behind:
+                made["behind"] = self.behind
         return made
 
     @classmethod
@@ -225,48 +233,17 @@ class QueueOffset:
             PositionInvalidError: It is not a valid offset of queue mode.
         """
         try:
-            read = cls(
-                batch=_whole(offset["b"]),
-                runs=tuple(_run(row) for row in offset["runs"]),
-                form=(_text(offset, "ack"), _text(offset, "behind")),
-                made=_text(offset, "made"),
-                at=_whole(offset.get("at", 0)),
-            )
+            read = msgspec.convert(dict(offset), cls)
             # Acks must not be published to any other subject than a JSAck.
-            form = "".join(read.form)
-            well = not read.runs or (form.startswith("$JS.ACK.") and not any(map(str.isspace, form)))
-            if well and offset.keys() <= {"b", "runs", "ack", "behind", "made", "at"}:
-                return read
-        except (KeyError, TypeError, ValueError):
-            pass
-        raise PositionInvalidError(
-            f"the checkpoint has an offset that is none of mode 'queue': {str(dict(offset))[:200]}; "
-            "was it made in another mode, by another source, or by a newer version?"
-        )
-
-
-def _row(run: Run) -> list[int]:
-    return [run.stream_seq, run.consumer_seq, run.count, run.delivered, run.pending]
-
-
-def _run(row: Any) -> Run:
-    stream_seq, consumer_seq, count, delivered, pending = (_whole(number) for number in row)
-    if not (stream_seq and consumer_seq and count):
-        raise ValueError
-    return Run(stream_seq, consumer_seq, count, delivered, pending)
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64:
-        raise ValueError
-    return value
-
-
-def _text(offset: Mapping[str, Any], name: str) -> str:
-    value = offset.get(name, "")
-    if not isinstance(value, str):
-        raise TypeError
-    return value
+            form = read.ack + read.behind
+            if read.runs and (not form.startswith("$JS.ACK.") or any(map(str.isspace, form))):
+                raise msgspec.ValidationError("'ack' is not a JSAck")
+        except msgspec.ValidationError as error:
+            raise PositionInvalidError(
+                f"the checkpoint has an offset that is not valid in mode 'queue' ({error}): {str(dict(offset))[:200]}; "
+                "was it made in another mode, by another source, or by a newer version?"
+            ) from None
+        return read
 
 
 @dataclass(frozen=True, slots=True)

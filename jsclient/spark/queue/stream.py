@@ -27,7 +27,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
@@ -47,6 +46,7 @@ from ...errors import (
 from ..acks.bulk_ack import context_of
 from ..engine import Session, session
 from ..log.ranges import pieces_for
+from ..log.tasks import read_limit
 from ..options.source import SourceOptions
 from .claimer import Claimer, open_queue
 from .claims import QueueOffset, claimed, share_out
@@ -101,16 +101,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         """The offset without claims."""
-        return QueueOffset().to_json()
+        return QueueOffset(0, ()).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
         """The limit from the options. If both are given, `latestOffset` applies the other one."""
-        options = self._options
-        if options.max_messages_per_trigger is not None:
-            return ReadMaxRows(options.max_messages_per_trigger)
-        if options.max_bytes_per_trigger is not None:
-            return ReadMaxBytes(options.max_bytes_per_trigger)
-        return ReadAllAvailable()
+        return read_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Limit the query to the messages that are outstanding now."""

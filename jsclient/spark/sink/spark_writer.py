@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 __all__ = [
     "JetStreamBatchWriter",
     "JetStreamStreamWriter",
-    "Target",
     "Written",
     "look",
     "make_audible",
@@ -65,7 +64,7 @@ _KEEPS_LOGS = (
     "PYSPARK_SPARK_SESSION_UUID"  # environment variable set when Spark captures the logs of Python workers
 )
 
-_looked: dict[tuple[SinkOptions, object], Target] = {}  # cached per process
+_looked: dict[tuple[SinkOptions, object], str | None] = {}  # names of target streams, cached per process
 
 
 @dataclass(frozen=True)
@@ -96,30 +95,21 @@ class _Writer:
         self._shape = rows_shape(schema, options)
         self._ids = options.ids(column=self._shape.has_id)
         self._run = uuid.uuid4().hex[:16]  # shared by all tasks and their retries
-        self._target: Target | None = None
+        self._target: str | None = None
 
     def __getstate__(self) -> dict[str, object]:
         # Look up the target only when pickling for tasks: commit runs in another process and doesn't need it.
-        self._look()
+        key = (self._options, self._shape)
+        if key not in _looked:
+            opened = session(self._options.connect)
+            _looked[key] = opened.run(look(opened.js, self._options, self._shape, ids=self._ids))
+        self._target = _looked[key]
         return self.__dict__
 
-    def _look(self) -> Target:
-        """Check the target before the first task starts."""
-        if self._target is None:
-            key = (self._options, self._shape)
-            target = _looked.get(key)
-            if target is None:
-                opened = session(self._options.connect)
-                target = opened.run(look(opened.js, self._options, self._shape, ids=self._ids))
-                _looked[key] = target
-            self._target = target
-        return self._target
-
     def _ledger(self, query: str) -> LedgerPlace | None:
-        target = self._target
-        if self._options.exactly_once != "ledger" or target is None or target.stream is None:
+        if self._options.exactly_once != "ledger" or self._target is None:
             return None
-        return LedgerPlace(self._options.ledger, query, target.stream, self._run)
+        return LedgerPlace(self._options.ledger, query, self._target, self._run)
 
     def _needs_epoch(self) -> bool:
         return self._ids in ("content", "index") or self._options.exactly_once == "ledger"
@@ -287,21 +277,11 @@ def _report_abort(what: str, messages: Sequence[WriterCommitMessage | None], ids
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The target of a write, as known before the first row.
+async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str) -> str | None:
+    """Check that the target can store the rows with the guarantees of the options. Returns the name of its stream.
 
-    Attributes:
-        stream: Name of the stream; None if it depends on the rows.
-    """
-
-    stream: str | None
-
-
-async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str) -> Target:
-    """Check that the target can store the rows with the guarantees of the options.
-
-    Logs a warning if they are weakened, and creates the ledger's bucket if one is needed.
+    None: it depends on the rows. Logs a warning if the guarantees are weakened, and creates the ledger's bucket if one
+    is needed.
 
     Raises:
         ConfigError: The target cannot store the rows.
@@ -316,15 +296,15 @@ async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str
                 "of the target)"
             ) from error
         log.warning("%s: so it is not known for how long the target remembers message ids", error)
-        return Target(options.expected_stream)
+        return options.expected_stream
 
 
-async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) -> Target:
+async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) -> str | None:
     stream = await _find(js, options, shape)
     if stream is None:
         if options.exactly_once == "ledger":
             raise ConfigError("option 'expectedStream' is missing: the ledger has to know where the rows go")
-        return Target(None)
+        return None
     config = stream.config
     if config.sealed or config.mirror is not None:
         raise ConfigError(f"stream {stream.name!r} takes no messages: it is sealed, or a mirror")
@@ -344,7 +324,7 @@ async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) 
         await ensure_bucket(js, options.ledger, config.num_replicas or 1)
     if ids != "none":
         _judge_window(stream.name, float(config.duplicate_window or 0), options)
-    return Target(stream.name)
+    return stream.name
 
 
 async def _find(js: JetStream, options: SinkOptions, shape: RowShape) -> Stream | None:

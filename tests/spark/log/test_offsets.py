@@ -52,7 +52,7 @@ def test_an_offset_has_no_more_than_it_needs():
     ],
 )
 def test_what_is_no_offset_is_refused(given):
-    with pytest.raises(PositionInvalidError, match="none of mode 'log'"):
+    with pytest.raises(PositionInvalidError, match="not valid in mode 'log'"):
         LogOffset.of_json(given)
 
 
