@@ -5,12 +5,19 @@ import sys
 from pathlib import Path
 
 import msgspec
+from sphinx.ext.autodoc import Documenter
 
 sys.path.insert(0, str(Path(__file__).parent / "_tools"))
 
 from statuses import Statuses
 
+import jsclient
+from jsclient._module import SOURCES
 from jsclient._version import __version__
+
+for name in jsclient.__all__:
+    for public in getattr(getattr(jsclient, name), "__all__", ()) if name != "spark" else ():
+        getattr(getattr(jsclient, name), public)
 
 project = "jsclient"
 author = "the jsclient authors"
@@ -63,6 +70,10 @@ nitpick_ignore = [
     ("py:class", "jsclient._runtime.context.Closable"),
     ("py:class", "jsclient.errors._Fields"),
     ("py:class", "jsclient.peers.backend.Backend"),
+    (
+        "py:class",
+        "jsclient.protocol.epochs.frontier.Order",
+    ),  # typing caches `Order[T]` before the class is renamed
     ("py:class", "_Queue"),
 ]
 
@@ -80,6 +91,19 @@ def without_type(app, what, name, obj, options, lines):  # noqa: PLR0917 - as au
     """Napoleon takes what stands before a colon for the type of a field. Ours are annotated."""
     if what in FIELDS and lines and ":" in lines[0]:
         lines[0] = f": {lines[0]}"
+
+
+class SourceModule:
+    """Where autodoc finds the source of a name that reports its public module: order and comments come from there."""
+
+    original = Documenter.get_real_modname
+
+    def get_real_modname(self):
+        defined = SOURCES.get(self.object) if isinstance(self.object, type) or callable(self.object) else None
+        return defined or SourceModule.original(self)
+
+
+Documenter.get_real_modname = SourceModule.get_real_modname
 
 
 def setup(app):

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from . import errors, events
+from ._module import set_module
 from ._version import __version__
 from .client import JetStream, connect
 from .consumers.message import Message, ack_all
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .consumers.pull_subscription import PullSubscription
     from .consumers.subscription import Subscription
     from .consumers.worker.worker import Worker
+    from .logs import MemoryLog
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.worker import DeliveriesExhaustedError, Reject, WorkCounts
     from .protocol.streams.counter import CounterEntry
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from .streams.stream import Stream
     from .topics.event_history import CurrentEvent, EventHistory, EventSource, EventSubscription
     from .topics.log_reader import TopicReader
-    from .topics.memory_log import MemoryLog
     from .topics.notifiers.iteration import (
         IterationObserver,
         IterationSubscription,
@@ -144,6 +145,9 @@ __all__ += errors.__all__
 __all__ += events.__all__
 __all__ += _models.__all__
 
+set_module(__name__, (JetStream, connect, Message, ack_all, Metadata, Headers))
+set_module(__name__, map(_models.__dict__.__getitem__, _models.__all__))
+
 _MODULES = frozenset({"epochs", "logs", "peers", "server", "spark"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
@@ -164,7 +168,7 @@ _LAZY = {
     "IterationSubscription": "topics.notifiers.iteration",
     "JsonCodec": "protocol.topics.value_codec",
     "LatestReader": "topics.topic",
-    "MemoryLog": "topics.memory_log",
+    "MemoryLog": "logs",
     "Messages": "consumers.pull.messages",
     "Notifier": "topics.notifiers.iteration",
     "NotifierInternals": "topics.notifiers.iteration",
@@ -211,6 +215,8 @@ if not TYPE_CHECKING:  # else a type checker would accept any name
         if (module := _LAZY.get(name)) is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+        if module != "logs":  # it names its own
+            set_module(__name__, (value,))
         return value
 
 

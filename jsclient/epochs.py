@@ -11,6 +11,7 @@ in schemas, and ``successor``.
 
 from __future__ import annotations
 
+from ._module import set_module
 from .protocol.epochs.frontier import Antichain, Int, MutableAntichain, Order, Product
 from .protocol.epochs.messages import EpochPosition
 from .protocol.epochs.trackers import Data, EpochState, FrontierUpdate
@@ -40,3 +41,5 @@ __all__ = [
     "Product",
     "memory_epochs",
 ]
+
+set_module(__name__, map(globals().__getitem__, __all__))

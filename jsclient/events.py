@@ -5,8 +5,11 @@ They are given to ``on_event`` of `jsclient.connect` and `jsclient.JetStream`, a
 
 from __future__ import annotations
 
+from ._module import set_module
 from .protocol import events as _events
 from .protocol.events import *  # noqa: F403
 
 __all__: list[str] = []
 __all__ += _events.__all__
+
+set_module(__name__, map(_events.__dict__.__getitem__, __all__))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import operator
+import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import jsclient
@@ -93,6 +96,43 @@ def test_dir_lists_the_public_names():
     assert dir(jsclient) == sorted(jsclient.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         jsclient.Nothing  # noqa: B018  the access is the point
+
+
+def exported() -> dict[str, object]:
+    """Every public class and function by its path; those of Spark need pyspark."""
+    paths = sorted(name for name in public_names() if not name.startswith("jsclient.spark."))
+    return {path: operator.attrgetter(path.removeprefix("jsclient."))(jsclient) for path in paths}
+
+
+def test_exported_names_report_the_module_that_documents_them():
+    public = public_names()
+    for path, value in exported().items():
+        reported = f"{value.__module__}.{value.__qualname__}"
+        assert reported in public or path.startswith("jsclient.server."), path
+        assert pickle.loads(pickle.dumps(value)) is value
+
+
+def test_pickled_names_load_in_a_new_process():
+    pickled = pickle.dumps(list(exported().values()))
+    assert not re.search(rb"jsclient\.(protocol|_runtime|topics|consumers|publishing|streams)\b", pickled)
+    script = "import pickle, sys; print(len(pickle.load(sys.stdin.buffer)))"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        check=True,
+        capture_output=True,
+        input=pickled,
+        cwd=ROOT,
+    )
+    assert int(done.stdout) == len(exported())
+
+
+def test_exported_structs_are_still_read_by_msgspec():
+    """It looks annotations up in the module that a struct reports."""
+    structs = [value for value in exported().values() if isinstance(value, type(msgspec.Struct))]
+    assert len(structs) > 50
+    for struct in structs:
+        for field in msgspec.structs.fields(struct):
+            assert not isinstance(field.type, str)
 
 
 def test_errors_events_and_models_are_at_the_top_level():

@@ -5,6 +5,7 @@ Source: the picos' subscriptions (io.picolabs.subscription).
 
 from __future__ import annotations
 
+from .._module import set_module
 from ..protocol.peers.channel import Permissions, Policy, open_policy, well_known_policy
 from ..protocol.peers.commands import Refusal
 from ..protocol.peers.options import accept_roles
@@ -38,3 +39,5 @@ __all__ = [
     "open_policy",
     "well_known_policy",
 ]
+
+set_module(__name__, map(globals().__getitem__, __all__))

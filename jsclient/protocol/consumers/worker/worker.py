@@ -53,6 +53,8 @@ class DeliveriesExhaustedError(Exception):
     Their workers died, were stopped, or exceeded ``ack_wait``.
     """
 
+    __module__ = "jsclient"  # from the start: dead letters carry the name
+
 
 class Phase(Enum):
     """The phase of a work."""
