@@ -12,35 +12,12 @@ import msgspec
 from ..errors import JetStreamError
 
 __all__ = [
-    "AcksLost",
-    "ClaimsGone",
-    "ClaimsLapsed",
-    "ConsumerDeleted",
-    "ConsumerReset",
-    "DeadLetterFailed",
-    "DeadLettered",
-    "DeleteFailed",
-    "Disconnected",
-    "ErrorRaised",
-    "Event",
-    "FlowControlRefused",
-    "FlowControlStalled",
-    "ForeignMessage",
-    "GapDetected",
-    "HandlerFailed",
-    "HeartbeatMissed",
-    "HistoryTruncated",
-    "IngestGap",
-    "IngestRefused",
-    "PermissionDenied",
-    "Pinned",
-    "PublishFailed",
-    "Reconnected",
-    "RecordSkipped",
-    "SlowConsumer",
-    "StreamReset",
-    "Unpinned",
-]
+    "AcksLost", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
+    "DeadLettered", "DeleteFailed", "Disconnected", "ErrorRaised", "Event", "FlowControlRefused",
+    "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HeartbeatMissed",
+    "HistoryTruncated", "IngestGap", "IngestRefused", "PermissionDenied", "Pinned", "PublishFailed",
+    "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
+]  # fmt: skip
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,8 @@ from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 from ..protocol.wire.checks import check_count, check_seconds
-from ..protocol.wire.headers import MSG_ID, encode_headers
+from ..protocol.wire.header_names import MSG_ID
+from ..protocol.wire.headers import encode_headers
 from .ack_window import AckWindow
 from .admission import YIELD_AFTER
 from .unretrieved import PublishFuture, UnretrievedFailures

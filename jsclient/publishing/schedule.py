@@ -13,7 +13,8 @@ from ..errors import MessageNotFoundError, NoMatchingStreamError
 from ..protocol.models.message import read_stored_message
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.schedule import ending_headers, schedule_headers
-from ..protocol.wire.headers import SCHEDULE, merge_headers
+from ..protocol.wire.header_names import SCHEDULE
+from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_publish_subject
 from ..protocol.wire.version import check_server
 

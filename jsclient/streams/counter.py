@@ -14,7 +14,8 @@ from ..protocol.models.stream import StreamInfo
 from ..protocol.streams.counter import CounterEntry, increment_text, next_chunk, read_counter, read_number
 from ..protocol.streams.direct_get import last_request
 from ..protocol.wire.codec import from_wire
-from ..protocol.wire.headers import INCR, merge_headers
+from ..protocol.wire.header_names import INCR
+from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
 from .direct_get import DirectBatch
 

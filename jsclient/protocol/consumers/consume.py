@@ -21,7 +21,7 @@ from ...errors import (
     PullLimitError,
 )
 from ..events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
-from ..wire import headers as names
+from ..wire import header_names as names
 from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import PENDING_BYTES, PENDING_MESSAGES
 from ..wire.headers import Headers, Status, parse_headers

@@ -25,9 +25,9 @@ from ..events import (
     HeartbeatMissed,
     SlowConsumer,
 )
-from ..wire import headers as names
+from ..wire import header_names as names
 from ..wire.frames import Frame, is_control, is_data
-from ..wire.headers import parse_headers
+from ..wire.headers import Headers, parse_headers
 from ..wire.replies import may_answer_flow_control
 from .ack import sequences
 from .monitors import FlowControl, GapTracker, HeartbeatMonitor
@@ -390,7 +390,7 @@ class PushTracker:
             self._fail(verdict.error(status.code, status.description, verdict.retryable), commands)
         # The remaining statuses end pull requests and mean nothing to a push subscription.
 
-    def _heartbeat(self, fields: names.Headers, commands: list[Command], now: float) -> None:
+    def _heartbeat(self, fields: Headers, commands: list[Command], now: float) -> None:
         last_consumer = whole_number(fields.get(names.LAST_CONSUMER))
         last_stream = whole_number(fields.get(names.LAST_STREAM))
         if last_consumer is not None and last_stream is not None:

@@ -35,7 +35,7 @@ from ...errors import (
     SubjectMismatchError,
 )
 from ..models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo
-from ..models.mismatch import config_mismatches
+from ..models.drift import config_mismatches
 from ..wire.names import (
     check_consumer_name,
     check_filter_subject,

@@ -15,8 +15,8 @@ from .consumer import (
     SequenceInfo,
     user_set,
 )
+from .drift import config_mismatches
 from .message import StoredMessage, read_direct_message, read_stored_message
-from .mismatch import config_mismatches
 from .publish import PubAck, read_pub_ack
 from .stream import LostStreamData, StreamAlternate, StreamInfo, StreamSourceInfo, StreamState
 from .stream_config import (
@@ -36,43 +36,11 @@ from .stream_config import (
 )
 
 __all__ = [
-    "AccountInfo",
-    "AccountLimits",
-    "AccountTier",
-    "AckPolicy",
-    "ApiStats",
-    "ClusterInfo",
-    "ConsumerConfig",
-    "ConsumerInfo",
-    "DeliverPolicy",
-    "DiscardPolicy",
-    "ExternalStream",
-    "LostStreamData",
-    "PeerInfo",
-    "PersistMode",
-    "Placement",
-    "PriorityGroupState",
-    "PriorityPolicy",
-    "PubAck",
-    "RePublish",
-    "ReplayPolicy",
-    "RetentionPolicy",
-    "SequenceInfo",
-    "StorageType",
-    "StoreCompression",
-    "StoredMessage",
-    "StreamAlternate",
-    "StreamConfig",
-    "StreamConsumerLimits",
-    "StreamConsumerSource",
-    "StreamInfo",
-    "StreamSource",
-    "StreamSourceInfo",
-    "StreamState",
-    "SubjectTransform",
-    "config_mismatches",
-    "read_direct_message",
-    "read_pub_ack",
-    "read_stored_message",
-    "user_set",
-]
+    "AccountInfo", "AccountLimits", "AccountTier", "AckPolicy", "ApiStats", "ClusterInfo", "ConsumerConfig",
+    "ConsumerInfo", "DeliverPolicy", "DiscardPolicy", "ExternalStream", "LostStreamData", "PeerInfo",
+    "PersistMode", "Placement", "PriorityGroupState", "PriorityPolicy", "PubAck", "RePublish", "ReplayPolicy",
+    "RetentionPolicy", "SequenceInfo", "StorageType", "StoreCompression", "StoredMessage", "StreamAlternate",
+    "StreamConfig", "StreamConsumerLimits", "StreamConsumerSource", "StreamInfo", "StreamSource",
+    "StreamSourceInfo", "StreamState", "SubjectTransform", "config_mismatches", "read_direct_message",
+    "read_pub_ack", "read_stored_message", "user_set",
+]  # fmt: skip

@@ -1,16 +1,29 @@
 """Drift: differences between a stream or consumer and the requested configuration, and the update that removes them.
 
-Fields that are not set are neither compared nor changed; unknown fields of the server are kept.
+Fields that are not set are neither compared nor changed; unknown fields of the server are kept. Values are compared as
+on the wire, after the server's defaulting, so a configuration never differs from what was created from it:
+
+- false, 0, empty and absent are the same;
+- if the server replaces 0 (or less) by a default, 0 (or less) equals any value; a limit of -1 that it keeps is
+  compared like any other value;
+- times are compared as instants, lists whose order means nothing as sets, ``filter_subject`` and ``filter_subjects``
+  as one set;
+- ``backoff`` replaces ``ack_wait``, and the ack policy ``flow_control`` sets flow control and its own
+  heartbeat;
+- metadata keys of the server (``_nats.``) do not count.
+
+Source: nats-server server/consumer.go (setConsumerConfigDefaults).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 from ...errors import ConfigError
 from ..wire.codec import to_wire
+from ..wire.units import parse_time_ns
 from .consumer import ConsumerConfig, user_set
-from .mismatch import config_mismatches
 from .stream_config import StreamConfig
 
 __all__ = [
@@ -18,6 +31,7 @@ __all__ = [
     "changed_consumer",
     "changed_stream",
     "check_on_drift",
+    "config_mismatches",
     "consumer_drift",
     "stream_mismatches",
 ]
@@ -32,8 +46,72 @@ def check_on_drift(on_drift: str) -> None:
         raise ConfigError(f"on_drift is {on_drift!r:.60}: it must be error, update or ignore")
 
 
+def _own_metadata(value: dict[str, str]) -> dict[str, str] | None:
+    return {key: text for key, text in value.items() if not key.startswith("_nats.")} or None
+
+
+def _comparable(forms: Mapping[str, Callable[[Any], Any]], name: str, value: Any) -> Any:
+    """A normalized value; None if it is equivalent to absent."""
+    if not value:
+        return None
+    convert = forms.get(name)
+    return convert(value) if convert else value
+
+
+# --- consumers -------------------------------------------------------------------------------------------
+
+_NOT_COMPARED: Final = frozenset({"name", "deliver_subject"})
+_REPLACED: Final = frozenset(  # 0 or less: the server takes its default
+    {"ack_wait", "max_waiting", "max_batch", "max_expires", "max_bytes", "inactive_threshold", "num_replicas",
+     "priority_timeout"}
+)  # fmt: skip
+_UNLIMITED: Final = frozenset({"max_deliver", "max_ack_pending"})  # 0: the default; -1 or less: no limit
+_SET_BY_FLOW_CONTROL_POLICY: Final = frozenset({"flow_control", "idle_heartbeat"})
+_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "idle_heartbeat": lambda value: max(value, 0) or None,
+    "max_ack_pending": lambda value: max(value, -1),
+    "max_deliver": lambda value: max(value, -1),
+    "metadata": _own_metadata,
+    "opt_start_time": parse_time_ns,
+    "pause_until": parse_time_ns,
+    "priority_groups": frozenset,
+    "priority_policy": lambda value: None if value == "none" else value,
+    "sample_freq": lambda value: value.removesuffix("%"),
+}
+
+
+def config_mismatches(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
+    """Every field that was set in ``wanted`` and differs in ``found``, the server's: (field, wanted, found).
+
+    Unset fields, ``name`` (which the lookup used) and ``deliver_subject`` (which may change) are not compared.
+    Source: ADR-15 §Push Consumer active information.
+    """
+    want, have, differing = to_wire(wanted), to_wire(found), []
+    for name, value in user_set(wanted).items():
+        if name in _NOT_COMPARED or _is_overruled(name, value, wanted, found):
+            continue
+        if name in ("filter_subject", "filter_subjects"):
+            same = set(wanted.filters) == set(found.filters)
+        else:
+            same = _comparable(_FORMS, name, want[name]) == _comparable(_FORMS, name, have.get(name))
+        if not same:
+            differing.append((name, value, getattr(found, name, found.extra.get(name))))
+    return differing
+
+
+def _is_overruled(name: str, value: Any, wanted: ConsumerConfig, found: ConsumerConfig) -> bool:
+    """Whether the server replaces this value."""
+    if name in _REPLACED and value <= 0:
+        return True
+    if name in _UNLIMITED and value == 0:
+        return True
+    if name == "ack_wait" and wanted.backoff and found.ack_wait == wanted.backoff[0]:
+        return True
+    return name in _SET_BY_FLOW_CONTROL_POLICY and wanted.ack_policy == "flow_control"
+
+
 def consumer_drift(wanted: ConsumerConfig, found: ConsumerConfig) -> list[tuple[str, Any, Any]]:
-    """``(field, wanted, found)`` of every field set in ``wanted`` that differs in the consumer."""
+    """As `config_mismatches`, with ``deliver_subject``."""
     different = config_mismatches(wanted, found)
     if wanted.deliver_subject is not None and wanted.deliver_subject != found.deliver_subject:
         different.append(("deliver_subject", wanted.deliver_subject, found.deliver_subject))
@@ -49,22 +127,32 @@ def changed_consumer(wanted: ConsumerConfig, found: ConsumerConfig) -> ConsumerC
     return found.replace(**changes, extra=found.extra | wanted.extra)
 
 
-_UNLIMITED = frozenset({"max_consumers", "max_msgs", "max_bytes", "max_msgs_per_subject", "max_msg_size"})
-_REPLACED = frozenset({"duplicate_window", "num_replicas"})  # 0: the server takes its default
-_SETS = frozenset({"subjects"})
+# --- streams ---------------------------------------------------------------------------------------------
+
+
+def _limit(value: int) -> int | None:
+    return None if value == -1 else value
+
+
+_STREAM_FORMS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "max_bytes": _limit,
+    "max_consumers": _limit,
+    "max_msg_size": _limit,
+    "max_msgs": _limit,
+    "max_msgs_per_subject": _limit,
+    "metadata": _own_metadata,
+    "subjects": frozenset,
+}
 
 
 def stream_mismatches(wanted: StreamConfig, found: StreamConfig) -> list[tuple[str, Any, Any]]:
-    """``(field, wanted, found)`` of every field set in ``wanted`` that differs in the stream.
-
-    The server omits zero values, writes -1 for unlimited, and adds metadata of its own.
-    """
+    """``(field, wanted, found)`` of every field set in ``wanted`` that differs in the stream."""
     want, have = to_wire(wanted), to_wire(found)
     return [
-        (name, getattr(wanted, name, want[name]), getattr(found, name, have.get(name)))
-        for name in want
-        if not (name in _REPLACED and want[name] == 0)
-        and _comparable(name, want[name]) != _comparable(name, have.get(name))
+        (name, getattr(wanted, name, value), getattr(found, name, have.get(name)))
+        for name, value in want.items()
+        if not (name in ("duplicate_window", "num_replicas") and value == 0)  # the server takes its default
+        and _comparable(_STREAM_FORMS, name, value) != _comparable(_STREAM_FORMS, name, have.get(name))
     ]
 
 
@@ -74,13 +162,3 @@ def changed_stream(wanted: StreamConfig, found: StreamConfig) -> StreamConfig:
         field: value for field, value, _ in stream_mismatches(wanted, found) if field not in wanted.extra
     }
     return found.replace(**changes, extra=found.extra | wanted.extra)
-
-
-def _comparable(name: str, value: Any) -> Any:
-    if name in _UNLIMITED and value in {0, -1}:
-        return None
-    if name in _SETS and isinstance(value, list):
-        return frozenset(value)
-    if name == "metadata" and isinstance(value, dict):
-        value = {key: text for key, text in value.items() if not key.startswith("_nats.")}
-    return value or None

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from ...errors import ProtocolError
-from ..wire import headers as names
+from ..wire import header_names as names
 from ..wire.headers import Headers, parse_headers
 from ..wire.units import parse_time, parse_time_ns
 

@@ -1,4 +1,4 @@
-"""Streams: their configuration (from ``stream_config``) and their state. Field names are the wire's.
+"""The state of streams. Field names are the wire's.
 
 Source: ADR-1; nats-server server/stream.go (StreamInfo), server/store.go (StreamState).
 """
@@ -8,45 +8,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ..wire.codec import Model, Seconds, Time
-from .cluster import ClusterInfo, PeerInfo
-from .stream_config import (
-    DiscardPolicy,
-    ExternalStream,
-    PersistMode,
-    Placement,
-    RePublish,
-    RetentionPolicy,
-    StorageType,
-    StoreCompression,
-    StreamConfig,
-    StreamConsumerLimits,
-    StreamConsumerSource,
-    StreamSource,
-    SubjectTransform,
-)
+from .cluster import ClusterInfo
+from .stream_config import ExternalStream, StreamConfig, SubjectTransform
 
-__all__ = [
-    "ClusterInfo",
-    "DiscardPolicy",
-    "ExternalStream",
-    "LostStreamData",
-    "PeerInfo",
-    "PersistMode",
-    "Placement",
-    "RePublish",
-    "RetentionPolicy",
-    "StorageType",
-    "StoreCompression",
-    "StreamAlternate",
-    "StreamConfig",
-    "StreamConsumerLimits",
-    "StreamConsumerSource",
-    "StreamInfo",
-    "StreamSource",
-    "StreamSourceInfo",
-    "StreamState",
-    "SubjectTransform",
-]
+__all__ = ["LostStreamData", "StreamAlternate", "StreamInfo", "StreamSourceInfo", "StreamState"]
 
 
 class LostStreamData(Model, frozen=True, kw_only=True):

@@ -18,7 +18,8 @@ from typing import Final
 
 from ...errors import ApiError, JetStreamError, NoRespondersError
 from ..models.publish import PubAck
-from ..wire.headers import EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE, MSG_ID, encode_headers, parse_headers
+from ..wire.header_names import EXPECTED_LAST_MSG_ID, EXPECTED_LAST_SEQUENCE, MSG_ID
+from ..wire.headers import encode_headers, parse_headers
 from .in_flight import InFlight, TicketT, Trouble, no_stream, reply_of, unknown
 from .publish_window import Failures, PublishWindow, Sends
 

@@ -15,7 +15,8 @@ import msgspec
 
 from ...errors import ApiError, JetStreamError, NoRespondersError, RequestTimeoutError
 from ..models.publish import PubAck
-from ..wire.headers import EXPECTED_LAST_MSG_ID, MSG_ID, ROLLUP, encode_headers, parse_headers
+from ..wire.header_names import EXPECTED_LAST_MSG_ID, MSG_ID, ROLLUP
+from ..wire.headers import encode_headers, parse_headers
 
 __all__ = [
     "ACK_EVERY",

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
 from ...errors import ConfigError
-from ..wire.headers import (
+from ..wire.header_names import (
     SCHEDULE,
     SCHEDULE_NEXT,
     SCHEDULE_ROLLUP,
@@ -23,8 +23,8 @@ from ..wire.headers import (
     SCHEDULE_TIME_ZONE,
     SCHEDULE_TTL,
     SCHEDULER,
-    ttl_header,
 )
+from ..wire.headers import ttl_header
 from ..wire.names import check_publish_subject
 from ..wire.units import format_time, parse_time_ns, seconds_to_ns
 

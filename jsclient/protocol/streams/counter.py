@@ -17,7 +17,7 @@ import msgspec
 from ...errors import ConfigError, ProtocolError
 from ..models.message import StoredMessage
 from ..wire.codec import decode
-from ..wire.headers import COUNTER_SOURCES, INCR
+from ..wire.header_names import COUNTER_SOURCES, INCR
 
 __all__ = ["CounterEntry", "increment_text", "next_chunk", "read_counter", "read_number"]
 

@@ -7,47 +7,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = [
-    "BATCH_COMMIT",
-    "BATCH_ID",
-    "BATCH_SEQUENCE",
-    "CONSUMER_STALLED",
-    "COUNTER_SOURCES",
-    "EXPECTED_LAST_MSG_ID",
-    "EXPECTED_LAST_SEQUENCE",
-    "EXPECTED_LAST_SUBJECT_SEQUENCE",
-    "EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT",
-    "EXPECTED_STREAM",
-    "INCR",
-    "LAST_CONSUMER",
-    "LAST_SEQUENCE",
-    "LAST_STREAM",
-    "MARKER_REASON",
-    "MSG_ID",
-    "MSG_SIZE",
-    "NUM_PENDING",
-    "PENDING_BYTES",
-    "PENDING_MESSAGES",
-    "PIN_ID",
-    "REQUIRED_API_LEVEL",
-    "ROLLUP",
-    "SCHEDULE",
-    "SCHEDULER",
-    "SCHEDULE_NEXT",
-    "SCHEDULE_ROLLUP",
-    "SCHEDULE_SOURCE",
-    "SCHEDULE_TARGET",
-    "SCHEDULE_TIME_ZONE",
-    "SCHEDULE_TTL",
-    "SEQUENCE",
-    "STREAM",
-    "STREAM_SOURCE",
-    "SUBJECT",
-    "TIME_STAMP",
-    "TTL",
-    "UP_TO_SEQUENCE",
-]
-
 # Set by publishers:
 
 MSG_ID: Final = "Nats-Msg-Id"

@@ -23,7 +23,6 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import ConfigError, InvalidNameError
-from .header_names import *  # noqa: F403
 from .header_names import (
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import msgspec
 
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
-from ...protocol.models.stream import RetentionPolicy, StreamInfo
+from ...protocol.models.stream import StreamInfo
+from ...protocol.models.stream_config import RetentionPolicy
 
 __all__ = ["LogOffset", "LostHeadError", "StreamFacts", "another_stream", "cut_short", "lost_head"]
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from ...client import JetStream
-from ...protocol.models.stream import RetentionPolicy
+from ...protocol.models.stream_config import RetentionPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
 from ...protocol.wire.version import is_at_least
 from ..columns import arrow_schema, direct_columns, frame_batch, record_batch

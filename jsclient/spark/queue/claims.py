@@ -21,7 +21,7 @@ import msgspec
 
 from ...errors import ConfigError, PositionInvalidError
 from ...protocol.models.consumer import AckPolicy, ConsumerInfo
-from ...protocol.models.stream import RetentionPolicy, StreamConfig
+from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 
 __all__ = [
     "ClaimCollector",

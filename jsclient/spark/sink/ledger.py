@@ -9,7 +9,7 @@ from ...client import JetStream
 from ...errors import ConfigError, StreamNotFoundError
 from ...protocol.consumers.ack import sequences
 from ...protocol.models.stream_config import DiscardPolicy, StreamConfig
-from ...protocol.wire.headers import MSG_ID
+from ...protocol.wire.header_names import MSG_ID
 from ...protocol.wire.names import check_stream_name
 from ...streams.buckets import Bucket, ConflictError, Entry
 from ...streams.stream import Stream

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ...errors import ConfigError, InvalidNameError
-from ...protocol.wire.headers import EXPECTED_STREAM, MSG_ID, encode_headers
+from ...protocol.wire.header_names import EXPECTED_STREAM, MSG_ID
+from ...protocol.wire.headers import encode_headers
 from ...protocol.wire.names import check_publish_subject
 from .row_error import BadRow
 
