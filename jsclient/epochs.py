@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from ._module import set_module
 from .protocol.epochs.frontier import Antichain, Int, MutableAntichain, Order, Product
-from .protocol.epochs.messages import EpochPosition
+from .protocol.epochs.records import EpochPosition
 from .protocol.epochs.trackers import Data, EpochState, FrontierUpdate
-from .topics.epochs.completed import CompletedEpoch, CompletedEpochs
+from .topics.epochs.events import CompletedEpoch, CompletedEpochs
 from .topics.epochs.live_publisher import LivePublisher
 from .topics.epochs.live_subscription import LiveSubscription
 from .topics.epochs.publisher import PartitionPublisher

@@ -48,7 +48,7 @@ OWN = {
     "spark/sink/",
     "streams/",
     "topics/epochs/live_subscription.py",
-    "topics/epochs/outlet.py",
+    "topics/epochs/home.py",
     "topics/stream_log.py",
 }
 """Functions, modules and folders that publish to a subject of our own or of the caller."""

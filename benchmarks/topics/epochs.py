@@ -10,7 +10,7 @@ import jsclient
 from benchmarks.job import Job, WorkSkippedError, cpu
 from benchmarks.topics.watched import watched
 from jsclient.epochs import Data, Int, Product
-from jsclient.protocol.epochs.messages import DataMessage, InitialFrontierSnapshot
+from jsclient.protocol.epochs.records import DataMessage, InitialFrontierSnapshot
 from jsclient.protocol.epochs.trackers import EpochSubscriber
 
 __all__ = ["filtering", "subscribing"]

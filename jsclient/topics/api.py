@@ -89,7 +89,7 @@ class Topics(StreamManager):
 
         Source: Strymon
         """
-        from .epochs.schema import check_topic
+        from ..protocol.epochs.records import check_topic
         from .topic import Topic
 
         return Topic(self, check_topic(name), stream).epochs(order, partitions=partitions, codec=codec)

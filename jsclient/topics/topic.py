@@ -18,6 +18,7 @@ from ..consumers.pull_subscription import PullSubscription
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
 from ..protocol.consumers.subscribe import SubscribeRequest
 from ..protocol.epochs.frontier import Int, Order
+from ..protocol.epochs.records import check_topic
 from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.streams.republish import republished_subject
 from ..protocol.topics.position import Position
@@ -32,7 +33,6 @@ from ..protocol.wire.names import (
 )
 from ..streams.api import StreamManager
 from .epochs.home import StreamHome
-from .epochs.schema import check_topic
 from .epochs.topic import EpochTopic
 from .log import Push, Start, deadline_of
 from .log_reader import TopicReader, open_reader, raise_end

@@ -20,28 +20,207 @@ frontier record without that header, such as a copy of an earlier one, is invali
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final, Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from ...errors import ConfigError, ProtocolError
+from ...errors import ConfigError, InvalidNameError, PositionInvalidError, ProtocolError, TopicMismatchError
 from ..topics.record import Kind, Record
 from ..topics.record_codec import link_of
-from .frontier import Antichain, Order
-from .messages import DataMessage, FrontierRecord, LowerFrontierUpdate, Message
+from ..topics.value_codec import Codec, codec_name
+from ..wire.names import check_publish_subject
+from .frontier import Antichain, Int, Order, Product
 
 __all__ = [
     "EPOCH",
+    "MAX_PARTITIONS",
     "PRODUCER",
+    "Data",
+    "DataMessage",
+    "EpochPosition",
     "EpochReading",
     "FrontierEntry",
+    "FrontierRecord",
+    "FrontierUpdate",
+    "InitialFrontierSnapshot",
+    "LowerFrontierUpdate",
+    "Message",
+    "Schema",
     "Skip",
+    "SubscriberEvent",
+    "check_partition",
+    "check_topic",
     "data_headers",
     "data_subject",
     "frontier_subject",
+    "make_schema",
+    "order_name",
+    "read_schema",
+    "schema_key",
 ]
 
 T = TypeVar("T", bound=Hashable)
+
+
+class InitialFrontierSnapshot(msgspec.Struct, Generic[T], frozen=True):
+    """Both frontiers, once and first."""
+
+    lower: tuple[T, ...]
+    upper: tuple[T, ...]
+
+
+class LowerFrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
+    """How the lower frontier changed: each +1 or -1."""
+
+    updates: tuple[tuple[T, int], ...]
+
+
+class DataMessage(msgspec.Struct, Generic[T], frozen=True):
+    """A batch of one time. ``data`` is not looked at: it may be encoded still."""
+
+    time: T
+    data: Any
+
+
+Message: TypeAlias = InitialFrontierSnapshot[T] | LowerFrontierUpdate[T] | DataMessage[T]
+
+
+class Data(msgspec.Struct, Generic[T], frozen=True):
+    """Items of one time. ``whole``: nothing of that epoch was missed; false only without a filter."""
+
+    time: T
+    items: Any
+    partition: Hashable
+    seq: int
+    whole: bool
+
+
+class FrontierUpdate(msgspec.Struct, Generic[T], frozen=True):
+    """The merged lower frontier changed; at first, all of it is new."""
+
+    changes: tuple[tuple[T, int], ...]
+    frontier: tuple[T, ...]
+
+
+SubscriberEvent: TypeAlias = Data[T] | FrontierUpdate[T]
+
+
+class _Stored(msgspec.Struct, forbid_unknown_fields=True):
+    v: Literal[1]
+    updates: list[tuple[Any, Literal[1, -1]]]
+    lower: list[Any]
+    upper: list[Any]
+
+
+class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
+    """How the lower frontier changed, and both frontiers after it."""
+
+    updates: tuple[tuple[T, int], ...]
+    lower: tuple[T, ...]
+    upper: tuple[T, ...]
+
+    @property
+    def snapshot(self) -> InitialFrontierSnapshot[T]:
+        """The snapshot for a subscriber that starts after it."""
+        return InitialFrontierSnapshot(self.lower, self.upper)
+
+    @property
+    def update(self) -> LowerFrontierUpdate[T]:
+        """The update for a subscriber that was connected before it."""
+        return LowerFrontierUpdate(self.updates)
+
+    def to_json(self, order: Order[T]) -> bytes:
+        """As it is stored."""
+        encode = order.encode
+        return msgspec.json.encode(
+            _Stored(
+                1,
+                [(encode(time), 1 if change > 0 else -1) for time, change in self.updates],
+                [encode(time) for time in self.lower],
+                [encode(time) for time in self.upper],
+            )
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, order: Order[T]) -> FrontierRecord[T]:
+        """Read a stored record.
+
+        Raises:
+            ProtocolError: It is not a frontier record, or one of another order or a newer version.
+        """
+        decode = order.decode
+        try:
+            stored = msgspec.json.decode(data, type=_Stored)
+            return cls(
+                tuple((decode(time), change) for time, change in stored.updates),
+                tuple(map(decode, stored.lower)),
+                tuple(map(decode, stored.upper)),
+            )
+        except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
+            raise ProtocolError(f"not a frontier record: {data[:80]!r}: {error}") from None
+
+
+_Sequence: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Token(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    v: Literal[1]
+    since: _Sequence
+    missed: list[Any]
+    frontiers: list[list[Any]]
+    records: list[tuple[int, _Sequence]] = []
+    stream: str = ""
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPosition(Generic[T]):
+    """The position of a subscriber of epochs: everything that another one, in any process, needs to continue.
+
+    Attributes:
+        order: The order of its times. Ignored by comparisons.
+        since: Stream sequence; all data of open epochs that is still needed is after it. To continue, start with the
+            last frontier record of each partition up to there (or its first one, if that is later).
+        missed: Of epochs at or before these something was missed.
+        frontiers: Epochs completed by one of these frontiers were consumed.
+        records: The sequence of that frontier record of each partition.
+        stream, incarnation: The stream; as in `jsclient.Position`.
+    """
+
+    order: Order[T] = field(compare=False, repr=False)
+    since: int
+    missed: tuple[T, ...]
+    frontiers: tuple[tuple[T, ...], ...]
+    records: tuple[tuple[int, int], ...] = ()
+    stream: str = ""
+    incarnation: str = ""
+
+    def to_json(self) -> str:
+        """The position as a token."""
+        encode = self.order.encode
+        missed = [*map(encode, self.missed)]
+        frontiers = [[*map(encode, frontier)] for frontier in self.frontiers]
+        token = _Token(1, self.since, missed, frontiers, [*self.records], self.stream, self.incarnation)
+        return msgspec.json.encode(token).decode()
+
+    @classmethod
+    def from_json(cls, token: str | bytes, order: Order[T]) -> EpochPosition[T]:
+        """Read a token of `to_json`. ``order`` is that of the topic, `EpochTopic.order`.
+
+        Raises:
+            PositionInvalidError: It is not a token of `to_json`, or one of another order or a newer version.
+        """
+        try:
+            read = msgspec.json.decode(token, type=_Token)
+            missed = tuple(map(order.decode, read.missed))
+            frontiers = tuple(tuple(map(order.decode, one)) for one in read.frontiers)
+        except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
+            raise PositionInvalidError(
+                f"{token!r:.200} is not a valid position in a topic of epochs: {error}"
+            ) from None
+        return cls(order, read.since, missed, frontiers, tuple(read.records), read.stream, read.incarnation)
+
 
 Skip = Callable[[Record, ProtocolError], None]
 """Takes an invalid record that was skipped, and the reason."""
@@ -234,3 +413,83 @@ class EpochReading(Generic[T]):
         self._own(record, entry)
         gone = [(time, -1) for time in known if time not in now]
         return partition, LowerFrontierUpdate((*gone, *((time, 1) for time in now if time not in known)))
+
+
+MAX_PARTITIONS: Final = 4096
+
+
+class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The schema of a topic.
+
+    Attributes:
+        v: The version of the schema.
+        order: The name of the order of its times.
+        codec: The name of its codec.
+        partitions: The number of partitions: 0, 1, 2 …
+    """
+
+    v: Literal[1]
+    order: str
+    codec: str
+    partitions: int
+
+    def to_json(self) -> str:
+        """As it is stored."""
+        return msgspec.json.encode(self).decode()
+
+    def check(self, topic: str, order: Order[Any], codec: Codec, partitions: int | None) -> None:
+        """Compare it with the caller's. ``partitions`` None: any number.
+
+        Raises:
+            TopicMismatchError: They differ; ``mismatches`` lists the fields.
+        """
+        wanted = {"order": order_name(order), "codec": codec_name(codec), "partitions": partitions}
+        mismatches: list[tuple[str, Any, Any]] = [
+            (field, value, getattr(self, field))
+            for field, value in wanted.items()
+            if value is not None and value != getattr(self, field)
+        ]
+        if mismatches:
+            raise TopicMismatchError(topic, mismatches)
+
+
+def schema_key(topic: str) -> str:
+    """The key of a topic's schema in the metadata of its stream."""
+    return f"jsc-epochs.{topic}"
+
+
+def read_schema(text: str, topic: str) -> Schema:
+    """Read a schema. Raises `ProtocolError` if it is not valid, or of a newer version."""
+    try:
+        return msgspec.json.decode(text, type=Schema)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ProtocolError(f"the schema of topic {topic!r} cannot be read: {text!r:.100}: {error}") from None
+
+
+def make_schema(order: Order[Any], codec: Codec, partitions: int) -> Schema:
+    """The schema of a topic that has these."""
+    return Schema(1, order_name(order), codec_name(codec), partitions)
+
+
+def order_name(order: Order[Any]) -> str:
+    """The name of an order in a schema: its ``name``, otherwise its class."""
+    if isinstance(order, Int):
+        return "int" if order.bottom == 0 else f"int({order.bottom})"
+    if isinstance(order, Product):
+        return f"product({', '.join(map(order_name, order.orders))})"
+    return str(getattr(order, "name", "") or type(order).__qualname__)
+
+
+def check_topic(name: str) -> str:
+    """The name of a topic: one subject token, or several. Raises `InvalidNameError`."""
+    check_publish_subject(name)
+    if len(name) > 200:
+        raise InvalidNameError("topic", name, "it may have 200 characters")
+    return name
+
+
+def check_partition(partition: int, partitions: int) -> int:
+    """Return ``partition`` if it is one of 0 to ``partitions - 1``. Raises `ConfigError`."""
+    if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < partitions:
+        raise ConfigError(f"partition is {partition!r:.40}, needs an integer from 0 to {partitions - 1}")
+    return partition

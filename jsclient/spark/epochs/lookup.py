@@ -8,12 +8,10 @@ from typing import Any
 from ...client import JetStream
 from ...errors import ConfigError, ProtocolError, TopicNotFoundError
 from ...protocol.epochs.frontier import Int, Order
-from ...protocol.epochs.messages import EpochPosition
-from ...protocol.epochs.records import FrontierEntry, frontier_subject
+from ...protocol.epochs.records import EpochPosition, FrontierEntry, Schema
 from ...streams.stream import Stream
+from ...topics.epochs.history import EpochHistory
 from ...topics.epochs.home import StreamHome
-from ...topics.epochs.paging import last_frontier, report_skipped
-from ...topics.epochs.schema import Schema
 from ...topics.stream_log import StreamLog
 from ..log.lookup import Lookup
 from ..log.offsets import StreamFacts
@@ -117,9 +115,8 @@ class TopicLook:
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
             log = StreamLog(self.lookup.js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  internal
             numbers = range(self.partitions)
-            return [
-                (await last_frontier(log, order, frontier_subject(topic, number))).entry for number in numbers
-            ]
+            stored = EpochHistory(log, order, topic)
+            return [(await stored.last_frontier(number)).entry for number in numbers]
 
         entries = self.lookup.run(last)
         for partition, entry in enumerate(entries):
@@ -176,6 +173,6 @@ async def frontier_page(
                 raise ProtocolError(f"message {record.seq} on {record.subject!r} belongs to no partition")
             found.append((int(token), FrontierEntry.read(record, order)))
         except ProtocolError as error:
-            report_skipped(log, record, error)
+            EpochHistory(log, order, topic).report_skipped(record, error)
     read = page.records[-1].seq if page.records else 0
     return found, page.more, max(page.up_to, read)

@@ -22,9 +22,9 @@ from ...protocol.epochs.trackers import EpochPublisher
 from ...protocol.topics.record import Kind, Record
 from ...protocol.wire.header_names import MSG_ID
 from ...streams.stream import Stream
-from ...topics.epochs.outlet import Outlet
-from ...topics.epochs.paging import last_frontier, page_up_to
-from ...topics.epochs.takeover import take_partition
+from ...topics.epochs.history import EpochHistory
+from ...topics.epochs.home import Outlet
+from ...topics.log import Log
 from ...topics.stream_log import StreamLog
 from ..sink.message_ids import query_hash
 
@@ -98,13 +98,13 @@ class SinkTopic:
         self.name: str = topic
         self.partitions: int = partitions
 
-    def _log(self, partition: int) -> StreamLog:
-        return StreamLog(self._context, self._stream, f"{self.name}.{partition}.*")
+    def _history(self, partition: int) -> EpochHistory[int]:
+        log = StreamLog(self._context, self._stream, f"{self.name}.{partition}.*")
+        return EpochHistory(log, self._order, self.name)
 
     async def look(self, partition: int) -> Owned | None:
         """The last record of a partition and its owner; None if it has none. Raises `JetStreamError` as any request."""
-        subject = frontier_subject(self.name, partition)
-        entry, record, last_seq = await last_frontier(self._log(partition), self._order, subject)
+        entry, record, last_seq = await self._history(partition).last_frontier(partition)
         return None if entry is None or record is None else Owned.read(entry, record, last_seq)
 
     async def is_completed(self, attempt: Attempt) -> bool:
@@ -130,10 +130,10 @@ class SinkTopic:
             owned = await self.look(partition)
             if owned is not None and self._check(partition, owned, attempt):
                 return owned
-            log = self._log(partition)
-            outlet = _Outlet(log, self.name, partition, attempt, owned)
+            history = self._history(partition)
+            outlet = _Outlet(history.log, self.name, partition, attempt, owned)
             try:
-                await take_partition(log, outlet, self._order, self.name, partition, start=None)
+                await history.take(partition, outlet, start=None)
             except _Raced:
                 pass
         raise ProducerFencedError(frontier_subject(self.name, partition))
@@ -164,7 +164,7 @@ class SinkTopic:
             owned = await self.take(partition, attempt)
         if owned is None or not self._check(partition, owned, attempt):
             raise ProducerFencedError(subject, None, None if owned is None else owned.entry.seq)
-        log, last = self._log(partition), owned.entry
+        log, last = self._history(partition).log, owned.entry
         end = (await log.extent()).last_seq
         core = EpochPublisher.restored(self._order, last.record, [attempt.epoch])
         record = core.advance(attempt.epoch + 1)
@@ -198,13 +198,13 @@ class SinkTopic:
             EpochsLostError: Some of the data was removed.
             JetStreamError: As any request.
         """
-        log = self._log(partition)
+        history = self._history(partition)
         reading: EpochReading[int] = EpochReading(self._order, self.name, [partition])
         found: list[str] = []
         since = owned.begun - 1
-        end = (await log.extent()).last_seq if also_own else owned.entry.seq
+        end = (await history.log.extent()).last_seq if also_own else owned.entry.seq
         while since < end:
-            page = await page_up_to(log, since, end)
+            page = await history.page(since, end)
             if since < owned.begun and page.records and page.records[0].seq != owned.begun:
                 raise EpochsLostError(
                     (attempt.epoch,), f"what follows frontier record {owned.begun} was removed"
@@ -233,9 +233,7 @@ class _Raced(Exception):
 class _Outlet(Outlet):
     """Writes the record that takes a partition, unless another one was written since the last look."""
 
-    def __init__(
-        self, log: StreamLog, topic: str, partition: int, attempt: Attempt, owned: Owned | None
-    ) -> None:
+    def __init__(self, log: Log, topic: str, partition: int, attempt: Attempt, owned: Owned | None) -> None:
         super().__init__(log, data_subject(topic, partition), frontier_subject(topic, partition))
         self._writer = f"{attempt.query} {attempt.run} {0 if owned is None else owned.begun}"
         self._seen = 0 if owned is None else owned.last_seq

@@ -21,8 +21,7 @@ from typing import Any, Generic, TypeVar
 
 from ...errors import ConfigError, EpochsLostError, PositionInvalidError
 from ...protocol.epochs.frontier import Antichain, Int, Order, Product
-from ...protocol.epochs.messages import EpochPosition
-from ...protocol.epochs.records import FrontierEntry
+from ...protocol.epochs.records import EpochPosition, FrontierEntry
 
 __all__ = [
     "Segment",

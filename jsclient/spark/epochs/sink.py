@@ -15,11 +15,10 @@ from ..._runtime.retry import PATIENT, Retry
 from ...client import JetStream
 from ...errors import ConfigError, TopicMismatchError
 from ...protocol.epochs.frontier import Int
-from ...protocol.epochs.records import EPOCH, PRODUCER
+from ...protocol.epochs.records import EPOCH, PRODUCER, make_schema, order_name
 from ...protocol.topics.record_codec import KIND
 from ...protocol.topics.value_codec import JsonCodec
 from ...topics.epochs.home import StreamHome
-from ...topics.epochs.schema import make_schema, order_name
 from ..engine import session
 from ..options.epochs import EpochSinkOptions
 from ..options.sink import SinkOptions

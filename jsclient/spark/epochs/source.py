@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, Suppor
 
 from ...errors import ConfigError, JetStreamError, PositionInvalidError, ProtocolError
 from ...protocol.epochs.frontier import Antichain, Int
-from ...protocol.epochs.messages import EpochPosition
+from ...protocol.epochs.records import EpochPosition
 from ..log.offsets import StreamFacts
 from ..log.ranges import pieces_for
 from ..log.tasks import read_spec

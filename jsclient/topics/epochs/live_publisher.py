@@ -11,14 +11,13 @@ from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError, ProtocolError
-from ...protocol.epochs.broadcast import EpochBroadcast
 from ...protocol.epochs.frontier import Antichain, Changes, Order
-from ...protocol.epochs.live import LiveMessage, live_subject, read_asked, write_live
+from ...protocol.epochs.live import EpochBroadcast, LiveMessage, live_subject, read_asked, write_live
+from ...protocol.epochs.records import order_name
 from ...protocol.epochs.trackers import EpochPublisher, EpochState
-from ...protocol.topics.value_codec import Codec
+from ...protocol.topics.value_codec import Codec, codec_name
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.replies import INBOX, may_answer
-from .schema import codec_name, order_name
 
 __all__ = ["LivePublisher"]
 

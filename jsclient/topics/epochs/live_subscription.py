@@ -22,12 +22,11 @@ from ...errors import (
 )
 from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.live import Asked, LiveMessage, Verb, live_subject, read_live
-from ...protocol.epochs.messages import Message
-from ...protocol.topics.value_codec import Codec
+from ...protocol.epochs.records import Message, order_name
+from ...protocol.topics.value_codec import Codec, codec_name
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
 from .events import EpochEvents, Filter
-from .schema import codec_name, order_name
 
 __all__ = ["LiveSubscription"]
 

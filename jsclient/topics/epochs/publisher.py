@@ -17,20 +17,17 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...protocol.epochs.frontier import Antichain, Changes
-from ...protocol.epochs.messages import FrontierRecord
 from ...protocol.epochs.records import (
     EPOCH,
     FrontierEntry,
+    FrontierRecord,
     data_headers,
     frontier_subject,
 )
 from ...protocol.epochs.trackers import EpochState
 from ...protocol.topics.value_codec import Codec
-from ..log import Log
-from .duplicates import counting
-from .outlet import Outgoing, Outlet
-from .paging import last_frontier
-from .takeover import Taken
+from .history import EpochHistory, Taken
+from .home import Outgoing, Outlet
 
 __all__ = ["PartitionPublisher"]
 
@@ -52,16 +49,16 @@ class PartitionPublisher(Generic[T]):
     """
 
     def __init__(
-        self, log: Log, outlet: Outlet, taken: Taken[T], *, topic: str, partition: int, codec: Codec
+        self, history: EpochHistory[T], outlet: Outlet, taken: Taken[T], *, partition: int, codec: Codec
     ) -> None:
-        self._log = log
+        self._history, self._log = history, history.log
         self._out = outlet
         self._core, self._producer, self._taken_at = taken
         self._seq = self._taken_at  # of the last frontier record
         self._last_seq = (
             self._taken_at
         )  # of the last message on its subject, which the next record has to follow
-        self._topic = topic
+        self._topic = history.topic
         self._partition = partition
         self._codec = codec
         self._lock = asyncio.Lock()  # data and frontier records are stored in the order of the calls
@@ -282,7 +279,7 @@ class PartitionPublisher(Generic[T]):
         """The reason why a record could not follow the last one; None: only invalid messages are in between."""
         subject = frontier_subject(self._topic, self._partition)
         try:
-            last, _, last_seq = await last_frontier(self._log, self._core.order, subject)
+            last, _, last_seq = await self._history.last_frontier(self._partition)
             if last is None:
                 extent = await self._log.extent()
                 return HistoryTruncatedError(extent.first_seq, self._seq, self._log.stream)
@@ -316,16 +313,9 @@ class PartitionPublisher(Generic[T]):
 
     async def _send_again(self, repeated: list[tuple[Outgoing, int]]) -> None:
         """Send again messages whose id was stored earlier by a fenced publisher: that data does not count."""
-        places = [seq for _, seq in repeated]
-        counts = await counting(
-            self._log,
-            self._core.order,
-            self._topic,
-            self._partition,
-            first=min(places),
-            last=max(places),
-            ours=(self._producer, self._taken_at),
-        )
+        stored = [seq for _, seq in repeated]
+        ours = self._producer, self._taken_at
+        counts = await self._history.counting(self._partition, first=min(stored), last=max(stored), ours=ours)
         for message, seq in repeated:
             if seq not in counts:
                 # The next publisher, if it sends this again, comes the same way to the same id.

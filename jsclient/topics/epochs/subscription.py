@@ -15,18 +15,14 @@ from ...errors import (
     ProtocolError,
     RequestTimeoutError,
 )
-from ...protocol.epochs.frontier import Order
-from ...protocol.epochs.messages import EpochPosition
-from ...protocol.epochs.records import EpochReading
+from ...protocol.epochs.records import EpochPosition, EpochReading
 from ...protocol.epochs.trackers import FrontierUpdate
 from ...protocol.topics.position import Position
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
-from ..log import Log
 from ..log_reader import LogReader
 from .events import EpochEvents, Filter
-from .joining import Join, Joining, Start
-from .paging import page_up_to, report_skipped
+from .history import EpochHistory, Join, Start
 
 __all__ = ["EpochSubscription"]
 
@@ -47,9 +43,7 @@ class EpochSubscription(EpochEvents[T]):
 
     def __init__(
         self,
-        log: Log,
-        topic: str,
-        order: Order[T],
+        history: EpochHistory[T],
         partitions: tuple[int, ...],
         codec: Codec,
         *,
@@ -57,11 +51,11 @@ class EpochSubscription(EpochEvents[T]):
         resume: EpochPosition[T] | None = None,
         options: dict[str, Any] | None = None,
     ) -> None:
-        super().__init__(topic, order, partitions, codec, filter)
-        self._log = log
+        super().__init__(history.topic, history.order, partitions, codec, filter)
+        self._history = history
         self._options = options or {}
         self._resume = resume
-        self._reading: EpochReading[T] = EpochReading(order, topic, partitions, self._skip)
+        self._reading: EpochReading[T] = EpochReading(self._order, self._topic, partitions, self._skip)
         self._skipped = 0
         self._reader: LogReader | None = None
         self._where: Position
@@ -103,16 +97,16 @@ class EpochSubscription(EpochEvents[T]):
     # --- beginning -------------------------------------------------------------------------------------------
 
     async def begin(self, start: Start = "now", *, wait: bool) -> None:
-        """Take the snapshots and start reading. Raises as `Joining.snapshots` and `Joining.at`."""
-        joining = Joining(self._log, self._order, self._topic, self._partitions)
+        """Take the snapshots and start reading. Raises as `EpochHistory.snapshots` and `EpochHistory.at`."""
+        history, partitions = self._history, self._partitions
         if self._resume is None:
-            self._start(await joining.snapshots(start, wait=wait))
+            self._start(await history.snapshots(partitions, start, wait=wait))
             return
         try:
-            join = await joining.at(self._resume)
+            join = await history.at(partitions, self._resume)
         except EpochsLostError as error:
             self._error = error
-            self._start(await joining.snapshots("now", wait=wait))
+            self._start(await history.snapshots(partitions, "now", wait=wait))
         else:
             self._core.resumed = self._resume
             self._start(join)
@@ -129,7 +123,7 @@ class EpochSubscription(EpochEvents[T]):
             )
             self._moved_ns = max(self._moved_ns, entry.time_ns)
         if not self._core.is_over:
-            self._reader = LogReader(self._log, start, **self._options)
+            self._reader = LogReader(self._history.log, start, **self._options)
             self._reader.begin()
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -182,7 +176,7 @@ class EpochSubscription(EpochEvents[T]):
 
     def _skip(self, record: Record, error: ProtocolError) -> None:
         self._skipped += 1
-        report_skipped(self._log, record, error, self._skipped)
+        self._history.report_skipped(record, error, self._skipped)
 
     def _owners(self) -> dict[int, str]:
         return self._reading.owners
@@ -191,14 +185,11 @@ class EpochSubscription(EpochEvents[T]):
         """Read the items of an epoch again from the stream. ``owners``: the owners of the partitions at ``first``."""
         reading: EpochReading[T] = EpochReading(self._order, self._topic, self._partitions)
         reading.owners = owners
-        since, more = first - 1, True
-        while more and since < last:
-            page = await page_up_to(self._log, since, last, limit=_AT_ONCE)
-            more = bool(page.records)
-            for record in page.records:
-                since = record.seq
-                if since <= last and reading.entry_of(record) is None and reading.time_of(record) == time:
-                    yield self._codec.decode(record.data)
+        since = first - 1
+        async for record in self._history.records(since, last, _AT_ONCE):
+            since = record.seq
+            if since <= last and reading.entry_of(record) is None and reading.time_of(record) == time:
+                yield self._codec.decode(record.data)
         if since < last:
             raise EpochsLostError((time,), f"its end at {last} was removed before it was read again")
 

@@ -10,7 +10,14 @@ from ..._runtime.handle import opening
 from ..._runtime.retry import is_transient
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...protocol.epochs.frontier import Int, Order
-from ...protocol.epochs.messages import EpochPosition
+from ...protocol.epochs.records import (
+    MAX_PARTITIONS,
+    EpochPosition,
+    Schema,
+    check_partition,
+    check_topic,
+    make_schema,
+)
 from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.topics.value_codec import Codec, JsonCodec
 from ...protocol.wire.checks import check_seconds
@@ -18,14 +25,12 @@ from ...protocol.wire.names import check_publish_subject
 from ..log import Push
 from ..memory_log import MemoryLog
 from .events import Filter
+from .history import EpochHistory, Start
 from .home import Home, MemoryHome
-from .joining import Start
 from .live_publisher import LivePublisher
 from .live_subscription import LiveSubscription
 from .publisher import PartitionPublisher
-from .schema import MAX_PARTITIONS, Schema, check_partition, check_topic, make_schema
 from .subscription import EpochSubscription
-from .takeover import take_partition
 
 __all__ = ["EpochTopic", "memory_epochs"]
 
@@ -127,15 +132,13 @@ class EpochTopic(Generic[T]):
         if start is not None:
             self._order.encode(start)
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
-        log = self._home.log(partition)
+        history = EpochHistory(self._home.log(partition), self._order, self.name)
         try:
-            taken = await take_partition(log, outlet, self._order, self.name, partition, start=start)
+            taken = await history.take(partition, outlet, start=start)
         except BaseException:
             await outlet.close()
             raise
-        publisher = PartitionPublisher(
-            log, outlet, taken, topic=self.name, partition=partition, codec=self._codec
-        )
+        publisher = PartitionPublisher(history, outlet, taken, partition=partition, codec=self._codec)
         if max_age := self._home.max_age:
             publisher.keep_record(max_age / 3)
         return publisher
@@ -181,10 +184,9 @@ class EpochTopic(Generic[T]):
         try:
             async with limit:
                 chosen = self._chosen(partitions, await self._found(wait=wait))
+                log = self._home.log(chosen[0] if len(chosen) == 1 else None)
                 subscription = EpochSubscription(
-                    self._home.log(chosen[0] if len(chosen) == 1 else None),
-                    self.name,
-                    self._order,
+                    EpochHistory(log, self._order, self.name),
                     chosen,
                     self._codec,
                     filter=filter,

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, EpochCompletedError
-from jsclient.protocol.epochs.capabilities import Capabilities
-from jsclient.protocol.epochs.frontier import Int
+from jsclient.protocol.epochs.frontier import Capabilities, Int
 from tests.protocol.epochs.orders import PAIR, some_order
 
 

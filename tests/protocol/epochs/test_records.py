@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from jsclient.errors import ConfigError, ProtocolError
 from jsclient.protocol.epochs.frontier import Antichain, Int
 from jsclient.protocol.epochs.live import Asked, LiveMessage, read_asked, read_live, write_live
-from jsclient.protocol.epochs.messages import (
+from jsclient.protocol.epochs.records import (
     DataMessage,
+    EpochReading,
+    FrontierEntry,
     FrontierRecord,
     InitialFrontierSnapshot,
     LowerFrontierUpdate,
+    data_headers,
 )
-from jsclient.protocol.epochs.records import EpochReading, FrontierEntry, data_headers
 from jsclient.protocol.topics.record import Kind, Record
 from jsclient.protocol.wire.headers import Headers
 from tests.protocol.epochs.orders import PAIR

@@ -15,10 +15,9 @@ from jsclient.errors import (
     PositionInvalidError,
     ProtocolError,
 )
-from jsclient.protocol.epochs.broadcast import EpochBroadcast
-from jsclient.protocol.epochs.buffer import Epoch, EpochBuffer
 from jsclient.protocol.epochs.frontier import Int
-from jsclient.protocol.epochs.messages import (
+from jsclient.protocol.epochs.live import EpochBroadcast
+from jsclient.protocol.epochs.records import (
     DataMessage,
     EpochPosition,
     FrontierRecord,
@@ -27,6 +26,8 @@ from jsclient.protocol.epochs.messages import (
 )
 from jsclient.protocol.epochs.trackers import (
     Data,
+    Epoch,
+    EpochBuffer,
     EpochPublisher,
     EpochState,
     EpochSubscriber,

@@ -19,10 +19,9 @@ from typing import Any
 
 import pytest
 
-from jsclient.protocol.epochs.buffer import EpochBuffer
 from jsclient.protocol.epochs.frontier import Antichain, Order
-from jsclient.protocol.epochs.messages import DataMessage, EpochPosition, FrontierRecord
-from jsclient.protocol.epochs.trackers import Data, EpochPublisher, EpochSubscriber
+from jsclient.protocol.epochs.records import DataMessage, EpochPosition, FrontierRecord
+from jsclient.protocol.epochs.trackers import Data, EpochBuffer, EpochPublisher, EpochSubscriber
 from tests.protocol.epochs.orders import some_order
 
 RUNS = int(os.environ.get("JSCLIENT_MODEL_RUNS", "600"))

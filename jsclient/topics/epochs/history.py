@@ -1,0 +1,378 @@
+"""What the log of a topic says of its partitions: their last frontiers, where to start, which data counts."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from functools import partial
+from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
+
+from ..._runtime.retry import Retry
+from ...errors import (
+    ConfigError,
+    EpochsLostError,
+    HistoryTruncatedError,
+    JetStreamError,
+    ProducerFencedError,
+    ProtocolError,
+    TopicNotFoundError,
+    WrongLastSequenceError,
+)
+from ...protocol.epochs.frontier import Capabilities, Order
+from ...protocol.epochs.records import (
+    PRODUCER,
+    EpochPosition,
+    EpochReading,
+    FrontierEntry,
+    data_subject,
+    frontier_subject,
+)
+from ...protocol.epochs.trackers import EpochPublisher
+from ...protocol.events import RecordSkipped
+from ...protocol.topics.position import Extent, Position
+from ...protocol.topics.record import Record
+from ..log import Log, Page, check_position
+from .home import Outlet
+
+__all__ = ["EpochHistory", "Join", "LastFrontier", "Start", "Taken"]
+
+R = TypeVar("R")
+T = TypeVar("T", bound=Hashable)
+
+Start: TypeAlias = Literal["now", "first"]
+"""The start of a subscriber: the epochs that are latent now, or the oldest stored ones."""
+
+_PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
+_NEAR: Final = 64  # records in which the last valid frontier record is searched first
+_RACES: Final = 10  # attempts to take a partition, as other producers may be faster
+_LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # seconds, for a replica that lags
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for partitions that do not exist yet
+
+
+class LastFrontier(NamedTuple, Generic[T]):
+    """The newest frontier record of a partition, or None.
+
+    Attributes:
+        entry: The frontier record.
+        record: The record that it was read from.
+        last_seq: The last message of the subject, which the next record has to follow; 0: none. Those between the
+            record and it are invalid.
+    """
+
+    entry: FrontierEntry[T] | None
+    record: Record | None
+    last_seq: int
+
+
+class Taken(NamedTuple, Generic[T]):
+    """A partition taken over.
+
+    Attributes:
+        publisher: The state of the partition.
+        producer: The token of the new producer.
+        seq: The sequence of its first record.
+    """
+
+    publisher: EpochPublisher[T]
+    producer: str
+    seq: int
+
+
+class Join(NamedTuple, Generic[T]):
+    """The snapshots to start with, and the position to read after."""
+
+    entries: dict[int, FrontierEntry[T]]
+    start: Position
+
+
+class EpochHistory(Generic[T]):
+    """Reads the log of a topic, or of one partition."""
+
+    def __init__(self, log: Log, order: Order[T], topic: str) -> None:
+        self.log, self.order, self.topic = log, order, topic
+
+    def report_skipped(self, record: Record, error: ProtocolError, count: int = 1) -> None:
+        """Report an invalid record: the first one of a reader, and then each doubling."""
+        if count & (count - 1) == 0:
+            stream, subject = self.log.stream, record.subject
+            self.log.emit(
+                RecordSkipped(stream=stream, subject=subject, stream_seq=record.seq, count=count, error=error)
+            )
+
+    async def _patiently(self, ask: Callable[[], Awaitable[R]]) -> R:
+        """Send a request until it succeeds. Raises errors that are not transient."""
+        tries = Retry()
+        while True:
+            await self.log.wait_ready()
+            try:
+                return await ask()
+            except JetStreamError as error:
+                if not await tries.again(error):
+                    raise
+
+    async def page(self, since: int, end: int, limit: int = _PAGE) -> Page:
+        """Read records after a sequence. The page is empty only if no record up to ``end``, which was stored, matches.
+
+        A replica may lag, and a restarted server may not know all of its messages yet.
+        """
+        page = Page([])
+        for _ in range(_LAG_PAUSES):
+            page = await self._patiently(partial(self.log.history, since, limit, _PAGE_BYTES))
+            if page.records or page.up_to >= end:
+                break
+            await asyncio.sleep(_LAG_PAUSE)
+        return page
+
+    async def records(self, since: int, end: int, limit: int = _PAGE) -> AsyncIterator[Record]:
+        """Yield the records after a sequence, page by page up to the page with ``end``, which was stored."""
+        while since < end:
+            page = await self.page(since, end, limit)
+            if not page.records:
+                return
+            for record in page.records:
+                yield record
+            since = page.records[-1].seq
+
+    # --- the last frontier record ----------------------------------------------------------------------------
+
+    def _entry(self, record: Record) -> FrontierEntry[T] | None:
+        try:
+            return FrontierEntry.read(record, self.order)
+        except ProtocolError:
+            return None
+
+    async def last_frontier(self, partition: int) -> LastFrontier[T]:
+        """Find the newest valid frontier record of a partition. Raises those of any request."""
+        subject = frontier_subject(self.topic, partition)
+        found = await self.log.last(subject)
+        if found is None:
+            return LastFrontier(None, None, 0)
+        try:
+            return LastFrontier(FrontierEntry.read(found, self.order), found, found.seq)
+        except ProtocolError as error:
+            self.report_skipped(found, error)
+        # Search backwards in growing steps, each read forwards.
+        first, end, step = (await self.log.extent()).first_seq, found.seq - 1, _NEAR
+        last: LastFrontier[T] = LastFrontier(None, None, found.seq)
+        while end >= first and last.entry is None:
+            since = max(end - step, first - 1)
+            async for record in self.records(since, end):
+                if record.subject == subject and record.seq <= end and (entry := self._entry(record)):
+                    last = LastFrontier(entry, record, found.seq)
+            end, step = since, step * 8
+        return last
+
+    # --- taking over a partition -----------------------------------------------------------------------------
+
+    async def take(self, partition: int, outlet: Outlet, *, start: T | None) -> Taken[T]:
+        """Continue from the state of the last producer of a partition, or start it. The last producer is fenced.
+
+        Args:
+            start: The least time of a new partition; by default that of the order.
+
+        Raises:
+            ProducerFencedError: Other producers keep taking it.
+            HistoryTruncatedError: It has no frontier record, and one may have been removed: give ``start``.
+            ConfigError: ``start`` is not a valid time. And those of any request.
+        """
+        producer = secrets.token_hex(8)
+        for _ in range(_RACES):
+            last, _, last_seq = await self.last_frontier(partition)
+
+            async def write(entry: FrontierEntry[T], expected: int = last_seq) -> int:
+                msg_id = f"{self.topic}.{partition}/{producer}/f{expected}"
+                return await outlet.record(entry.record.to_json(self.order), entry.headers, expected, msg_id)
+
+            try:
+                if last is None:
+                    publisher = await self._new(start)
+                    seq = await write(FrontierEntry(publisher.first_record(), 0, producer, 0))
+                    return Taken(publisher, producer, seq)
+                return await self._continued(partition, last, producer, write)
+            except WrongLastSequenceError:
+                pass  # another producer took it meanwhile
+        raise ProducerFencedError(frontier_subject(self.topic, partition))
+
+    async def _new(self, start: T | None) -> EpochPublisher[T]:
+        extent = await self.log.extent()
+        if start is None and extent.first_seq > 1:
+            raise HistoryTruncatedError(extent.first_seq, 1, self.log.stream)
+        publisher = EpochPublisher(self.order)
+        if start is not None:
+            self.order.encode(start)
+            publisher.capabilities = Capabilities(self.order, [start])
+        return publisher
+
+    async def _continued(
+        self,
+        partition: int,
+        last: FrontierEntry[T],
+        producer: str,
+        write: Callable[[FrontierEntry[T]], Awaitable[int]],
+    ) -> Taken[T]:
+        reading: EpochReading[T] = EpochReading(self.order, self.topic, [partition])
+        reading.owners = {partition: last.owner_at(last.up_to)}
+        times: set[T] = set()
+        if last.up_to < last.seq:
+            await self._scan_to(last.seq, reading, last.up_to, times)
+            reading.owners = {partition: last.producer}
+        up_to, more = last.seq, True
+        while more:
+            page = await self.log.history(up_to, _PAGE, _PAGE_BYTES)
+            for record in page.records:
+                up_to = record.seq
+                self._note(reading, record, times)
+            more = page.more
+        publisher = EpochPublisher.restored(self.order, last.record, times)
+        seq = await write(FrontierEntry(publisher.record(), 0, producer, up_to, last.producer))
+        # Data stored meanwhile is the predecessor's and counts.
+        later: set[T] = set()
+        await self._scan_to(seq, reading, up_to, later)
+        if later:
+            publisher = EpochPublisher.restored(self.order, last.record, times | later)
+        return Taken(publisher, producer, seq)
+
+    async def _scan_to(self, end: int, reading: EpochReading[T], since: int, times: set[T]) -> None:
+        """Collect the times of data between a sequence and a stored record; a replica may not have it yet."""
+        async for record in self.records(since, end):
+            since = record.seq
+            if since < end:
+                self._note(reading, record, times)
+        if since < end:
+            raise ProtocolError(f"frontier record {end} of topic {self.topic!r} is gone")
+
+    @staticmethod
+    def _note(reading: EpochReading[T], record: Record, times: set[T]) -> None:
+        if reading.entry_of(record) is None and (time := reading.time_of(record)) is not None:
+            times.add(time)
+
+    # --- data that was stored before -------------------------------------------------------------------------
+
+    async def counting(self, partition: int, *, first: int, last: int, ours: tuple[str, int]) -> set[int]:
+        """The sequences between ``first`` and ``last``, both included, of the partition's data that counts.
+
+        Data counts if its producer owned the partition at that sequence. The next frontier record names the owner.
+
+        Args:
+            ours: Our token, and the sequence of our first record: after it the partition is ours.
+
+        Raises: those of any request.
+        """
+        data, frontier = data_subject(self.topic, partition), frontier_subject(self.topic, partition)
+        found: set[int] = set()
+        earlier: list[tuple[int, str]] = []  # the owner of the partition at that sequence is not known yet
+        producer, taken_at = ours
+        owner, since, end = producer if first > taken_at else "", first - 1, max(last, taken_at)
+        while since < end and not (since >= last and owner):
+            page = await self.page(since, end)
+            if not page.records:
+                break
+            for record in page.records:
+                since = record.seq
+                if record.subject == frontier and (entry := self._entry(record)) is not None:
+                    found.update(seq for seq, by in earlier if by == (entry.before or entry.producer))
+                    earlier.clear()
+                    owner = entry.producer
+                elif record.subject == data and since <= last:
+                    by = record.headers.get(PRODUCER, "")
+                    if not owner:
+                        earlier.append((since, by))
+                    elif by == owner:
+                        found.add(since)
+        return found
+
+    # --- the start of a subscriber ---------------------------------------------------------------------------
+
+    async def snapshots(self, partitions: Sequence[int], start: Start, *, wait: bool) -> Join[T]:
+        """Start with the last frontier record of each partition, or with its first stored one.
+
+        Each snapshot is read from the stream's leader. They need not be of one instant: messages of a partition before
+        its own snapshot are skipped. Reading starts after the oldest of them.
+
+        Args:
+            partitions: Which ones.
+            start: "now" or "first".
+            wait: Wait until all partitions exist.
+
+        Raises:
+            TopicNotFoundError: Some do not exist. PositionInvalidError: The stream ends before a snapshot. And those of
+                any request; with ``wait`` not the transient ones.
+        """
+        pause, look = _FIRST_PAUSE, partial(self._look, partitions, start)
+        while True:
+            entries, extent = await (self._patiently(look) if wait else look())
+            # The records after a snapshot's sequence must still be stored.
+            missing = [
+                partition
+                for partition in partitions
+                if partition not in entries or entries[partition].up_to + 1 < extent.first_seq
+            ]
+            if not missing:
+                position = extent.end.at(min(entry.up_to for entry in entries.values()))
+                if position.seq > extent.last_seq:
+                    await self._patiently(partial(check_position, self.log, position))
+                return Join(entries, position)
+            if not wait:
+                raise TopicNotFoundError(self.topic, missing)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _look(
+        self, partitions: Sequence[int], start: Start
+    ) -> tuple[dict[int, FrontierEntry[T]], Extent]:
+        if start == "first":
+            return await self._first_entries(partitions), await self.log.extent()
+        found = await asyncio.gather(*map(self.last_frontier, partitions))
+        entries = {
+            partition: last.entry
+            for partition, last in zip(partitions, found, strict=True)
+            if last.entry is not None
+        }
+        return entries, await self.log.extent()
+
+    async def _first_entries(self, partitions: Sequence[int]) -> dict[int, FrontierEntry[T]]:
+        """The first frontier record of each partition after which nothing was removed."""
+        first = (await self.log.extent()).first_seq
+        wanted = {frontier_subject(self.topic, partition): partition for partition in partitions}
+        entries: dict[int, FrontierEntry[T]] = {}
+        since, more = first - 1, True
+        while more and len(entries) < len(partitions):
+            page = await self.log.history(since, _PAGE, _PAGE_BYTES)
+            for record in page.records:
+                since, partition = record.seq, wanted.get(record.subject)
+                if partition is not None and partition not in entries:
+                    try:
+                        entry = FrontierEntry.read(record, self.order)
+                    except ProtocolError as error:
+                        self.report_skipped(record, error)
+                        continue
+                    if entry.up_to + 1 >= first:
+                        entries[partition] = entry
+            more = page.more
+        return entries
+
+    async def at(self, partitions: Sequence[int], position: EpochPosition[T]) -> Join[T]:
+        """Start with the records of a saved position.
+
+        Raises:
+            PositionInvalidError: It is of another stream, or of an earlier stream of that name.
+            EpochsLostError: Records that it needs were removed. ConfigError: It is of other partitions. And those of
+                any request.
+        """
+        if {partition for partition, _ in position.records} != {*partitions}:
+            raise ConfigError(
+                f"the position is of a subscriber of partitions {[p for p, _ in position.records]}, "
+                f"not {[*partitions]}"
+            )
+        where = Position(position.stream, position.incarnation, position.since)
+        await self._patiently(partial(check_position, self.log, where))
+        entries = {}
+        for partition, seq in position.records:
+            page = await self.page(max(seq, 1) - 1, seq, 1)
+            if not page.records or page.records[0].seq != seq:
+                raise EpochsLostError((), f"frontier record {seq} of partition {partition} was removed")
+            entries[partition] = FrontierEntry.read(page.records[0], self.order)
+        # Reading starts at the later of both: everything after the first record of a partition is needed.
+        first = min((entry.up_to for entry in entries.values()), default=0)
+        return Join(entries, where.at(max(position.since, first)))
