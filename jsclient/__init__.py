@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from . import epochs, logs, peers, server, spark
     from ._runtime.handle import Opening
     from .consumers.consumer import Consumer
-    from .consumers.ordered.consumer import OrderedConsumer
-    from .consumers.ordered.messages import OrderedMessages
+    from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
     from .consumers.ordered.subscription import OrderedSubscription
     from .consumers.pull.fetch import Batch
     from .consumers.pull.messages import Messages
@@ -176,7 +175,7 @@ _LAZY = {
     "NotifierKit": "topics.notifiers.iteration",
     "Opening": "_runtime.handle",
     "OrderedConsumer": "consumers.ordered.consumer",
-    "OrderedMessages": "consumers.ordered.messages",
+    "OrderedMessages": "consumers.ordered.consumer",
     "OrderedSubscription": "consumers.ordered.subscription",
     "Position": "protocol.topics.position",
     "Producer": "topics.notifiers.iteration",

@@ -23,7 +23,7 @@ CHECKED = {
     "consumers/message.py:_send": "sequences",
     "consumers/message.py:ack_sync": "sequences",
     "consumers/push/buffer.py:_carry_out": "jsclient/protocol/consumers/push.py:may_answer_flow_control",
-    "consumers/worker/dead_letters.py:store": "dead_letter_subject",
+    "consumers/worker/settling.py:store": "dead_letter_subject",
     "peers/nats_backend.py:publish": "event_subject",
     "peers/nats_backend.py:_answer": "may_answer",
     "spark/acks/bulk_ack.py:confirm": "check_replies",

@@ -13,8 +13,8 @@ from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.units import format_time, parse_time, time_of
 from ..protocol.wire.version import check_server
+from .pull.fetch import PullReading
 from .pull.puller import Puller
-from .pull.reading import PullReading
 
 __all__ = ["Consumer"]
 

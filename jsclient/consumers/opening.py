@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
+from .._runtime.calls import check_known, find_streams
 from .._runtime.context import Context
-from ..errors import ConfigError
+from .._runtime.nats.connection import HoldingSink, Inbox
+from ..errors import (
+    ConfigError,
+    ConsumerNotFoundError,
+    DisconnectedError,
+    JetStreamError,
+    RequestTimeoutError,
+)
 from ..protocol.consumers.monitors import GapTracker, HeartbeatMonitor
 from ..protocol.consumers.ordered import OrderedTracker, ordered_config
 from ..protocol.consumers.push import PushTracker
-from ..protocol.consumers.subscribe import Binding, SubscribeRequest
+from ..protocol.consumers.subscribe import (
+    Binding,
+    Create,
+    FindStream,
+    Listen,
+    LookUp,
+    Step,
+    StopListening,
+    SubscribeRequest,
+    is_certainly_ours,
+    subscribe_workflow,
+)
 from ..protocol.models.consumer import ConsumerInfo, DeliverPolicy
+from ..protocol.wire.codec import from_wire, to_wire
 from .ordered.subscription import OrderedSubscription
 from .pull_subscription import PullSubscription
-from .push.binder import Binder
 from .subscription import Callback, Subscription
 
-__all__ = ["open_pull_subscription", "open_subscription"]
+__all__ = ["Binder", "open_pull_subscription", "open_subscription"]
 
 MAX_PENDING = 512 * 1024  # messages
 MAX_PENDING_BYTES = 64 * 1024 * 1024
@@ -115,3 +137,138 @@ async def open_pull_subscription(
     context.connection.check_open()
     binding = await Binder(context, request).bind()
     return PullSubscription(context, binding, delete_on_close=delete_on_close is not False)
+
+
+class Binder:
+    """One run of the workflow. After `bind`, ``inbox`` and ``intake`` are the NATS subscription (push)."""
+
+    def __init__(self, context: Context, request: SubscribeRequest) -> None:
+        self._context = context
+        self._request = request
+        self.inbox: Inbox | None = None
+        self.intake: HoldingSink = HoldingSink()
+
+    async def bind(self) -> Binding:
+        """Run the workflow.
+
+        Raises:
+            As `subscribe_workflow`. No NATS subscription and no consumer created here is left then.
+
+        Cancelled: as after an error; a create request in flight is awaited in the background, and its consumer deleted.
+        """
+        try:
+            return await self._run()
+        except BaseException:
+            await self._stop_listening()
+            raise
+
+    async def _run(self) -> Binding:
+        steps = subscribe_workflow(self._request)
+        answer: Any = None
+        error: JetStreamError | None = None
+        while True:
+            try:
+                step = steps.send(answer) if error is None else steps.throw(error)
+            except StopIteration as done:
+                binding: Binding = done.value
+                if not binding.created:
+                    await self._make_sure()
+                return binding
+            answer = error = None
+            try:
+                answer = await self._carry_out(step)
+            except JetStreamError as caught:
+                error = caught
+
+    async def _carry_out(self, step: Step) -> Any:
+        context = self._context
+        match step:
+            case FindStream(subject=subject):
+                return await find_streams(context, subject)
+            case LookUp(stream=stream, consumer=consumer):
+                subject = context.api.consumer_info(stream, consumer)
+                return from_wire(
+                    ConsumerInfo, await context.call(subject, what=f"look up consumer {consumer!r}")
+                )
+            case Listen(subject=wanted, queue=queue):
+                subject = wanted or context.connection.new_inbox()
+                self.inbox = await context.connection.subscribe(subject, self.intake, queue or "")
+                return subject
+            case StopListening():
+                await self._stop_listening()
+                self.intake = HoldingSink()
+                return None
+            case Create():
+                return await self._create(step)
+
+    async def _make_sure(self) -> None:
+        """Verify the NATS subscription: no create request followed that would have revealed a refusal."""
+        if self.inbox is not None:
+            await self._context.connection.ping(self._context.timeout)
+            if self.inbox.denied is not None:
+                raise self.inbox.denied
+
+    async def _create(self, step: Create) -> ConsumerInfo:
+        """Create the consumer; delete it if the caller no longer waits."""
+        creating = self._context.tasks.start(self._request_create(step), "create consumer", awaited=True)
+        try:
+            info: ConsumerInfo = await asyncio.shield(creating)
+            if self.inbox is not None and self.inbox.denied is not None:
+                await self._delete(info)
+                raise self.inbox.denied
+        except (asyncio.CancelledError, RequestTimeoutError, DisconnectedError):
+            self._context.tasks.start(self._undo(step, creating), "undo create consumer")
+            raise
+        return info
+
+    async def _request_create(self, step: Create) -> ConsumerInfo:
+        api, config = self._context.api, step.config
+        check_known(self._context, config)
+        if config.durable_name is not None:
+            subject = api.consumer_durable_create(step.stream, config.durable_name)
+        elif config.name is not None:
+            subject = api.consumer_create_named(step.stream, config.name, config.filter_subject or "")
+        else:
+            subject = api.consumer_create(step.stream)
+        body: dict[str, Any] = {"stream_name": step.stream, "config": to_wire(config)}
+        if config.durable_name is not None or config.name is not None:
+            body["action"] = "create"  # never update an existing consumer
+        answer = await self._context.call(subject, body, what="create consumer")
+        return from_wire(ConsumerInfo, answer)
+
+    async def _undo(self, step: Create, creating: asyncio.Task[ConsumerInfo]) -> None:
+        try:
+            info = await creating
+        except (RequestTimeoutError, DisconnectedError):
+            await self._undo_unknown(step)
+        except JetStreamError:
+            return
+        else:
+            await self._delete(info)
+
+    async def _undo_unknown(self, step: Create) -> None:
+        """The answer was lost: whether the consumer exists, and who created it, is unknown."""
+        name = step.config.durable_name or step.config.name
+        if name is None:
+            return  # ephemeral and without interest: the server removes it
+        api = self._context.api
+        try:
+            info = from_wire(ConsumerInfo, await self._context.call(api.consumer_info(step.stream, name)))
+        except JetStreamError:
+            return
+        if is_certainly_ours(self._request, step, info):
+            await self._delete(info)
+
+    async def _delete(self, info: ConsumerInfo) -> None:
+        try:
+            await self._context.call(self._context.api.consumer_delete(info.stream_name, info.name))
+        except ConsumerNotFoundError:
+            pass  # already deleted
+        except JetStreamError as error:
+            self._context.report(error)
+
+    async def _stop_listening(self) -> None:
+        inbox, self.inbox = self.inbox, None
+        self.intake.close()
+        if inbox is not None:
+            await self._context.connection.unsubscribe(inbox)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Self
 
 from .._runtime.calls import consumer_info, delete_consumer
 from .._runtime.context import Context
 from .._runtime.event_hub import EventLog
+from .._runtime.handle import Handle
 from ..errors import JetStreamError
 from ..protocol.consumers.subscribe import Binding
 from ..protocol.events import DeleteFailed, Event
 from ..protocol.models.consumer import ConsumerInfo
+from .pull.fetch import PullReading
 from .pull.puller import Puller
-from .pull.reading import PullReading
 
 __all__ = ["PullSubscription"]
 
 
-class PullSubscription(PullReading):
+class PullSubscription(PullReading, Handle):
     """A subscription that requests its messages: `fetch`, `next`, `messages`, or `run` with a handler.
 
     Made by `JetStream.pull_subscribe`. Any number of subscriptions, in any number of processes, may share a durable
@@ -115,11 +114,3 @@ class PullSubscription(PullReading):
             self._deletes and not self._binding.is_durable and self._context.connection.is_connected
         )
         await self.drain()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.unsubscribe()

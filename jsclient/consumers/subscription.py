@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from .._runtime.calls import consumer_info, delete_consumer, is_gone, nak_all
 from .._runtime.context import Context
-from .._runtime.handle import State
+from .._runtime.handle import ReadHandle, State
 from .._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ..protocol.consumers.priority import GroupOptions
@@ -21,8 +20,10 @@ from ..protocol.wire.frames import Frame
 from .message import AckChannel, Message
 from .push.buffer import Batches, Callback, PushBuffer
 from .worker.run import Running
-from .worker.sources import PushSource, Source
-from .worker.worker import Worker
+
+if TYPE_CHECKING:
+    from .worker.sources import Source
+    from .worker.worker import Worker
 
 __all__ = ["Callback", "Subscription"]
 
@@ -31,7 +32,7 @@ _FLUSH_TIMEOUT = 1.0  # seconds
 _CANCEL_TIMEOUT = 1.0  # seconds that a cancelled handler has to end
 
 
-class Subscription(Running):
+class Subscription(ReadHandle[Message], Running):
     """A push subscription: read it with `next`, ``async for`` or `batches`, `run` a worker, or give it a callback.
 
     Made by `JetStream.subscribe`. It handles statuses itself: heartbeats, flow control and gaps; noteworthy ones are
@@ -66,7 +67,6 @@ class Subscription(Running):
             received=received,
             taken=taken,
         )
-        self._state = State.OPEN
         self._deletes = delete_on_close and binding.created
         self._checking = False
         self._inbox: Inbox | None = None
@@ -114,11 +114,6 @@ class Subscription(Running):
         """Messages dropped because the queue was full (see the event `SlowConsumer`)."""
         return self._buffer.tracker.dropped
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether no more messages will come."""
-        return self._state is State.CLOSED
-
     def __repr__(self) -> str:
         return f"<Subscription {self.stream}/{self.consumer} {self._state.value}>"
 
@@ -145,9 +140,6 @@ class Subscription(Running):
         Cancelled: no message is lost; the next call gets it.
         """
         return await self._buffer.next(timeout)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Message:
         """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
@@ -181,6 +173,8 @@ class Subscription(Running):
         if self._runner is not None and not self._runner.done():
             raise ConfigError("the subscription has a callback or a worker: its messages go there")
         known = None if self._binding.info is None else self._binding.info.config
+        from .worker.sources import PushSource
+
         return PushSource(self._context, self, emit=self._buffer.emit, known=known)
 
     def _started(self, worker: Worker) -> None:
@@ -188,12 +182,11 @@ class Subscription(Running):
 
     def start(self, inbox: Inbox, intake: HoldingSink) -> None:
         """Start reading, once bound. For the library's own use."""
+        self._context.attach(self, self._lifecycle)
         heartbeat = self._buffer.tracker.heartbeat
         if heartbeat is not None:
             heartbeat.heard(self._context.connection.now())
         self._buffer.watch()
-        self._context.connection.add_listener(self._lifecycle)
-        self._context.open.add(self)
         if self._callback is not None:
             self._runner = self._context.tasks.start(
                 self._buffer.call(self._callback, auto_ack=self._auto_ack),
@@ -360,8 +353,7 @@ class Subscription(Running):
 
     def _end(self) -> None:
         self._state, self._buffer.watching = State.CLOSED, False
-        self._context.connection.remove_listener(self._lifecycle)
-        self._context.open.discard(self)
+        self._context.detach(self, self._lifecycle)
         self._buffer.end()
         if self._deleting is None:  # else it may still report a failure
             self._buffer.log.close()
@@ -383,11 +375,3 @@ class Subscription(Running):
             for task in late:
                 task.cancel()
                 await asyncio.wait({task}, timeout=_CANCEL_TIMEOUT)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.unsubscribe()

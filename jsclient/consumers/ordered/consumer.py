@@ -2,33 +2,200 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from ..._runtime.calls import consumer_info
 from ..._runtime.context import Context
-from ..._runtime.handle import Opening, State
-from ...errors import ConfigError
+from ..._runtime.handle import Handle, Opening, ReadHandle, State
+from ...errors import ClosedError, ConcurrentReadError, ConfigError, RequestTimeoutError
 from ...protocol.consumers.consume import reader_window
-from ...protocol.consumers.fetch import default_heartbeat
+from ...protocol.consumers.fetch import Pull, default_heartbeat
 from ...protocol.consumers.ordered import ordered_pull_config
 from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ...protocol.wire.frames import Frame
 from ...protocol.wire.names import check_consumer_name, check_stream_name
 from ..message import Message
-from ..pull.fetch import Batch, collection
-from .fetch import ordered_fetch
-from .messages import OrderedMessages, Seat
+from ..pull.fetch import Batch, Collection
+from .fetch import OrderedFetch
 from .puller import OrderedPuller
 
-__all__ = ["OrderedConsumer", "ordered_consumer"]
+__all__ = ["OrderedConsumer", "OrderedMessages", "Seat", "ordered_consumer"]
+
+_ITERATED = (
+    "the ordered consumer is being iterated: end that loop first, or leave the reader that messages() gave"
+)
+
+
+class Seat:
+    """Allows one reader at a time. An abandoned reader, as after ``break``, is released by garbage collection."""
+
+    def __init__(self, puller: OrderedPuller) -> None:
+        self._puller = puller
+        self._reader: weakref.ref[OrderedMessages] | None = None
+        self._fetches = False
+
+    @property
+    def reader(self) -> OrderedMessages | None:
+        """The current reader."""
+        return None if self._reader is None else self._reader()
+
+    def take(self, reader: OrderedMessages) -> None:
+        """Register a reader. Raises `ConcurrentReadError` if another one is in use."""
+        self._check()
+        self._reader = weakref.ref(reader, self._forgotten)
+
+    def leave(self, reader: OrderedMessages) -> None:
+        """Release the place; a no-op for any other reader."""
+        if self.reader is reader:
+            self._reader = None
+            self._rest()
+
+    @contextmanager
+    def fetch(self) -> Iterator[None]:
+        """Hold the place during a fetch. Raises `ConcurrentReadError` if a reader is in use."""
+        self._check()
+        self._reader, self._fetches = None, True
+        try:
+            yield
+        finally:
+            self._fetches = False
+
+    def _check(self) -> None:
+        if self._fetches:
+            raise ConcurrentReadError("a fetch from this ordered consumer is in flight: wait for its end")
+        if self.reader is not None and self.reader.is_in_use:
+            raise ConcurrentReadError(_ITERATED)
+
+    def _forgotten(self, reader: weakref.ref[OrderedMessages]) -> None:
+        if self._reader is reader:
+            self._reader = None
+            self._rest()
+
+    def _rest(self) -> None:
+        self._puller.tracker.rest()
+        self._puller.carry_out([])
+
+
+class OrderedMessages(ReadHandle[Message]):
+    """An iteration over an ordered consumer's messages; ``async for``, `next`, `close`, `drain`.
+
+    The first pull request is sent on first use. Messages buffered at its end go to the next reader.
+    """
+
+    def __init__(
+        self, puller: OrderedPuller, seat: Seat, pull: Pull, threshold: int, *, stays: bool = True
+    ) -> None:
+        self._puller = puller
+        self._seat = seat
+        self._pull = pull
+        self._threshold = threshold
+        self._stays = stays  # in use from its first message to its end, not only during a call
+        self._channel = puller.channel
+        self._tracker = puller.tracker
+        self._front: deque[Frame] = deque()  # the buffered messages, while this is the current reader
+        self._waiting = 0
+
+    @property
+    def pending(self) -> int:
+        """Messages that have arrived and wait to be read."""
+        return len(self._puller.front)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether no other reader is allowed now."""
+        return not self.is_closed and (self._stays or self._waiting > 0)
+
+    async def next(self, timeout: float | None = None) -> Message:
+        """Wait for the next message: see `OrderedConsumer.next`."""
+        puller = self._puller
+        deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+        while True:
+            self._sit()
+            message = puller.take()
+            if message is not None:
+                return message
+            self._see_end()
+            self._waiting += 1
+            try:
+                in_time = await puller.changed.wait_until(deadline)
+            finally:
+                self._waiting -= 1
+            if not in_time:
+                message = puller.take()
+                if message is not None:
+                    return message
+                raise RequestTimeoutError("no message", timeout)
+
+    async def __anext__(self) -> Message:
+        """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
+        front = self._front
+        if len(front) > self._tracker.low:
+            return Message(front.popleft(), self._channel)
+        try:
+            return await self.next()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    def _sit(self) -> None:
+        if self.is_closed:
+            raise ClosedError("the reader is closed")
+        if self._seat.reader is not self:
+            puller = self._puller
+            self._seat.take(self)
+            self._front = puller.front
+            if not puller.nothing_comes:
+                now = puller.context.connection.now()
+                puller.carry_out(self._tracker.read(self._pull, self._threshold, now))
+
+    def _see_end(self) -> None:
+        """Raise if nothing more will arrive."""
+        puller, refused = self._puller, self._tracker.error
+        if puller.error is not None:
+            self._seat.leave(self)  # the next reader gets the same error
+            raise puller.error
+        if refused is not None:
+            self._leave()
+            raise refused
+        if puller.nothing_comes or self._state is State.DRAINING:
+            self._leave()
+            raise ClosedError(
+                "the ordered consumer is closed" if puller.nothing_comes else "the reader is closed"
+            )
+
+    def _leave(self) -> None:
+        self._state = State.CLOSED
+        self._front = deque()
+        self._seat.leave(self)
+        self._puller.changed.set()
+
+    async def close(self) -> None:
+        """End now. Buffered messages are kept for the next reader. Calling it again does nothing."""
+        if not self.is_closed:
+            self._leave()
+
+    stop = close
+
+    async def drain(self) -> None:
+        """Stop sending requests; messages that have arrived can still be read, then the iteration ends."""
+        if self._seat.reader is not self:
+            await self.close()  # it has not started
+        elif self._state is State.OPEN:
+            self._state = State.DRAINING
+            self._tracker.rest()
+            self._puller.changed.set()
+
 
 _LONGEST_PREFIX = 230  # characters: a serial number follows
 
 
-class OrderedConsumer:
+class OrderedConsumer(Handle):
     """Reads a stream in order, every message exactly once. Made by `JetStream.ordered_consumer`.
 
     It pulls from a consumer of its own, and recreates it when a delivery is missing, when the server is silent, when
@@ -183,7 +350,7 @@ class OrderedConsumer:
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch
         """
-        wanted = collection(
+        wanted = Collection(
             self._puller.context.connection.now(),
             batch,
             expires=expires,
@@ -192,7 +359,7 @@ class OrderedConsumer:
             idle_heartbeat=idle_heartbeat,
         )
         with self._seat.fetch():
-            return await ordered_fetch(self._puller, wanted)
+            return await OrderedFetch(self._puller, wanted).run()
 
     async def close(self) -> None:
         """End now: drop buffered messages, and delete the consumer. Calling it again does nothing.
@@ -207,14 +374,6 @@ class OrderedConsumer:
     async def drain(self) -> None:
         """Stop sending requests, and delete the consumer; messages that have arrived can still be read."""
         await self._puller.drain()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
 
 _WINDOW, _THRESHOLD = reader_window(

@@ -28,7 +28,7 @@ from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPol
 from ...protocol.wire.codec import from_wire, to_wire
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, Message
-from ..pull.reader_inbox import ReaderInbox
+from ..pull.puller import ReaderInbox
 from .recreate import Reader, Remaker
 
 __all__ = ["OrderedPuller"]
@@ -123,9 +123,7 @@ class OrderedPuller:
         info = await self._create(self.config)
         connection.check_open()  # closed meanwhile: readers would wait forever
         self.state = State.OPEN
-        connection.add_listener(self._lifecycle)
-        connection.denied.append(self._denied)
-        self.context.open.add(self)
+        self.context.attach(self, self._lifecycle, self._denied)
         self.num_pending = info.num_pending
         self._use(info)
         self.remaker.remember_stream()
@@ -313,9 +311,5 @@ class OrderedPuller:
         self.tracker.rest()
         self._timer.cancel()
         self.remaker.stop()
-        connection = self.context.connection
-        connection.remove_listener(self._lifecycle)
-        if self._denied in connection.denied:
-            connection.denied.remove(self._denied)
-        self.context.open.discard(self)
+        self.context.detach(self, self._lifecycle, self._denied)
         self.changed.set()

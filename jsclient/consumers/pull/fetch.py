@@ -1,26 +1,41 @@
-"""Fetching: one call, one or more pull requests. Source: ADR-37 §Fetch, ADR-13."""
+"""Reading by pull requests: the common part of `PullSubscription` and `Consumer`, and the fetch of one call.
+
+Source: ADR-37 §Fetch, ADR-13, ADR-15 §Pull Mode Statuses, ADR-42.
+"""
 
 from __future__ import annotations
 
+import abc
+import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import overload
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, Unpack, overload
 
-from ...errors import ClosedError, DisconnectedError, JetStreamError
+from ...errors import ClosedError, DisconnectedError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.fetch import MARGIN, Pull, check_pull, default_heartbeat, not_answered
-from ...protocol.consumers.priority import GroupRequest
+from ...protocol.consumers.priority import GroupOptions, GroupRequest
 from ...protocol.consumers.status import ORDINARY, Ending
 from ...protocol.wire.frames import Frame, frame_size
 from ..message import AckChannel, Message
+from ..worker.run import Running
 from .puller import Puller, Slot
 
-__all__ = ["Batch", "Collection", "collection", "fetch"]
+if TYPE_CHECKING:
+    from ..ordered.puller import OrderedPuller
+    from ..worker.sources import Source
+    from .messages import Messages
+
+__all__ = ["Batch", "Collection", "Fetch", "PullReading"]
 
 _GRACE = 0.8  # seconds that a fetch waits for a lost connection to return
 _MOVES = 3  # requests that a fetch repeats because the consumer moves
 _MOVE_PAUSE = 0.1  # seconds before each
 _SAME_TIME = 0.01  # seconds after its start in which a fetch still requests its whole time
 _ASK_AGAIN = frozenset({Ending.FULL, Ending.DISCONNECTED})
+
+Outcome: TypeAlias = tuple[Ending, JetStreamError | None]
+PullerT = TypeVar("PullerT", "Puller", "OrderedPuller")
 
 
 class Batch(Sequence[Message]):
@@ -63,8 +78,25 @@ class Collection:
         expires, deadline: Seconds for the whole fetch; monotonic seconds of its end.
     """
 
-    def __init__(self, pull: Pull, expires: float, now: float) -> None:
-        self.pull = pull
+    def __init__(
+        self,
+        now: float,
+        batch: int,
+        *,
+        expires: float,
+        max_bytes: int | None,
+        no_wait: bool,
+        idle_heartbeat: float | None,
+        group: GroupRequest | None = None,
+    ) -> None:
+        """Raises `ConfigError` for a value that the server would refuse."""
+        check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
+        if no_wait:
+            self.pull = Pull(batch, None, max_bytes, no_wait=True, group=group)
+        else:
+            if idle_heartbeat is None:
+                idle_heartbeat = default_heartbeat(expires)
+            self.pull = Pull(batch, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group)
         self.frames: list[Frame] = []
         self.expires: float = expires
         self.deadline: float = now + expires
@@ -107,43 +139,78 @@ class Collection:
         return Batch([Message(frame, channel) for frame in self.frames], ending, error)
 
 
-def collection(
-    now: float,
-    batch: int,
-    *,
-    expires: float,
-    max_bytes: int | None,
-    no_wait: bool,
-    idle_heartbeat: float | None,
-    group: GroupRequest | None = None,
-) -> Collection:
-    """Check the arguments of a fetch. Raises `ConfigError` for a value that the server would refuse."""
-    if no_wait:
-        check_pull(batch, expires, max_bytes, None)
-        return Collection(Pull(batch, None, max_bytes, no_wait=True, group=group), expires, now)
-    check_pull(batch, expires, max_bytes, idle_heartbeat)
-    if idle_heartbeat is None:
-        idle_heartbeat = default_heartbeat(expires)
-    pull = Pull(batch, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group)
-    return Collection(pull, expires, now)
+class Fetch(abc.ABC, Generic[PullerT]):
+    """One call of `fetch`: collects messages, and sends requests until it has all it wants, or its time ends.
+
+    A subclass says which requests are in flight, and when the end of one, or of its consumer, ends the fetch.
+    """
+
+    def __init__(self, puller: PullerT, wanted: Collection, sources: list[deque[Frame]]) -> None:
+        self._puller: PullerT = puller
+        self._wanted = wanted
+        self._sources = (
+            sources  # arrived messages, the oldest first; the first one gets back what is not returned
+        )
+
+    async def run(self) -> Batch:
+        """Run to the end. Cancelled: the collected messages go to the next call."""
+        try:
+            ending, error = await self._run()
+        except BaseException:
+            self._sources[0].extendleft(reversed(self._wanted.frames))
+            self._puller.changed.set()
+            raise
+        finally:
+            self._release()
+        return self._wanted.batch(self._puller.channel, ending, error)
+
+    async def _run(self) -> Outcome:
+        puller, wanted = self._puller, self._wanted
+        now = asyncio.get_running_loop().time
+        while True:
+            for source in self._sources:
+                if source and not wanted.collect(source):
+                    return Ending.MAX_BYTES, None
+            if (missing := wanted.pull.batch - len(wanted.frames)) <= 0:
+                return Ending.FULL, None
+            at = now()
+            if (outcome := self._outcome(at)) is not None:
+                return outcome
+            if self._may_ask(at) and (missing := missing - self._owed()) > 0:
+                await self._ask(wanted.request(missing, at), at)
+                continue  # messages may have arrived while the request was being sent
+            if not await puller.changed.wait_until(self._wake_at(at)):
+                self._tick(now())
+
+    @abc.abstractmethod
+    def _outcome(self, now: float) -> Outcome | None:
+        """How it ends, if it does now."""
+
+    @abc.abstractmethod
+    def _may_ask(self, now: float) -> bool:
+        """Whether a request can be sent now."""
+
+    @abc.abstractmethod
+    def _owed(self) -> int:
+        """Messages that requests in flight will deliver."""
+
+    @abc.abstractmethod
+    async def _ask(self, pull: Pull, now: float) -> None: ...
+
+    @abc.abstractmethod
+    def _wake_at(self, now: float) -> float: ...
+
+    @abc.abstractmethod
+    def _tick(self, now: float) -> None:
+        """That time has come."""
+
+    @abc.abstractmethod
+    def _release(self) -> None:
+        """It has ended. Requests that are still served continue without a caller."""
 
 
-async def fetch(puller: Puller, wanted: Collection) -> Batch:
-    """See `PullSubscription.fetch`."""
-    one = _Fetch(puller, wanted)
-    try:
-        ending, error = await one.run()
-    except BaseException:
-        puller.leftover.extendleft(reversed(wanted.frames))
-        puller.changed.set()
-        raise
-    finally:
-        one.release()
-    return wanted.batch(puller.channel, ending, error)
-
-
-class _Fetch:
-    """One call of `fetch`: collects messages, and sends requests until it has all it wants.
+class _SlotFetch(Fetch[Puller]):
+    """The fetch of a plain consumer.
 
     It usually sends one request. It sends another when a request ends early for a reason that concerns only that
     request: the connection or the pin was lost, the consumer moved, or the request was adopted from a cancelled call
@@ -151,65 +218,30 @@ class _Fetch:
     """
 
     def __init__(self, puller: Puller, wanted: Collection) -> None:
-        self._puller = puller
-        self._wanted = wanted
+        super().__init__(puller, wanted, [puller.leftover])
         self._slots: list[Slot] = []
         self._own: Slot | None = None  # the request that this fetch sent last
         self._offline_since: float | None = None
         self._ask_after = 0.0  # monotonic seconds
         self._moves = 0
-
-    async def run(self) -> tuple[Ending, JetStreamError | None]:
-        puller, connection = self._puller, self._puller.context.connection
-        wanted, pull = self._wanted, self._wanted.pull
+        pull = wanted.pull
         if not pull.no_wait and pull.max_bytes is None:
-            self._slots = puller.adopt(pull.batch, pull.group)
-        while True:
-            if (full := self._collect()) is not None:
-                return full, None
-            if (outcome := self._outcome()) is not None:
-                return outcome
-            now = puller.now()
-            if connection.is_connected:
-                self._offline_since = None
-                missing = self._missing()
-                if missing > 0 and self._ask_after <= now < wanted.deadline:
-                    await self._ask(wanted.request(missing, now))
-                    continue  # messages may have arrived while the request was being sent
-            else:
-                self._offline_since = self._offline_since or now
-                if now >= min(self._offline_since + _GRACE, wanted.deadline):
-                    return Ending.DISCONNECTED, DisconnectedError("not connected to a server")
-            if not await puller.changed.wait_until(self._wake_at(now)):
-                self._tick(puller.now())
-                if puller.now() >= wanted.deadline + MARGIN:
-                    # Late by a margin: neither the messages nor the server's status that ends the request came.
-                    if pull.no_wait:
-                        return Ending.SILENT, not_answered(wanted.expires)
-                    return Ending.EXPIRED, None
+            for slot in puller.adopt(pull.batch, pull.group):
+                self._add(slot)
 
-    def _collect(self) -> Ending | None:
-        """Take what has arrived; older messages of cancelled calls first. Returns the ending if it is full."""
-        wanted, leftover = self._wanted, self._puller.leftover
-        if leftover and not wanted.collect(leftover):
-            return Ending.MAX_BYTES
-        for slot in self._slots:
-            if slot.frames and not wanted.collect(slot.frames):
-                return Ending.MAX_BYTES
-        return Ending.FULL if len(wanted.frames) >= wanted.pull.batch else None
+    def _add(self, slot: Slot) -> None:
+        self._slots.append(slot)
+        assert slot.frames is not None
+        self._sources.append(slot.frames)
 
-    def _missing(self) -> int:
-        """Messages wanted that no request in flight owes."""
-        missing = self._wanted.pull.batch - len(self._wanted.frames)
-        for slot in self._slots:
-            if slot.request is not None and slot.request.ending is None:
-                missing -= slot.request.owed
-        return missing
+    def _remove(self, slot: Slot) -> None:
+        place = self._slots.index(slot)
+        del self._slots[place], self._sources[place + 1]
+        self._puller.abandon(slot)
 
-    def _outcome(self) -> tuple[Ending, JetStreamError | None] | None:
-        """How this fetch ends, if the end of one of its requests ends it."""
-        puller = self._puller
-        if puller.closed or puller.context.connection.is_closed:
+    def _outcome(self, now: float) -> Outcome | None:
+        puller, wanted, connection = self._puller, self._wanted, self._puller.context.connection
+        if puller.closed or connection.is_closed:
             return Ending.CLOSED, ClosedError("the subscription was closed while a fetch was in flight")
         for slot in list(self._slots):
             request = slot.request
@@ -221,21 +253,43 @@ class _Fetch:
             if moved:
                 # Another leader, or a server that shuts down: the same request will be accepted in a moment.
                 self._moves += 1
-                self._ask_after = puller.now() + _MOVE_PAUSE
+                self._ask_after = now + _MOVE_PAUSE
             if moved or ending in _ASK_AGAIN or request.is_unpinned or (adopted and ending in ORDINARY):
                 # The connection or the pin was lost, or only the time of another call has ended: request the rest.
-                self._slots.remove(slot)
-                puller.abandon(slot)
+                self._remove(slot)
                 continue
             return ending, request.error
+        if connection.is_connected:
+            self._offline_since = None
+        else:
+            self._offline_since = self._offline_since or now
+            if now >= min(self._offline_since + _GRACE, wanted.deadline):
+                return Ending.DISCONNECTED, DisconnectedError("not connected to a server")
+        if now >= wanted.deadline + MARGIN:
+            # Late by a margin: neither the messages nor the server's status that ends the request came.
+            if wanted.pull.no_wait:
+                return Ending.SILENT, not_answered(wanted.expires)
+            return Ending.EXPIRED, None
         return None
 
-    async def _ask(self, pull: Pull) -> None:
+    def _may_ask(self, now: float) -> bool:
+        return self._offline_since is None and self._ask_after <= now < self._wanted.deadline
+
+    def _owed(self) -> int:
+        return sum(
+            [
+                slot.request.owed
+                for slot in self._slots
+                if slot.request is not None and slot.request.ending is None
+            ]
+        )
+
+    async def _ask(self, pull: Pull, now: float) -> None:
         try:
             self._own = await self._puller.request(pull)
         except DisconnectedError:
             return  # noticed by the loop
-        self._slots.append(self._own)
+        self._add(self._own)
 
     def _wake_at(self, now: float) -> float:
         at = self._wanted.deadline + MARGIN
@@ -250,15 +304,141 @@ class _Fetch:
 
     def _tick(self, now: float) -> None:
         for slot in self._slots:
-            if (
-                slot.request is not None
-                and (deadline := slot.request.deadline) is not None
-                and now >= deadline
-            ):
-                slot.request.tick(now)
+            request = slot.request
+            if request is not None and (deadline := request.deadline) is not None and now >= deadline:
+                request.tick(now)
 
-    def release(self) -> None:
-        """End. Requests that are still served continue without a caller."""
+    def _release(self) -> None:
         for slot in self._slots:
             self._puller.abandon(slot)
-        self._slots = []
+
+
+class PullReading(Running):
+    """`fetch`, `next`, `messages`, ``async for`` and `run` on one pull consumer."""
+
+    _puller: Puller
+    _reader: Messages | None = None
+
+    async def fetch(
+        self,
+        batch: int,
+        *,
+        expires: float = 5.0,
+        max_bytes: int | None = None,
+        no_wait: bool = False,
+        idle_heartbeat: float | None = None,
+        **group: Unpack[GroupOptions],
+    ) -> Batch:
+        """Request up to ``batch`` messages from the server.
+
+        It ends at the first of: ``batch`` messages, ``max_bytes`` bytes, ``expires`` seconds, a status that ends it. A
+        short or empty result is not an error; its ``ending`` gives the reason.
+
+        Args:
+            batch: Messages wanted, 1 or more.
+            expires: How long the server may hold the request, seconds, over 0.
+            max_bytes: Bytes wanted at most, 1 or more: subject + reply + headers + payload of each message.
+            no_wait: Take the messages that are available and return at once.
+            idle_heartbeat: Seconds between the heartbeats of the server while it holds the request, at most half of
+                ``expires``; two missed ones end the fetch with `HeartbeatError`. By default a quarter of ``expires``,
+                5 s at most, and none for requests under 2 s.
+            group: The priority group; required if the consumer has priority groups (ADR-42).
+            min_pending, min_ack_pending: Only while at least that many messages are undelivered, or delivered and not
+                acked; if both are given, either is enough. With the policy ``overflow``.
+            priority: 0 to 9; requests of a lower number are served first. With the policy ``prioritized``.
+
+        Returns:
+            The messages in the order of delivery, ``0 <= len(...) <= batch``. If some came before an error, they are
+            returned and ``error`` holds it.
+
+        Raises:
+            ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: A status.
+            HeartbeatError: Silence. RequestTimeoutError: Silence, with ``no_wait``: whether messages are available is
+                unknown.
+            DisconnectedError: The connection was lost and did not return within 0.8 s.
+            ConfigError: A value that the server would refuse. ClosedError: The handle or the connection is closed.
+
+        Cancelled: nothing is lost. Messages that had arrived, or are still sent for this request, go to the next call.
+        Reconnect: the rest is requested again at once, for the remaining time; the same applies, up to three times,
+        when the consumer moves to another server (409 Leadership Change, Server Shutdown).
+
+        Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
+        Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
+        """
+        puller = self._puller
+        wanted = Collection(
+            puller.now(),
+            batch,
+            expires=expires,
+            max_bytes=max_bytes,
+            no_wait=no_wait,
+            idle_heartbeat=idle_heartbeat,
+            group=puller.group(group),
+        )
+        puller.check_open()
+        return await _SlotFetch(puller, wanted).run()
+
+    async def next(self, timeout: float = 5.0, **group: Unpack[GroupOptions]) -> Message:
+        """Fetch one message.
+
+        Raises `RequestTimeoutError` if none comes in ``timeout`` seconds; otherwise as `fetch`.
+        """
+        batch = await self.fetch(1, expires=timeout, **group)
+        if not batch:
+            raise RequestTimeoutError("no message", timeout)
+        return batch[0]
+
+    def messages(
+        self,
+        *,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        threshold_messages: int | None = None,
+        expires: float | None = None,
+        idle_heartbeat: float | None = None,
+        **group: Unpack[GroupOptions],
+    ) -> Messages:
+        """Read continuously: an iterator for ``async for`` that keeps a bounded buffer filled.
+
+        Args:
+            max_messages: Messages requested or buffered at most; 500 by default, unbounded with ``max_bytes``.
+            max_bytes: Bytes requested or buffered at most.
+            threshold_messages: Send the next request when this many or fewer are requested or buffered; half by
+                default.
+            expires: How long the server holds a request, seconds; 30 by default, and at most half of
+                ``priority_timeout`` if the consumer pins clients.
+            idle_heartbeat: Seconds; as for `fetch`.
+            group, min_pending, min_ack_pending, priority: As for `fetch`.
+        """
+        from .messages import Messages
+
+        return Messages(
+            self._puller,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            threshold_messages=threshold_messages,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            group=self._puller.group(group),
+        )
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        """One `messages` reader for all loops over this: messages buffered by an abandoned loop go to the next one."""
+        if self._reader is None or self._reader.is_closed:
+            self._reader = self.messages()
+        return self._reader
+
+    def _source(self, group: GroupOptions) -> Source:
+        from ..worker.sources import PullSource
+
+        puller = self._puller
+        puller.check_open()
+        puller.group(group)
+        return PullSource(
+            puller.context,
+            puller.stream,
+            puller.consumer,
+            messages=partial(self.messages, **group),
+            emit=puller.emit,
+            known=puller.config,
+        )

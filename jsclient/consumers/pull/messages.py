@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
-from typing import Self
 
 from ..._runtime.calls import is_gone, nak_all
-from ..._runtime.handle import State
+from ..._runtime.handle import ReadHandle, State
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
@@ -17,15 +15,14 @@ from ...protocol.consumers.priority import GroupRequest
 from ...protocol.consumers.push import Emit
 from ...protocol.wire.frames import Frame
 from ..message import Message
-from .puller import Puller
-from .reader_inbox import ReaderInbox
+from .puller import Puller, ReaderInbox
 
 __all__ = ["Messages"]
 
 _FLUSH = 1.0  # seconds that a stop waits for messages in flight
 
 
-class Messages:
+class Messages(ReadHandle[Message]):
     """An endless iteration over a consumer's messages; ``async for``, `next`, `close`, `drain`.
 
     The first pull request is sent on first use. It survives reconnects, leader changes and lost requests; it ends with
@@ -73,11 +70,6 @@ class Messages:
         """Messages that have arrived and wait to be read."""
         return len(self._front)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it has ended."""
-        return self._state is State.CLOSED
-
     async def next(self, timeout: float | None = None) -> Message:
         """Wait for the next message.
 
@@ -110,9 +102,6 @@ class Messages:
                 if message is not None:
                     return message
                 raise RequestTimeoutError("no message", timeout)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Message:
         """As `next`, for ``async for``. Not a generator: a cancelled one would end and lose the remaining messages."""
@@ -148,9 +137,7 @@ class Messages:
                 return
             self._state = State.OPEN
             self._timer = Timer(self._tick)
-            connection.add_listener(self._lifecycle)
-            connection.denied.append(self._denied)
-            self._context.open.add(self)
+            self._context.attach(self, self._lifecycle, self._denied)
             self._puller.readers.add(self)
             if connection.is_connected:
                 self._connected()
@@ -242,11 +229,7 @@ class Messages:
         self._state = State.CLOSED
         if self._timer is not None:
             self._timer.cancel()
-        connection = self._context.connection
-        connection.remove_listener(self._lifecycle)
-        if self._denied in connection.denied:
-            connection.denied.remove(self._denied)
-        self._context.open.discard(self)
+        self._context.detach(self, self._lifecycle, self._denied)
         self._puller.readers.discard(self)
         self._puller.changed.set()
         flush = self._unsubscribe(_FLUSH)  # from now on, so that no message is missed in between
@@ -286,11 +269,3 @@ class Messages:
 
     stop = close
     abandon = close  # when the connection is closed
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()

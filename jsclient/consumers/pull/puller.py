@@ -14,7 +14,7 @@ import msgspec
 
 from ..._runtime.calls import nak_all
 from ..._runtime.context import Closable, Context
-from ..._runtime.nats.connection import Inbox, Lifecycle
+from ..._runtime.nats.connection import Connection, Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, PermissionDeniedError
 from ...protocol.consumers.ack import PREFIX
@@ -23,12 +23,12 @@ from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, grou
 from ...protocol.consumers.push import foreign_message, total_size
 from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig
-from ...protocol.wire.frames import Frame, is_control, is_data
+from ...protocol.wire.frames import Frame, Sink, is_control, is_data
 from ...protocol.wire.headers import parse_headers
 from ...protocol.wire.version import check_server
 from ..message import AckChannel
 
-__all__ = ["Puller", "Slot"]
+__all__ = ["Puller", "ReaderInbox", "Slot"]
 
 _FLUSH = 1.0  # seconds that a close waits for messages in flight
 _LINGER = 5.0  # seconds beyond its expiry that the inbox of an abandoned request is kept
@@ -182,8 +182,7 @@ class Puller:
         connection = self.context.connection
         if not self._listening:
             self._listening = True
-            connection.add_listener(self._lifecycle)
-            connection.denied.append(self._denied)
+            connection.add_listener(self._lifecycle, self._denied)
         if self._orphans:
             self._sweep()
         slot = self._idle.pop() if self._idle else Slot(self)
@@ -281,9 +280,7 @@ class Puller:
             return
         self.closed = True
         connection = self.context.connection
-        connection.remove_listener(self._lifecycle)
-        if self._listening:
-            connection.denied.remove(self._denied)
+        connection.remove_listener(self._lifecycle, self._denied)
         for slot in self._busy:
             if slot.request is not None:
                 slot.request.closed()
@@ -310,3 +307,35 @@ class Puller:
         inbox, slot.inbox = slot.inbox, None
         if inbox is not None:
             await self.context.connection.drain(inbox, min(_FLUSH, self.context.timeout))
+
+
+class ReaderInbox:
+    """The inbox for the answers to the requests of one reader. Initially closed."""
+
+    def __init__(self, connection: Connection, sink: Sink) -> None:
+        self._connection = connection
+        self._sink = sink
+        self._base = ""
+        self.inbox: Inbox | None = None
+
+    async def open(self) -> None:
+        """Subscribe to a new subject."""
+        base = f"{self._connection.new_inbox()}."
+        self.inbox = await self._connection.subscribe(f"{base}*", self._sink)
+        self._base = base
+
+    def reply(self, number: int) -> str:
+        """The reply subject of a request; ``number`` is its last token."""
+        return f"{self._base}{number}"
+
+    async def close(self) -> None:
+        """Unsubscribe; a no-op if closed."""
+        inbox, self.inbox = self.inbox, None
+        if inbox is not None:
+            await self._connection.unsubscribe(inbox)
+
+    async def drain(self, timeout: float) -> None:
+        """Unsubscribe once everything in flight has arrived; ``timeout`` in seconds."""
+        inbox, self.inbox = self.inbox, None
+        if inbox is not None:
+            await self._connection.drain(inbox, timeout)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from ..._runtime.context import Context
 from ...errors import ConfigError
 from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.worker.work_rules import RetryDelay, WorkOptions
-from .handler import Handler
-from .sources import Source
-from .worker import Key, Worker
+
+if TYPE_CHECKING:  # imported when a worker is started
+    from .handler_pool import Handler
+    from .sources import Source
+    from .worker import Key, Worker
 
 __all__ = ["Running"]
 
@@ -21,6 +23,7 @@ class Running:
     """The common part of `Subscription`, `PullSubscription` and `Consumer`: a worker can be run on them."""
 
     _context: Context
+    _all_workers: tuple[Worker, ...] = ()
 
     def _source(self, group: GroupOptions) -> Source:
         """The source of a worker's messages; ``group`` is for pull requests."""
@@ -30,7 +33,8 @@ class Running:
         """A worker was started."""
 
     def _workers(self) -> list[Worker]:
-        return [one for one in self._context.open if isinstance(one, Worker) and one.reads(self)]
+        """Those that have not ended."""
+        return [worker for worker in self._all_workers if worker.is_running]
 
     async def _end_workers(self) -> None:
         """Stop them and wait, unless called from one of their handlers."""
@@ -124,6 +128,8 @@ class Running:
         if key is not None and not callable(key):
             raise ConfigError(f"key is {type(key).__name__}: it must be a function of the message")
         options.check()
+        from .worker import Worker
+
         worker = Worker(
             self._context,
             self._source(group),
@@ -134,5 +140,6 @@ class Running:
             stop=stop,
             stop_signals=stop_signals,
         )
+        self._all_workers = (*self._workers(), worker)
         self._started(worker)
         return worker

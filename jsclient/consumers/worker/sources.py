@@ -32,7 +32,6 @@ class Source(Protocol):
 
     stream: str
     consumer: str
-    owner: object  # the subscription
 
     @property
     def drained(self) -> bool:
@@ -86,14 +85,12 @@ class PullSource:
         stream: str,
         consumer: str,
         *,
-        owner: object,
         messages: Callable[..., Messages],
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
     ) -> None:
         self.stream: str = stream
         self.consumer: str = consumer
-        self.owner = owner
         self.emit = emit
         self._context = context
         self._messages = messages
@@ -176,7 +173,6 @@ class PushSource:
     ) -> None:
         self.stream: str = subscription.stream
         self.consumer: str = subscription.consumer
-        self.owner: object = subscription
         self.emit = emit
         self._context = context
         self._subscription = subscription

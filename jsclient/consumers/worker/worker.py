@@ -20,14 +20,11 @@ from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from ...protocol.consumers.worker.worker import WorkCounts, Workload
 from ...protocol.events import ErrorRaised
 from ..message import Message
-from .dead_letters import DeadLetters
-from .handler import Handler
-from .handler_pool import Crew
-from .settling import Settling
+from .handler_pool import Crew, Handler
+from .settling import DeadLetters, Settling
 from .sources import Source
-from .stop_signals import Stops
 
-__all__ = ["Key", "Worker"]
+__all__ = ["Key", "Stops", "Worker"]
 
 Key: TypeAlias = Callable[[Message], Hashable | None]
 
@@ -93,10 +90,6 @@ class Worker:
 
     def __repr__(self) -> str:
         return f"<Worker of {self._source.stream}/{self._source.consumer} {self._counts}>"
-
-    def reads(self, source_of: object) -> bool:
-        """Whether it works on this subscription. For the library's own use."""
-        return self._source.owner is source_of
 
     def has(self, task: asyncio.Task[Any] | None) -> bool:
         """Whether a task is one of those that handle messages. For the library's own use."""
@@ -328,3 +321,43 @@ class Worker:
         except (TimeoutError, JetStreamError):
             pass  # the server delivers them again after ack_wait
         await settling.give_back([*back, *load.stop()])
+
+
+class Stops:
+    """Watches an event and signals. The first one stops with the configured grace, a second signal at once."""
+
+    def __init__(
+        self, event: asyncio.Event | None, signals: Collection[int], stop: Callable[[float | None], None]
+    ) -> None:
+        self._event = event
+        self._wanted = tuple(signals)
+        self._stop = stop
+        self._signals: list[int] = []  # those that have our handler
+        self._signalled = False
+        self._waiting: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Start watching. Raises the errors of ``add_signal_handler``."""
+        loop = asyncio.get_running_loop()
+        if self._event is not None:
+            self._waiting = loop.create_task(self._wait(self._event), name="jsclient:stop a worker")
+        for number in self._wanted:
+            loop.add_signal_handler(number, self._on_signal)
+            self._signals.append(number)
+
+    async def _wait(self, event: asyncio.Event) -> None:
+        await event.wait()
+        self._stop(None)
+
+    def _on_signal(self) -> None:
+        self._stop(0.0 if self._signalled else None)
+        self._signalled = True
+
+    async def close(self) -> None:
+        """Stop watching."""
+        for number in self._signals:
+            asyncio.get_running_loop().remove_signal_handler(number)
+        self._signals.clear()
+        if self._waiting is not None:
+            self._waiting.cancel()
+            await asyncio.wait({self._waiting})
