@@ -39,7 +39,6 @@ OWN = {
     "_runtime/nats/user_connection.py",
     "_runtime/nats/wire.py",
     "_runtime/publish.py",
-    "_runtime/requests.py",
     "cli/demo/",
     "consumers/ordered/",
     "consumers/pull/",

@@ -434,7 +434,7 @@ def test_find_server_order(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     given, named, on_path, in_wheel, in_scripts = map(
         executable, ["given", "named", "on_path", "in_wheel", "in_scripts"]
     )
-    binary = "jsclient.server.binary"
+    binary = "jsclient.server.nats_server"
     monkeypatch.setenv("JSCLIENT_NATS_SERVER", str(named))
     monkeypatch.setenv("PATH", str(on_path.parent))
     monkeypatch.setattr(f"{binary}._wheel_directories", lambda: [str(in_wheel.parent)])

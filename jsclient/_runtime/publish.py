@@ -114,6 +114,8 @@ def message_headers(
         ConfigError: As `publish_headers`; or the server is too old for an argument, and would ignore it.
     """
     if list(options.values()).count(None) == len(options):
+        if headers is None:
+            return {}
         return dict(headers) if type(headers) is dict else merge_headers(headers, {})
     merged = publish_headers(headers, **options)
     version = context.connection.server_version
@@ -145,7 +147,8 @@ async def publish(
         check_seconds("timeout", timeout)
     merged = message_headers(context, headers, **options)
     block = encode_headers(merged) if merged else b""
-    context.connection.check_size(len(block) + len(payload))
+    if (size := len(block) + len(payload)) > context.connection.max_payload:
+        context.connection.check_size(size)
     whole = context.timeout if timeout is None else timeout
     return await _send(
         context, subject, payload, headers=merged, block=block, timeout=whole, stream_exists=stream_exists

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from .._runtime.context import Requests
 from .._runtime.nats.connection import Connection
-from .._runtime.requests import Requests
 from ..protocol.consumers.ack import (
     ACKED,
     AckKind,

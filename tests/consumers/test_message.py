@@ -8,7 +8,7 @@ import random
 import pytest
 
 from jsclient import ack_all
-from jsclient._runtime.requests import Requests
+from jsclient._runtime.context import Requests
 from jsclient.consumers.message import AckChannel, Message
 from jsclient.errors import (
     ClosedError,

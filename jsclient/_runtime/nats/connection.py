@@ -11,13 +11,15 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ...errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError
 from ...protocol.wire.frames import Frame, Sink
 from ..event_hub import EventHub, OnEvent
 from ..tasks import Signal
-from .wire import Outbox
+
+if TYPE_CHECKING:
+    from .wire import Outbox
 
 __all__ = ["Connection", "HoldingSink", "Inbox", "Lifecycle", "Listener"]
 

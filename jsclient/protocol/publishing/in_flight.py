@@ -37,12 +37,9 @@ __all__ = [
     "unknown",
 ]
 
-MAX_IN_FLIGHT: Final = 4000
-
-MAX_BYTES: Final = 64 * 1024 * 1024
-
-ACK_EVERY: Final = 200
-
+MAX_IN_FLIGHT: Final = 4000  # publishes of a publisher, by default
+MAX_BYTES: Final = 64 * 1024 * 1024  # of their headers and payloads
+ACK_EVERY: Final = 200  # messages for which a fast ingest asks for one ack, by default
 
 ATTEMPT = 2.0
 """Seconds without an answer before a message with an id is sent again; doubled after each silent attempt."""
@@ -78,13 +75,13 @@ class AnsweredSubjects:
 
     def add(self, subject: bytes) -> None:
         self.subjects[subject] = None
-        self.trim()
+        if len(self.subjects) > self.LIMIT:
+            self.trim()
 
     def trim(self) -> None:
         """Forget the oldest subjects above the limit, many at once so that it costs little per message."""
-        if (excess := len(self.subjects) - self.LIMIT) > 0:
-            for subject in list(islice(self.subjects, excess + self.LIMIT // 4)):
-                del self.subjects[subject]
+        for subject in list(islice(self.subjects, len(self.subjects) - self.LIMIT * 3 // 4)):
+            del self.subjects[subject]
 
 
 class Ticket(Protocol):

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from jsclient._runtime.requests import Requests
+from jsclient._runtime.context import Requests
 from jsclient.errors import (
     ClosedError,
     DisconnectedError,
