@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from ...errors import ApiError, JetStreamError, NoRespondersError, RequestTimeoutError
-from ..models.publish import PubAck
 from ..wire.header_names import EXPECTED_LAST_MSG_ID, MSG_ID, ROLLUP
 from ..wire.headers import encode_headers, parse_headers
+
+if TYPE_CHECKING:
+    from ..models.publish import PubAck
+
+if TYPE_CHECKING:
+    from ..models.publish import PubAck
 
 __all__ = [
     "ACK_EVERY",
