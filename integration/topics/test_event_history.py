@@ -108,7 +108,7 @@ async def test_a_history_includes_whatever_was_stored_before_it_was_asked_for(
 ) -> None:
     stream = await make_stream(allow_direct=True)
     source = js.events(stream.subject("a"))
-    at = (await source.current()).at
+    at = (await source.current()).position
     for number in range(50):
         sent = await source.publish(b"%d" % number)
         assert [event.seq for event in await source.history(at)] == [sent.seq]

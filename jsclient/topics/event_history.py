@@ -12,9 +12,9 @@ import asyncio
 import inspect
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from .._runtime.handle import opening
+from .._runtime.handle import ReadHandle, opening
 from ..errors import ConfigError, JetStreamError
 from ..protocol.events import HandlerFailed
 from ..protocol.topics.history_round import QuietTimer
@@ -27,19 +27,18 @@ from .log_reader import LogReader, open_reader
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
 
-_NOT_GIVEN: Final[Any] = object()
 _LINKS_KEPT: Final = 10_000  # subjects whose last sequence is kept
 _LAGGING: Final = (0.05, 1.0)  # seconds between requests to a replica that lags
 
 
 class CurrentEvent(NamedTuple):
-    """The newest event and its position: a subscription that starts ``at`` misses none.
+    """The newest event and its position: a subscription that starts there misses none.
 
     ``event``: None before the first event.
     """
 
     event: Record | None
-    at: Position
+    position: Position
 
 
 class EventSource:
@@ -131,29 +130,25 @@ class EventSource:
         self,
         start: Start = "first",
         *,
-        since: Start = _NOT_GIVEN,
         limit: int | None = None,
         allow_truncated: bool = False,
     ) -> EventHistory:
         """The stored events after a start, in order, up to now.
 
         Args:
-            start: As for `subscribe`. ``since`` is an alias.
+            start: As for `subscribe`.
             limit: The largest number of events.
             allow_truncated: Accept that events after the start were removed.
         """
         if limit is not None:
             check_count("limit", limit)
-        return EventHistory(
-            self, start if since is _NOT_GIVEN else since, limit, allow_truncated=allow_truncated
-        )
+        return EventHistory(self, start, limit, allow_truncated=allow_truncated)
 
     @opening
     async def subscribe(
         self,
         start: Start = "now",
         *,
-        since: Start = _NOT_GIVEN,
         id: str | None = None,
         callback: EventCallback | None = None,
         push: Push = "auto",
@@ -169,7 +164,6 @@ class EventSource:
 
         Args:
             start: "first", "now", a `Position` or its JSON token, or an aware ``datetime``: events strictly after it.
-                ``since`` is an alias.
             id: Prefix of the subscription ids; random by default.
             callback: A function or coroutine function, called with one event after the other. If it raises, the event
                 `HandlerFailed` reports the error, and the callback is called with the next event.
@@ -195,7 +189,7 @@ class EventSource:
         log = await self.log()
         reader = await open_reader(
             log,
-            start if since is _NOT_GIVEN else since,
+            start,
             push=push,
             quiet=quiet,
             catch_up=catch_up,
@@ -221,10 +215,10 @@ class EventHistory:
     """
 
     def __init__(
-        self, source: EventSource, since: Start, limit: int | None, *, allow_truncated: bool = False
+        self, source: EventSource, start: Start, limit: int | None, *, allow_truncated: bool = False
     ) -> None:
         self._source = source
-        self._since = since
+        self._start = start
         self._limit = limit
         self._allow_truncated = allow_truncated
         self._reader: LogReader | None = None
@@ -237,7 +231,7 @@ class EventHistory:
     async def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
         """Lists of up to ``max_events`` events."""
         log, allow, left = await self._source.log(), self._allow_truncated, self._limit
-        start = await start_position(log, self._since, allow_truncated=allow)
+        start = await start_position(log, self._start, allow_truncated=allow)
         newest = await log.last()
         end = (await log.extent()).last_seq if newest is None else newest.seq
         room = 10_000 if left is None else min(left, 10_000)
@@ -269,7 +263,7 @@ EventCallback: TypeAlias = Callable[[Record], Awaitable[None] | None]
 _TURN: Final = 64  # events passed to a callback before other tasks run
 
 
-class EventSubscription:
+class EventSubscription(ReadHandle[Record]):
     """Reads each event after a position, in order, once: with `next`, ``async for``, `batches`, or a callback.
 
     Pushes may be lost, repeated and reordered, servers may restart, and connections may be lost: missing events are
@@ -288,6 +282,11 @@ class EventSubscription:
     def position(self) -> Position:
         """The position after the last event returned: the only state that a subscriber needs to save."""
         return self._reader.position
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed. Events in the queue can still be read."""
+        return self._reader.is_closed
 
     @property
     def id(self) -> str | None:
@@ -321,13 +320,6 @@ class EventSubscription:
         """Lists of events as they arrive. Raises as `next`."""
         return self._readable().batches(max_events)
 
-    def __aiter__(self) -> Self:
-        self._readable()
-        return self
-
-    async def __anext__(self) -> Record:
-        return await self._reader.__anext__()
-
     def _readable(self) -> LogReader:
         if self._callback is not None:
             raise ConfigError(
@@ -350,8 +342,6 @@ class EventSubscription:
         """
         await self._reader.close()
 
-    cancel = close
-
     async def wait(self) -> None:
         """Wait until the callback will not be called again.
 
@@ -365,12 +355,6 @@ class EventSubscription:
             await asyncio.wait({self._runner})
         if (error := self._reader.tracker.error) is not None:
             raise error
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def _run(self, callback: EventCallback) -> None:
         """The task of the callback."""

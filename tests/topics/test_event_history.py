@@ -212,8 +212,8 @@ class EventSuite:
         assert got == [whole, [b"3"], [b"2", b"3"], whole]
         for sub in subs:
             assert sub.pending == 0
-            assert sub.position.seq == (await source.current()).at.seq
-            await sub.cancel()
+            assert sub.position.seq == (await source.current()).position.seq
+            await sub.close()
 
     @pytest.mark.covers("T1", "T2", "T3", "T22", "T23", "T24", "T25", "T40")
     async def test_coming_back_it_goes_on_from_one_token(self, world):
@@ -259,13 +259,13 @@ class EventSuite:
         await publish(source, b"3")
         await world.until(lambda: len(got) == 3)
         assert got == [b"1", b"2", b"3"]
-        assert sub.position == (await source.current()).at
+        assert sub.position == (await source.current()).position
         with pytest.raises(ConfigError):
             await sub.next()
         for call in (sub.batches, sub.__aiter__):
             with pytest.raises(ConfigError):
                 call()
-        await sub.cancel()
+        await sub.close()
         await publish(source, b"4")
         await sub.wait()
         assert len(got) == 3
@@ -285,14 +285,14 @@ class EventSuite:
         await world.until(lambda: len(got) == 3 and len(world.events) == 2)
         assert [type(event) for event in world.events] == [jsclient.HandlerFailed] * 2
         assert (world.events[0].stream_seq, str(world.events[0].error)) == (at[0].seq, "odd")
-        await sub.cancel()
+        await sub.close()
 
     async def test_a_callback_may_cancel_its_subscription(self, world):
         source, got = await world.source(), []
 
         async def take(event):
             got.append(event.data)
-            await sub.cancel()
+            await sub.close()
             await sub.wait()
 
         sub = await source.subscribe(callback=take)
@@ -309,7 +309,7 @@ class EventSuite:
             with pytest.raises(HistoryTruncatedError) as caught:
                 await sub.next(10.0)
             assert caught.value.first_available == at[7].seq
-        await sub.cancel()
+        await sub.close()
         got = []
         sub = await source.subscribe(at[0], callback=got.append)
         with pytest.raises(HistoryTruncatedError):
@@ -317,7 +317,7 @@ class EventSuite:
         await world.until(lambda: [type(event) for event in world.events] == [jsclient.ErrorRaised])
         assert not got
         world.events.clear()
-        await sub.cancel()
+        await sub.close()
         async with await source.subscribe(at[0], allow_truncated=True) as sub:
             assert await read(sub, 3) == [b"7", b"8", b"9"]
         await world.until(lambda: [type(event).__name__ for event in world.events] == ["HistoryTruncated"])
@@ -330,7 +330,7 @@ class EventSuite:
         assert [event.kind async for event in sub] == [Kind.VALUE, Kind.FINISH]
         with pytest.raises(ClosedError):
             await sub.next()
-        await sub.cancel()
+        await sub.close()
         assert data(await source.history()) == [b"1", b"done"]
 
     async def test_cancelled_it_gives_nothing_more_and_keeps_its_position(self, world):
@@ -340,8 +340,8 @@ class EventSuite:
         assert await read(sub, 1) == [b"1"]
         waiting = asyncio.create_task(sub.next())
         await asyncio.sleep(0)
-        await sub.cancel()
-        await sub.cancel()
+        await sub.close()
+        await sub.close()
         with pytest.raises(ClosedError):
             await waiting
         await publish(source, b"2")
@@ -358,7 +358,7 @@ class EventSuite:
         sub = await source.subscribe()
         with pytest.raises(ConfigError, match="callback"):
             await sub.wait()
-        await sub.cancel()
+        await sub.close()
 
 
 TestEvents = in_virtual_time(EventSuite)
