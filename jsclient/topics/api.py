@@ -10,7 +10,7 @@ from .._runtime.context import Context
 from ..protocol.epochs.frontier import Int, Order
 from ..protocol.wire.names import check_filter_subject, check_stream_name
 from ..streams.api import StreamManager
-from .notifiers.iteration import NO_STATE, IterationSubscription, Notifier
+from .notifiers.iteration import NO_STATE, IterationSubscription, Notifier, source_of
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from ..protocol.topics.value_codec import Codec
@@ -136,7 +136,6 @@ class Topics(StreamManager):
 
         return await open_notifier_kit(
             self,
-            self._context,
             subject,
             initial=initial,
             stream=stream,
@@ -174,7 +173,6 @@ class Topics(StreamManager):
 
         return await open_subscription_kit(
             self,
-            self._context,
             subject,
             stream=stream,
             codec=codec,
@@ -203,11 +201,10 @@ class Topics(StreamManager):
         Raises:
             ConfigError: It is not such a descriptor, or has another codec. An awaitable raises on first read.
         """
-        from .notifiers.iteration import notifier_of
         from .notifiers.kits import notifier_source
 
         find = partial(notifier_source, self._context, codec=codec, quiet=quiet)
-        return notifier_of(internals, find)
+        return Notifier(source_of(internals, find))
 
     def make_subscription(
         self,
@@ -225,11 +222,10 @@ class Topics(StreamManager):
         Raises:
             PositionInvalidError: Its start is invalid. On first read: the stream was recreated.
         """
-        from .notifiers.iteration import subscription_of
         from .notifiers.kits import subscription_source
 
         find = partial(subscription_source, self._context, codec=codec, push=push, quiet=quiet)
-        return subscription_of(internals, find)
+        return IterationSubscription(source_of(internals, find))
 
 
 async def _with_history(context: Context, subject: str, stream: str | None) -> StreamLog:

@@ -106,19 +106,9 @@ def permissions_for(
     alone: bool,
     inbox_prefix: str = "_INBOX",
 ) -> dict[str, Any]:
-    """The permissions of a user, in the form of the server's configuration.
+    """See `StreamNotifierKit.permissions`.
 
-    Args:
-        role: The role of the user.
-        api_prefix, stream, subject, republished, direct: See `NotifierDescriptor`.
-        history: Whether the user reads all values, or only the newest.
-        alone: Whether the stream holds no other subject.
-        inbox_prefix: The inbox prefix of the user's connection. With a prefix of its own, no other user can read the
-            answers to its requests.
-
-    Raises:
-        ConfigError: The role is unknown, or an untrusted reader would need consumers, or could read other subjects of
-            the stream.
+    ``history``: the user reads all values, not only the newest. ``alone``: the stream holds no other subject.
     """
     api = Api(api_prefix)
     inbox = f"{check_publish_subject(inbox_prefix)}.>"

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
@@ -44,9 +45,8 @@ __all__ = [
     "UpdateRecord",
     "make_notifier",
     "make_subscription",
-    "notifier_of",
     "raise_reason",
-    "subscription_of",
+    "source_of",
 ]
 
 
@@ -338,22 +338,23 @@ class SubscriptionKit(NamedTuple):
 SourceT = TypeVar("SourceT")
 
 
-class NotifierInternals:
+class _Internals(Generic[SourceT]):
+    __slots__ = ("source",)
+
+    def __init__(self, source: SourceT) -> None:
+        self.source: SourceT = source
+
+
+class NotifierInternals(_Internals[NotifierSource]):
     """A shared reference to a notifier in this process."""
 
-    __slots__ = ("source",)
-
-    def __init__(self, source: NotifierSource) -> None:
-        self.source: NotifierSource = source
+    __slots__ = ()
 
 
-class SubscriptionInternals:
+class SubscriptionInternals(_Internals[SubscriptionSource]):
     """A shared reference to a subscription in this process."""
 
-    __slots__ = ("source",)
-
-    def __init__(self, source: SubscriptionSource) -> None:
-        self.source: SubscriptionSource = source
+    __slots__ = ()
 
 
 def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -> Notifier:
@@ -362,7 +363,7 @@ def make_notifier(internals: NotifierInternals | Awaitable[NotifierInternals]) -
     It reads from the source itself, and can be shared in turn. For the descriptor of a kit on a server use
     `JetStream.make_notifier`.
     """
-    return notifier_of(internals, _local_notifier)
+    return Notifier(source_of(internals, partial(_local, NotifierInternals)))
 
 
 def make_subscription(
@@ -373,45 +374,26 @@ def make_subscription(
     The argument may be an awaitable. The subscription starts at the same position, reads from the source itself, and
     can be shared in turn. For the descriptor of a kit on a server use `JetStream.make_subscription`.
     """
-    return subscription_of(internals, _local_subscription)
+    return IterationSubscription(source_of(internals, partial(_local, SubscriptionInternals)))
 
 
-def notifier_of(given: Any, find: Callable[[Any], NotifierSource]) -> Notifier:
-    """A notifier from a shared reference; ``find`` returns its source, or raises `ConfigError`."""
-    if inspect.isawaitable(given):
-        return Notifier(_Promised(given, find))
-    return Notifier(find(given))
+def source_of(given: Any, find: Callable[[Any], SourceT]) -> SourceT | _Promised:
+    """The source in a shared reference, or in an awaitable of one; ``find`` returns it, or raises `ConfigError`."""
+    return _Promised(given, find) if inspect.isawaitable(given) else find(given)
 
 
-def subscription_of(given: Any, find: Callable[[Any], SubscriptionSource]) -> IterationSubscription:
-    """A subscription from a shared reference; ``find`` returns its source, or raises `ConfigError`."""
-    if inspect.isawaitable(given):
-        return IterationSubscription(_Promised(given, find))
-    return IterationSubscription(find(given))
-
-
-def _local_notifier(given: object) -> NotifierSource:
-    if not isinstance(given, NotifierInternals):
-        raise _wrong_type(given, NotifierInternals)
+def _local(kind: type[_Internals[SourceT]], given: object) -> SourceT:
+    if not isinstance(given, kind):
+        raise ConfigError(f"internals is {type(given).__name__}: {kind.__name__} is needed")
     return given.source
 
 
-def _local_subscription(given: object) -> SubscriptionSource:
-    if not isinstance(given, SubscriptionInternals):
-        raise _wrong_type(given, SubscriptionInternals)
-    return given.source
-
-
-def _wrong_type(given: object, wanted: type) -> ConfigError:
-    return ConfigError(f"internals is {type(given).__name__}: {wanted.__name__} is needed")
-
-
-class _Promised(NotifierSource, SubscriptionSource, Generic[SourceT]):
+class _Promised(NotifierSource, SubscriptionSource):
     """A source that is still to come. It is awaited once, by the first read."""
 
     __slots__ = ("_find", "_found", "_given", "_task")
 
-    def __init__(self, given: Awaitable[Any], find: Callable[[Any], SourceT]) -> None:
+    def __init__(self, given: Awaitable[Any], find: Callable[[Any], Any]) -> None:
         self._given = given
         self._find = find
         self._found: Any = None

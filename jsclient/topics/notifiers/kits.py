@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -48,7 +49,7 @@ __all__ = [
 class _Placed:
     """The part of a kit that knows the permissions of its users."""
 
-    _rights: dict[str, Any]
+    _rights: partial[dict[str, Any]]
 
     def permissions(self, role: Role, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """The permissions that a user needs, in the form of the server's configuration.
@@ -63,32 +64,19 @@ class _Placed:
             ConfigError: The role is unknown, or an untrusted reader would need consumers, or could read other subjects
                 of the stream.
         """
-        return permissions_for(role, **self._rights, inbox_prefix=inbox_prefix)
+        return self._rights(role, inbox_prefix=inbox_prefix)
 
 
 class StreamNotifierKit(_Placed, NotifierKit):
     """Both facets of a lossy iteration on a server. Created by `JetStream.notifier_kit`."""
 
-    def __new__(cls, updater: Producer, notifier: Notifier, rights: dict[str, Any]) -> Self:
-        kit = super().__new__(cls, updater, notifier)
-        kit._rights = rights
-        return kit
-
 
 class StreamSubscriptionKit(_Placed, SubscriptionKit):
     """Both facets of a lossless iteration on a server. Created by `JetStream.subscription_kit`."""
 
-    def __new__(
-        cls, publication: Producer, subscription: IterationSubscription, rights: dict[str, Any]
-    ) -> Self:
-        kit = super().__new__(cls, publication, subscription)
-        kit._rights = rights
-        return kit
-
 
 async def open_notifier_kit(
     manager: StreamManager,
-    context: Context,
     subject: str,
     *,
     initial: Any,
@@ -99,6 +87,7 @@ async def open_notifier_kit(
     fields: dict[str, Any],
 ) -> StreamNotifierKit:
     """See `JetStream.notifier_kit`."""
+    context = manager._context  # noqa: SLF001  shared by all handles
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
     if initial is not NO_STATE:
@@ -116,13 +105,13 @@ async def open_notifier_kit(
     producer = await _producer(context, found, subject, codec, timeout)
     if initial is not NO_STATE:
         await producer.publish(Kind.VALUE, initial)
-    rights = _rights(context, found, subject, history=False)
-    return StreamNotifierKit(Producer(producer.publish), notifier, rights)
+    kit = StreamNotifierKit(Producer(producer.publish), notifier)
+    kit._rights = _rights(context, found, subject, history=False)  # noqa: SLF001  its own module
+    return kit
 
 
 async def open_subscription_kit(
     manager: StreamManager,
-    context: Context,
     subject: str,
     *,
     stream: str | None,
@@ -133,6 +122,7 @@ async def open_subscription_kit(
     fields: dict[str, Any],
 ) -> StreamSubscriptionKit:
     """See `JetStream.subscription_kit`."""
+    context = manager._context  # noqa: SLF001  shared by all handles
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
     found = await stream_for(manager, context, subject, stream, fields)
@@ -146,8 +136,9 @@ async def open_subscription_kit(
     )
     source = _subscription_source(context, at, codec, push=push, quiet=quiet)
     producer = await _producer(context, found, subject, codec, timeout)
-    rights = _rights(context, found, subject, history=True)
-    return StreamSubscriptionKit(Producer(producer.publish), IterationSubscription(source), rights)
+    kit = StreamSubscriptionKit(Producer(producer.publish), IterationSubscription(source))
+    kit._rights = _rights(context, found, subject, history=True)  # noqa: SLF001  its own module
+    return kit
 
 
 def notifier_source(context: Context, given: object, codec: Codec | None, *, quiet: float) -> NotifierSource:
@@ -195,13 +186,14 @@ async def _beginning(context: Context, stream: Stream, subject: str) -> Position
     return end.at(0 if stored_record(first, linked=True).previous else first.seq - 1)
 
 
-def _rights(context: Context, stream: Stream, subject: str, *, history: bool) -> dict[str, Any]:
-    return {
-        "api_prefix": context.api.prefix,
-        "stream": stream.name,
-        "subject": subject,
-        "republished": republished_subject(stream.config.republish, subject) or "",
-        "direct": bool(stream.config.allow_direct),
-        "history": history,
-        "alone": stream.config.subjects == [subject],
-    }
+def _rights(context: Context, stream: Stream, subject: str, *, history: bool) -> partial[dict[str, Any]]:
+    return partial(
+        permissions_for,
+        api_prefix=context.api.prefix,
+        stream=stream.name,
+        subject=subject,
+        republished=republished_subject(stream.config.republish, subject) or "",
+        direct=bool(stream.config.allow_direct),
+        history=history,
+        alone=stream.config.subjects == [subject],
+    )

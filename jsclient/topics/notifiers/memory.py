@@ -44,7 +44,7 @@ def make_notifier_kit(initial: Any = NO_STATE, *, codec: Codec | None = None) ->
     Raises:
         ConfigError: The initial state cannot be encoded.
     """
-    cells = _Newest(codec)
+    cells = _Cells(codec)
     updater = Producer(cells.publish)
     if initial is not NO_STATE:
         updater.update_state(initial)
@@ -57,8 +57,8 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
     Args:
         codec: As for `jsclient.make_notifier_kit`.
     """
-    first = _Cell()
-    return SubscriptionKit(Producer(_Chain(first, codec).publish), IterationSubscription(_ChainView(first)))
+    cells = _Cells(codec)
+    return SubscriptionKit(Producer(cells.publish), IterationSubscription(_ChainView(cells.tail)))
 
 
 class _Published:
@@ -99,58 +99,36 @@ class _Cell:
         return self.entry
 
 
-class _Log:
-    """The common part of both kits: members are numbered and encoded, and end once."""
+class _Cells:
+    """The cells of a kit. Its members are numbered and encoded, and end once.
 
-    __slots__ = ("_codec", "_count", "_ended")
+    Attributes:
+        newest: The newest member.
+        tail: The cell to be filled next; after the end, the last one.
+    """
+
+    __slots__ = ("_codec", "newest", "tail")
 
     def __init__(self, codec: Codec | None) -> None:
         self._codec = codec
-        self._count = 0
-        self._ended = False
+        self.newest: Entry | None = None
+        self.tail = _Cell()
 
     def publish(self, kind: Kind, value: Any) -> _Published:
-        if self._ended:
+        if self.tail.entry is not None:
             raise ClosedError("the iteration has ended: no value can follow")
         traceback = value.__traceback__ if kind is Kind.FAIL and isinstance(value, BaseException) else None
         if self._codec is not None:
             if kind is Kind.FAIL:
                 value, traceback = passable_reason(value), None
             value = self._codec.decode(self._codec.encode(value))
-        self._count += 1
-        self._ended = kind is not Kind.VALUE
-        self._add(Entry(kind, value, self._count, traceback))
-        return _Published(self._count)
-
-    def _add(self, entry: Entry) -> None:
-        raise NotImplementedError
-
-
-class _Chain(_Log):
-    __slots__ = ("_tail",)
-
-    def __init__(self, first: _Cell, codec: Codec | None) -> None:
-        super().__init__(codec)
-        self._tail = first
-
-    def _add(self, entry: Entry) -> None:
-        filled = self._tail
-        if entry.kind is Kind.VALUE:
-            self._tail = filled.next = _Cell()
-        filled.fill(entry)
-
-
-class _Newest(_Log):
-    __slots__ = ("current", "following")
-
-    def __init__(self, codec: Codec | None) -> None:
-        super().__init__(codec)
-        self.current: Entry | None = None
-        self.following = _Cell()
-
-    def _add(self, entry: Entry) -> None:
-        filled, self.following, self.current = self.following, _Cell(), entry
-        filled.fill(entry)
+        number = 1 if self.newest is None else self.newest.number + 1
+        self.newest = Entry(kind, value, number, traceback)
+        filled = self.tail
+        if kind is Kind.VALUE:
+            self.tail = filled.next = _Cell()
+        filled.fill(self.newest)
+        return _Published(number)
 
 
 class _NewestView(NotifierSource):
@@ -158,15 +136,13 @@ class _NewestView(NotifierSource):
 
     __slots__ = ("_cells",)
 
-    def __init__(self, cells: _Newest) -> None:
+    def __init__(self, cells: _Cells) -> None:
         self._cells = cells
 
     async def entry_after(self, count: Any) -> Entry:
-        newest = self._cells.current
-        if newest is None:
-            return await self._cells.following.wait()
-        if newest.kind is Kind.VALUE and type(count) is int and count == newest.number:
-            return await self._cells.following.wait()
+        newest = self._cells.newest
+        if newest is None or (newest.kind is Kind.VALUE and type(count) is int and count == newest.number):
+            return await self._cells.tail.wait()
         return newest
 
     async def internals(self) -> NotifierInternals:

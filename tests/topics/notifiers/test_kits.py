@@ -29,8 +29,7 @@ from jsclient.topics.notifiers.iteration import (
     IterationSubscription,
     Notifier,
     Producer,
-    notifier_of,
-    subscription_of,
+    source_of,
 )
 from jsclient.topics.notifiers.log_iteration import LogProducer, LogSubscription
 from jsclient.topics.notifiers.newest import Push
@@ -80,10 +79,10 @@ class MemoryKits:
         return kit_on(MemoryLog("a"))
 
     def make_notifier(self, internals):
-        return notifier_of(internals, lambda source: source)
+        return Notifier(source_of(internals, lambda source: source))
 
     def make_subscription(self, internals):
-        return subscription_of(internals, lambda given: source_on(*given))
+        return IterationSubscription(source_of(internals, lambda given: source_on(*given)))
 
     async def settle(self):
         await settle(40)
