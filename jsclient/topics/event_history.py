@@ -12,7 +12,7 @@ import asyncio
 import inspect
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from .._runtime.handle import ReadHandle, opening
 from ..errors import ConfigError, JetStreamError
@@ -319,6 +319,10 @@ class EventSubscription(ReadHandle[Record]):
     def batches(self, max_events: int = 500) -> AsyncIterator[list[Record]]:
         """Lists of events as they arrive. Raises as `next`."""
         return self._readable().batches(max_events)
+
+    def __aiter__(self) -> Self:
+        self._readable()
+        return self
 
     def _readable(self) -> LogReader:
         if self._callback is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
@@ -34,10 +35,11 @@ from .log import Feed, Log, Receive
 __all__ = ["ConsumerFeed", "Doubted", "FeedSubscription", "RepublishFeed"]
 
 
+@dataclass(slots=True, eq=False)
 class FeedSubscription:
     """Opens a feed, and retries transient errors. A feed is never closed while it is being opened.
 
-    Args:
+    Attributes:
         log, feed, id: The feed to open, and its id.
         receive: Receives the records.
         opened: Called once the feed is open.
@@ -45,37 +47,29 @@ class FeedSubscription:
         refused: Called with a permanent error; the feed is not open then.
     """
 
-    def __init__(
-        self,
-        log: Log,
-        feed: Feed,
-        id: str,
-        *,
-        receive: Receive,
-        opened: Callable[[], None],
-        lost: Callable[[], None],
-        refused: Callable[[JetStreamError], None],
-    ) -> None:
-        self._log = log
-        self._feed = feed
-        self._id = id
-        self._receive = receive
-        self._opened = opened
-        self._lost = lost
-        self._refused = refused
-        self._is_opening = self._is_open = self._missed = self._ended = False
-        self._task: asyncio.Task[Any] | None = None
+    log: Log
+    feed: Feed
+    id: str
+    receive: Receive
+    opened: Callable[[], None]
+    lost: Callable[[], None]
+    refused: Callable[[JetStreamError], None]
+    _is_opening: bool = False
+    _is_open: bool = False
+    _missed: bool = False
+    _ended: bool = False
+    _task: asyncio.Task[Any] | None = None
 
     def begin(self) -> None:
         """Open the feed, in the background."""
-        self._task = self._log.tasks.start(self._run(), "feed")
+        self._task = self.log.tasks.start(self._run(), "feed")
 
     async def end(self) -> None:
         """Close the feed. If it is being opened, it is closed afterwards, in the background."""
         self._ended = True
         if self._is_open:
             self._is_open = False
-            await self._feed.close(self._id)
+            await self.feed.close(self.id)
         elif not self._is_opening and self._task is not None:
             self._task.cancel()
 
@@ -83,32 +77,29 @@ class FeedSubscription:
         tries = Retry()
         while not self._ended:
             try:
-                await self._log.wait_ready()
-                await self._open()
+                await self.log.wait_ready()
+                self._is_opening, self._missed = True, False
+                try:
+                    await self.feed.open(self.id, self.receive, self._may_miss)
+                finally:
+                    self._is_opening = False
             except JetStreamError as error:
                 if self._ended or await tries.again(error):
                     continue
-                self._refused(error)
+                self.refused(error)
                 return
             if self._ended:
-                await self._feed.close(self._id)
+                await self.feed.close(self.id)
                 return
             self._is_open = True
-            self._opened()
+            self.opened()
             if self._missed:
-                self._lost()
+                self.lost()
             return
-
-    async def _open(self) -> None:
-        self._is_opening, self._missed = True, False
-        try:
-            await self._feed.open(self._id, self._receive, self._may_miss)
-        finally:
-            self._is_opening = False
 
     def _may_miss(self) -> None:
         if self._is_open:
-            self._lost()
+            self.lost()
         else:
             self._missed = True
 
@@ -217,8 +208,7 @@ class _Deliveries:
         linked: bool,
         doubted: Doubted,
     ) -> None:
-        self._context = context
-        self._stream = stream
+        self._connection = context.connection
         self._receive = receive
         self._lost = lost
         self._reading = DeliveredRecords(linked=linked)
@@ -232,21 +222,20 @@ class _Deliveries:
 
     def begin(self) -> None:
         """Start the heartbeat monitor: the consumer exists."""
-        self._context.connection.add_listener(self._lifecycle)
-        self._monitor.heard(self._context.connection.now())
+        self._connection.add_listener(self._lifecycle)
+        self._monitor.heard(self._connection.now())
         self._timer.set(self._monitor.deadline)
 
     async def end(self) -> None:
-        """Unsubscribe."""
         self._ended = True
         self._timer.cancel()
-        self._context.connection.remove_listener(self._lifecycle)
-        await self._context.connection.unsubscribe(self.inbox)
+        self._connection.remove_listener(self._lifecycle)
+        await self._connection.unsubscribe(self.inbox)
 
     def arrived(self, frames: list[Frame]) -> None:
         if self._ended:
             return
-        self._monitor.heard(self._context.connection.now())
+        self._monitor.heard(self._connection.now())
         records: list[Record] = []
         missed = False
         for frame in frames:
@@ -284,7 +273,7 @@ class _Deliveries:
 
     def _tick(self) -> None:
         if not self._ended:
-            if self._monitor.tick(self._context.connection.now()) is not None:
+            if self._monitor.tick(self._connection.now()) is not None:
                 self._lost()
             if not self._ended:
                 self._timer.set(self._monitor.deadline)

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from .._runtime.context import Context
+from .._runtime.handle import Handle
 from .._runtime.retry import Retry
 from ..errors import (
     ApiError,
@@ -39,8 +40,8 @@ from .stream_log import StreamLog
 __all__ = ["ChainPublisher", "TopicPublisher"]
 
 _LONGEST_LOOK: Final = 8.0  # seconds
-
 _STALE: Final = 20  # looks, PAUSE apart, that find fewer records than were acked
+_WRONG_LAST_MSG_ID: Final = 10070
 
 
 class ChainPublisher:
@@ -90,11 +91,11 @@ class ChainPublisher:
         """Whether another client has published to the stream."""
         return self._chain.is_fenced
 
-    def may_follow(self, seq: int, msg_id: str | None) -> bool:
-        """Whether the next record may follow the record of this sequence and id."""
+    def may_follow(self, record: Record) -> bool:
+        """Whether the next record may follow this one: only if it is the last one sent."""
         if not self._last:
-            return seq <= self._after_seq
-        return msg_id is not None and self._chain.number_of(msg_id) == self._last
+            return record.seq <= self._after_seq
+        return self._chain.number_of(record.headers.get(MSG_ID, "")) == self._last
 
     async def append(
         self,
@@ -232,25 +233,18 @@ class ChainPublisher:
         number = chain.number_of(last.headers.get(MSG_ID, ""))
         return None if number is None else (number, seq)
 
-    async def close(self) -> None:
-        """See `Publisher.close`."""
-        await self.publisher.close()
 
-
-_WRONG_LAST_MSG_ID: Final = 10070
-
-
-class TopicPublisher:
+class TopicPublisher(Handle):
     """Publishes to a topic. Created by `Topic.publisher`.
 
     Leaving ``async with`` waits until all records are stored, and raises `PublishesFailedError` for failures that were
     not retrieved.
     """
 
-    def __init__(self, log: StreamLog, publisher: Publisher | ChainPublisher) -> None:
+    def __init__(self, log: StreamLog, publisher: Publisher, chain: ChainPublisher | None = None) -> None:
         self._log = log
-        self._publisher = publisher.publisher if isinstance(publisher, ChainPublisher) else publisher
-        self._chain = publisher if isinstance(publisher, ChainPublisher) else None
+        self._publisher = publisher
+        self._chain = chain
         self._at_end = asyncio.Lock()
         self._end_id = ""  # message id of the last record, once it may have been sent
         self._ending = self._ended = False
@@ -275,7 +269,7 @@ class TopicPublisher:
             chain = ChainPublisher(
                 log.context, log.handle, after=after, max_in_flight=max_in_flight, timeout=timeout
             )
-            return cls(log, chain)
+            return cls(log, chain.publisher, chain)
         publisher = Publisher(
             log.context,
             max_in_flight=max_in_flight,
@@ -389,7 +383,8 @@ class TopicPublisher:
                 raise ClosedError(
                     f"the topic {self.subject!r} was ended by another client: no record can follow"
                 )
-            if not self._may_follow(last):
+            chain = self._chain
+            if chain is not None and last is not None and not chain.may_follow(last):
                 raise ProducerFencedError(self.subject)
             self._end_id = self._end_id or secrets.token_hex(11)
             try:
@@ -401,12 +396,6 @@ class TopicPublisher:
             except MaxPayloadError:
                 self._end_id = ""
                 raise
-
-    def _may_follow(self, last: Record | None) -> bool:
-        """Whether the end may follow this record. Chained: only if it is the last one sent."""
-        if self._chain is None or last is None:
-            return True
-        return self._chain.may_follow(last.seq, last.headers.get(MSG_ID))
 
     def _fenced(self, error: PublishesFailedError) -> ProducerFencedError | None:
         if self._chain is None or not (error.failures or error.told):
@@ -420,6 +409,11 @@ class TopicPublisher:
     async def close(self) -> None:
         """Close the publisher, but not the topic. Records in flight fail with `ClosedError`; use `flush` before."""
         await self._publisher.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._publisher.is_closed
 
     async def __aenter__(self) -> Self:
         await self._publisher.__aenter__()

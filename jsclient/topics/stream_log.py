@@ -54,11 +54,19 @@ _FETCH: Final = 5000  # records fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
 _FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
+_PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
+_READABLE: Final = 40  # characters of the subject in a stream's name
 _MAX_BYTES: Final = 8 * 1024 * 1024  # limit of one direct get, whose answers are all held in memory
 
 
 class StreamLog(Log):
-    """The records of a stream whose subjects match a filter."""
+    """The records of a stream whose subjects match a filter.
+
+    Attributes:
+        context: The context of the handle.
+        handle: The stream.
+        found: The extent when the log was found, if that is enough to start a reader.
+    """
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
         self.stream: str = stream.name
@@ -66,21 +74,14 @@ class StreamLog(Log):
         self.tasks: Tasks = context.tasks
         self.open: set[Closable] = context.open
         self.context = context
-        self._stream = stream
+        self.handle: Stream = stream
         self._incarnation = ""
-        self.found: Extent | None = (
-            None  # the extent when the log was found, if that is enough to start a reader
-        )
-
-    @property
-    def handle(self) -> Stream:
-        """The stream."""
-        return self._stream
+        self.found: Extent | None = None
 
     @property
     def config(self) -> StreamConfig:
         """The stream's configuration, as last received."""
-        return self._stream.config
+        return self.handle.config
 
     @property
     def _linked(self) -> bool:
@@ -127,14 +128,14 @@ class StreamLog(Log):
     async def _from_own_first(self, extent: Extent) -> Extent:
         """The subject is at its limit of records: those before its first record may have been removed."""
         try:
-            first = await self._stream.get_next_message(self.subject)
+            first = await self.handle.get_next_message(self.subject)
         except MessageNotFoundError:
             return extent
         return replace(extent, first_seq=first.seq, first_time_ns=first.time_ns)
 
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
         if self._reads_directly():
-            batch = self._stream.get_batch(
+            batch = self.handle.get_batch(
                 limit, seq=since + 1, subject=self.subject, max_bytes=min(max_bytes, _MAX_BYTES)
             )
             records: list[Record] = []
@@ -180,7 +181,7 @@ class StreamLog(Log):
         try:
             if not page.records:
                 end = (await self.extent()).last_seq
-            first = await self._stream.get_next_message(self.subject, since + 1)
+            first = await self.handle.get_next_message(self.subject, since + 1)
         except MessageNotFoundError:
             return page._replace(up_to=end)
         except PermissionDeniedError:
@@ -191,7 +192,7 @@ class StreamLog(Log):
 
     async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
         """Read a page with a temporary consumer."""
-        consumer = await self._stream.create_consumer(
+        consumer = await self.handle.create_consumer(
             ConsumerConfig(
                 name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
                 **start,
@@ -228,7 +229,7 @@ class StreamLog(Log):
         """Sequence and time stamp of the first record stored at a time or later."""
         start = format_time_ns(time_ns)
         if self._reads_directly():
-            async for message in self._stream.get_batch(1, start_time=start, subject=self.subject):
+            async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
             last = await self.last()  # a replica may lag, the leader does not
             if last is None or last.time_ns < time_ns:
@@ -238,7 +239,7 @@ class StreamLog(Log):
 
     async def last(self, subject: str | None = None) -> Record | None:
         try:
-            found = await self._stream.get_last_message(self.subject if subject is None else subject)
+            found = await self.handle.get_last_message(self.subject if subject is None else subject)
         except MessageNotFoundError:
             return None
         return stored_record(found, linked=self._linked)
@@ -278,7 +279,7 @@ class StreamLog(Log):
                 f"stream {self.stream!r} does not republish {self.subject!r} with its payloads: use push='consumer'"
             )
         return ConsumerFeed(
-            self.context, self._stream, self.subject, linked=self._linked, doubted=self._doubted
+            self.context, self.handle, self.subject, linked=self._linked, doubted=self._doubted
         )
 
     def missing_rule(self, feed: Feed, *, allow_truncated: bool = False) -> MissingRule:
@@ -340,24 +341,17 @@ async def find_log(context: Context, subject: str, stream: str | None = None) ->
     if not anything and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
-    if (
-        not config.max_msgs_per_subject or config.max_msgs_per_subject < 0
-    ):  # otherwise the first of the subject counts
+    if (config.max_msgs_per_subject or 0) <= 0:  # otherwise the first of the subject counts
         log.found = log.read_extent(answer)
     return log
 
 
-_PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
-
-_READABLE: Final = 40  # characters of the subject in a stream's name
-
-
 async def stream_for(
-    manager: StreamManager, context: Context, subject: str, name: str | None, fields: dict[str, Any]
+    manager: StreamManager, subject: str, name: str | None, fields: dict[str, Any]
 ) -> Stream:
     """The stream that holds the subject. It is created if missing; an existing stream is not changed."""
     if name is None:
-        names = await find_streams(context, subject)
+        names = await find_streams(manager._context, subject)  # noqa: SLF001  shared by all handles
         if len(names) > 1:
             raise NoMatchingStreamError(subject, names)
         name = names[0] if names else _stream_name(subject)
@@ -366,11 +360,8 @@ async def stream_for(
     except StreamNotFoundError:
         # A destination takes no "*". All that the stream holds fits ">".
         source = ">" if "*" in subject.split(".") else subject
-        made = {
-            "allow_direct": True,
-            "republish": {"src": source, "dest": f"{_PUSHES}.{source}"},
-            **fields,
-        }
+        republish = {"src": source, "dest": f"{_PUSHES}.{source}"}
+        made = {"allow_direct": True, "republish": republish, **fields}
         try:
             stream = await manager.create_stream(name, subjects=[subject], **made)
         except StreamExistsError:

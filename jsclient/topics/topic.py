@@ -163,7 +163,7 @@ class Topic:
             NoMatchingStreamError: Several streams hold the subject. ConfigError: The retention of the existing stream
                 is not by limits. And those of any request.
         """
-        stream = await stream_for(self._manager, self._context, self.subject, self._stream, fields)
+        stream = await stream_for(self._manager, self.subject, self._stream, fields)
         return StreamLog(self._context, stream, self.subject)
 
     def publisher(

@@ -98,7 +98,7 @@ async def ground(timeout: float = 30.0) -> AsyncIterator[Ground]:
         stream = await js.stream("ORDERS")
         chain = ChainPublisher(js._context, stream, after=0, max_in_flight=100, timeout=timeout)
         yield Ground(js, connection, chain)
-        await chain.close()
+        await chain.publisher.close()
 
 
 @virtual
@@ -244,7 +244,7 @@ async def test_nothing_is_left_when_it_ends_while_it_is_broken():
         here.connection.disconnect()
         await asyncio.sleep(0.5)
         assert here.chain._mending is not None
-        await here.chain.close()
+        await here.chain.publisher.close()
         await settle()
         assert here.chain._mending is None
         assert isinstance(future.exception(), JetStreamError)

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Final
 
 from ...errors import ProtocolError
-from ..consumers.ack import Metadata, sequences
+from ..consumers.ack import sequences
 from ..models.message import StoredMessage, mended_block
 from ..streams.direct_get import DirectBatchTracker
 from ..wire import header_names as names
@@ -31,7 +31,6 @@ __all__ = [
     "DeliveredRecords",
     "RepublishedRecords",
     "StoredRecords",
-    "delivered_record",
     "kind_headers",
     "kind_of",
     "link_of",
@@ -78,22 +77,6 @@ def stored_record(message: StoredMessage, *, linked: bool) -> Record:
         headers=_own(message.headers),
         previous=link_of(message.headers) if linked else None,
         kind=kind_of(message.headers),
-    )
-
-
-def delivered_record(
-    subject: str, headers: Headers, data: bytes, metadata: Metadata, *, linked: bool, previous: int | None
-) -> Record:
-    """A record that a consumer delivered. ``previous``: its predecessor, if it does not name one."""
-    link = link_of(headers) if linked else None
-    return Record(
-        seq=metadata.stream_seq,
-        time_ns=metadata.timestamp_ns,
-        subject=subject,
-        data=data,
-        headers=_own(headers),
-        previous=previous if link is None else link,
-        kind=kind_of(headers),
     )
 
 

@@ -92,7 +92,7 @@ async def open_notifier_kit(
     check_publish_subject(subject)
     if initial is not NO_STATE:
         codec.encode(initial)  # raises before a stream is created
-    found = await stream_for(manager, context, subject, stream, {"max_msgs_per_subject": 1, **fields})
+    found = await stream_for(manager, subject, stream, {"max_msgs_per_subject": 1, **fields})
     at = NotifierDescriptor(
         stream=found.name,
         subject=subject,
@@ -125,7 +125,7 @@ async def open_subscription_kit(
     context = manager._context  # noqa: SLF001  shared by all handles
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
-    found = await stream_for(manager, context, subject, stream, fields)
+    found = await stream_for(manager, subject, stream, fields)
     start = await _beginning(context, found, subject)
     at = SubscriptionDescriptor(
         stream=found.name,

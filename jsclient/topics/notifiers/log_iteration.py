@@ -7,6 +7,7 @@ import secrets
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ..._runtime.retry import Retry
@@ -30,17 +31,12 @@ from ..log_reader import LogReader, open_reader
 from .iteration import Entry, SubscriptionSource
 from .newest import NewestLog
 
-__all__ = ["EntryReader", "LogProducer", "LogSubscription", "encode_entry", "passable_reason"]
+__all__ = ["EntryReader", "LogProducer", "LogSubscription", "passable_reason"]
 
 
 def passable_reason(reason: Any) -> Any:
     """A reason that can be encoded: an exception becomes its class and text."""
     return f"{type(reason).__name__}: {reason}" if isinstance(reason, BaseException) else reason
-
-
-def encode_entry(kind: Kind, value: Any, codec: Codec) -> bytes:
-    """The payload of a member's record. Raises `ConfigError` if the codec cannot encode the value."""
-    return codec.encode(passable_reason(value) if kind is Kind.FAIL else value)
 
 
 class EntryReader:
@@ -92,21 +88,18 @@ class _Failure(NamedTuple):
     members: list[_Member]
 
 
+@dataclass(slots=True, eq=False)
 class _Member:
     """A member in flight. Awaiting it returns its number, or raises the error of its append."""
 
-    __slots__ = ("awaited", "data", "failure", "future", "id", "kind", "producer", "since")
-
-    def __init__(self, producer: LogProducer, kind: Kind, data: bytes, id: str) -> None:
-        loop = asyncio.get_running_loop()
-        self.producer: LogProducer = producer
-        self.kind: Kind = kind
-        self.data: bytes = data
-        self.id: str = id
-        self.since: float = loop.time()
-        self.future: asyncio.Future[int] = loop.create_future()
-        self.awaited: bool = False
-        self.failure: _Failure | None = None
+    producer: LogProducer
+    kind: Kind
+    data: bytes
+    id: str
+    future: asyncio.Future[int]
+    since: float
+    awaited: bool = False
+    failure: _Failure | None = None
 
     def __await__(self) -> Generator[Any, None, int]:
         self.awaited = True
@@ -171,13 +164,14 @@ class LogProducer:
             raise ClosedError("the iteration has ended: no value can follow")
         if self._closed:
             raise ClosedError("the connection is closed: no value can be stored")
-        data = encode_entry(kind, value, self._codec)
+        data = self._codec.encode(passable_reason(value) if kind is Kind.FAIL else value)
         if self._waiting and (
             len(self._waiting) >= self._max_pending or self._bytes + len(data) > self._max_pending_bytes
         ):
             raise TooManyInFlightError(f"{len(self._waiting)} values wait to be stored: await some of them")
         self._count += 1
-        member = _Member(self, kind, data, f"{self._name}:{self._count}")
+        loop = asyncio.get_running_loop()
+        member = _Member(self, kind, data, f"{self._name}:{self._count}", loop.create_future(), loop.time())
         self._waiting.append(member)
         self._bytes += len(data)
         self._ended = kind is not Kind.VALUE
@@ -244,7 +238,8 @@ class LogProducer:
                     raise
             except TimeoutError as error:
                 self._in_doubt = True
-                raise _unknown(self._log.subject, self._timeout) from error
+                text = f"a value of {self._log.subject!r}: whether it was stored is unknown"
+                raise RequestTimeoutError(text, self._timeout) from error
 
     async def _look(self, member: _Member) -> int:
         """Request the last record. If it is the member itself, return its sequence, otherwise 0.
@@ -269,7 +264,6 @@ class LogProducer:
         return 0  # an earlier member that failed, but was stored
 
     def _fail(self, error: JetStreamError) -> None:
-        """Fail all members that wait."""
         members = [*self._waiting]
         self._waiting.clear()
         self._bytes = 0
@@ -292,10 +286,6 @@ class LogProducer:
         self._unreported = failure
         log = self._log
         log.emit(PublishFailed(stream=log.stream, subject=log.subject, error=error, count=len(members)))
-
-
-def _unknown(subject: str, timeout: float) -> RequestTimeoutError:
-    return RequestTimeoutError(f"a value of {subject!r}: whether it was stored is unknown", timeout)
 
 
 class LogSubscription(SubscriptionSource):

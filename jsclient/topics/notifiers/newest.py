@@ -19,7 +19,7 @@ from ..._runtime.nats.connection import Inbox
 from ..._runtime.retry import Retry
 from ..._runtime.tasks import Timer
 from ...consumers.consumer import Consumer
-from ...consumers.message import Message
+from ...consumers.message import Message, frames_of
 from ...errors import (
     ConsumerDeletedError,
     HeartbeatError,
@@ -35,7 +35,7 @@ from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.topics.record import Record
-from ...protocol.topics.record_codec import delivered_record, republished_record, stored_record
+from ...protocol.topics.record_codec import DeliveredRecords, republished_record, stored_record
 from ...protocol.wire.frames import Frame
 from ..stream_log import find_stream
 from .descriptors import NotifierDescriptor
@@ -205,7 +205,7 @@ class PulledPush(Push):
                 return
             if message is not None:
                 newest = not message.metadata.num_pending
-                self._report(_record(message) if newest else None)
+                self._report(DeliveredRecords(linked=False).read(frames_of([message]))[0] if newest else None)
                 return
 
     async def _next(self, seq: int) -> Message | None:
@@ -259,9 +259,3 @@ class PulledPush(Push):
     def _report(self, what: Record | JetStreamError | None) -> None:
         if self._arrived is not None:
             self._arrived(what)
-
-
-def _record(message: Message) -> Record:
-    return delivered_record(
-        message.subject, message.headers, message.data, message.metadata, linked=False, previous=None
-    )

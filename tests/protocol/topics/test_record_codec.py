@@ -15,7 +15,8 @@ from jsclient.protocol.topics.record_codec import (
     DeliveredRecords,
     RepublishedRecords,
     StoredRecords,
-    delivered_record,
+    kind_of,
+    link_of,
     republished_record,
     stored_record,
 )
@@ -225,9 +226,16 @@ def test_delivered_records_are_those_of_single_messages(own, previous, linked):
         frame = (b"a.b", reply, block, b"data")
         seq, consumer_seq, time_ns, pending = sequences(reply)
         assert (consumer_seq, pending) == (8, 7)
-        headers = parse_headers(block)[1]
-        expected = delivered_record(
-            "a.b", headers, b"data", read_jsack(reply), linked=linked, previous=previous
+        headers, whole = parse_headers(block)[1], read_jsack(reply)
+        link = link_of(headers) if linked else None
+        expected = Record(
+            seq=whole.stream_seq,
+            time_ns=whole.timestamp_ns,
+            subject="a.b",
+            data=b"data",
+            headers=headers,
+            previous=previous if link is None else link,
+            kind=kind_of(headers),
         )
         assert reading.record(frame, seq, time_ns, previous) == expected
 
