@@ -56,7 +56,7 @@ class Consumer(PullReading):
 
     async def info(self) -> ConsumerInfo:
         """Ask the server for the current state. Raises `ConsumerNotFoundError` and those of any request."""
-        answer = await self._call(
+        answer = await self._context.call(
             self._context.api.consumer_info(self.stream, self.name), what="consumer info"
         )
         self._info = from_wire(ConsumerInfo, answer)
@@ -82,8 +82,8 @@ class Consumer(PullReading):
         await self._pause({})
 
     async def _pause(self, body: dict[str, Any]) -> datetime | None:
-        self._needs((2, 11), "pausing a consumer")
-        answer = await self._call(
+        check_server(self._context.connection.server_version, (2, 11), "pausing a consumer")
+        answer = await self._context.call(
             self._context.api.consumer_pause(self.stream, self.name), body, what="pause"
         )
         return parse_time(answer["pause_until"]) if answer.get("paused") else None
@@ -105,11 +105,11 @@ class Consumer(PullReading):
         """
         if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or not 1 <= seq < 2**64):
             raise ConfigError(f"seq is {seq!r:.60}: an integer >= 1 is needed")
-        self._needs((2, 14), "resetting a consumer")
+        check_server(self._context.connection.server_version, (2, 14), "resetting a consumer")
         with suppress(PermissionDeniedError):
             await self.info()  # a reset of a deleted consumer is never answered
         body = {} if seq is None else {"seq": seq}
-        answer = await self._call(
+        answer = await self._context.call(
             self._context.api.consumer_reset(self.stream, self.name), body, what="reset"
         )
         begins = answer.pop("reset_seq", 0)
@@ -125,19 +125,15 @@ class Consumer(PullReading):
             ConsumerNotFoundError: It was deleted. And those of any request.
         """
         body = {"group": check_group_name(group)}
-        self._needs((2, 11), "unpinning")
-        await self._call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")
-
-    def _needs(self, version: tuple[int, int], what: str) -> None:
-        check_server(self._context.connection.server_version, version, what)
+        check_server(self._context.connection.server_version, (2, 11), "unpinning")
+        await self._context.call(self._context.api.consumer_unpin(self.stream, self.name), body, what="unpin")
 
     async def delete(self) -> None:
         """Delete it. Raises `ConsumerNotFoundError` if it does not exist."""
-        await self._call(self._context.api.consumer_delete(self.stream, self.name), what="delete consumer")
+        await self._context.call(
+            self._context.api.consumer_delete(self.stream, self.name), what="delete consumer"
+        )
 
     async def close(self) -> None:
         """Stop reading through this handle; the consumer stays."""
         await self._puller.close(give_back=True)
-
-    async def _call(self, subject: str, body: Any = None, *, what: str) -> dict[str, Any]:
-        return await self._context.call(subject, body, what=what)

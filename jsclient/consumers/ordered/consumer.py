@@ -283,15 +283,8 @@ class OrderedConsumer(Handle):
     ) -> OrderedMessages:
         """Read continuously: an iterator for ``async for`` that keeps a bounded buffer filled.
 
-        Args:
-            max_messages: Messages requested or buffered at most; 500 by default, unbounded with ``max_bytes``.
-            max_bytes: Bytes requested or buffered at most.
-            threshold_messages: Send the next request when this many or fewer are requested or buffered; half by
-                default.
-            expires: How long the server holds a request, seconds.
-            idle_heartbeat: Seconds between the heartbeats of the server, at most half of ``expires``; after two missed
-                ones the consumer is recreated. By default a quarter of ``expires``, 5 s at most, or half of it if
-                ``expires`` is under 2 s.
+        Args: as those of `Consumer.messages`. After two missed heartbeats the consumer is recreated; by default there
+        are some for short requests too: ``idle_heartbeat`` is half of ``expires`` if that is under 2 s.
 
         Raises:
             ConfigError: A value the server would refuse.
@@ -326,17 +319,7 @@ class OrderedConsumer(Handle):
         no available message with ``no_wait``. Silence, a lost connection or a deleted consumer does not end it: the
         consumer is recreated, and the rest requested within the remaining time.
 
-        Args:
-            batch: Messages wanted, 1 or more.
-            expires: Seconds, over 0.
-            max_bytes: Bytes wanted at most, 1 or more: subject + reply + headers + payload of each message.
-            no_wait: Take the messages that are available and return at once.
-            idle_heartbeat: Seconds between the heartbeats of the server, at most half of ``expires``. By default a
-                quarter of ``expires``, 5 s at most, and none for requests under 2 s.
-
-        Returns:
-            The messages in order, ``0 <= len(...) <= batch``; ``ending`` gives the reason for the end. If some came
-            before an error, they are returned and ``error`` holds it.
+        Args and result: as those of `Consumer.fetch`.
 
         Raises:
             StreamNotFoundError: The stream was deleted; or another error that ended the reader.

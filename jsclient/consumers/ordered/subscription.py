@@ -69,19 +69,19 @@ class OrderedSubscription(Subscription):
         self._remaker.remember_stream()
 
     def _reset_if_wanted(self) -> None:
-        if self._tracker.wants is not None:
+        if self._tracker.cursor.wants is not None:
             self._buffer.hide()
             self._remaker.look()
 
     def _report_capacity(self) -> None:
-        if self._tracker.wants is not None:
+        if self._tracker.cursor.wants is not None:
             self._remaker.room.set()
 
     def _lifecycle(self, what: Lifecycle) -> None:
         super()._lifecycle(what)
         if what is Lifecycle.CONNECTED:
             # Everything in flight is lost: do not wait for a heartbeat to report it.
-            self._tracker.lost("the connection was replaced")
+            self._tracker.cursor.lost("the connection was replaced")
             self._reset_if_wanted()
 
     def _check_consumer(self) -> None:

@@ -151,11 +151,11 @@ class Crew:
         self._load = load
         self._settling = settling
         self._on_stop = on_stop
-        self._caller = Caller(handler, load.rules.concurrency)
+        self._caller = Caller(handler, load.rules.options.concurrency)
         self._timer = Timer(self.tick)
         self._idle: deque[Slot] = deque()
         self._closing = False  # no new message is started
-        self._slots = [Slot() for _ in range(load.rules.concurrency)]
+        self._slots = [Slot() for _ in range(load.rules.options.concurrency)]
         for slot in self._slots:
             slot.task = asyncio.get_running_loop().create_task(self._work(slot), name=name)
 
@@ -216,7 +216,7 @@ class Crew:
         await settling.interrupted(work)
 
     def _overdue(self) -> TimeoutError:
-        return TimeoutError(f"the handler ran longer than {self._load.rules.handler_timeout} s")
+        return TimeoutError(f"the handler ran longer than {self._load.rules.options.handler_timeout} s")
 
     def tick(self) -> None:
         """Carry out what is due."""

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
-from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox
 from ..._runtime.publish import publish
 from ..._runtime.tasks import Signal
@@ -30,13 +29,14 @@ from ...protocol.consumers.worker.dead_letter import (
 )
 from ...protocol.consumers.worker.work_rules import default_delay
 from ...protocol.consumers.worker.worker import DeliveriesExhaustedError, Fate, Work, Workload
-from ...protocol.events import DeadLettered, DeadLetterFailed, ErrorRaised, Event, HandlerFailed
+from ...protocol.events import DeadLettered, DeadLetterFailed, HandlerFailed
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.models.message import read_stored_message
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import Headers
 from ...protocol.wire.names import subjects_overlap
 from ..message import Message
+from .sources import Source
 
 __all__ = ["DeadLetters", "Settling"]
 
@@ -50,18 +50,15 @@ class DeadLetters:
 
     def __init__(
         self,
-        context: Context,
-        stream: str,
-        consumer: str,
+        source: Source,
         pattern: str,
         *,
-        emit: Callable[[Event], None],
         in_hand: Callable[[int], bool],
     ) -> None:
-        self._context = context
-        self._stream, self._consumer = stream, consumer
+        self._source = source
+        self._context = source.context
+        self._stream, self._consumer = source.stream, source.consumer
         self.pattern = pattern
-        self._emit = emit
         self._in_hand = in_hand
         self._inbox: Inbox | None = None
         self._exhausted: deque[tuple[int, int]] = deque()  # stream sequences and deliveries, from advisories
@@ -117,7 +114,7 @@ class DeadLetters:
             exhausted = read_exhausted(frame[3])
             if exhausted is not None and not self._in_hand(exhausted[0]):
                 if len(self._exhausted) >= _MOST:
-                    self._failed(exhausted[0], ConfigError("too many messages ran out of deliveries at once"))
+                    self.failed(exhausted[0], ConfigError("too many messages ran out of deliveries at once"))
                     continue
                 self._exhausted.append(exhausted)
         self._arrived.set()
@@ -138,21 +135,11 @@ class DeadLetters:
             except MessageNotFoundError:
                 return  # acked late, or removed by the stream's limits
             except JetStreamError as failure:
-                self._failed(seq, failure)
+                self.failed(seq, failure)
                 await asyncio.sleep(default_delay(attempt))
             else:
                 self.found += 1
-                self._emit(
-                    DeadLettered(
-                        stream=self._stream,
-                        consumer=self._consumer,
-                        error=error,
-                        subject=origin.subject,
-                        stream_seq=seq,
-                        attempt=deliveries,
-                        dead_letter=dead_letter,
-                    )
-                )
+                self._source.emit(_dead_lettered(origin, error, deliveries, dead_letter))
                 return
 
     async def _copy(self, seq: int, deliveries: int, error: BaseException) -> tuple[Origin, str]:
@@ -163,12 +150,14 @@ class DeadLetters:
         timeout = self._context.timeout
         return origin, await self.store(origin, stored.data, stored.headers, error, timeout=timeout)
 
-    def _failed(self, seq: int, error: JetStreamError) -> None:
-        self._emit(
+    def failed(self, seq: int, error: JetStreamError, subject: str = "") -> None:
+        """Report that a dead letter could not be stored."""
+        self._source.emit(
             DeadLetterFailed(
                 stream=self._stream,
                 consumer=self._consumer,
                 error=error,
+                subject=subject,
                 stream_seq=seq,
                 dead_letter=self.pattern,
             )
@@ -180,7 +169,7 @@ class DeadLetters:
             self._reading.cancel()
             await asyncio.wait({self._reading})
         for seq, _ in self._exhausted:
-            self._failed(seq, ConfigError("the worker stopped before it was stored"))
+            self.failed(seq, ConfigError("the worker stopped before it was stored"))
         self._exhausted.clear()
         if self._inbox is not None:
             await self._context.connection.unsubscribe(self._inbox)
@@ -188,6 +177,18 @@ class DeadLetters:
 
 _BURIALS = 5  # attempts to store a dead letter before the message is returned, if possible
 _SYNC_TRIES = 3
+
+
+def _dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
+    return DeadLettered(
+        stream=origin.stream,
+        consumer=origin.consumer,
+        error=error,
+        subject=origin.subject,
+        stream_seq=origin.seq,
+        attempt=attempt,
+        dead_letter=where,
+    )
 
 
 class Settling:
@@ -199,16 +200,15 @@ class Settling:
 
     def __init__(
         self,
-        context: Context,
+        source: Source,
         load: Workload[Message],
-        emit: Callable[[Event], None],
         *,
         letters: DeadLetters | None,
         ack_sync: bool,
     ) -> None:
-        self._context = context
+        self._source = source
+        self._context = source.context
         self._load = load
-        self._emit = emit
         self._letters = letters
         self._ack_sync = ack_sync
         self.deadline: float | None = None
@@ -221,8 +221,9 @@ class Settling:
             return
         verdict = load.judge(work, error, stuck=stuck)
         if verdict.trouble is not None:
-            trouble = ConfigError(f"retry_delay({work.attempt}) cannot be used: {verdict.trouble!r:.200}")
-            self._emit(ErrorRaised(stream=self._stream(work), consumer=self._consumer(work), error=trouble))
+            self._source.report(
+                ConfigError(f"retry_delay({work.attempt}) cannot be used: {verdict.trouble!r:.200}")
+            )
         if error is not None:
             self._report_failure(work, error, None if verdict.fate is Fate.DEAD else verdict.delay)
         match verdict.fate:
@@ -271,16 +272,16 @@ class Settling:
     async def bury(self, work: Work[Message], error: BaseException) -> None:
         """Store the dead letter, then terminate the message. If it cannot be stored, it is not terminated."""
         message, letters, where = work.message, self._letters, ""
-        meta = message.metadata
+        meta, source = message.metadata, self._source
+        origin = Origin(
+            source.stream,
+            source.consumer,
+            message.subject,
+            meta.stream_seq,
+            meta.timestamp_ns,
+            work.deliveries,
+        )
         if letters is not None:
-            origin = Origin(
-                meta.stream,
-                meta.consumer,
-                message.subject,
-                meta.stream_seq,
-                meta.timestamp_ns,
-                work.deliveries,
-            )
             try:
                 where = await letters.store(
                     origin, message.data, message.headers, error, timeout=self._patience()
@@ -295,31 +296,12 @@ class Settling:
         else:
             self._load.counts.terminated += 1
         self._load.settled(work)
-        self._emit(
-            DeadLettered(
-                stream=meta.stream,
-                consumer=meta.consumer,
-                error=error,
-                subject=message.subject,
-                stream_seq=meta.stream_seq,
-                attempt=work.attempt,
-                dead_letter=where,
-            )
-        )
+        source.emit(_dead_lettered(origin, error, work.attempt, where))
 
     async def _not_buried(self, work: Work[Message], error: BaseException, failure: JetStreamError) -> None:
         load, letters = self._load, self._letters
         assert letters is not None
-        self._emit(
-            DeadLetterFailed(
-                stream=self._stream(work),
-                consumer=self._consumer(work),
-                error=failure,
-                subject=work.message.subject,
-                stream_seq=work.ident[0],
-                dead_letter=letters.pattern,
-            )
-        )
+        letters.failed(work.ident[0], failure, work.message.subject)
         work.burials += 1
         work.doomed = error
         delay = default_delay(work.burials)
@@ -340,7 +322,7 @@ class Settling:
             try:
                 return await self._send(lambda: message.ack_sync(self._patience()))
             except RequestTimeoutError as error:
-                self._emit(ErrorRaised(error=error))
+                self._source.report(error)
         return False
 
     async def _again(self, work: Work[Message], wire_delay: float | None) -> None:
@@ -372,10 +354,10 @@ class Settling:
         return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))
 
     def _report_failure(self, work: Work[Message], error: BaseException, retry_in: float | None) -> None:
-        self._emit(
+        self._source.emit(
             HandlerFailed(
-                stream=self._stream(work),
-                consumer=self._consumer(work),
+                stream=self._source.stream,
+                consumer=self._source.consumer,
                 error=error,
                 subject=work.message.subject,
                 stream_seq=work.ident[0],
@@ -383,11 +365,3 @@ class Settling:
                 retry_in=retry_in,
             )
         )
-
-    @staticmethod
-    def _stream(work: Work[Message]) -> str:
-        return work.message.metadata.stream
-
-    @staticmethod
-    def _consumer(work: Work[Message]) -> str:
-        return work.message.metadata.consumer

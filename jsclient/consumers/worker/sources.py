@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..._runtime.calls import consumer_info, is_gone
 from ..._runtime.context import Context
@@ -20,64 +21,79 @@ from ...protocol.consumers.worker.work_rules import WorkRules
 from ...protocol.events import ConsumerDeleted, ErrorRaised, Event
 from ...protocol.models.consumer import ConsumerConfig
 from ..message import Message
-from ..pull.messages import Messages
+
+if TYPE_CHECKING:
+    from ..pull.messages import Messages
+    from ..subscription import Subscription
 
 __all__ = ["PullSource", "PushSource", "Source"]
 
 _EXPIRES = 30.0  # seconds that the server may hold a pull request by default
 
 
-class Source(Protocol):
-    """The source of a worker's messages."""
+class Source(abc.ABC):
+    """The source of a worker's messages. ``emit`` reports an event to the user."""
 
-    stream: str
-    consumer: str
+    def __init__(
+        self,
+        context: Context,
+        stream: str,
+        consumer: str,
+        *,
+        emit: Callable[[Event], None],
+        known: ConsumerConfig | None,
+    ) -> None:
+        self.stream: str = stream
+        self.consumer: str = consumer
+        self.emit = emit
+        self.context: Context = context
+        self._known = known
 
     @property
     def drained(self) -> bool:
         """Whether it has ended by a drain, so that taken messages are still to be handled; else it was closed."""
+        return False
 
     async def config(self) -> ConsumerConfig:
         """Ask the server for the consumer's configuration."""
+        try:
+            return (await consumer_info(self.context, self.stream, self.consumer)).config
+        except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
+            if self._known is None:
+                raise
+            return self._known  # the user may have only the permission to read
 
-    def open(self, rules: WorkRules) -> None:
+    def open(self, rules: WorkRules) -> None:  # noqa: B027  optional
         """The worker starts."""
 
+    @abc.abstractmethod
     async def next(self) -> Message:
         """The next message. Raises `ClosedError` at the end, another error if it cannot continue. Cancelled: nothing
         is lost."""
 
+    @abc.abstractmethod
     async def hold(self, most: int) -> list[Message]:
         """The worker is full: hand over waiting messages, which are not kept alive here; pause if possible."""
 
+    @abc.abstractmethod
     async def end(self, timeout: float) -> list[Message]:
         """End; returns messages that had arrived."""
 
     async def deleted(self) -> JetStreamError:
         """Return when the consumer is found deleted, unless `next` raises that itself."""
+        await asyncio.Event().wait()
+        raise AssertionError
 
-    async def over(self) -> None:
+    async def over(self) -> None:  # noqa: B027  optional
         """The worker has ended."""
 
-    def emit(self, event: Event) -> None:
-        """Report an event to the user."""
+    def report(self, error: JetStreamError) -> None:
+        """Report an error that does not end the worker."""
+        self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
 
 
-async def _config(
-    context: Context, stream: str, consumer: str, known: ConsumerConfig | None
-) -> ConsumerConfig:
-    try:
-        return (await consumer_info(context, stream, consumer)).config
-    except (PermissionDeniedError, RequestTimeoutError, NoRespondersError):
-        if known is None:
-            raise
-        return known  # the user may have only the permission to read
-
-
-class PullSource:
+class PullSource(Source):
     """Pulls a few messages at a time."""
-
-    drained = False
 
     def __init__(
         self,
@@ -89,18 +105,14 @@ class PullSource:
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
     ) -> None:
-        self.stream: str = stream
-        self.consumer: str = consumer
-        self.emit = emit
-        self._context = context
+        super().__init__(context, stream, consumer, emit=emit, known=known)
         self._messages = messages
-        self._known = known
         self._limits: dict[str, Any] = {}
         self._reader: Messages | None = None
         self._error: JetStreamError | None = None
 
     async def config(self) -> ConsumerConfig:
-        config = await _config(self._context, self.stream, self.consumer, self._known)
+        config = await super().config()
         if config.max_expires and config.max_expires < _EXPIRES:
             self._limits["expires"] = config.max_expires
         if config.max_bytes and config.max_bytes > 0:
@@ -136,58 +148,25 @@ class PullSource:
     async def end(self, timeout: float) -> list[Message]:
         return await self.hold(0)
 
-    async def deleted(self) -> JetStreamError:
-        await asyncio.Event().wait()  # `next` raises it
-        raise AssertionError
 
-    async def over(self) -> None:
-        pass
-
-
-class Pushed(Protocol):
-    """The part of a push subscription that a worker uses."""
-
-    @property
-    def stream(self) -> str: ...
-    @property
-    def consumer(self) -> str: ...
-    @property
-    def pending(self) -> int: ...
-    @property
-    def is_closed(self) -> bool: ...
-    async def next(self, timeout: float | None = None) -> Message: ...
-    async def drain(self, timeout: float = ...) -> None: ...
-    def events(self) -> AsyncIterator[Event]: ...
-
-
-class PushSource:
+class PushSource(Source):
     """Takes from a push subscription, which ends with the worker: the server keeps delivering to it."""
 
     def __init__(
         self,
         context: Context,
-        subscription: Pushed,
+        subscription: Subscription,
         *,
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
     ) -> None:
-        self.stream: str = subscription.stream
-        self.consumer: str = subscription.consumer
-        self.emit = emit
-        self._context = context
+        super().__init__(context, subscription.stream, subscription.consumer, emit=emit, known=known)
         self._subscription = subscription
-        self._known = known
         self._draining: asyncio.Task[None] | None = None
 
     @property
     def drained(self) -> bool:
         return not self._subscription.is_closed
-
-    async def config(self) -> ConsumerConfig:
-        return await _config(self._context, self.stream, self.consumer, self._known)
-
-    def open(self, rules: WorkRules) -> None:
-        pass
 
     async def next(self) -> Message:
         while True:
@@ -196,7 +175,7 @@ class PushSource:
             except (ClosedError, ConsumerDeletedError):
                 raise
             except JetStreamError as error:  # a status; the subscription continues
-                self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+                self.report(error)
 
     async def hold(self, most: int) -> list[Message]:
         """Take the messages that wait in the subscription. More may come, up to ``max_ack_pending``."""
@@ -206,7 +185,7 @@ class PushSource:
                 held.append(await self._subscription.next(timeout=0))
         except JetStreamError as error:
             if not isinstance(error, ClosedError | RequestTimeoutError):
-                self.emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error))
+                self.report(error)
         return held
 
     async def end(self, timeout: float) -> list[Message]:
@@ -214,7 +193,7 @@ class PushSource:
         if self._subscription.is_closed:
             return held
         # In the background: it waits for the worker, which is not finished yet.
-        self._draining = self._context.tasks.start(
+        self._draining = self.context.tasks.start(
             self._subscription.drain(timeout + 30.0), "drain a worker's subscription"
         )
         await asyncio.sleep(0)  # let it start
@@ -226,12 +205,9 @@ class PushSource:
 
     async def deleted(self) -> JetStreamError:
         async for event in self._subscription.events():
-            if isinstance(event, ConsumerDeleted) and await is_gone(
-                self._context, self.stream, self.consumer
-            ):
+            if isinstance(event, ConsumerDeleted) and await is_gone(self.context, self.stream, self.consumer):
                 return ConsumerDeletedError(409, "Consumer Deleted")
-        await asyncio.Event().wait()  # the subscription has ended: `next` raises
-        raise AssertionError
+        return await super().deleted()  # the subscription has ended: `next` raises
 
     async def over(self) -> None:
         if self._draining is not None:

@@ -18,7 +18,6 @@ from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
 from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from ...protocol.consumers.worker.worker import WorkCounts, Workload
-from ...protocol.events import ErrorRaised
 from ..message import Message
 from .handler_pool import Crew, Handler
 from .settling import DeadLetters, Settling
@@ -194,14 +193,11 @@ class Worker:
         rules = WorkRules.of(self._options, config)
         load = Workload[Message](rules, self._counts)
         if self._options.dead_letter is not None:
-            pattern = self._options.dead_letter
-            self._letters = DeadLetters(
-                context, source.stream, source.consumer, pattern, emit=source.emit, in_hand=load.holds
-            )
+            self._letters = DeadLetters(source, self._options.dead_letter, in_hand=load.holds)
             await self._letters.check(config)
             if rules.server_limit is not None:
                 await self._letters.listen()
-        self._settling = Settling(context, load, source.emit, letters=self._letters, ack_sync=self._ack_sync)
+        self._settling = Settling(source, load, letters=self._letters, ack_sync=self._ack_sync)
         source.open(rules)
         self._load = load
         self._crew = Crew(
@@ -260,9 +256,7 @@ class Worker:
         try:
             meta = message.metadata
         except JetStreamError as error:
-            self._source.emit(
-                ErrorRaised(stream=self._source.stream, consumer=self._source.consumer, error=error)
-            )
+            self._source.report(error)
             return
         key: Hashable | None = None
         broken: Exception | None = None

@@ -212,6 +212,9 @@ class ConsumeTracker:
     @property
     def deadline(self) -> float | None:
         """When to call `tick`, monotonic seconds; None: never."""
+        return self._deadline()
+
+    def _deadline(self) -> float | None:
         if self.error is not None:
             return None
         moments = [self.buffer.paused_until] if self.buffer.paused_until is not None else []
@@ -346,12 +349,16 @@ class ConsumeTracker:
             if not self.buffer.owed:
                 monitor.heard(now)  # no request is in flight, so silence is expected
             elif (silent := monitor.tick(now)) is not None:
-                commands.append(
-                    Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))
-                )
-                self.buffer.silent()
-                commands.append(LookForConsumer())
+                commands.append(self._missed(silent))
+                commands += self._silent()
         return commands
+
+    def _missed(self, silent: float) -> Emit:
+        return Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))
+
+    def _silent(self) -> list[Command]:
+        self.buffer.silent()
+        return [LookForConsumer()]
 
     def consumer_is_gone(self) -> Event:
         """The consumer does not exist: the reader ends. Returns the event to emit."""

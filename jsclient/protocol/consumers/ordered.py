@@ -160,21 +160,6 @@ class OrderedTracker(PushTracker):
         self.cursor = OrderedCursor(keeps_policy)
 
     @property
-    def wants(self) -> Recreate | None:
-        """Why a new consumer is needed; while it is set, no message is accepted."""
-        return self.cursor.wants
-
-    @property
-    def last_stream_seq(self) -> int:
-        """Stream sequence of the last message that entered the queue; 0: none did."""
-        return self.cursor.last_stream_seq
-
-    @property
-    def resume_stream_seq(self) -> int:
-        """The stream sequence to resume from; 0: the start policy decides."""
-        return self.cursor.resume_stream_seq
-
-    @property
     def may_recreate(self) -> bool:
         """Whether there is capacity again: after an overflow, once the queue is half empty."""
         return self._queue.is_half_empty
@@ -191,12 +176,8 @@ class OrderedTracker(PushTracker):
         """The deadline was reached: silence requires a new consumer."""
         commands = PushTracker.tick(self, now)
         if commands:
-            self.lost("no message and no heartbeat")
+            self.cursor.lost("no message and no heartbeat")
         return commands
-
-    def lost(self, reason: str) -> None:
-        """The current consumer can no longer be read."""
-        self.cursor.lost(reason)
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> bool:
         """Switch to a new consumer: see `OrderedCursor.recreated`."""
@@ -205,10 +186,6 @@ class OrderedTracker(PushTracker):
         if self.heartbeat is not None:
             self.heartbeat.heard(now)
         return self.cursor.recreated(delivered_stream_seq)
-
-    def stream_began_again(self, stream_seq: int) -> Event:
-        """The stream was replaced: see `OrderedCursor.stream_began_again`."""
-        return self.cursor.stream_began_again(self.stream, self.consumer, stream_seq)
 
     def _data(self, frame: Frame, commands: list[Command]) -> None:
         cursor = self.cursor

@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from dataclasses import InitVar, dataclass, field
 
 from ...errors import JetStreamError, NotJetStreamMessageError
-from ..events import HeartbeatMissed
 from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import LAST_CONSUMER
 from ..wire.headers import parse_headers
@@ -20,7 +19,7 @@ from .ack import sequences
 from .consume import Ask, Command, ConsumeTracker
 from .fetch import Pull, PullRequest
 from .ordered import OrderedCursor
-from .push import Emit, total_size, whole_number
+from .push import total_size, whole_number
 from .status import Ending, Meaning, classify
 
 __all__ = ["OrderedConsume"]
@@ -63,12 +62,7 @@ class OrderedConsume(ConsumeTracker):
     @property
     def deadline(self) -> float | None:
         """When to call `tick`, monotonic seconds; None: never."""
-        if not self.reading or self.cursor.wants is not None or self.error is not None:
-            return None
-        moments = [self.buffer.paused_until] if self.buffer.paused_until is not None else []
-        if self.monitor is not None and self.buffer.online:
-            moments.append(self.monitor.deadline)
-        return min(moments, default=None)
+        return self._deadline() if self.reading and self.cursor.wants is None else None
 
     def read(self, pull: Pull, threshold: int, now: float) -> list[Command]:
         """Start reading continuously, within these bounds. Owed and buffered messages count."""
@@ -102,7 +96,7 @@ class OrderedConsume(ConsumeTracker):
         if not request.ended or request.settled:
             return []
         self.cursor.lost("the end of a request was not reported by the server")
-        return self._missed(now - request.sent_at) if request.ending is Ending.SILENT else []
+        return [self._missed(now - request.sent_at)] if request.ending is Ending.SILENT else []
 
     def _recount(self) -> None:
         self.buffer.buffered = len(self.front)
@@ -210,19 +204,11 @@ class OrderedConsume(ConsumeTracker):
 
     def tick(self, now: float) -> list[Command]:
         """The deadline was reached: a pause has ended, or silence requires a new consumer."""
-        commands: list[Command] = []
-        self.buffer.tick(now)
-        monitor = self.monitor
-        if monitor is not None and self.buffer.online and now >= monitor.deadline:
-            if not self.buffer.owed:
-                monitor.heard(now)  # no request is in flight, so silence is expected
-            elif (silent := monitor.tick(now)) is not None:
-                commands += self._missed(silent)
-                self.cursor.lost("no message and no heartbeat")
-        return commands + self.ask()
+        return ConsumeTracker.tick(self, now) + self.ask()
 
-    def _missed(self, silent: float) -> list[Command]:
-        return [Emit(HeartbeatMissed(stream=self.stream, consumer=self.consumer, silent_for=silent))]
+    def _silent(self) -> list[Command]:
+        self.cursor.lost("no message and no heartbeat")
+        return []
 
     def recreated(self, consumer: str, delivered_stream_seq: int, now: float) -> list[Command]:
         """Switch to a new consumer (see `OrderedCursor.recreated`) whose inbox is subscribed."""

@@ -112,11 +112,11 @@ def test_it_starts_again_behind_the_last_message_and_otherwise_as_before():
 def test_a_gap_in_the_consumer_sequence_asks_for_a_new_consumer_from_behind_the_last_good_message():
     tracker = reader()
     tracker.receive([data(3, 1), data(4, 2), data(9, 4), data(10, 5)], 0.0)
-    assert tracker.wants is not None
-    assert tracker.resume_stream_seq == 5
+    assert tracker.cursor.wants is not None
+    assert tracker.cursor.resume_stream_seq == 5
     assert tracker.receive([data(11, 6)], 0.0) == []
     tracker.recreated("c2", 4, 1.0)
-    assert tracker.wants is None
+    assert tracker.cursor.wants is None
     tracker.receive([data(8, 1), data(9, 2)], 1.0)
     assert taken(tracker) == [3, 4, 8, 9]
 
@@ -125,31 +125,31 @@ def test_a_gap_in_the_consumer_sequence_asks_for_a_new_consumer_from_behind_the_
 def test_a_heartbeat_that_knows_of_more_deliveries_asks_for_a_new_consumer():
     tracker = reader()
     tracker.receive([data(1, 1), heartbeat(1, 1)], 0.0)
-    assert tracker.wants is None
+    assert tracker.cursor.wants is None
     tracker.receive([heartbeat(3, 3)], 0.0)
-    assert tracker.wants is not None
-    assert tracker.resume_stream_seq == 2
+    assert tracker.cursor.wants is not None
+    assert tracker.cursor.resume_stream_seq == 2
 
 
 @pytest.mark.covers("J94")
 def test_silence_asks_for_a_new_consumer_and_is_told():
     tracker = reader()
     assert tracker.tick(tracker.deadline) == []
-    assert tracker.wants is None
+    assert tracker.cursor.wants is None
     (command,) = tracker.tick(tracker.deadline)
     assert isinstance(command.event, HeartbeatMissed)
-    assert tracker.wants is not None
+    assert tracker.cursor.wants is not None
 
 
 def test_an_overflow_is_read_again_and_not_lost():
     tracker = reader(max_pending=2)
     (command,) = tracker.receive([data(1, 1), data(2, 2), data(3, 3), data(4, 4)], 0.0)
     assert isinstance(command.event, SlowConsumer)
-    assert tracker.wants is not None
+    assert tracker.cursor.wants is not None
     assert not tracker.may_recreate, "the queue is emptied by half first"
     tracker.take()
     assert tracker.may_recreate
-    assert tracker.resume_stream_seq == 3
+    assert tracker.cursor.resume_stream_seq == 3
     tracker.recreated("c2", 2, 0.0)
     (again,) = tracker.receive([data(3, 1), data(4, 2)], 0.0)
     assert isinstance(again.event, SlowConsumer), "another episode"
@@ -160,19 +160,19 @@ def test_an_overflow_is_read_again_and_not_lost():
 def test_messages_of_a_lagging_replica_are_skipped():
     tracker = reader()
     tracker.receive([data(number, number) for number in range(1, 6)], 0.0)
-    tracker.lost("test")
+    tracker.cursor.lost("test")
     assert not tracker.recreated("c2", 3, 0.0), "it starts earlier than asked"
     tracker.receive([data(4, 1), data(5, 2), data(6, 3)], 0.0)
-    assert tracker.wants is None
+    assert tracker.cursor.wants is None
     assert taken(tracker) == [1, 2, 3, 4, 5, 6]
 
 
 def test_only_what_is_new_comes_though_there_was_a_reset_before_the_first_message():
     tracker = reader(delivered=100)
-    tracker.lost("the connection was made anew")
-    assert tracker.resume_stream_seq == 101
+    tracker.cursor.lost("the connection was made anew")
+    assert tracker.cursor.resume_stream_seq == 101
     assert tracker.recreated("c2", 100, 0.0)
-    tracker.lost("again")
+    tracker.cursor.lost("again")
     assert not tracker.recreated("c3", 90, 0.0), "a replica that lags"
     tracker.receive([data(91, 1), data(100, 2), data(101, 3)], 0.0)
     assert taken(tracker) == [101]
@@ -180,11 +180,11 @@ def test_only_what_is_new_comes_though_there_was_a_reset_before_the_first_messag
 
 def test_last_per_subject_keeps_its_policy_until_the_first_message():
     tracker = reader(delivered=40, keeps_policy=True)
-    tracker.lost("test")
-    assert tracker.resume_stream_seq == 0
+    tracker.cursor.lost("test")
+    assert tracker.cursor.resume_stream_seq == 0
     tracker.recreated("c2", 41, 0.0)
     tracker.receive([data(7, 1), data(30, 2)], 0.0)
-    assert tracker.resume_stream_seq == 31
+    assert tracker.cursor.resume_stream_seq == 31
     assert taken(tracker) == [7, 30]
 
 
@@ -192,10 +192,10 @@ def test_a_stream_that_began_again_is_read_from_its_start():
     tracker = reader()
     tracker.receive([data(1, 1), data(2, 2)], 0.0)
     assert taken(tracker) == [1, 2]
-    event = tracker.stream_began_again(1)
+    event = tracker.cursor.stream_began_again(tracker.stream, tracker.consumer, 1)
     assert event == StreamReset(stream="ORDERS", consumer="c1", last_stream_seq=2, stream_seq=1)
-    assert tracker.wants is not None
-    assert tracker.resume_stream_seq == 1
+    assert tracker.cursor.wants is not None
+    assert tracker.cursor.resume_stream_seq == 1
     tracker.recreated("c2", 0, 0.0)
     tracker.receive([data(1, 1)], 0.0)
     assert taken(tracker) == [1]
@@ -205,7 +205,7 @@ def test_flow_control_of_a_new_consumer_is_answered_though_the_subject_was_seen(
     tracker = reader()
     tracker.receive([flow_control(1)], 0.0)
     assert tracker.take() == (None, [Answer(FC % 1)])
-    tracker.lost("test")
+    tracker.cursor.lost("test")
     tracker.recreated("c2", 0, 0.0)
     tracker.receive([flow_control(1)], 0.0)
     assert tracker.take() == (None, [Answer(FC % 1)])

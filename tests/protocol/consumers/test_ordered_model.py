@@ -91,7 +91,7 @@ class Simulation:
 
     def time_passes(self) -> None:
         self.now += self.random.choice([0.1, 1.0, 10.0])
-        while self.reader.deadline <= self.now and self.reader.wants is None:
+        while self.reader.deadline <= self.now and self.reader.cursor.wants is None:
             self.reader.tick(self.reader.deadline)
 
     def consumer_vanishes(self) -> None:
@@ -99,7 +99,7 @@ class Simulation:
 
     def reconnect(self) -> None:
         if self.chance(0.5):
-            self.reader.lost("the connection was made anew")
+            self.reader.cursor.lost("the connection was made anew")
 
     def stream_again(self) -> None:
         if self.chance(0.1):
@@ -118,15 +118,15 @@ class Simulation:
     def recreate(self) -> None:
         """What the handle does: once there is room, a new consumer, and a look at which stream it is."""
         reader, server = self.reader, self.server
-        if reader.wants is None or not reader.may_recreate:
+        if reader.cursor.wants is None or not reader.may_recreate:
             return
         self.resets += 1
-        resume = reader.resume_stream_seq
+        resume = reader.cursor.resume_stream_seq
         behind = self.random.randint(0, 3) if self.chance(0.3) else 0  # a replica that lags
         reader.recreated(f"c{self.resets}", server.start(max(1, resume - behind)), self.now)
         if server.generation != self.known:
             self.known = server.generation
-            reader.stream_began_again(server.last)
+            reader.cursor.stream_began_again(reader.stream, reader.consumer, server.last)
 
     def run(self, steps: int) -> None:
         actions = [
@@ -188,5 +188,5 @@ def test_without_faults_there_is_no_reset():
         for _ in range(80):
             simulation.random.choice(actions)()
             simulation.network()
-        assert simulation.reader.wants is None
+        assert simulation.reader.cursor.wants is None
         assert simulation.resets == 0

@@ -191,8 +191,8 @@ def test_a_tracker_takes_any_frames_and_gives_messages_of_the_stream_only(kind):
         )
         tracker.receive([frame], 0.0)
         assert tracker.pending <= 50
-        if kind is OrderedTracker and tracker.wants is not None:
-            tracker.recreated("again", tracker.last_stream_seq, 0.0)
+        if kind is OrderedTracker and tracker.cursor.wants is not None:
+            tracker.recreated("again", tracker.cursor.last_stream_seq, 0.0)
         if chance.random() < 0.5:
             taken, _ = tracker.take()
             if taken is not None:

@@ -96,30 +96,22 @@ class WorkRules:
     """The options, applied to a consumer.
 
     Attributes:
-        concurrency: Handlers at a time.
+        options: The options as given.
         capacity: Messages held at most, including those being handled.
         pull: Messages that a pull reader may request in addition.
-        ordered: One message of each key at a time.
-        keep_alive: Whether ``ack_wait`` is restarted while a message is held.
-        handler_timeout: Seconds for one call of the handler; None: unlimited.
         limit: Deliveries at which a failure is final; None: never.
         server_limit: Deliveries after which the server stops redelivery; None: unlimited.
         waits: Seconds that the server waits for the ack, by delivery; the last applies to all later ones.
         backed_off: These come from ``backoff``.
-        given_delay: ``retry_delay`` as given.
     """
 
-    concurrency: int
+    options: WorkOptions
     capacity: int
     pull: int
-    ordered: bool
-    keep_alive: bool
-    handler_timeout: float | None
     limit: int | None
     server_limit: int | None
     waits: tuple[float, ...]
     backed_off: bool
-    given_delay: RetryDelay | None
 
     @classmethod
     def of(cls, options: WorkOptions, config: ConsumerConfig) -> WorkRules:
@@ -136,17 +128,13 @@ class WorkRules:
         if config.max_batch and config.max_batch > 0:
             pull = min(pull, config.max_batch)
         return cls(
-            concurrency=options.concurrency,
+            options=options,
             capacity=options.concurrency + here,
             pull=pull,
-            ordered=options.ordered,
-            keep_alive=options.keep_alive,
-            handler_timeout=options.handler_timeout,
             limit=min(limits, default=None),
             server_limit=server_limit,
             waits=waits,
             backed_off=bool(config.backoff),
-            given_delay=options.retry_delay,
         )
 
     def ack_wait(self, deliveries: int) -> float:
@@ -176,7 +164,7 @@ class WorkRules:
 
     def retry_delay(self, attempt: int) -> tuple[float, Exception | None]:
         """Seconds before the next attempt, and the error of the user's ``retry_delay``, if any."""
-        given = self.given_delay
+        given = self.options.retry_delay
         if given is None:
             return (self.ack_wait(attempt) if self.backed_off else default_delay(attempt)), None
         if not callable(given):
@@ -192,6 +180,6 @@ class WorkRules:
         """The delay for a nak so that the message is redelivered in ``delay`` seconds; None: ``backoff`` applies."""
         if not self.backed_off:
             return delay
-        if self.given_delay is None:
+        if self.options.retry_delay is None:
             return None
         return max(_SOONEST, delay - (self.ack_wait(deliveries) - self.waits[0]))

@@ -174,7 +174,7 @@ class Due(Generic[T]):
 
 
 class Workload(Generic[T]):
-    """The held messages, of which at most ``rules.concurrency`` are handled at a time."""
+    """The held messages, of which at most ``rules.options.concurrency`` are handled at a time."""
 
     def __init__(self, rules: WorkRules, counts: WorkCounts | None = None) -> None:
         self.rules = rules
@@ -198,7 +198,7 @@ class Workload(Generic[T]):
     @property
     def ready(self) -> bool:
         """Whether `start` would return a work."""
-        return bool(self._ready) and self.counts.running < self.rules.concurrency
+        return bool(self._ready) and self.counts.running < self.rules.options.concurrency
 
     @property
     def idle(self) -> bool:
@@ -235,7 +235,7 @@ class Workload(Generic[T]):
             )
         self.counts.waiting += 1
         self._keep_alive(work, now)
-        if key is None or not self.rules.ordered:
+        if key is None or not self.rules.options.ordered:
             self._ready.append(work)
             return work
         lane = self._lanes.get(key)
@@ -255,8 +255,8 @@ class Workload(Generic[T]):
         work.phase = Phase.RUNNING
         self.counts.running += 1
         self.counts.waiting -= 1
-        if self.rules.handler_timeout is not None and work.doomed is None:
-            self._limits[work] = now + self.rules.handler_timeout
+        if self.rules.options.handler_timeout is not None and work.doomed is None:
+            self._limits[work] = now + self.rules.options.handler_timeout
         return work
 
     def ended(self, work: Work[T]) -> None:
@@ -276,7 +276,7 @@ class Workload(Generic[T]):
             return Verdict(Fate.DEAD)
         self.counts.retried += 1
         delay, trouble = self.rules.retry_delay(work.attempt)
-        if self.rules.ordered and not stuck and not self.stopping:
+        if self.rules.options.ordered and not stuck and not self.stopping:
             return Verdict(Fate.REPEAT, delay, trouble=trouble)
         return Verdict(Fate.RETRY, delay, self.rules.wire_delay(work.deliveries, delay), trouble)
 
@@ -346,7 +346,7 @@ class Workload(Generic[T]):
                 works[work] = now
 
     def _keep_alive(self, work: Work[T], now: float) -> None:
-        if self.rules.keep_alive:
+        if self.rules.options.keep_alive:
             work.interval = self.rules.interval(work.deliveries)
             self._alive.setdefault(work.interval, {})[work] = now + work.interval
 

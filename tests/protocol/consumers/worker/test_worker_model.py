@@ -79,7 +79,7 @@ class WorkerAndServer(RuleBasedStateMachine):
         if not self.rules_.is_last(self.deliveries[seq]):
             self.deliver(seq)
 
-    @precondition(lambda self: not self.stopped and not self.load.rules.keep_alive)
+    @precondition(lambda self: not self.stopped and not self.load.rules.options.keep_alive)
     @rule()
     def run_out_of_ack_wait(self):
         """Without signs of life the server delivers again what is in hand."""
@@ -96,7 +96,7 @@ class WorkerAndServer(RuleBasedStateMachine):
 
     def started(self, work) -> None:
         seq, key = work.message, self.keys[work.message]
-        if self.rules_.ordered and key is not None:
+        if self.rules_.options.ordered and key is not None:
             assert all(self.keys[other.message] != key for other in self.running.values())
             earlier = [
                 other for other in self.load.held if self.keys[other.message] == key and other.message < seq
@@ -116,7 +116,7 @@ class WorkerAndServer(RuleBasedStateMachine):
         verdict = self.load.judge(work, error, stuck=stuck)
         if verdict.fate is Fate.REPEAT:
             assert not stuck
-            assert self.rules_.ordered
+            assert self.rules_.options.ordered
             self.load.repeat(work, verdict.delay, self.now)
         else:
             assert verdict.fate is not Fate.RETRY or not self.rules_.is_last(work.deliveries)
@@ -175,13 +175,13 @@ class WorkerAndServer(RuleBasedStateMachine):
             return
         counts = self.load.counts
         held = self.load.held
-        assert counts.running == len(self.running) <= self.rules_.concurrency
+        assert counts.running == len(self.running) <= self.rules_.options.concurrency
         assert {work.message for work in held} == set(self.expires)
         assert counts.waiting == len([work for work in held if work.phase is not Phase.RUNNING])
         assert len(self.finished) == len(set(self.finished))
         given_up = {seq for seq in self.elsewhere if self.rules_.is_last(self.deliveries[seq])}
         assert not given_up, "a last delivery was given back"
-        if self.rules_.keep_alive:
+        if self.rules_.options.keep_alive:
             assert all(self.now < at for at in self.expires.values())
 
     def teardown(self):
