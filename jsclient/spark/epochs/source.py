@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochBatchReader", "EpochPartition", "EpochStreamReader"]
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
-
 _TRIES = 100  # attempts to find records that another server has returned
 _CONFIRMED = 5.0  # seconds after which a missing end of the stream counts as lost
 
@@ -51,7 +48,6 @@ class _Source:
         self._spec = EpochSpec(replace(read_spec(options.read, columns), check_loss=True), options.topic)
         self._numbers = numbers
         self._topic: TopicLook | None = None
-        self._told: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
         # Executors do not look up the topic.
@@ -80,18 +76,7 @@ class _Source:
             raise ConfigError("option 'startingEpoch' is for topics whose times are numbers")
         wanted: Wanted[Any] = Wanted(topic.order, (topic.order.encode(start),))
         error = history.lost(wanted, first_seq)
-        return wanted if self._accepted(error) else earliest
-
-    def _accepted(self, error: JetStreamError | None) -> bool:
-        """Whether nothing was lost. Raises ``error`` if ``failOnDataLoss`` is set, otherwise logs it once."""
-        if error is None:
-            return True
-        if self._options.read.fail_on_data_loss:
-            raise error
-        if str(error) not in self._told:
-            self._told.add(str(error))
-            log.warning("topic %r: %s", self._options.topic, error)
-        return False
+        return wanted if topic.lookup.accept(error) else earliest
 
     def _tasks(self, topic: TopicLook, wanted: Wanted[Any]) -> list[EpochPartition]:
         """The tasks that read these epochs, whose end the topic must have reached."""
@@ -196,7 +181,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
             return []
         topic.begin_at(begin)
         wanted = wanted_between(begin, stop, topic.order)
-        if not self._accepted(topic.history.lost(wanted, topic.facts.first_seq)):
+        if not topic.lookup.accept(topic.history.lost(wanted, topic.facts.first_seq)):
             wanted = topic.history.whole(wanted, topic.facts.first_seq)
         return self._tasks(topic, wanted)
 
@@ -205,13 +190,13 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
     def _valid(self, topic: TopicLook, place: EpochPosition[Any]) -> EpochPosition[Any]:
         """The place to continue from, which differs if the stream was replaced or truncated. Looks up the stream."""
         topic.facts = topic.lookup.facts()
-        if not self._accepted(_another_stream(place, topic.facts)):
+        if not topic.lookup.accept(_another_stream(place, topic.facts)):
             return self._anew(topic)
         until = time.monotonic() + _CONFIRMED
         while _cut_short(place, topic.facts) and time.monotonic() < until:
             # A new leader may need a moment to catch up.
             topic.again()
-        return place if self._accepted(_cut_short(place, topic.facts)) else self._anew(topic)
+        return place if topic.lookup.accept(_cut_short(place, topic.facts)) else self._anew(topic)
 
     def _anew(self, topic: TopicLook) -> EpochPosition[Any]:
         topic.restart()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LogBatchReader", "PushdownReader"]
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
-
 
 class LogBatchReader(DataSourceReader):
     """Reads all messages between two positions. The positions are resolved when the read is planned."""
@@ -39,7 +36,7 @@ class LogBatchReader(DataSourceReader):
         read_mode = lookup.read_mode(facts)
         first, last = _first(options, lookup, facts), _last(options, lookup, facts)
         if options.start.kind == "sequence":
-            first = self._checked(first, last, facts)
+            first = first if lookup.accept(lost_head(first, last, facts)) else max(first, facts.first_seq)
         first, last = max(first, narrowed.first), min(last, narrowed.last)
         if narrowed.since is not None:
             first = max(first, lookup.sequence_at(narrowed.since, facts))
@@ -47,15 +44,6 @@ class LogBatchReader(DataSourceReader):
             return []
         lookup.subjects = narrowed.subjects
         return plan(lookup, options, SequenceRange(first, last), facts, read_mode)
-
-    def _checked(self, first: int, last: int, facts: StreamFacts) -> int:
-        error = lost_head(first, last, facts)
-        if error is None:
-            return first
-        if self._options.fail_on_data_loss:
-            raise error
-        log.warning("%s", error)
-        return max(first, facts.first_seq)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)

@@ -50,34 +50,65 @@ class Lookup:
         self._options = options
         self._session: Session | None = None
         self._stream: Stream | None = None
+        self._logged: set[str] = set()
         self.subjects: tuple[str, ...] = options.subjects
 
     def facts(self) -> StreamFacts:
         """The current state of the stream, from its leader. Takes one request."""
-        return self._asked(self._facts)
+
+        async def look() -> StreamFacts:
+            stream = self._stream
+            return StreamFacts.of(
+                (await self._found()).cached_info if stream is None else await stream.info()
+            )
+
+        return self._asked(look)
 
     def last_matching(self) -> int:
         """The sequence of the last matching message, from the leader; 0 if no message matches.
 
         Takes one request per filter.
         """
-        return self._asked(self._last_matching)
+
+        async def look(stream: Stream) -> int:
+            last = 0
+            for subject in self.subjects:
+                with contextlib.suppress(MessageNotFoundError):
+                    last = max(last, (await stream.get_last_message(subject)).seq)
+            return last
+
+        return self.run(look)
 
     def next_matching(self, seq: int) -> int:
         """The sequence of the first matching message at or after ``seq``, from the leader; 0 if no message matches.
 
         Takes one request per filter.
         """
-        return self._asked(lambda: self._next_matching(seq))
+
+        async def look(stream: Stream) -> int:
+            found: list[int] = []
+            for subject in self.subjects:
+                with contextlib.suppress(MessageNotFoundError):
+                    found.append((await stream.get_next_message(subject, seq)).seq)
+            return min(found, default=0)
+
+        return self.run(look)
 
     def rest(self, seq: int, facts: StreamFacts) -> int:
         """The number of matching messages at or after ``seq``. May lag slightly.
 
         Takes one request, or three if a direct get cannot be used.
         """
-        if seq > facts.last_seq:
+
+        async def count(stream: Stream) -> int:
+            if not self._gets(facts):
+                return (await self._made(stream, opt_start_seq=seq)).num_pending
+            subject = self.subjects[0] if self.subjects else None
+            async for message in stream.get_batch(1, seq=seq, subject=subject):
+                return (message.num_pending or 0) + 1
             return 0
-        return self._asked(lambda: self._rest(seq, self._gets(facts)))
+
+        return 0 if seq > facts.last_seq else self.run(count)
 
     def counts_cheaply(self, facts: StreamFacts) -> bool:
         """Whether `rest` takes one request, and the messages can be read by direct get."""
@@ -88,7 +119,18 @@ class Lookup:
         """The sequence of the first message stored at or after ``moment``; after the last one if no message was."""
         if not facts.messages or (facts.last_time and facts.last_time < datetime.fromisoformat(moment)):
             return facts.last_seq + 1
-        return self._asked(lambda: self._sequence_at(moment, facts))
+        return self.run(lambda stream: self._sequence_at(stream, moment, facts))
+
+    def accept(self, error: JetStreamError | None) -> bool:
+        """Return whether nothing was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
+        if error is None:
+            return True
+        if self._options.fail_on_data_loss:
+            raise error
+        if str(error) not in self._logged:
+            self._logged.add(str(error))
+            log.warning("%s", error)
+        return False
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
         """Run a generator of `ranges` to its end, sending it the counts it asks for."""
@@ -113,7 +155,7 @@ class Lookup:
             self._check_gets(facts, f"stream {facts.name!r} is a work queue")
         else:
             try:
-                self._asked(self._may_consume)
+                self.run(lambda stream: self._made(stream, opt_start_seq=1))
             except ConfigError as error:
                 if wanted == "consumer" or not self.counts_cheaply(facts):
                     raise
@@ -138,9 +180,6 @@ class Lookup:
                 f"{because}, but option 'subjects' has more than one filter: use one source for each, and union them"
             )
 
-    async def _may_consume(self) -> None:
-        await self._made(await self._found(), opt_start_seq=1)
-
     @property
     def js(self) -> JetStream:
         """The client. Use it only in coroutines passed to `run`."""
@@ -154,49 +193,16 @@ class Lookup:
 
         return self._asked(ask)
 
-    # --- on the loop -----------------------------------------------------------------------------------------
-
     async def _found(self) -> Stream:
         if self._stream is None:
             self._stream = await self._opened().js.stream(self._options.stream)
         return self._stream
 
-    async def _facts(self) -> StreamFacts:
-        if self._stream is None:
-            return StreamFacts.of((await self._found()).cached_info)
-        return StreamFacts.of(await self._stream.info())
-
-    async def _last_matching(self) -> int:
-        stream = await self._found()
-        last = 0
-        for subject in self.subjects:
-            with contextlib.suppress(MessageNotFoundError):
-                last = max(last, (await stream.get_last_message(subject)).seq)
-        return last
-
-    async def _next_matching(self, seq: int) -> int:
-        stream = await self._found()
-        found: list[int] = []
-        for subject in self.subjects:
-            with contextlib.suppress(MessageNotFoundError):
-                found.append((await stream.get_next_message(subject, seq)).seq)
-        return min(found, default=0)
-
     def _gets(self, facts: StreamFacts) -> bool:
         recent = is_at_least(self.js.server_version, BATCH_GET_SERVER)
         return facts.direct and recent and len(self.subjects) < 2
 
-    async def _rest(self, seq: int, by_get: bool) -> int:  # noqa: FBT001  private
-        stream = await self._found()
-        if by_get:
-            subject = self.subjects[0] if self.subjects else None
-            async for message in stream.get_batch(1, seq=seq, subject=subject):
-                return (message.num_pending or 0) + 1
-            return 0
-        return (await self._made(stream, opt_start_seq=seq)).num_pending
-
-    async def _sequence_at(self, moment: str, facts: StreamFacts) -> int:
-        stream = await self._found()
+    async def _sequence_at(self, stream: Stream, moment: str, facts: StreamFacts) -> int:
         if facts.direct and is_at_least(self.js.server_version, BATCH_GET_SERVER):
             # A replica may lag: the leader has reported a message at or after this time.
             for _ in range(8):
@@ -213,8 +219,6 @@ class Lookup:
 
     async def _made(self, stream: Stream, **where: object) -> ConsumerInfo:
         return await _short_lived(stream, **where, filter_subjects=list(self.subjects) or None)
-
-    # --- patience and errors ---------------------------------------------------------------------------------
 
     def _opened(self) -> Session:
         if self._session is None or self._session.js.is_closed:

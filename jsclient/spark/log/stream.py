@@ -52,7 +52,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asking: tuple[Lookup, Head, Mirror | None] | None = None  # None on executors
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # set once the stream was checked
-        self._told: set[str] = set()
 
     # --- offsets ---------------------------------------------------------------------------------------------
 
@@ -141,16 +140,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lookup, _, _ = self._asked()
         facts = lookup.facts()
         self._check(facts)
-        if not self._accepted(another_stream(stop, facts)):
+        if not lookup.accept(another_stream(stop, facts)):
             return []
-        self._accepted(another_stream(begin, facts))
+        lookup.accept(another_stream(begin, facts))
         first = max(begin.seq if begin.created == stop.created else facts.first_seq - 1, stop.free) + 1
         if first > stop.seq:
             return []
         if facts.last_seq < stop.seq:
             facts = self._confirmed(stop, lookup)
-            self._accepted(cut_short(stop, facts))
-        self._accepted(lost_head(first, stop.seq, facts))
+            lookup.accept(cut_short(stop, facts))
+        lookup.accept(lost_head(first, stop.seq, facts))
         first, last = max(first, facts.first_seq), min(stop.seq, facts.last_seq)
         if first > last:
             return []
@@ -176,26 +175,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 mirror.ensure(facts)
             self._read_mode = lookup.read_mode(facts)
 
-    def _accepted(self, error: JetStreamError | None) -> bool:
-        """Return whether nothing was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
-        if error is None:
-            return True
-        if self._options.fail_on_data_loss:
-            raise error
-        if str(error) not in self._told:
-            self._told.add(str(error))
-            log.warning("%s", error)
-        return False
-
     def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
         """The offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
-        if not self._accepted(another_stream(begin, facts)):
+        lookup, _, _ = self._asked()
+        if not lookup.accept(another_stream(begin, facts)):
             return LogOffset(facts.first_seq - 1, facts.created)
         if cut_short(begin, facts) is None:
             return begin
-        lookup, _, _ = self._asked()
         confirmed = self._confirmed(begin, lookup)
-        if self._accepted(another_stream(begin, confirmed)) and self._accepted(cut_short(begin, confirmed)):
+        if lookup.accept(another_stream(begin, confirmed)) and lookup.accept(cut_short(begin, confirmed)):
             return begin
         return LogOffset(confirmed.last_seq, confirmed.created)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.names import check_publish_subject, check_stream_name
 from .connect import ConnectOptions
-from .sink import SinkOptions
-from .source import MOST_FETCH, WORTH_A_TASK, SourceOptions
+from .sink import SinkOptions, publish_settings
+from .source import SourceOptions, read_settings
 from .values import OptionReader
 
 __all__ = ["EpochSinkOptions", "EpochSourceOptions", "is_epochs"]
@@ -52,27 +52,10 @@ class EpochSourceOptions:
         given = OptionReader(options, "the source 'jetstream' with option 'epochs'")
         connect = ConnectOptions.read(given)
         topic, stream = _topic(given)
-        least = given.count("minPartitions", most=100_000)
-        size = given.size("fetchMaxBytes", 8 << 20) or 0
-        if size > MOST_FETCH:
-            raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
         if streaming is False:
             for name in ("startingOffsets", "maxEpochsPerTrigger", "pollIntervalMs"):
                 given.refuse(name, "is for streaming reads: a batch read reads everything stored; omit it")
-        read = SourceOptions(
-            connect=connect,
-            stream=stream,
-            subjects=(f"{topic}.*.data",),
-            min_partitions=2 if least is None else least,
-            min_partition_rows=WORTH_A_TASK if least is None else 1,
-            max_messages_per_partition=given.count("maxMessagesPerPartition"),
-            fail_on_data_loss=given.flag("failOnDataLoss", default=True),
-            read_mode=given.choice("readMode", ("auto", "consumer", "direct"), "auto"),
-            include_headers=given.flag("includeHeaders", default=True),
-            poll_interval=(given.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
-            fetch_max_bytes=size,
-            batch_rows=given.count("batchRows", 8192, most=1 << 20) or 8192,
-        )
+        read = SourceOptions(connect, stream, (f"{topic}.*.data",), **read_settings(given))
         start = _start(given, "earliest" if streaming is False else "latest")
         most = given.count("maxEpochsPerTrigger")
         given.finish()
@@ -112,17 +95,12 @@ class EpochSinkOptions:
         connect = ConnectOptions.read(given)
         topic, stream = _topic(given)
         dedup = given.choice("dedup", ("auto", "content", "index", "column"), "auto")
-        default = SinkOptions
         write = SinkOptions(
             connect=connect,
             subject=f"{topic}.0.data",
             dedup=None if dedup == "auto" else dedup,
-            dedup_scope=given.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),
             expected_stream=stream,
-            ack_timeout=given.seconds("ackTimeout", default.ack_timeout),
-            retries=given.count("retries", default.retries, least=0, most=1000) or 0,
-            window=given.count("window", default.window, most=1_000_000) or default.window,
-            window_bytes=given.size("windowBytes", default.window_bytes) or default.window_bytes,
+            **publish_settings(given),
         )
         partitions = given.count("partitions", most=_MOST_PARTITIONS)
         given.finish()

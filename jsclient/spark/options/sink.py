@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ...errors import ConfigError
 from ...protocol.wire.names import check_publish_subject, check_stream_name, check_token
 from .connect import ConnectOptions
 from .values import OptionReader
 
-__all__ = ["SinkOptions"]
+__all__ = ["SinkOptions", "publish_settings"]
 
 MAX_BYTES = 32 * 1024 * 1024
 """Bytes in flight per task by default: two tasks stay below the server's limit for the pending data of one client."""
@@ -79,14 +80,10 @@ class SinkOptions:
             connect=ConnectOptions.read(given),
             subject=None if subject is None else check_publish_subject(subject),
             dedup=None if dedup == "auto" else dedup,
-            dedup_scope=given.choice("dedupScope", ("partition", "epoch"), cls.dedup_scope),
             exactly_once=exactly_once,
             min_duplicate_window=given.seconds("minDuplicateWindow", cls.min_duplicate_window),
             expected_stream=None if stream is None else check_stream_name(stream),
-            ack_timeout=given.seconds("ackTimeout", cls.ack_timeout),
-            retries=given.count("retries", cls.retries, least=0, most=1000) or 0,
-            window=given.count("window", cls.window, most=1_000_000) or cls.window,
-            window_bytes=given.size("windowBytes", cls.window_bytes) or cls.window_bytes,
+            **publish_settings(given),
             ledger=check_stream_name(check_token(ledger, "ledger")),
             dedup_key=given.text("dedupKey"),
             dedup_batch=given.count("dedupBatch", least=0),
@@ -117,3 +114,15 @@ class SinkOptions:
                 "omit the option, or drop the column"
             )
         return self.dedup
+
+
+def publish_settings(given: OptionReader) -> dict[str, Any]:
+    """The fields of `SinkOptions` that say how rows are published, wherever they go."""
+    default = SinkOptions
+    return {
+        "dedup_scope": given.choice("dedupScope", ("partition", "epoch"), default.dedup_scope),
+        "ack_timeout": given.seconds("ackTimeout", default.ack_timeout),
+        "retries": given.count("retries", default.retries, least=0, most=1000) or 0,
+        "window": given.count("window", default.window, most=1_000_000) or default.window,
+        "window_bytes": given.size("windowBytes", default.window_bytes) or default.window_bytes,
+    }

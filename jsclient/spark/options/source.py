@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.names import (
@@ -23,12 +23,11 @@ from .values import OptionReader
 __all__ = [
     "EPOCH_COLUMNS",
     "LOG_COLUMNS",
-    "MOST_FETCH",
     "QUEUE_COLUMNS",
-    "WORTH_A_TASK",
     "Place",
     "SourceOptions",
     "ddl",
+    "read_settings",
 ]
 
 LOG_COLUMNS: Final[Mapping[str, str]] = {
@@ -143,10 +142,6 @@ class SourceOptions:
         _refuse_by_mode(given, mode)
         _refuse_by_kind(given, streaming, mode)
         given.required("stream", "set the name of the stream to read")
-        least = given.count("minPartitions", most=100_000)
-        size = given.size("fetchMaxBytes", 8 << 20) or 0
-        if size > MOST_FETCH:
-            raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
         read = cls(
             connect=connect,
             stream=_stream(given),
@@ -157,16 +152,8 @@ class SourceOptions:
             end=_end(given),
             max_messages_per_trigger=given.count("maxMessagesPerTrigger"),
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
-            min_partitions=_DEFAULT_PARTITIONS if least is None else least,
-            min_partition_rows=WORTH_A_TASK if least is None else 1,
-            max_messages_per_partition=given.count("maxMessagesPerPartition"),
-            fail_on_data_loss=given.flag("failOnDataLoss", default=True),
-            read_mode=given.choice("readMode", ("auto", "consumer", "direct"), "auto"),
-            include_headers=given.flag("includeHeaders", default=True),
             pushdown=given.flag("pushdown", default=False),
-            poll_interval=(given.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
-            fetch_max_bytes=size,
-            batch_rows=given.count("batchRows", 8192, most=1 << 20) or 8192,
+            **read_settings(given),
             ack_on=given.choice("ackOn", ("batch", "manual", "purge"), "batch"),
         )
         given.finish()
@@ -194,6 +181,25 @@ class SourceOptions:
         known = LOG_COLUMNS if self.mode == "log" else QUEUE_COLUMNS
         left_out = {"timestamp_ns"} if self.include_headers else {"timestamp_ns", "headers"}
         return {name: kind for name, kind in known.items() if name not in left_out}
+
+
+def read_settings(given: OptionReader) -> dict[str, Any]:
+    """The fields of `SourceOptions` that say how messages are read, whatever they are."""
+    least = given.count("minPartitions", most=100_000)
+    size = given.size("fetchMaxBytes", 8 << 20) or 0
+    if size > MOST_FETCH:
+        raise ConfigError(f"option 'fetchMaxBytes' is {size}: {MOST_FETCH} at most")
+    return {
+        "min_partitions": _DEFAULT_PARTITIONS if least is None else least,
+        "min_partition_rows": WORTH_A_TASK if least is None else 1,
+        "max_messages_per_partition": given.count("maxMessagesPerPartition"),
+        "fail_on_data_loss": given.flag("failOnDataLoss", default=True),
+        "read_mode": given.choice("readMode", ("auto", "consumer", "direct"), "auto"),
+        "include_headers": given.flag("includeHeaders", default=True),
+        "poll_interval": (given.count("pollIntervalMs", 100, most=3_600_000) or 100) / 1000,
+        "fetch_max_bytes": size,
+        "batch_rows": given.count("batchRows", 8192, most=1 << 20) or 8192,
+    }
 
 
 _STARTS = ("startingOffsets", "startingSequence", "startingTimestamp")
