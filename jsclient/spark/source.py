@@ -49,7 +49,7 @@ class JetStreamSource(DataSource):
 
     def schema(self) -> str:
         if is_epochs(self.options):
-            from .epochs.lookup import epoch_columns
+            from .epochs.source import epoch_columns
 
             return ddl(epoch_columns(EpochSourceOptions.parse(self.options)))
         return ddl(SourceOptions.parse(self.options).columns)

@@ -9,8 +9,8 @@ import pytest
 
 from jsclient.spark.options import sink as sink_options
 from jsclient.spark.options import source as source_options
+from jsclient.spark.options.connect import OptionReader
 from jsclient.spark.options.source import QUEUE_COLUMNS
-from jsclient.spark.options.values import OptionReader
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")

@@ -16,9 +16,9 @@ from integration.kit.calls.epochs import frontier_records, seen
 from jsclient.errors import ProducerFencedError
 from jsclient.protocol.epochs.frontier import Int
 from jsclient.spark.epochs.ownership import Attempt, SinkTopic
-from jsclient.spark.epochs.sink import EpochPlan, EpochStreamWriter, EpochWritten, open_writer
+from jsclient.spark.epochs.sink import EpochStreamWriter, EpochWritten, epoch_plan, open_writer
 from jsclient.spark.options.epochs import EpochSinkOptions
-from jsclient.spark.sink.partition_writer import Outcome
+from jsclient.spark.sink.partition_writer import Outcome, WritePlan
 from jsclient.spark.sink.row_columns import RowShape
 from jsclient.spark.task_context import Task
 
@@ -35,9 +35,9 @@ class Sink:
         self.runs = 0
         self.ids = self.options.dedup or "content"
 
-    def plan(self, attempt: Attempt) -> EpochPlan:
+    def plan(self, attempt: Attempt) -> WritePlan:
         shape = RowShape("data", False, False, self.ids == "column", "x.0.data")
-        return EpochPlan(self.options, shape, self.ids, attempt)
+        return epoch_plan(self.options, shape, self.ids, attempt)
 
     async def sink_topic(self) -> SinkTopic:
         stream = await self.js.stream(self.topic.name)
@@ -52,7 +52,7 @@ class Sink:
     ) -> Any:
         """A task; ``upto``: it dies when these rows are stored."""
         topic = await self.sink_topic()
-        writer, place = await open_writer(self.js, self.plan(attempt), Task(task, again), topic)
+        writer, place = await open_writer(self.js, self.plan(attempt), attempt, Task(task, again), topic)
         if writer is None:
             return None
         try:
@@ -142,10 +142,11 @@ async def test_what_a_lost_try_sends_late_does_not_count(js: Any, topic: Any) ->
     """A task of a driver that was killed goes on while its batch is run again, and after that was committed."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"])
-    lost, _ = await open_writer(js, sink.plan(sink.attempt(1)), Task(0, 0), await sink.sink_topic())
+    first = sink.attempt(1)
+    lost, _ = await open_writer(js, sink.plan(first), first, Task(0, 0), await sink.sink_topic())
     await late(lost, "one")
     attempt = sink.attempt(1)
-    writer, place = await open_writer(js, sink.plan(attempt), Task(0, 0), await sink.sink_topic())
+    writer, place = await open_writer(js, sink.plan(attempt), attempt, Task(0, 0), await sink.sink_topic())
     await late(lost, "two", "three")
     await late(writer, "one", "two")
     outcome = await writer.finish()
@@ -160,7 +161,7 @@ async def test_what_a_copy_of_a_task_sends_after_the_commit_does_not_count(js: A
     """Readers would take it for a broken rule: data of an epoch that is completed."""
     sink = Sink(js, topic)
     attempt = sink.attempt(0)
-    copy, _ = await open_writer(js, sink.plan(attempt), Task(0, 1), await sink.sink_topic())
+    copy, _ = await open_writer(js, sink.plan(attempt), attempt, Task(0, 1), await sink.sink_topic())
     await sink.write(attempt, ["a"])
     await sink.commit(attempt, 0)
     await asyncio.sleep(0.3)  # the stream forgets ids after 0.2 s
@@ -222,7 +223,7 @@ async def test_a_query_that_begins_at_the_same_moment_is_refused(js: Any, topic:
     made.look = look  # type: ignore[method-assign]
     await sink.batch(0, ["a"])
     with pytest.raises(ProducerFencedError):
-        await open_writer(js, other.plan(attempt), Task(0, 0), made)
+        await open_writer(js, other.plan(attempt), attempt, Task(0, 0), made)
     await sink.batch(1, ["b"])
 
 

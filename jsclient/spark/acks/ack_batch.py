@@ -22,8 +22,7 @@ from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, read_jsack
 from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
 from ..engine import Session, session
-from ..options.connect import ConnectOptions
-from ..options.values import not_permitted
+from ..options.connect import ConnectOptions, not_permitted
 from ..queue.claims import effective_ack_wait
 from ..registering import register_once
 from .bulk_ack import check_replies, confirm, context_of, settle
@@ -144,9 +143,6 @@ async def _tell(opened: Session, count: int) -> None:
     context_of(opened.js).emit(ClaimsLapsed(count=count, reason=reason))
 
 
-# --- from the executors ------------------------------------------------------------------------------------------
-
-
 def _settle_there(df: DataFrame, servers: str | Mapping[str, str], payload: bytes) -> int:
     from pyspark.sql import Observation
     from pyspark.sql.functions import count, lit
@@ -191,9 +187,6 @@ class _SettleWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         replies = [reply for batch in iterator for reply in _bytes(batch.column(0))]
         return _Settled(_settle_here(session(self._connect), replies, self._payload))
-
-
-# --- the highest alone -------------------------------------------------------------------------------------------
 
 
 # The prefix of a JSAck up to stream and consumer. A JSAck has 9 tokens, or 11 or more with domain and account hash.

@@ -104,8 +104,6 @@ class TopicHistory(Generic[T]):
     def _merged(self, entries: Sequence[FrontierEntry[T]]) -> Antichain[T]:
         return Antichain.minimal(self.order, (time for entry in entries for time in entry.record.lower))
 
-    # --- places ----------------------------------------------------------------------------------------------
-
     def whole(self, wanted: Wanted[T], first_seq: int) -> Wanted[T]:
         """Restrict epochs to those of which no data was removed, in a stream that begins at ``first_seq``.
 
@@ -182,8 +180,6 @@ class TopicHistory(Generic[T]):
                 cuts.update(entry.record.lower, (time + 1 for time in upper))
         within = sorted(cut for cut in cuts if cut > start and (last is None or cut < last))
         return (within[epochs - 1],) if len(within) >= epochs else end.elements
-
-    # --- segments of epochs ----------------------------------------------------------------------------------
 
     def _anchor(self, partition: int, wanted: Wanted[T]) -> FrontierEntry[T] | None:
         """The last record before which no data of these epochs is stored."""

@@ -22,9 +22,8 @@ from ...topics.epochs.home import StreamHome
 from ..engine import session
 from ..options.epochs import EpochSinkOptions
 from ..options.sink import SinkOptions
-from ..sink.message_ids import ContentIds, IndexIds
 from ..sink.partition_writer import Outcome, PartitionWriter, WritePlan
-from ..sink.row_columns import RowReader, RowShape, rows_shape, set_headers
+from ..sink.row_columns import RowShape, rows_shape
 from ..sink.spark_writer import Written, make_audible, summary, write_all
 from ..task_context import Task, check_epoch, current_task, epoch_of
 from .ownership import Attempt, Owned, SinkTopic
@@ -86,10 +85,11 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
         if first is None:
             return EpochWritten(task.partition, epoch, Outcome(), query, self._run)
         opened = session(self._options.write.connect)
-        plan = EpochPlan(self._options.write, self._shape, self._ids, Attempt.of(query, self._run, epoch))
+        attempt = Attempt.of(query, self._run, epoch)
+        plan = epoch_plan(self._options.write, self._shape, self._ids, attempt)
 
-        async def begin() -> tuple[EpochPartitionWriter | None, int]:
-            return await open_writer(opened.js, plan, task, await _topic(opened.js, self._options))
+        async def begin() -> tuple[PartitionWriter | None, int]:
+            return await open_writer(opened.js, plan, attempt, task, await _topic(opened.js, self._options))
 
         writer, place = opened.run(Retry(PATIENT).run(begin))
         if writer is None:
@@ -160,79 +160,32 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
     return SinkTopic(js, home.stream, options.topic, order, schema.partitions)
 
 
-@dataclass(frozen=True, slots=True)
-class EpochPlan:
-    """Write settings shared by all tasks of a batch.
+def epoch_plan(options: SinkOptions, shape: RowShape, ids: str, attempt: Attempt) -> WritePlan:
+    """How the tasks of an attempt write rows.
 
-    Attributes:
-        ids: The source of message ids: "content", "index" or "column".
-        attempt: The attempt to write the batch.
+    The prefix of message ids differs between attempts, so a late message of another attempt never makes a row of this
+    one a duplicate.
     """
-
-    options: SinkOptions
-    shape: RowShape
-    ids: str
-    attempt: Attempt
-
-    @property
-    def prefix(self) -> bytes:
-        """The prefix of all message ids of this attempt.
-
-        It differs between attempts, so a late message of another attempt never makes a row of this one a duplicate.
-        """
-        attempt = self.attempt
-        return f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
-
-    @property
-    def by_task(self) -> bool:
-        """Whether message ids identify rows only within their Spark partition."""
-        return self.ids == "index" or (self.ids == "content" and self.options.dedup_scope == "partition")
+    prefix = f"{attempt.query}.{attempt.epoch:x}.{attempt.run}.".encode()
+    return WritePlan(options, shape, ids, attempt.query, attempt.epoch, None, prefix)
 
 
-class EpochPartitionWriter(PartitionWriter):
-    """Publishes the rows of a task to one partition of the topic. Runs on the event loop."""
-
-    def __init__(
-        self,
-        js: JetStream,
-        plan: EpochPlan,
-        task: Task,
-        subject: str,
-        producer: str,
-    ) -> None:
-        shape = replace(plan.shape, subject=subject, has_subject=False)
-        super().__init__(
-            js, WritePlan(plan.options, shape, plan.ids, plan.attempt.query, plan.attempt.epoch, None), task
-        )
-        line, replaced = set_headers(plan.ids, plan.options.expected_stream)
-        self._line = line + f"{EPOCH}: {plan.attempt.epoch}\r\n{PRODUCER}: {producer}\r\n".encode()
-        self._reader = RowReader(shape, replaced | _OWN_HEADERS)
-        self._prefix = prefix = plan.prefix
-        if plan.ids == "index":
-            self._ids = IndexIds(prefix, task.partition)
-        elif plan.ids == "content":
-            self._ids = ContentIds(prefix, task.partition if plan.by_task else None)
-        if self._ids is not None:
-            self._prefix = self._ids.prefix
-
-    def leave_out(self, ids: list[str]) -> None:
-        """Skip rows that an attempt of the batch has stored under these ids. Call it before the first record batch."""
-        batch = self._prefix.decode().split(".")
-        for one in ids:
-            parts = one.split(".", 3)
-            if parts[:2] != batch[:2] or len(parts) < 4:
-                continue  # not of this batch
-            known, own = parts[3], batch[3]
-            if own:
-                task, _, known = known.partition(".")
-                if task != own:
-                    continue
-            self._stored[known.encode()] = 1
+def _known(prefix: bytes, ids: list[str]) -> dict[bytes, int]:
+    """The rows that an attempt of the batch has stored under these ids, as `PartitionWriter.stored` has them."""
+    query, epoch, _, own = prefix.decode().split(".", 3)
+    known: dict[bytes, int] = {}
+    for one in ids:
+        parts = one.split(".", 3)
+        if parts[:2] != [query, epoch] or len(parts) < 4:
+            continue  # not of this batch
+        if parts[3].startswith(own):
+            known[parts[3].removeprefix(own).encode()] = 1
+    return known
 
 
 async def open_writer(
-    js: JetStream, plan: EpochPlan, task: Task, topic: SinkTopic
-) -> tuple[EpochPartitionWriter | None, int]:
+    js: JetStream, plan: WritePlan, attempt: Attempt, task: Task, topic: SinkTopic
+) -> tuple[PartitionWriter | None, int]:
     """Take a partition of the topic and open its writer.
 
     Returns:
@@ -242,18 +195,21 @@ async def open_writer(
         ProducerFencedError: Another query owns the topic.
         JetStreamError: As any request.
     """
-    attempt, partition = plan.attempt, task.partition % topic.partitions
+    partition = task.partition % topic.partitions
     if await topic.is_completed(attempt):
         return None, partition
     # If rows can change partitions, another attempt may have stored them in any partition.
     places = [partition] if plan.by_task else [*range(topic.partitions)]
     owned: dict[int, Owned] = {place: await topic.take(place, attempt) for place in places}
-    writer = EpochPartitionWriter(js, plan, task, topic.subject(partition), owned[partition].entry.producer)
+    shape = replace(plan.shape, subject=topic.subject(partition), has_subject=False)
+    line = f"{EPOCH}: {attempt.epoch}\r\n{PRODUCER}: {owned[partition].entry.producer}\r\n".encode()
+    writer = PartitionWriter(js, replace(plan, shape=shape, line=line, reserved=_OWN_HEADERS), task)
     try:
         for place, last in owned.items():
             again = task.attempt > 0
             if again or last.may_have(attempt.epoch):
-                writer.leave_out(await topic.stored(place, attempt, last, also_own=again))
+                ids = await topic.stored(place, attempt, last, also_own=again)
+                writer.stored |= _known(writer.prefix, ids)
     except BaseException:
         await writer.close()
         raise

@@ -53,8 +53,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # set once the stream was checked
 
-    # --- offsets ---------------------------------------------------------------------------------------------
-
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         lookup, head, mirror = self._asked()
         facts = head.facts or head.look()
@@ -131,8 +129,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = [most for most in (rows, by_size) if most is not None]
         return min(given) if given else None
 
-    # --- tasks -----------------------------------------------------------------------------------------------
-
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         begin, stop = LogOffset.of_json(start), LogOffset.of_json(end)
         if (begin.seq, begin.created) == (stop.seq, stop.created):
@@ -158,8 +154,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)
         return read_range(partition.spec(self._spec), partition.range)
-
-    # --- checks ----------------------------------------------------------------------------------------------
 
     def _asked(self) -> tuple[Lookup, Head, Mirror | None]:
         if self._asking is None:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.names import check_publish_subject, check_stream_name
-from .connect import ConnectOptions
+from .connect import ConnectOptions, OptionReader
 from .sink import SinkOptions, publish_settings
 from .source import SourceOptions, read_settings
-from .values import OptionReader
 
 __all__ = ["EpochSinkOptions", "EpochSourceOptions", "is_epochs"]
 

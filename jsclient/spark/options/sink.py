@@ -8,8 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...protocol.wire.names import check_publish_subject, check_stream_name, check_token
-from .connect import ConnectOptions
-from .values import OptionReader
+from .connect import ConnectOptions, OptionReader
 
 __all__ = ["SinkOptions", "publish_settings"]
 

@@ -17,8 +17,7 @@ from ...protocol.wire.names import (
     subjects_overlap,
 )
 from ...protocol.wire.units import format_time
-from .connect import ConnectOptions
-from .values import OptionReader
+from .connect import ConnectOptions, OptionReader
 
 __all__ = [
     "EPOCH_COLUMNS",

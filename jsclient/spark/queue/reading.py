@@ -33,8 +33,7 @@ from ...streams.stream import Stream
 from ..acks.bulk_ack import context_of, settle
 from ..columns import arrow_schema, direct_columns, record_batch
 from ..engine import session
-from ..options.connect import ConnectOptions
-from ..options.values import not_permitted
+from ..options.connect import ConnectOptions, not_permitted
 from .claims import ClaimMatcher, Found, Run, Span, ack_subjects, claimed, spans
 
 __all__ = ["ClaimPartition", "ClaimSpec", "read_claims"]
@@ -228,8 +227,6 @@ class _ClaimReader:
                 continue
             frames.append((*answer[:2], answer[2][:-2] + _AS_IN_BATCH, answer[3]))
         return frames, len(asked) == matcher.left
-
-    # --- missing messages -------------------------------------------------------------------------------------
 
     async def _confirmed_gone(self, missing: list[Run]) -> list[Run]:
         """The claims whose messages are missing on the stream's leader as well: a replica may lag."""

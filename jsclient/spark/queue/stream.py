@@ -48,9 +48,8 @@ from ..engine import Session, session
 from ..log.ranges import pieces_for
 from ..log.tasks import read_limit
 from ..options.source import SourceOptions
-from .claimer import Claimer, open_queue
+from .claimer import Claimer, Holder, open_queue
 from .claims import QueueOffset, claimed, share_out
-from .lease import Holder
 from .reading import ClaimPartition, ClaimSpec, read_claims
 
 __all__ = ["QueueStreamReader"]

@@ -41,6 +41,9 @@ class WritePlan:
         query: Id of the query.
         epoch: Number of the epoch.
         ledger: The ledger; None: no ledger is used.
+        prefix: Common prefix of the message ids; empty: that of query and epoch.
+        line: More header lines of every message.
+        reserved: Names of more headers that rows cannot set.
     """
 
     options: SinkOptions
@@ -49,6 +52,14 @@ class WritePlan:
     query: str
     epoch: int
     ledger: LedgerPlace | None
+    prefix: bytes = b""
+    line: bytes = b""
+    reserved: frozenset[str] = frozenset()
+
+    @property
+    def by_task(self) -> bool:
+        """Whether message ids identify rows only within their partition."""
+        return self.ids == "index" or (self.ids == "content" and self.options.dedup_scope == "partition")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +88,21 @@ class Outcome:
 
 
 class PartitionWriter:
-    """Publishes the batches of one partition. Must be used on the event loop, and not after an error."""
+    """Publishes the batches of one partition. Must be used on the event loop, and not after an error.
+
+    Attributes:
+        prefix: The common prefix of its message ids.
+        stored: Message ids, without the prefix, and sequences of rows that an earlier attempt has stored.
+    """
 
     def __init__(self, js: JetStream, plan: WritePlan, task: Task) -> None:
         options = plan.options
         self._js = js
         self._plan = plan
         self._task = task
-        self._line, replaced = set_headers(plan.ids, options.expected_stream)
-        self._reader = RowReader(plan.shape, replaced)
+        line, replaced = set_headers(plan.ids, options.expected_stream)
+        self._line = line + plan.line
+        self._reader = RowReader(plan.shape, replaced | plan.reserved)
         self._bulk = BulkPublisher(
             js._context,  # noqa: SLF001  internal to the package
             max_in_flight=options.window,
@@ -94,8 +111,8 @@ class PartitionWriter:
             repeatable=plan.ids != "none",
         )
         self._ids = _ids(plan, task)
-        self._prefix = b"" if self._ids is None else self._ids.prefix
-        self._stored: dict[bytes, int] = {}  # ids and sequences of rows stored by an earlier attempt
+        self.prefix: bytes = plan.prefix if self._ids is None else self._ids.prefix
+        self.stored: dict[bytes, int] = {}
         self._rows = 0  # rows received
         self._skipped = 0
 
@@ -108,7 +125,7 @@ class PartitionWriter:
         start = await Ledger(self._js, place, self._plan.epoch, self._task).begin(target)
         if start:
             fixed = None if self._plan.shape.has_subject else self._plan.shape.subject
-            self._stored = await stored_ids(target, start, self._prefix, fixed)
+            self.stored = await stored_ids(target, start, self.prefix, fixed)
 
     async def write(self, batch: pa.RecordBatch) -> None:
         """Publish a batch. Waits for room in the window, but not for the acks.
@@ -126,12 +143,12 @@ class PartitionWriter:
                 raise await self._bad(bad, part) from None
             except ConfigError as error:
                 raise await self._failed(error) from error
-            blocks = whole_headers(self._line, self._prefix, tails, messages.blocks, part.num_rows)
+            blocks = whole_headers(self._line, self.prefix, tails, messages.blocks, part.num_rows)
             rows: Sequence[int] = range(self._rows, self._rows + part.num_rows)
             self._rows += part.num_rows
             subjects, payloads = messages.subjects, messages.payloads
-            if self._stored and tails is not None:
-                kept = [at for at, tail in enumerate(tails) if self._stored.pop(tail, None) is None]
+            if self.stored and tails is not None:
+                kept = [at for at, tail in enumerate(tails) if self.stored.pop(tail, None) is None]
                 self._skipped += len(rows) - len(kept)
                 rows = [rows[at] for at in kept]
                 subjects, payloads = [subjects[at] for at in kept], [payloads[at] for at in kept]
@@ -158,23 +175,16 @@ class PartitionWriter:
             rows=self._rows,
             duplicates=tally.duplicates,
             skipped=self._skipped,
-            strangers=len(self._stored) if self._is_partitions_own() else 0,
+            strangers=len(self.stored) if self._plan.by_task else 0,
             resent=self._bulk.resent,
             first_seq=tally.first_seq,
             last_seq=tally.last_seq,
             streams=tuple(sorted(tally.streams)),
         )
 
-    def _is_partitions_own(self) -> bool:
-        """Whether the message ids identify the partition."""
-        plan = self._plan
-        return plan.ids == "index" or (plan.ids == "content" and plan.options.dedup_scope == "partition")
-
     async def close(self) -> None:
         """Close the publisher. Messages in flight are abandoned."""
         await self._bulk.close()
-
-    # --- sending -------------------------------------------------------------------------------------------
 
     async def _send(
         self,
@@ -237,8 +247,6 @@ class PartitionWriter:
         else:
             bulk.failures += failures[bulk.sent - before :]  # send() stops at a failure
 
-    # --- errors --------------------------------------------------------------------------------------------
-
     async def _bad(self, bad: BadRow, part: pa.RecordBatch) -> RowError:
         subject = self._plan.shape.subject or ""
         if self._plan.shape.has_subject:
@@ -273,11 +281,10 @@ class PartitionWriter:
 def _ids(plan: WritePlan, task: Task) -> ContentIds | IndexIds | None:
     if plan.ids not in ("content", "index"):
         return None
-    prefix = epoch_prefix(plan.query, plan.epoch)
+    prefix = plan.prefix or epoch_prefix(plan.query, plan.epoch)
     if plan.ids == "index":
         return IndexIds(prefix, task.partition)
-    by_partition = plan.options.dedup_scope == "partition"
-    return ContentIds(prefix, task.partition if by_partition else None)
+    return ContentIds(prefix, task.partition if plan.by_task else None)
 
 
 async def _pause(tries: int) -> None:

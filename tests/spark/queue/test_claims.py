@@ -13,7 +13,7 @@ from jsclient.errors import ConfigError, PermissionDeniedError, PositionInvalidE
 from jsclient.protocol.consumers.ack import read_jsack
 from jsclient.protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from jsclient.protocol.models.stream_config import StreamConfig
-from jsclient.spark.options.values import not_permitted
+from jsclient.spark.options.connect import not_permitted
 from jsclient.spark.queue.claims import (
     ClaimCollector,
     ClaimMatcher,
