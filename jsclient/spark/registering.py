@@ -36,11 +36,7 @@ def register(spark: SparkSession) -> None:
 
 
 def source_class() -> type[JetStreamSource]:
-    """The data source, if this PySpark can run it.
-
-    Raises:
-        ConfigError: PySpark is too old, or pyarrow is not installed.
-    """
+    """The data source. Raises `ConfigError` if PySpark is too old to run it, or pyarrow is not installed."""
     try:
         # New in PySpark 4.2, with rate limits and Trigger.AvailableNow.
         import pyspark.sql.streaming.datasource  # noqa: F401

@@ -40,11 +40,7 @@ class Task:
 
 
 def current_task() -> Task:
-    """The task run by this process.
-
-    Raises:
-        ConfigError: This process does not run a task.
-    """
+    """The task run by this process. Raises `ConfigError` outside a task."""
     context = _context()
     return Task(context.partitionId(), context.attemptNumber())
 
@@ -87,11 +83,7 @@ def activate(spark: object) -> None:
 
 
 def check_epoch(epoch: int, read: Iterable[int]) -> None:
-    """On the driver: compare Spark's epoch with those read by the tasks.
-
-    Raises:
-        ConfigError: They differ, so message ids are wrong.
-    """
+    """On the driver: compare Spark's epoch with those read by the tasks. Raises `ConfigError` if they differ."""
     if wrong := sorted({one for one in read if one != epoch}):
         raise ConfigError(f"batch {epoch} was written as {', '.join(map(str, wrong))}: {_FIX}")
 

@@ -108,11 +108,9 @@ class SinkTopic:
         return None if entry is None or record is None else Owned.read(entry, record, last_seq)
 
     async def is_completed(self, attempt: Attempt) -> bool:
-        """Whether the batch is committed. A commit completes partition 0 first.
+        """Whether the batch is committed. Raises `ProducerFencedError` if another query owns the topic.
 
-        Raises:
-            ProducerFencedError: Another query owns the topic.
-            JetStreamError: As any request.
+        A commit completes partition 0 first.
         """
         owned = await self.look(0)
         if owned is not None:
@@ -120,11 +118,9 @@ class SinkTopic:
         return owned is not None and owned.has_completed(attempt.epoch)
 
     async def take(self, partition: int, attempt: Attempt) -> Owned:
-        """Take the partition for this attempt, unless another task of the attempt has taken it already.
+        """Take the partition, unless another task of the attempt has.
 
-        Raises:
-            ProducerFencedError: Another query owns it.
-            JetStreamError: As any request.
+        Raises `ProducerFencedError` if another query owns it.
         """
         for _ in range(_RACES):
             owned = await self.look(partition)
@@ -154,7 +150,6 @@ class SinkTopic:
 
         Raises:
             ProducerFencedError: Another producer owns the partition now.
-            JetStreamError: As any request.
         """
         subject = frontier_subject(self.name, partition)
         owned = await self.look(partition)
@@ -196,7 +191,6 @@ class SinkTopic:
 
         Raises:
             EpochsLostError: Some of the data was removed.
-            JetStreamError: As any request.
         """
         history = self._history(partition)
         reading: EpochReading[int] = EpochReading(self._order, self.name, [partition])

@@ -107,8 +107,7 @@ class TopicHistory(Generic[T]):
     def whole(self, wanted: Wanted[T], first_seq: int) -> Wanted[T]:
         """Restrict epochs to those of which no data was removed, in a stream that begins at ``first_seq``.
 
-        Raises:
-            EpochsLostError: No record of a partition covers the removed data yet.
+        Raises `EpochsLostError` if no record of a partition covers the removed data yet.
         """
         missed = [*wanted.missed]
         for number, entries in enumerate(self._entries):
@@ -264,11 +263,7 @@ def place_to_json(place: EpochPosition[Any]) -> dict[str, Any]:
 
 
 def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPosition[Any]:
-    """The place stored in an offset.
-
-    Raises:
-        PositionInvalidError: It is not a valid place in a topic with this number of partitions.
-    """
+    """The place stored in an offset. Raises `PositionInvalidError` if the topic has other partitions."""
     place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(dict(offset)), order)
     if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
         raise PositionInvalidError(
@@ -286,11 +281,7 @@ def wanted_between(
 
 
 def order_of(name: str, topic: str) -> Order[Any]:
-    """The order with this name: integers, or tuples of them.
-
-    Raises:
-        ConfigError: It is a custom order, which only the program that created the topic knows.
-    """
+    """The order with this name: integers, or tuples of them. Raises `ConfigError` for a custom order."""
     try:
         return _order(ast.parse(name, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -146,7 +146,6 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
     Raises:
         ConfigError: Its times are not integers >= 0, or its stream does not keep epochs whole.
         TopicMismatchError: It has a different number of partitions.
-        JetStreamError: As any request.
     """
     home, order = StreamHome(js, options.topic, options.stream), Int()
     schema = await home.make(make_schema(order, JsonCodec(), options.partitions or 1), {})
@@ -193,7 +192,6 @@ async def open_writer(
 
     Raises:
         ProducerFencedError: Another query owns the topic.
-        JetStreamError: As any request.
     """
     partition = task.partition % topic.partitions
     if await topic.is_completed(attempt):

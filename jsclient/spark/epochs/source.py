@@ -48,12 +48,7 @@ def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
 
 
 async def topic_schema(js: JetStream, topic: str, stream: str) -> Schema:
-    """The schema that the topic was created with.
-
-    Raises:
-        ConfigError: The topic does not exist, or its stream does not keep epochs whole.
-        JetStreamError: As any request.
-    """
+    """The schema of a topic. Raises `ConfigError` if it does not exist, or its stream does not keep epochs whole."""
     try:
         return await StreamHome(js, topic, stream).schema()
     except TopicNotFoundError as error:
@@ -172,9 +167,6 @@ async def frontier_page(
     Returns:
         The records with their partitions, whether more follow, and the sequence up to which the page covers the stream
         (0: unknown).
-
-    Raises:
-        JetStreamError: As any request.
     """
     log = StreamLog(js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  internal
     page = await log.history(since, _PAGE, _PAGE_BYTES)

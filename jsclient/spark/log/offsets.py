@@ -44,11 +44,7 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> LogOffset:
-        """Parse an offset from a checkpoint.
-
-        Raises:
-            PositionInvalidError: It is not a valid offset of log mode.
-        """
+        """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in log mode."""
         try:
             return msgspec.convert(dict(offset), cls)
         except msgspec.ValidationError as error:

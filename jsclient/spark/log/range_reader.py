@@ -288,10 +288,9 @@ class ConsumerRange(RangeReader):
         return frames
 
     async def _doubted(self, now: float) -> None:
-        """Handle a time without messages: ask the leader whether the range has ended.
+        """After a time without messages, ask the leader whether the range has ended.
 
-        Raises:
-            RequestTimeoutError: The stream has had more messages for a long time, but none arrives.
+        Raises `RequestTimeoutError` if the stream has had more messages for a long time, but none arrives.
         """
         self._heard_at = now
         self._doubt = min(self._doubt * 2, _LONGEST_DOUBT)

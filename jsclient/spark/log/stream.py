@@ -281,11 +281,7 @@ class Mirror:
         self._shown: int | None = None  # sequence of the last reset
 
     def ensure(self, facts: StreamFacts) -> None:
-        """Create the consumer, or check the existing one.
-
-        Raises:
-            ConfigError: The server is too old, the stream is a work queue, or an incompatible consumer has this name.
-        """
+        """Create the consumer, or check the existing one. Raises `ConfigError` if it cannot show the progress."""
         if not is_at_least(self._lookup.js.server_version, _RESET_SERVER):
             raise ConfigError(
                 f"option 'consumer' in mode 'log' shows the progress, which needs nats-server 2.14; "

@@ -61,7 +61,6 @@ def read_range(spec: ReadSpec, wanted: SequenceRange) -> Iterator[pa.RecordBatch
         HistoryTruncatedError: Messages were removed before they were read.
         PositionInvalidError: The stream was recreated after the read was planned.
         ConfigError: The stream cannot be read in this mode.
-        JetStreamError: Any other failure of a request.
     """
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)

@@ -183,11 +183,7 @@ class ConnectOptions:
 
     @classmethod
     def read(cls, given: OptionReader) -> ConnectOptions:
-        """Read all of them.
-
-        Raises:
-            ConfigError: An option is missing or invalid, or two contradict each other.
-        """
+        """Read all of them. Raises `ConfigError` if one is missing or invalid, or two contradict each other."""
         given.required("servers", "set the URL of a NATS server, or several separated by commas")
         read = cls(
             servers=given.names("servers"),
@@ -248,8 +244,7 @@ class ConnectOptions:
     def arguments(self) -> dict[str, Any]:
         """The arguments of `jsclient.connect`, resolved on this machine.
 
-        Raises:
-            ConfigError: A file or an environment variable does not exist; the message names the machine.
+        Raises `ConfigError`, which names the machine, if a file or an environment variable does not exist.
         """
         given: dict[str, Any] = {
             "servers": list(self.servers),

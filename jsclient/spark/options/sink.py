@@ -56,11 +56,7 @@ class SinkOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
-        """Read the options of ``writeStream`` or ``write``.
-
-        Raises:
-            ConfigError: An option is missing, invalid or unknown, or contradicts another.
-        """
+        """Read the options of ``writeStream`` or ``write``. Raises `ConfigError` as `SourceOptions.parse`."""
         given = OptionReader(options, "the sink of JetStream")
         dedup = given.choice("dedup", ("auto", "content", "index", "column", "none"), "auto")
         exactly_once = given.choice(

@@ -131,7 +131,6 @@ class Holder:
         Raises:
             PositionInvalidError: The consumer was recreated, which voids the claims, and ``failOnDataLoss`` is set.
             ConfigError: This user may not ack.
-            JetStreamError: As any request.
         """
         self.keep()
         info = await self._consumer.info()
@@ -254,11 +253,7 @@ class Holder:
 
 
 async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Consumer]:
-    """Look up and check the stream and the consumer of a query.
-
-    Raises:
-        ConfigError: An option does not fit the stream, the consumer or the permissions of this user.
-    """
+    """Look up the stream and the consumer of a query. Raises `ConfigError` if an option does not fit them."""
     name, consumer_name = options.stream, options.consumer or ""
     option, why = "stream", "the stream is looked up"
     try:

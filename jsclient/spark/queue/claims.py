@@ -227,11 +227,7 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
 
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> QueueOffset:
-        """Parse an offset.
-
-        Raises:
-            PositionInvalidError: It is not a valid offset of queue mode.
-        """
+        """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in queue mode."""
         try:
             read = msgspec.convert(dict(offset), cls)
             # Acks must not be published to any other subject than a JSAck.
@@ -373,11 +369,7 @@ class ClaimMatcher:
 
 
 def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> None:
-    """Check that queue mode can read this stream with this consumer.
-
-    Raises:
-        ConfigError: An option does not fit; the message has the value found and what to do.
-    """
+    """Raise `ConfigError` if queue mode cannot read this stream with this consumer."""
     config, name = consumer.config, consumer.name
     where = f"option 'consumer': {name!r} of stream {stream.name!r}"
     if consumer.is_push:

@@ -88,7 +88,6 @@ def read_claims(spec: ClaimSpec, partition: ClaimPartition) -> Iterator[pa.Recor
     Raises:
         PositionInvalidError: Messages are missing and ``failOnDataLoss`` is set.
         ConfigError: This user may not use direct get.
-        JetStreamError: As any request.
     """
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)

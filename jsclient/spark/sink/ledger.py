@@ -48,11 +48,7 @@ class LedgerPlace:
 
 
 async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
-    """Create the bucket unless it exists. An existing bucket isn't changed.
-
-    Raises:
-        ConfigError: The existing stream cannot be used as a ledger.
-    """
+    """Create the bucket unless it exists. Raises `ConfigError` if the existing one cannot be used as a ledger."""
     name = check_stream_name(f"KV_{bucket}")
     try:
         stream = await js.stream(name)
@@ -97,7 +93,6 @@ class Ledger:
 
         Raises:
             ConfigError: The epoch is older than the oldest one in the ledger, or the bucket doesn't exist.
-            JetStreamError: Any other failure of a request.
         """
         place, task_key = self._place, f"p{self._task.partition}"
         keys = place.keys(self._js)

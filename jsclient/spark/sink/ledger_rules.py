@@ -58,11 +58,7 @@ class QueryRecord:
 
     @classmethod
     def decode(cls, value: bytes) -> QueryRecord:
-        """Parse the stored value.
-
-        Raises:
-            ConfigError: The value is not a valid record of this version.
-        """
+        """Parse the stored value. Raises `ConfigError` if it is not a valid record of this version."""
         try:
             read = json.loads(value)
             if read["v"] != 1:

@@ -162,11 +162,7 @@ class PartitionWriter:
         return self._ids.tails(subjects, messages.blocks, messages.payloads)
 
     async def finish(self) -> Outcome:
-        """Wait until all rows are stored, and close the writer.
-
-        Raises:
-            RowError: A row was rejected, or may not be stored.
-        """
+        """Wait until all rows are stored, then close. Raises `RowError` if one was rejected, or may not be stored."""
         await self._bulk.settle()
         await self._recover()
         tally = self._bulk.tally

@@ -52,11 +52,7 @@ class RowShape:
 
 
 def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
-    """Check on the driver that rows of this schema can be published. Unknown columns are ignored.
-
-    Raises:
-        ConfigError: A column is missing or has the wrong type.
-    """
+    """Check the columns of rows. Raises `ConfigError` if one is missing or has a wrong type; others are ignored."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     payloads = [name for name in ("data", "value") if name in types]
     if len(payloads) != 1:
@@ -103,11 +99,7 @@ class RowReader:
         self._legal: set[bytes] = set()
 
     def read(self, batch: pa.RecordBatch) -> RowMessages:
-        """Convert a batch.
-
-        Raises:
-            BadRow: A row cannot be published.
-        """
+        """Convert a batch. Raises `BadRow` if a row cannot be published."""
         shape = self._shape
         subjects = self._subjects(batch)
         payloads = _values(

@@ -86,11 +86,7 @@ class _Writer:
     """Common base of the batch writer and the stream writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        """Check the schema of the rows.
-
-        Raises:
-            ConfigError: Rows of this schema cannot be written with these options.
-        """
+        """Raises `ConfigError` if rows of this schema cannot be written with these options."""
         self._options = options
         self._shape = rows_shape(schema, options)
         self._ids = options.ids(column=self._shape.has_id)
@@ -285,7 +281,6 @@ async def look(js: JetStream, options: SinkOptions, shape: RowShape, *, ids: str
 
     Raises:
         ConfigError: The target cannot store the rows.
-        JetStreamError: Any other failure of a request.
     """
     try:
         return await Retry(PATIENT).run(lambda: _look(js, options, shape, ids))
