@@ -28,15 +28,10 @@ _FIX = (
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """The current task of Spark.
+    """The current task of Spark."""
 
-    Attributes:
-        partition: From 0.
-        attempt: From 0; a speculative copy counts as well.
-    """
-
-    partition: int
-    attempt: int
+    partition: int  # from 0
+    attempt: int  # from 0; a speculative copy counts as well
 
 
 def current_task() -> Task:

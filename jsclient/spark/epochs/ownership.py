@@ -36,17 +36,11 @@ _RACES = 100  # attempts, as other tasks may be faster
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt of Spark to write a batch.
+    """An attempt of Spark to write a batch."""
 
-    Attributes:
-        query: Hash of the query's id.
-        run: Unique id of the attempt.
-        epoch: Number of the batch, and the time of its epoch.
-    """
-
-    query: str
-    run: str
-    epoch: int
+    query: str  # hash of the query's id
+    run: str  # unique id of the attempt
+    epoch: int  # number of the batch, and the time of its epoch
 
     @classmethod
     def of(cls, query: str, run: str, epoch: int) -> Attempt:

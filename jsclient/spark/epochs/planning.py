@@ -39,17 +39,13 @@ T = TypeVar("T", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A range of sequences that contains all data of some epochs in a partition.
-
-    Attributes:
-        first, last: Stream sequences, both inclusive.
-        owners: Pairs of a sequence and the producer whose data is valid after it, in order. The first pair is from
-            before ``first``.
-    """
+    """A range of sequences that contains all data of some epochs in a partition."""
 
     partition: int
-    first: int
+    first: int  # first, last: stream sequences, both inclusive
     last: int
+    # Pairs of a sequence and the producer whose data is valid after it, in order. The first pair is from before
+    # ``first``
     owners: tuple[tuple[int, str], ...]
 
     @property

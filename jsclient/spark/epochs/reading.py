@@ -31,23 +31,15 @@ _KNOWN_TIMES = 4096
 
 @dataclass(frozen=True, slots=True)
 class EpochSpec:
-    """Read settings shared by all tasks of a batch. Pickled to the executors.
+    """Read settings shared by all tasks of a batch. Pickled to the executors."""
 
-    Attributes:
-        read: How to read messages, and the columns of the rows.
-        topic: The topic.
-        order: The name of the order of its times, from its schema.
-        start, end, missed: The epochs to read, as JSON; see `Wanted`.
-        numbers: Whether column ``epoch`` has numbers instead of JSON.
-    """
-
-    read: ReadSpec
+    read: ReadSpec  # how to read messages, and the columns of the rows
     topic: str
-    order: str = "int"
-    start: str = "[]"
+    order: str = "int"  # the name of the order of its times, from its schema
+    start: str = "[]"  # start, end, missed: the epochs to read, as JSON; see `Wanted`
     end: str = "[]"
     missed: str = "[]"
-    numbers: bool = True
+    numbers: bool = True  # whether column ``epoch`` has numbers instead of JSON
 
     def between(self, order: Order[Any], wanted: Wanted[Any]) -> EpochSpec:
         """A copy for these epochs, which must have an end."""

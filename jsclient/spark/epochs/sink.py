@@ -41,16 +41,11 @@ _OWN_HEADERS = frozenset({EPOCH, PRODUCER, KIND})
 
 @dataclass(frozen=True)
 class EpochWritten(Written):
-    """The result of a task.
-
-    Attributes:
-        query: The id of the query.
-        run: The id of the attempt to write the batch.
-        place: The partition of the topic that the rows were written to; -1: no rows, or all were stored already.
-    """
+    """The result of a task."""
 
     query: str = ""
-    run: str = ""
+    run: str = ""  # the id of the attempt to write the batch
+    # The partition of the topic that the rows were written to; -1: no rows, or all were stored already
     place: int = -1
 
 

@@ -23,19 +23,14 @@ _Sequence = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Position up to which a stream is read, inclusive. A batch covers (start.seq, end.seq].
+    """Position up to which a stream is read, inclusive. A batch covers (start.seq, end.seq]."""
 
-    Attributes:
-        seq: Stream sequence; 0: nothing is read.
-        created: When the stream was created, as ``StreamInfo.created.isoformat()``. It identifies the stream if it is
-            deleted and recreated under the same name.
-        init: This is the start of a new query; nothing was processed yet.
-        free: Of an end offset: no message up to this sequence matches, as seen before they expired. 0: unknown.
-    """
-
-    seq: _Sequence
+    seq: _Sequence  # stream sequence; 0: nothing is read
+    # When the stream was created, as ``StreamInfo.created.isoformat()``. It identifies the stream if it is deleted and
+    # recreated under the same name
     created: str
-    init: bool = False
+    init: bool = False  # this is the start of a new query; nothing was processed yet
+    # Of an end offset: no message up to this sequence matches, as seen before they expired. 0: unknown
     free: _Sequence = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -59,31 +54,19 @@ _GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on"
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """A snapshot of a stream's state and configuration.
-
-    Attributes:
-        created: When the stream was created, in the format of `LogOffset.created`.
-        first_seq: Sequence of the oldest message; ``last_seq`` + 1 if the stream is empty.
-        last_seq: The last sequence assigned.
-        messages, bytes: Number and total size of the stored messages.
-        gaps: Number of deleted sequences between first and last.
-        direct: Whether the stream allows direct gets.
-        work_queue: Whether messages are removed when they are acked.
-        last_time: When the last message was stored.
-        seen_at: When the snapshot was taken, by the server's clock.
-    """
+    """A snapshot of a stream's state and configuration."""
 
     name: str
-    created: str
-    first_seq: int
-    last_seq: int
-    messages: int
+    created: str  # when the stream was created, in the format of `LogOffset.created`
+    first_seq: int  # sequence of the oldest message; ``last_seq`` + 1 if the stream is empty
+    last_seq: int  # the last sequence assigned
+    messages: int  # messages, bytes: number and total size of the stored messages
     bytes: int
-    gaps: int
-    direct: bool
-    work_queue: bool
-    last_time: datetime | None = None
-    seen_at: datetime | None = None
+    gaps: int  # number of deleted sequences between first and last
+    direct: bool  # whether the stream allows direct gets
+    work_queue: bool  # whether messages are removed when they are acked
+    last_time: datetime | None = None  # when the last message was stored
+    seen_at: datetime | None = None  # when the snapshot was taken, by the server's clock
 
     @classmethod
     def of(cls, info: StreamInfo) -> StreamFacts:

@@ -24,20 +24,13 @@ _SAME = frozenset({"EqualTo", "EqualNullSafe"})
 
 @dataclass(frozen=True, slots=True)
 class Narrowed:
-    """The bounds of a read after pushdown.
+    """The bounds of a read after pushdown."""
 
-    Attributes:
-        first, last: Sequences, inclusive.
-        since: An RFC 3339 time; earlier messages are excluded.
-        subjects: Subject filters; empty: all messages.
-        nothing: No message can match.
-    """
-
-    first: int = 1
+    first: int = 1  # first, last: sequences, inclusive
     last: int = _MOST
-    since: str | None = None
-    subjects: tuple[str, ...] = ()
-    nothing: bool = False
+    since: str | None = None  # an RFC 3339 time; earlier messages are excluded
+    subjects: tuple[str, ...] = ()  # subject filters; empty: all messages
+    nothing: bool = False  # no message can match
 
 
 def pushed(filters: Sequence[Any], narrowed: Narrowed, *, direct: bool) -> tuple[Narrowed, list[Any]]:

@@ -60,16 +60,12 @@ class RangeTracker:
     leader confirms it, since a replica may lag. Messages that were removed before they were read leave only a gap in
     the sequences. Deleted messages and messages that match no filter leave the same gap. The reader therefore checks
     the head of the stream periodically: messages in a gap *before* the head may have been lost.
-
-    Attributes:
-        position: Every message of the range up to here was delivered or does not exist.
-        is_over: The range has ended.
     """
 
     first: int
     last: int
-    position: int = field(init=False)
-    is_over: bool = field(init=False)
+    position: int = field(init=False)  # every message of the range up to here was delivered or does not exist
+    is_over: bool = field(init=False)  # the range has ended
     _hole: int = 0  # start of the first gap since the last check of the head; 0: no gap
 
     def __post_init__(self) -> None:

@@ -31,27 +31,17 @@ _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if c
 
 @dataclass(frozen=True, slots=True)
 class ReadSpec:
-    """The read settings common to all tasks of a query. Pickled and sent to the executors.
-
-    Attributes:
-        subjects: Subject filters; empty: all messages.
-        columns: Column names, in the order of the schema.
-        created: When the stream was created, as ``StreamInfo.created.isoformat()``; None: any.
-        read_mode: "consumer", "direct", or "auto".
-        batch_rows: Maximum rows per batch.
-        fetch_max_bytes: Bytes to request at a time.
-        check_loss: Whether to raise an error if messages were removed before they were read.
-    """
+    """The read settings common to all tasks of a query. Pickled and sent to the executors."""
 
     connect: ConnectOptions
     stream: str
-    subjects: tuple[str, ...]
-    columns: tuple[str, ...]
-    created: str | None
-    read_mode: str
-    batch_rows: int
-    fetch_max_bytes: int
-    check_loss: bool
+    subjects: tuple[str, ...]  # subject filters; empty: all messages
+    columns: tuple[str, ...]  # column names, in the order of the schema
+    created: str | None  # when the stream was created, as ``StreamInfo.created.isoformat()``; None: any
+    read_mode: str  # "consumer", "direct", or "auto"
+    batch_rows: int  # maximum rows per batch
+    fetch_max_bytes: int  # bytes to request at a time
+    check_loss: bool  # whether to raise an error if messages were removed before they were read
 
 
 def read_range(spec: ReadSpec, wanted: SequenceRange) -> Iterator[pa.RecordBatch]:
@@ -107,19 +97,12 @@ async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> Co
 
 @dataclass(frozen=True)
 class LogPartition(InputPartition):
-    """The part of a stream that one task reads.
-
-    Attributes:
-        range: The sequences to read.
-        created: When the stream was created, see `ReadSpec`.
-        subjects: Filters.
-        read_mode: See `ReadSpec`.
-    """
+    """The part of a stream that one task reads."""
 
     range: SequenceRange
-    created: str
+    created: str  # when the stream was created, see `ReadSpec`
     subjects: tuple[str, ...] = ()
-    read_mode: str = "auto"
+    read_mode: str = "auto"  # see `ReadSpec`
 
     def spec(self, spec: ReadSpec) -> ReadSpec:
         """The common `ReadSpec` of all tasks, completed with the values of this plan."""

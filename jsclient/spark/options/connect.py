@@ -143,35 +143,23 @@ def not_permitted(option: str, error: PermissionDeniedError, why: str) -> Config
 
 @dataclass(frozen=True, slots=True)
 class ConnectOptions:
-    """Servers and credentials. Secrets are files or names of environment variables wherever possible.
+    """Servers and credentials. Secrets are files or names of environment variables wherever possible."""
 
-    Attributes:
-        servers: URLs.
-        credentials_file: A ``.creds`` file.
-        nkey_seed_file: A file with an nkey seed.
-        user: With ``password``, or ``password_env``, the environment variable that holds it.
-        token: Or ``token_env``, the environment variable that holds it.
-        tls_ca, tls_cert, tls_key: Files; any of them requires TLS.
-        domain, prefix: As of `jsclient.connect`.
-        inbox_prefix: Prefix of reply subjects.
-        timeout: Seconds for an API request, and for one attempt to connect.
-    """
-
-    servers: tuple[str, ...]
-    credentials_file: str | None = None
-    nkey_seed_file: str | None = None
-    user: str | None = None
+    servers: tuple[str, ...]  # URLs
+    credentials_file: str | None = None  # a ``.creds`` file
+    nkey_seed_file: str | None = None  # a file with an nkey seed
+    user: str | None = None  # with ``password``, or ``password_env``, the environment variable that holds it
     password: str | None = None
     password_env: str | None = None
-    token: str | None = None
+    token: str | None = None  # or ``token_env``, the environment variable that holds it
     token_env: str | None = None
-    tls_ca: str | None = None
+    tls_ca: str | None = None  # tls_ca, tls_cert, tls_key: files; any of them requires TLS
     tls_cert: str | None = None
     tls_key: str | None = None
-    domain: str | None = None
+    domain: str | None = None  # domain, prefix: as of `jsclient.connect`
     prefix: str = DEFAULT_PREFIX
-    inbox_prefix: str = "_INBOX"
-    timeout: float = 5.0
+    inbox_prefix: str = "_INBOX"  # prefix of reply subjects
+    timeout: float = 5.0  # seconds for an API request, and for one attempt to connect
 
     @classmethod
     def of(cls, options: Mapping[str, str] | str) -> ConnectOptions:

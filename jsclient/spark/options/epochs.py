@@ -23,19 +23,12 @@ def is_epochs(options: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class EpochSourceOptions:
-    """How to read a topic of epochs.
-
-    Attributes:
-        topic: Its name.
-        read: Its stream, and how its messages are read.
-        start: The start of a new query: "earliest", "latest", or the number of the first epoch.
-        max_epochs_per_trigger: Epochs of one micro-batch at most.
-    """
+    """How to read a topic of epochs."""
 
     topic: str
-    read: SourceOptions
-    start: str | int = "latest"
-    max_epochs_per_trigger: int | None = None
+    read: SourceOptions  # its stream, and how its messages are read
+    start: str | int = "latest"  # of a new query: "earliest", "latest", or the number of the first epoch
+    max_epochs_per_trigger: int | None = None  # epochs of one micro-batch at most
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> EpochSourceOptions:
@@ -73,19 +66,12 @@ def _start(given: OptionReader, default: str) -> str | int:
 
 @dataclass(frozen=True)
 class EpochSinkOptions:
-    """How micro-batches are written as epochs.
-
-    Attributes:
-        topic: The topic's name.
-        stream: Its stream.
-        partitions: Number of partitions; None: those of the topic, or one for a new topic.
-        write: How rows are published.
-    """
+    """How micro-batches are written as epochs."""
 
     topic: str
     stream: str
-    partitions: int | None
-    write: SinkOptions
+    partitions: int | None  # number of partitions; None: those of the topic, or one for a new topic
+    write: SinkOptions  # how rows are published
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> EpochSinkOptions:

@@ -18,39 +18,28 @@ MAX_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """The options of a sink; they are sent to the executors.
-
-    Attributes:
-        connect: How to reach the servers.
-        subject: Subject of rows without one.
-        dedup: The source of message ids: "content" of the row, its "index" in the partition, the "column" ``msg_id``,
-            or "none". None: "column" if that column exists, else "content".
-        dedup_scope: For equal rows, with ids from content. "partition": each is a message. "epoch": equal rows of
-            different partitions are one message, so a replay may move rows between partitions.
-        exactly_once: "window": within the stream's duplicate window; "ledger": at any time; "none": at least once.
-        min_duplicate_window: Expected duplicate window of the stream, seconds; a shorter one is logged as a warning.
-        expected_stream: The stream that must store the messages.
-        ack_timeout: Seconds to wait for an ack, per attempt.
-        retries: Attempts to resend rows that were refused temporarily or whose outcome is unknown.
-        window: Messages in flight per task.
-        window_bytes: Bytes in flight per task.
-        ledger: Name of the bucket with the ledgers.
-        dedup_key, dedup_batch: Name of a batch write, and its number under that name. Repeating a write with the same
-            key and number stores nothing twice.
-    """
+    """The options of a sink; they are sent to the executors."""
 
     connect: ConnectOptions
-    subject: str | None = None
+    subject: str | None = None  # subject of rows without one
+    # The source of message ids: "content" of the row, its "index" in the partition, the "column" ``msg_id``, or "none".
+    # None: "column" if that column exists, else "content"
     dedup: str | None = None
+    # For equal rows, with ids from content. "partition": each is a message. "epoch": equal rows of different partitions
+    # are one message, so a replay may move rows between partitions
     dedup_scope: str = "partition"
+    # "window": within the stream's duplicate window; "ledger": at any time; "none": at least once
     exactly_once: str = "window"
+    # Expected duplicate window of the stream, seconds; a shorter one is logged as a warning
     min_duplicate_window: float = 120.0
-    expected_stream: str | None = None
-    ack_timeout: float = 10.0
-    retries: int = 5
-    window: int = 4000
-    window_bytes: int = MAX_BYTES
-    ledger: str = "jsclient_spark"
+    expected_stream: str | None = None  # the stream that must store the messages
+    ack_timeout: float = 10.0  # seconds to wait for an ack, per attempt
+    retries: int = 5  # attempts to resend rows that were refused temporarily or whose outcome is unknown
+    window: int = 4000  # messages in flight per task
+    window_bytes: int = MAX_BYTES  # bytes in flight per task
+    ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
+    # dedup_key, dedup_batch: name of a batch write, and its number under that name. Repeating a write with the same key
+    # and number stores nothing twice
     dedup_key: str | None = None
     dedup_batch: int | None = None
 

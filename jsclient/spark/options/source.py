@@ -64,64 +64,37 @@ _DEFAULT_PARTITIONS = 2
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A start or end of reading, as set by the user.
-
-    Attributes:
-        kind: Its form.
-        sequence: For "sequence".
-        time: For "time": RFC 3339.
-    """
+    """A start or end of reading, as set by the user."""
 
     kind: Literal["earliest", "latest", "sequence", "time"]
-    sequence: int = 0
-    time: str = ""
+    sequence: int = 0  # for "sequence"
+    time: str = ""  # for "time": RFC 3339
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Options of a source.
-
-    Attributes:
-        stream: The stream.
-        subjects: Filters; empty: all messages.
-        mode: "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``).
-        consumer: A durable consumer: it shows the progress (log), or messages are claimed from it (queue).
-        start: Start of a new query or a batch read.
-        end: End of a batch read: "latest", a sequence (inclusive), or a time (exclusive).
-        max_messages_per_trigger, max_bytes_per_trigger: Limits of one micro-batch.
-        min_partitions: Least number of tasks per batch.
-        min_partition_rows: Rows that justify another task.
-        max_messages_per_partition: Rows of one task at most.
-        fail_on_data_loss: Whether removed messages are an error.
-        read_mode: "auto", "consumer" or "direct".
-        include_headers: Whether the default schema has a headers column.
-        pushdown: Whether filters of a batch read are pushed down; Spark needs a setting for it, too.
-        poll_interval: Seconds between two polls for new messages at least.
-        fetch_max_bytes: Bytes requested at once.
-        batch_rows: Rows of one Arrow batch.
-        ack_on: When claimed messages are acked: "batch", "manual" or "purge".
-    """
+    """Options of a source."""
 
     connect: ConnectOptions
     stream: str
-    subjects: tuple[str, ...] = ()
-    mode: str = "log"
-    consumer: str | None = None
-    start: Place = Place("latest")
-    end: Place = Place("latest")
+    subjects: tuple[str, ...] = ()  # filters; empty: all messages
+    mode: str = "log"  # "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``)
+    consumer: str | None = None  # durable: shows the progress (log), or messages are claimed from it (queue)
+    start: Place = Place("latest")  # start of a new query or a batch read
+    end: Place = Place("latest")  # of a batch read; a sequence is inclusive, a time is exclusive
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
-    min_partitions: int = _DEFAULT_PARTITIONS
-    min_partition_rows: int = WORTH_A_TASK
-    max_messages_per_partition: int | None = None
-    fail_on_data_loss: bool = True
-    read_mode: str = "auto"
-    include_headers: bool = True
-    pushdown: bool = False
-    poll_interval: float = 0.1
-    fetch_max_bytes: int = 8 << 20
-    batch_rows: int = 8192
-    ack_on: str = "batch"
+    min_partitions: int = _DEFAULT_PARTITIONS  # least number of tasks per batch
+    min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
+    max_messages_per_partition: int | None = None  # rows of one task at most
+    fail_on_data_loss: bool = True  # whether removed messages are an error
+    read_mode: str = "auto"  # "auto", "consumer" or "direct"
+    include_headers: bool = True  # whether the default schema has a headers column
+    pushdown: bool = False  # of the filters of a batch read; Spark needs a setting for it, too
+    poll_interval: float = 0.1  # seconds between two polls for new messages at least
+    fetch_max_bytes: int = 8 << 20  # bytes requested at once
+    batch_rows: int = 8192  # rows of one Arrow batch
+    ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:

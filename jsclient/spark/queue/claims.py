@@ -187,22 +187,15 @@ class ClaimCollector:
 
 
 class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unknown_fields=True):
-    """The claims of one batch. The batch between two offsets consists of the claims of the second one.
+    """The claims of one batch. The batch between two offsets consists of the claims of the second one."""
 
-    Attributes:
-        batch: Number of the batch; 0: nothing was claimed yet.
-        runs: The claims.
-        ack, behind: The parts of their ack subjects before and after the numbers.
-        made: When the consumer was created, as ``ConsumerInfo.created.isoformat()``: a recreated consumer voids them.
-        at: When they were claimed, in milliseconds since 1970.
-    """
-
-    batch: _Natural
+    batch: _Natural  # number of the batch; 0: nothing was claimed yet
     runs: tuple[Run, ...]
-    ack: str = ""
+    ack: str = ""  # ack, behind: the parts of their ack subjects before and after the numbers
     behind: str = ""
+    # When the consumer was created, as ``ConsumerInfo.created.isoformat()``: a recreated consumer voids them
     made: str = ""
-    at: _Natural = 0
+    at: _Natural = 0  # when they were claimed, in milliseconds since 1970
 
     @property
     def form(self) -> tuple[str, str]:

@@ -47,26 +47,17 @@ _AS_IN_BATCH = b"Nats-Num-Pending: 0\r\nNats-Last-Sequence: 0\r\n\r\n"
 
 @dataclass(frozen=True, slots=True)
 class ClaimSpec:
-    """Read settings shared by all tasks of a query. Pickled to the executors.
-
-    Attributes:
-        subject: The consumer's filter, if it has exactly one.
-        columns: Names of columns, in the order of the rows.
-        batch_rows: Maximum number of rows per record batch.
-        fetch_max_bytes: Bytes per request.
-        fail_on_data_loss: Whether missing messages are an error.
-        term_missing: Whether missing messages are terminated here, since they have no rows by which to ack them.
-    """
+    """Read settings shared by all tasks of a query. Pickled to the executors."""
 
     connect: ConnectOptions
     stream: str
     consumer: str
-    subject: str | None
-    columns: tuple[str, ...]
-    batch_rows: int
-    fetch_max_bytes: int
-    fail_on_data_loss: bool
-    term_missing: bool
+    subject: str | None  # the consumer's filter, if it has exactly one
+    columns: tuple[str, ...]  # names of columns, in the order of the rows
+    batch_rows: int  # maximum number of rows per record batch
+    fetch_max_bytes: int  # bytes per request
+    fail_on_data_loss: bool  # whether missing messages are an error
+    term_missing: bool  # whether missing messages are terminated here: no rows exist by which to ack them
 
 
 @dataclass

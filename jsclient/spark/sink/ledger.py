@@ -27,19 +27,12 @@ _PAGE = 10_000  # messages
 
 @dataclass(frozen=True, slots=True)
 class LedgerPlace:
-    """Identifies the ledger of a query and the current run.
+    """Identifies the ledger of a query and the current run."""
 
-    Attributes:
-        bucket: The key-value bucket of the ledger.
-        query: The query's id.
-        target: Name of the target stream.
-        run: Id of this run, which is Spark's attempt to write an epoch.
-    """
-
-    bucket: str
+    bucket: str  # the key-value bucket of the ledger
     query: str
-    target: str
-    run: str
+    target: str  # name of the target stream
+    run: str  # id of this run, which is Spark's attempt to write an epoch
 
     def keys(self, js: JetStream) -> Bucket:
         """The query's keys in the bucket."""

@@ -27,30 +27,19 @@ KEPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """The beginning of an epoch in the target.
-
-    Attributes:
-        epoch: Number of the epoch.
-        start: All messages of the epoch have this sequence or a later one.
-        run: Id of the run that began it, unique to each attempt of Spark to write an epoch.
-    """
+    """The beginning of an epoch in the target."""
 
     epoch: int
-    start: int
-    run: str
+    start: int  # all messages of the epoch have this sequence or a later one
+    run: str  # id of the run that began it, unique to each attempt of Spark to write an epoch
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """The value of a query key.
+    """The value of a query key."""
 
-    Attributes:
-        target: Name and creation time of the target stream.
-        beginnings: Beginnings in ascending order of epochs.
-    """
-
-    target: tuple[str, str]
-    beginnings: tuple[Beginning, ...] = ()
+    target: tuple[str, str]  # name and creation time of the target stream
+    beginnings: tuple[Beginning, ...] = ()  # beginnings in ascending order of epochs
 
     def encode(self) -> bytes:
         starts = [[one.epoch, one.start, one.run] for one in self.beginnings]

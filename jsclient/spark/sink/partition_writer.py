@@ -34,27 +34,17 @@ _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """The settings common to all tasks of a write.
-
-    Attributes:
-        ids: Source of the message ids: "content", "index", "column" or "none".
-        query: Id of the query.
-        epoch: Number of the epoch.
-        ledger: The ledger; None: no ledger is used.
-        prefix: Common prefix of the message ids; empty: that of query and epoch.
-        line: More header lines of every message.
-        reserved: Names of more headers that rows cannot set.
-    """
+    """The settings common to all tasks of a write."""
 
     options: SinkOptions
     shape: RowShape
-    ids: str
+    ids: str  # source of the message ids: "content", "index", "column" or "none"
     query: str
     epoch: int
     ledger: LedgerPlace | None
-    prefix: bytes = b""
-    line: bytes = b""
-    reserved: frozenset[str] = frozenset()
+    prefix: bytes = b""  # common prefix of the message ids; empty: that of query and epoch
+    line: bytes = b""  # more header lines of every message
+    reserved: frozenset[str] = frozenset()  # names of more headers that rows cannot set
 
     @property
     def by_task(self) -> bool:
@@ -64,27 +54,17 @@ class WritePlan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of writing a partition.
+    """The result of writing a partition."""
 
-    Attributes:
-        rows: Number of rows, all of which are stored.
-        duplicates: Rows that were already stored, according to the stream's duplicate window.
-        skipped: Rows that were already stored, according to the ledger.
-        strangers: Messages of this partition that an earlier run of the epoch stored, but that match none of its rows
-            now.
-        resent: Number of messages sent again.
-        first_seq, last_seq: Sequences of the newly stored messages; 0 if no message is new.
-        streams: Names of the streams that store the messages.
-    """
-
-    rows: int = 0
-    duplicates: int = 0
-    skipped: int = 0
+    rows: int = 0  # number of rows, all of which are stored
+    duplicates: int = 0  # rows that were already stored, according to the stream's duplicate window
+    skipped: int = 0  # rows that were already stored, according to the ledger
+    # Messages of this partition that an earlier run of the epoch stored, but that match none of its rows now
     strangers: int = 0
-    resent: int = 0
-    first_seq: int = 0
+    resent: int = 0  # number of messages sent again
+    first_seq: int = 0  # first_seq, last_seq: sequences of the newly stored messages; 0 if no message is new
     last_seq: int = 0
-    streams: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()  # names of the streams that store the messages
 
 
 class PartitionWriter:

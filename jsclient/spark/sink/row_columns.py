@@ -37,17 +37,13 @@ _NO_BLOCK = b""
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """The columns of the rows. Pickled and sent to the executors.
+    """The columns of the rows. Pickled and sent to the executors."""
 
-    Attributes:
-        data: Name of the payload column.
-        subject: Default for rows without a subject, because it is null or the column is missing; None: no default.
-    """
-
-    data: str
+    data: str  # name of the payload column
     has_subject: bool
     has_headers: bool
     has_id: bool
+    # Default for rows without a subject, because it is null or the column is missing; None: no default
     subject: str | None
 
 
@@ -71,17 +67,12 @@ def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
 
 @dataclass(slots=True)
 class RowMessages:
-    """Rows ready to be published, as columns of equal length.
-
-    Attributes:
-        blocks: The rows' own header blocks, b"" for rows without headers; None: no row has headers.
-        ids: Values of the column ``msg_id``; None: the column is missing.
-    """
+    """Rows ready to be published, as columns of equal length."""
 
     subjects: list[bytes]
-    blocks: list[bytes] | None
+    blocks: list[bytes] | None  # the rows' own headers, b"" for rows without; None: no row has headers
     payloads: list[bytes]
-    ids: list[bytes] | None
+    ids: list[bytes] | None  # values of the column ``msg_id``; None: the column is missing
 
 
 class RowReader:

@@ -69,17 +69,11 @@ _looked: dict[tuple[SinkOptions, object], str | None] = {}  # names of target st
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """The commit message of a task.
+    """The commit message of a task."""
 
-    Attributes:
-        partition: Number of the partition.
-        epoch: The epoch that the task has determined; -1 if it did not need to.
-        outcome: The result of writing the partition.
-    """
-
-    partition: int
-    epoch: int
-    outcome: Outcome
+    partition: int  # number of the partition
+    epoch: int  # the epoch that the task has determined; -1 if it did not need to
+    outcome: Outcome  # the result of writing the partition
 
 
 class _Writer:
