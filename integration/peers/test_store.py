@@ -13,8 +13,8 @@ from integration.kit.network.wire import TO_CLIENT
 from jsclient import MaxPayloadError, StreamNotFoundError
 from jsclient.peers.backend import Store
 from jsclient.peers.local_backend import MemoryStore
-from jsclient.peers.options import EngineOptions
-from jsclient.peers.streams import ensure_streams
+from jsclient.peers.nats_backend import ensure_streams
+from jsclient.protocol.peers.options import EngineOptions
 from jsclient.streams.buckets import Bucket, ConflictError, Entry
 
 

@@ -6,16 +6,21 @@ Source: the picos' subscriptions (io.picolabs.subscription).
 from __future__ import annotations
 
 from .._module import set_module
-from ..protocol.peers.channel import Permissions, Policy, open_policy, well_known_policy
+from ..protocol.peers.channel import Channel, Permissions, Policy, open_policy, well_known_policy
 from ..protocol.peers.commands import Refusal
-from ..protocol.peers.options import accept_roles
-from .channel import Channel
+from ..protocol.peers.options import EngineOptions, accept_roles
 from .engine import Engine
-from .errors import HostNotAllowedError, PeerError, QueryRefusedError
-from .events import EventDelayed, EventGivenUp, EventRefused, PeerHandlerFailed
+from .errors import (
+    EventDelayed,
+    EventGivenUp,
+    EventRefused,
+    HostNotAllowedError,
+    PeerError,
+    PeerHandlerFailed,
+    QueryRefusedError,
+)
 from .handlers import RaisedEvent
 from .local_backend import LocalHub
-from .options import EngineOptions
 from .peer import Peer
 
 __all__ = [

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import abc
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
-from ..protocol.events import Event
-from ..protocol.peers.outbox import Send
+from .._runtime.tasks import Signal
+from ..errors import JetStreamError, ProtocolError
+from ..protocol.events import ErrorRaised, Event
+from ..protocol.peers.options import EngineOptions
+from ..protocol.peers.relationship import Send
 from ..streams.buckets import Entry
-from .options import EngineOptions
 
-__all__ = ["Answerer", "Attendance", "Backend", "Delivery", "Receiver", "Store"]
+__all__ = ["Answerer", "Attendance", "Backend", "Delivery", "Receiver", "Stopping", "Store", "backoff"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -108,10 +111,42 @@ class Backend(abc.ABC):
     def emit(self, event: Event) -> None:
         """Report an event to the user."""
 
-    @abc.abstractmethod
     def report(self, error: BaseException) -> None:
         """Report an error that cannot be raised to a caller."""
+        if not isinstance(error, JetStreamError):
+            wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            error = wrapped
+        self.emit(ErrorRaised(error=error))
 
     @abc.abstractmethod
     async def close(self) -> None:
         """Release everything."""
+
+
+_LONGEST: Final = 30.0
+
+
+def backoff(attempt: int, first: float = 0.1, longest: float = _LONGEST) -> float:
+    """Seconds after a failed attempt, counted from 1: doubled each time."""
+    return float(min(longest, first * 2 ** min(attempt - 1, 20)))
+
+
+class Stopping:
+    """Whether an end has begun."""
+
+    def __init__(self) -> None:
+        self._signal = Signal()
+        self.begun: bool = False
+
+    def begin(self) -> None:
+        """Wake all who pause."""
+        self.begun = True
+        self._signal.set()
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait. False: the end has begun."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not self.begun and await self._signal.wait_until(deadline):
+            pass
+        return not self.begun

@@ -13,12 +13,12 @@ from .._runtime.handle import Handle, Opening
 from ..client import JetStream
 from ..client import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
+from ..protocol.peers.options import EngineOptions
 from ..protocol.wire.names import check_consumer_name, check_token
 from .backend import Backend
 from .handlers import Handler
 from .local_backend import LocalBackend, LocalHub
 from .nats_backend import ServerBackend
-from .options import EngineOptions
 from .peer import Peer
 
 __all__ = ["Engine"]

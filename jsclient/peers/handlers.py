@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
 from ..protocol.peers.channel import RID, Policy
-from ..protocol.peers.outbox import Attrs
+from ..protocol.peers.relationship import Attrs
 from ..protocol.wire.names import check_token
 
 __all__ = ["Answers", "Handler", "HandlerError", "Handlers", "QueryHandler", "RaisedEvent"]

@@ -9,14 +9,14 @@ from typing import Final
 
 from .._runtime.event_hub import EventHub, OnEvent
 from .._runtime.tasks import Tasks
-from ..errors import JetStreamError, NoRespondersError, ProtocolError, PublishError, RequestTimeoutError
-from ..protocol.events import ErrorRaised, Event
+from ..errors import NoRespondersError, PublishError, RequestTimeoutError
+from ..protocol.events import Event
 from ..protocol.peers.channel import event_subject
-from ..protocol.peers.outbox import Send
+from ..protocol.peers.options import EngineOptions
+from ..protocol.peers.relationship import Send
 from ..streams.buckets import ConflictError, Entry
 from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store
 from .errors import HostNotAllowedError
-from .options import EngineOptions
 from .payloads import pack, refusal
 
 __all__ = ["LocalBackend", "LocalHub", "MemoryStore"]
@@ -156,13 +156,6 @@ class LocalBackend(Backend):
 
     def emit(self, event: Event) -> None:
         self._events.emit(event)
-
-    def report(self, error: BaseException) -> None:
-        if not isinstance(error, JetStreamError):
-            wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
-            wrapped.__cause__ = error
-            error = wrapped
-        self.emit(ErrorRaised(error=error))
 
     async def close(self) -> None:
         await self._events.close()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+from typing import Any
 
+from .._runtime.event_hub import OnEvent
 from .._runtime.nats.connection import Inbox
 from .._runtime.publish import publish
 from .._runtime.tasks import Tasks
-from ..client import JetStream
+from ..client import JetStream, connect
 from ..consumers.consumer import Consumer
 from ..consumers.message import Message
 from ..consumers.worker.worker import Worker
 from ..errors import (
     ClosedError,
+    ConfigError,
     ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
@@ -21,19 +25,64 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..protocol.events import Event
+from ..protocol.models.stream_config import StreamConfig
 from ..protocol.peers.channel import event_subject, inbox_subject, queries_subject
-from ..protocol.peers.outbox import Send
+from ..protocol.peers.options import EngineOptions
+from ..protocol.peers.relationship import Send
 from ..protocol.wire.frames import Frame
+from ..protocol.wire.names import subject_matches
 from ..protocol.wire.replies import may_answer
 from ..streams.buckets import Bucket
-from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store
-from .connections import Hosts
-from .options import EngineOptions
-from .pauses import Stopping, backoff
+from ..streams.stream import Stream
+from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Stopping, Store, backoff
+from .errors import HostNotAllowedError
 from .payloads import pack, refusal
-from .streams import ensure_streams
 
-__all__ = ["ServerBackend"]
+__all__ = ["Hosts", "ServerBackend", "ensure_streams", "events_config", "state_config"]
+
+
+class Hosts:
+    """Connections to other NATS systems: one to each allowed host, made when it is first needed."""
+
+    def __init__(self, options: EngineOptions, on_event: OnEvent) -> None:
+        allowed = options.allowed_hosts
+        how: Mapping[str, Mapping[str, Any]] = allowed if isinstance(allowed, Mapping) else {}
+        self._options = {host: how.get(host, {}) for host in allowed}
+        self._on_event = on_event
+        self._dialed: dict[str, asyncio.Task[JetStream]] = {}
+        self._closed = False
+
+    async def connection(self, host: str) -> JetStream:
+        """A connection to a host. Concurrent calls wait for the same attempt.
+
+        Raises:
+            HostNotAllowedError: Nothing was dialed.
+            ConnectError, AuthenticationError: It cannot be reached now.
+        """
+        if host not in self._options:
+            raise HostNotAllowedError(host)
+        if self._closed:
+            raise ClosedError("the engine is closed")
+        dialed = self._dialed.get(host)
+        if dialed is None or (dialed.done() and _is_over(dialed)):
+            dialed = self._dialed[host] = asyncio.create_task(self._dial(host), name=f"jsclient:dial {host}")
+        return await asyncio.shield(dialed)
+
+    async def _dial(self, host: str) -> JetStream:
+        return await connect(host, **{"on_event": self._on_event, **self._options[host]})
+
+    async def close(self) -> None:
+        """Close them all."""
+        self._closed = True
+        tasks, self._dialed = list(self._dialed.values()), {}
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, JetStream):
+                await result.close()
+
+
+def _is_over(dialed: asyncio.Task[JetStream]) -> bool:
+    return dialed.cancelled() or dialed.exception() is not None or dialed.result().is_closed
+
 
 _QUERIES = 100  # at a time, for each peer
 _LONG = 60.0  # seconds after which a failed worker counts as healthy
@@ -93,9 +142,6 @@ class ServerBackend(Backend):
 
     def emit(self, event: Event) -> None:
         self.js._context.emit(event)  # noqa: SLF001  the one place to which errors and events go
-
-    def report(self, error: BaseException) -> None:
-        self.js._context.report(error)  # noqa: SLF001
 
     async def close(self) -> None:
         await self._hosts.close()
@@ -248,3 +294,65 @@ class _ServerAttendance(Attendance):
 
 def _channel(message: Message) -> str:
     return ".".join(message.subject.split(".")[-4:-2])
+
+
+def events_config(options: EngineOptions) -> StreamConfig:
+    """The stream of events: each is removed when its peer has handled it.
+
+    The number of waiting events is bounded by channel and type. The stream refuses further ones, so a flood on a public
+    channel affects no other channel.
+    """
+    return StreamConfig(
+        name=options.events_stream,
+        description="jsclient.peers: events on their way to peers",
+        subjects=[f"{options.prefix}.ev.>"],
+        retention="workqueue",
+        discard="new",
+        discard_new_per_subject=True,
+        max_msgs_per_subject=options.max_waiting,
+        max_msg_size=options.max_event_size,
+        max_age=options.max_age,
+        num_replicas=options.replicas,
+        storage=options.storage,
+    )
+
+
+def state_config(options: EngineOptions) -> StreamConfig:
+    """The stream of what peers have stored: the newest of each key."""
+    return StreamConfig(
+        name=options.state_stream,
+        description="jsclient.peers: channels and relationships of peers",
+        subjects=[f"{options.prefix}.state.>"],
+        max_msgs_per_subject=1,
+        num_replicas=options.replicas,
+        storage=options.storage,
+    )
+
+
+async def ensure_streams(js: JetStream, options: EngineOptions) -> Stream:
+    """Create missing streams, and return the stream of events. An existing stream is used as it is.
+
+    Raises:
+        ConfigError: An existing stream does not fit. And those of any request.
+    """
+    events = await js.ensure_stream(events_config(options), on_drift="ignore")
+    state = await js.ensure_stream(state_config(options), on_drift="ignore")
+    _check(events, f"{options.prefix}.ev.a.b.c.d")
+    _check(state, f"{options.prefix}.state.a.b.c")
+    if not 0 < (events.config.max_age or 0.0) < options.remember:
+        raise ConfigError(
+            f"the stream {events.name!r} has a max_age of {events.config.max_age or 0:g} s: it must have one, below "
+            f"remember ({options.remember:g} s), or what is over might come to life again"
+        )
+    if str(events.config.retention) == "interest":
+        raise ConfigError(
+            f"the stream {events.name!r} has retention interest: it would store nothing for absent peers"
+        )
+    if state.config.max_msgs_per_subject != 1 or state.config.max_age:
+        raise ConfigError(f"the stream {state.name!r} must have max_msgs_per_subject 1 and no max_age")
+    return events
+
+
+def _check(stream: Stream, subject: str) -> None:
+    if not any(subject_matches(one, subject) for one in stream.config.subjects or ()):
+        raise ConfigError(f"the stream {stream.name!r} does not hold subjects like {subject!r}")

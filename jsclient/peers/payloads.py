@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import ConfigError, ProtocolError
-from ..protocol.peers.outbox import Attrs
+from ..protocol.peers.relationship import Attrs
 from .errors import QueryRefusedError
 
 __all__ = ["pack", "read_answer", "read_attrs", "refusal", "reply", "unpack"]

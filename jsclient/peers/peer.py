@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar, overload
 
 from .._runtime.tasks import Tasks
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
-from ..protocol.peers.channel import Policy, check_eci, query_subject
+from ..protocol.peers.channel import Channel, Policy, check_eci, query_subject
 from ..protocol.peers.commands import (
     CloseChannel,
     Command,
@@ -22,16 +22,12 @@ from ..protocol.peers.commands import (
     Tick,
 )
 from ..protocol.peers.options import accept_roles
-from ..protocol.peers.outbox import Attrs, OutboxItem, Raise, Send
-from ..protocol.peers.relationship import State
+from ..protocol.peers.relationship import Attrs, Raise, Send, State
 from ..protocol.peers.tracker import PeerTracker, event_on
-from .backend import Attendance, Backend
-from .channel import Channel
+from .backend import Attendance, Backend, Stopping
+from .dispatch import Dispatcher, Outbox, publish_all
 from .errors import PeerError
 from .handlers import Answers, Handler, HandlerError, Handlers, QueryHandler, RaisedEvent
-from .inbox import Intake
-from .outbox import Outbox, publish_all
-from .pauses import Stopping
 from .payloads import pack, read_answer, read_attrs
 from .stored_tracker import Machine
 
@@ -63,19 +59,19 @@ class Peer:
         self._stopping = Stopping()
         self._handlers = Handlers()
         self._answers = Answers()
-        self._tracker = PeerTracker(name, backend.options.of_peers())
+        self._tracker = PeerTracker(name, backend.options)
         self._outbox = Outbox(
             name,
             backend,
             self._tasks,
             self._stopping,
             tell=self._tell,
-            done=self._done,
+            done=lambda item: self._machine.done(item),  # noqa: PLW0108  the machine is made after it
         )
         self._machine = Machine(
             self._tracker, backend.store(name), self._outbox.start, self._tasks, self._stopping
         )
-        self._intake = Intake(name, backend, self._machine, self._answers, self._tell)
+        self._incoming = Dispatcher(name, backend, self._machine, self._answers, self._tell)
         self._attendance: Attendance | None = None
         self._rules: tuple[Rule, ...] = ()
 
@@ -90,7 +86,7 @@ class Peer:
     @property
     def refused(self) -> Counter[Refusal]:
         """The number of events and queries refused so far, by reason."""
-        return self._intake.refused
+        return self._incoming.refused
 
     @property
     def is_closed(self) -> bool:
@@ -403,7 +399,7 @@ class Peer:
             if self._capability:
                 await self._machine.do(Install(self._machine.fresh()))
             self._attendance = await self._backend.attend(
-                self._tracker.name, self._intake.receive, self._intake.answer
+                self._tracker.name, self._incoming.receive, self._incoming.answer
             )
         except BaseException:
             await self.close()
@@ -459,9 +455,6 @@ class Peer:
                     await self._machine.do(Tick())
                 except JetStreamError as error:
                     self._backend.report(error)
-
-    async def _done(self, item: OutboxItem) -> None:
-        await self._machine.done(item)
 
     def _check_open(self) -> None:
         if self._stopping.begun:

@@ -17,12 +17,11 @@ from collections.abc import Callable
 from .._runtime.tasks import Signal, Tasks
 from ..errors import JetStreamError, MaxPayloadError
 from ..protocol.peers.commands import Command, Done, PeerEvent, Store, Stored
-from ..protocol.peers.outbox import Fresh, OutboxItem, Raise, Send
-from ..protocol.peers.relationship import read_value, write_value
+from ..protocol.peers.relationship import Fresh, OutboxItem, Raise, Send, read_value, write_value
 from ..protocol.peers.tracker import PeerTracker
 from ..streams.buckets import ConflictError, Entry
+from .backend import Stopping, backoff
 from .backend import Store as PeerStore
-from .pauses import Stopping, backoff
 
 __all__ = ["Machine"]
 

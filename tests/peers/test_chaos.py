@@ -14,7 +14,7 @@ import pytest
 from jsclient.errors import DisconnectedError, JetStreamError, RequestTimeoutError
 from jsclient.peers.engine import Engine
 from jsclient.peers.local_backend import LocalBackend, LocalHub, MemoryStore
-from jsclient.peers.options import EngineOptions
+from jsclient.protocol.peers.options import EngineOptions
 from jsclient.protocol.peers.relationship import write_value
 from tests.support.virtual import virtual
 

@@ -14,8 +14,7 @@ from jsclient.peers import (
     QueryRefusedError,
     open_policy,
 )
-from jsclient.peers.backend import Delivery
-from jsclient.peers.pauses import Stopping, backoff
+from jsclient.peers.backend import Delivery, Stopping, backoff
 from jsclient.peers.payloads import pack, read_answer, read_attrs, refusal, reply, unpack
 from jsclient.protocol.consumers.worker.worker import DeliveriesExhaustedError
 from jsclient.protocol.peers.channel import event_subject
@@ -88,7 +87,7 @@ async def test_a_message_that_comes_again_asks_for_the_same():
             raise AssertionError("it is done with")
 
         for ident in (b"1", b"1", b"2", b"1"):
-            await a._intake.receive(Delivery(subject, attrs, ident, 1, never, never))
+            await a._incoming.receive(Delivery(subject, attrs, ident, 1, never, never))
         assert len(a.outbound()) == 2
 
 
@@ -105,7 +104,7 @@ async def test_an_event_that_no_process_survives_is_given_up():
 
         for attempt in (23, 24):
             subject = event_subject(channel.eci, "bomb", "goes")
-            await a._intake.receive(Delivery(subject, b"", b"1", attempt, keep, keep))
+            await a._incoming.receive(Delivery(subject, b"", b"1", attempt, keep, keep))
         assert len(told) == 1
         assert refused == ["its handler failed too often"]
     (given_up,) = [event for event in events if isinstance(event, EventGivenUp)]

@@ -8,13 +8,12 @@ import pytest
 
 from jsclient._runtime.tasks import Tasks
 from jsclient.errors import DisconnectedError, MaxPayloadError
+from jsclient.peers.backend import Stopping
 from jsclient.peers.local_backend import MemoryStore
-from jsclient.peers.pauses import Stopping
 from jsclient.peers.stored_tracker import Machine
 from jsclient.protocol.peers.commands import Install, Raised, Tick
-from jsclient.protocol.peers.options import PeerOptions
-from jsclient.protocol.peers.outbox import Raise, Send
-from jsclient.protocol.peers.relationship import State
+from jsclient.protocol.peers.options import EngineOptions
+from jsclient.protocol.peers.relationship import Raise, Send, State
 from jsclient.protocol.peers.tracker import PeerTracker
 from tests.support.virtual import settle, virtual
 
@@ -44,7 +43,7 @@ class Owner:
     def __init__(self, store: MemoryStore, **options) -> None:
         self.given: list[Raise | Send] = []
         self.tasks, self.stopping = Tasks(print), Stopping()
-        self.tracker = PeerTracker("a", PeerOptions(**options))
+        self.tracker = PeerTracker("a", EngineOptions(**options))
         self.machine = Machine(self.tracker, store, self.given.append, self.tasks, self.stopping)
 
     async def open(self) -> Owner:
@@ -161,7 +160,7 @@ async def test_what_is_over_is_forgotten(monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("jsclient.peers.stored_tracker.time.time", lambda: now[0])
     store = MemoryStore()
-    owner = await Owner(store, remember=60.0).open()
+    owner = await Owner(store, remember=60.0, max_age=30.0).open()
     await owner.request()
     await owner.machine.do(
         Raised("wrangler", "outbound_cancellation", {"Id": "fleet"}, owner.machine.fresh())

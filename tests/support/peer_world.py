@@ -19,9 +19,17 @@ from jsclient.protocol.peers.commands import (
     Store,
     Stored,
 )
-from jsclient.protocol.peers.options import PeerOptions
-from jsclient.protocol.peers.outbox import Attrs, Fresh, Raise, Send
-from jsclient.protocol.peers.relationship import Relationship, State, read_value, write_value
+from jsclient.protocol.peers.options import EngineOptions
+from jsclient.protocol.peers.relationship import (
+    Attrs,
+    Fresh,
+    Raise,
+    Relationship,
+    Send,
+    State,
+    read_value,
+    write_value,
+)
 from jsclient.protocol.peers.tracker import PeerTracker
 
 __all__ = ["Message", "Node", "World"]
@@ -41,7 +49,7 @@ class Node:
 
     world: World
     name: str
-    options: PeerOptions = field(default_factory=PeerOptions)
+    options: EngineOptions = field(default_factory=EngineOptions)
     accepts: Callable[[Attrs], bool] | None = None
     kept: dict[str, tuple[bytes | None, int]] = field(default_factory=dict)
     todo: list[Send | Raise] = field(default_factory=list)  # of outboxes, to be carried out

@@ -6,12 +6,13 @@ the channel. Messages go to these subjects::
     <prefix>.ev.<peer>.<random>.<domain>.<type>     an event, stored until the peer has handled it
     <prefix>.q.<peer>.<random>.<rid>.<name>         a query, a request with an answer
 
-The receiver enforces the policy for every sender. The same policy as permissions of a NATS user, from `permissions`,
-makes the server refuse other messages.
+The receiver enforces the policy for every sender. The same policy as permissions of a NATS user
+(`Channel.nats_permissions`) makes the server refuse other messages.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -26,6 +27,7 @@ __all__ = [
     "RID",
     "WELL_KNOWN",
     "Address",
+    "Channel",
     "Permissions",
     "Policy",
     "StoredChannel",
@@ -34,7 +36,6 @@ __all__ = [
     "event_subject",
     "inbox_subject",
     "open_policy",
-    "permissions",
     "queries_subject",
     "query_subject",
     "read_subject",
@@ -226,26 +227,42 @@ class Permissions(NamedTuple):
 _NOTHING: Final = {"deny": [">"]}
 
 
-def permissions(eci: str, policy: Policy, *, prefix: str = PREFIX, inbox: str | None = None) -> Permissions:
-    """The minimal permissions of a NATS user that sends on a channel what its policy accepts.
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """A channel of a peer. Made by `Peer.new_channel` and `Peer.channels`.
 
-    Args:
-        eci: The channel.
-        policy: Its policy.
-        prefix: The prefix of the subjects of events and queries.
-        inbox: The prefix of the user's inboxes. They are needed for the answers to queries, and to learn that an event
-            was stored.
+    Attributes:
+        eci: Its event channel identifier: everyone who knows it can send what the policy accepts.
+        tags: The owner's names for it.
+        policy: The events and queries that it accepts.
+        prefix: The prefix of its subjects.
     """
-    check_eci(eci)
 
-    def subjects(kind: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(f"{prefix}.{kind}.{eci}.{pattern.replace(':', '.')}" for pattern in patterns)
+    eci: str
+    tags: tuple[str, ...]
+    policy: Policy
+    prefix: str = PREFIX
 
-    return Permissions(
-        subjects(_EVENT, policy.events) + subjects(_QUERY, policy.queries),
-        subjects(_EVENT, policy.deny_events) + subjects(_QUERY, policy.deny_queries),
-        () if inbox is None else (check_filter_subject(f"{inbox}.>"),),
-    )
+    def nats_permissions(self, inbox: str | None = None) -> Permissions:
+        """The minimal permissions of a NATS user that sends on this channel what its policy accepts.
+
+        The peer enforces its policy for every sender; with these the server enforces it too, before anything is stored.
+        `Permissions.to_config` is what a server's configuration has under a user's ``permissions``.
+
+        Args:
+            inbox: The prefix of the user's inboxes, such as ``"_INBOX_guest"``, which its connection is to be given as
+                ``inbox_prefix`` too. Without it the user can send, and learns no answer.
+        """
+        policy = self.policy
+        return Permissions(
+            self._subjects(_EVENT, policy.events) + self._subjects(_QUERY, policy.queries),
+            self._subjects(_EVENT, policy.deny_events) + self._subjects(_QUERY, policy.deny_queries),
+            () if inbox is None else (check_filter_subject(f"{inbox}.>"),),
+        )
+
+    def _subjects(self, kind: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        start = f"{self.prefix}.{kind}.{check_eci(self.eci)}"
+        return tuple(f"{start}.{pattern.replace(':', '.')}" for pattern in patterns)
 
 
 def _subject(prefix: str, kind: str, eci: str, first: str, second: str) -> str:

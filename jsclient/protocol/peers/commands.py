@@ -11,8 +11,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from .channel import Policy, StoredChannel
-from .outbox import Attrs, Fresh, Raise, Send
-from .relationship import Relationship
+from .relationship import Attrs, Fresh, Raise, Relationship, Send
 
 __all__ = [
     "Answer",

@@ -1,44 +1,103 @@
-"""The options of a peer, and rules that approve requests automatically."""
+"""The options of an engine and its peers, and rules that approve requests automatically."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from ...errors import ConfigError
-from .outbox import Attrs
+from ..wire.names import check_publish_subject, check_stream_name
+from .channel import PREFIX
+from .relationship import Attrs
 
-__all__ = ["PeerOptions", "accept_roles"]
+__all__ = ["EngineOptions", "accept_roles"]
 
 _DAY: Final = 86_400.0
 
 
-@dataclass(slots=True, frozen=True)
-class PeerOptions:
-    """The options of a peer.
+@dataclass(slots=True, frozen=True, kw_only=True)
+class EngineOptions:
+    """The options of an engine.
 
     Attributes:
-        host: The URL by which other NATS systems reach this peer, None if they cannot.
-        allowed_hosts: The URLs of other NATS systems that may be connected to. A request names one: it comes from a
-            stranger.
-        requests: Strangers may make the peer send requests, as in the original.
-        max_inbound: Undecided requests of this peer; further ones wait in its inbox.
-        remember: Seconds that a relationship is remembered after its end. Longer than a message can be in flight: than
-            the ``max_age`` of the inbox.
-        retry_delay: Seconds after which a message that could not be taken is to be delivered again.
+        host: The URL by which other NATS systems reach this engine's peers, with its protocol. None: they cannot.
+        allowed_hosts: URLs of other NATS systems that may be connected to, each exactly as peers name it in
+            ``Tx_host``; none by default, since strangers choose it. A mapping gives the arguments of `jsclient.connect`
+            for each, such as credentials.
+        requests: Strangers may make the peers send requests, as in the original: ``wrangler:subscription`` passes the
+            well-known channel.
+        max_inbound: Undecided requests of each peer.
+        remember: Seconds that a relationship is remembered after its end; more than ``max_age``.
+        retry_delay: Seconds until the redelivery of a message that a peer cannot handle yet.
+        max_deliver: Attempts to handle an event whose handlers raise.
+        handler_delay: Seconds until the second attempt; doubled each time, up to 60.
+        concurrency: Channels of one peer whose events are handled at the same time; on one channel they are in order,
+            but for those that come again.
+        prefix: The prefix of the subjects of events, queries and state. Two engines with one prefix on one NATS
+            account are one engine.
+        events_stream, state_stream: The names of the streams; by default those of the prefix, ``PICO_EVENTS`` and
+            ``PICO_STATE``. Missing ones are created; existing ones are never changed.
+        max_age: Seconds that an event waits for a peer that is away. Of a stream that is made; of one that exists it
+            must be set and below ``remember``.
+        max_waiting: Events of one type on one channel that may wait; more are refused, and the sender waits.
+        max_event_size: Bytes of an event.
+        replicas, storage: Of created streams.
+        reply_prefix: The prefix of the inboxes that queries are answered to. Strangers choose the reply subject, so no
+            other subject is answered.
     """
 
     host: str | None = None
-    allowed_hosts: frozenset[str] = frozenset()
+    allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]] = ()
     requests: bool = False
     max_inbound: int = 1000
     remember: float = 7 * _DAY
     retry_delay: float = 5.0
+    max_deliver: int = 10
+    handler_delay: float = 0.5
+    concurrency: int = 4
+    prefix: str = PREFIX
+    events_stream: str = ""
+    state_stream: str = ""
+    max_age: float = 3 * _DAY
+    max_waiting: int = 10_000
+    max_event_size: int = 128 * 1024
+    replicas: int = 1
+    storage: str = "file"
+    reply_prefix: str = "_INBOX"
 
     def __post_init__(self) -> None:
-        if self.max_inbound < 1 or self.remember <= 0 or self.retry_delay <= 0:
-            raise ConfigError("max_inbound, remember and retry_delay must be above 0")
+        check_publish_subject(self.prefix)
+        check_publish_subject(self.reply_prefix)
+        for field, kind in (("events_stream", "EVENTS"), ("state_stream", "STATE")):
+            name = getattr(self, field) or f"{self.prefix.upper().replace('.', '_')}_{kind}"
+            object.__setattr__(self, field, check_stream_name(name))
+        for field in ("max_inbound", "max_deliver", "concurrency", "max_waiting", "max_event_size"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigError(f"{field} is {value!r:.60}, needs an integer >= 1")
+        if self.handler_delay < 0 or not 0 < self.max_age < self.remember:
+            raise ConfigError("max_age must be above 0 and below remember, and handler_delay 0 or more")
+        if self.retry_delay <= 0:
+            raise ConfigError(f"retry_delay is {self.retry_delay!r:.60}, needs seconds above 0")
+        if isinstance(self.allowed_hosts, str):
+            raise ConfigError("allowed_hosts is a str, needs a list of URLs")
+        for url in (*self.allowed_hosts, *(() if self.host is None else (self.host,))):
+            _check_host(url)
+
+
+def _check_host(url: object) -> None:
+    parts = urlsplit(url) if isinstance(url, str) else None
+    if parts is None or not parts.scheme or not parts.hostname:
+        raise ConfigError(
+            f"the host {url!r:.100} is not a URL with its protocol, such as 'tls://b.example:4222'"
+        )
+    if parts.password is not None:
+        raise ConfigError(
+            f"the URL of host {parts.hostname!r} has a password, and URLs are sent to peers: "
+            "give allowed_hosts as a mapping from URLs to what connect() takes"
+        )
 
 
 def accept_roles(**wanted: str | Collection[str] | None) -> Callable[[Attrs], bool]:

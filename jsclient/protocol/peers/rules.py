@@ -20,11 +20,13 @@ from ...errors import InvalidNameError
 from ..wire.names import check_token
 from .channel import PROTOCOL_EVENTS, channel_eci, check_eci, relationship_policy
 from .commands import Command, Raised, Received, Refusal, Refuse, Retry
-from .options import PeerOptions
-from .outbox import Attrs, Raise, Send
+from .options import EngineOptions
 from .relationship import (
     MAX_DEAD,
+    Attrs,
+    Raise,
     Relationship,
+    Send,
     State,
     approved,
     ended,
@@ -63,7 +65,7 @@ class Asked:
     """Requests of the peer itself. ``eci``: the channel, if its policy let another peer make the request."""
 
     peer: str
-    options: PeerOptions
+    options: EngineOptions
     records: Collection[Relationship]
     eci: str | None
 
@@ -191,7 +193,7 @@ class Came:
     """Messages of other peers. ``record`` in its methods is the relationship of their channel."""
 
     peer: str
-    options: PeerOptions
+    options: EngineOptions
     by_id: Callable[[str], Relationship | None]
     waiting: int  # requests that wait to be decided
     accepts: Callable[[Attrs], bool] | None

@@ -52,9 +52,18 @@ from .commands import (
     Stored,
     Tick,
 )
-from .options import PeerOptions
-from .outbox import Attrs, Raise, Send
-from .relationship import CHANNEL_KEY, RELATIONSHIP_KEY, Relationship, State, ended, filtered
+from .options import EngineOptions
+from .relationship import (
+    CHANNEL_KEY,
+    RELATIONSHIP_KEY,
+    Attrs,
+    Raise,
+    Relationship,
+    Send,
+    State,
+    ended,
+    filtered,
+)
 from .rules import FLOW_EVENTS, Asked, Came
 
 __all__ = ["PeerTracker", "event_on"]
@@ -91,7 +100,7 @@ class PeerTracker:
     """
 
     name: str
-    options: PeerOptions = field(default_factory=PeerOptions)
+    options: EngineOptions = field(default_factory=EngineOptions)
     accepts: Callable[[Attrs], bool] | None = None
     _channels: dict[str, tuple[StoredChannel, int]] = field(default_factory=dict)
     _records: dict[str, tuple[Relationship, int]] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from jsclient.errors import ConfigError, InvalidNameError
 from jsclient.protocol.peers.channel import (
     API_EVENTS,
     PROTOCOL_EVENTS,
+    Channel,
     Permissions,
     Policy,
     StoredChannel,
@@ -18,7 +19,6 @@ from jsclient.protocol.peers.channel import (
     event_subject,
     inbox_subject,
     open_policy,
-    permissions,
     queries_subject,
     query_subject,
     read_subject,
@@ -163,7 +163,7 @@ def test_domain_type_rid_and_name_are_tokens(bad):
 )
 def test_the_permissions_let_pass_what_the_policy_does(policy, first, second, query, eci):
     """The same answer from the receiver and from a server, for this channel; nothing for any other."""
-    allowed = permissions(ECI, policy)
+    allowed = Channel(ECI, (), policy).nats_permissions()
     subject = (query_subject if query else event_subject)(eci, first, second)
     by_server = any(subject_matches(one, subject) for one in allowed.publish) and not any(
         subject_matches(one, subject) for one in allowed.deny
@@ -173,7 +173,7 @@ def test_the_permissions_let_pass_what_the_policy_does(policy, first, second, qu
 
 
 def test_permissions_as_a_server_is_configured():
-    allowed = permissions(ECI, well_known_policy(), inbox="_INBOX.guest")
+    allowed = Channel(ECI, (), well_known_policy()).nats_permissions("_INBOX.guest")
     assert allowed.to_config() == {
         "publish": {
             "allow": [
@@ -191,4 +191,4 @@ def test_nothing_allowed_is_everything_denied():
     """An empty list of a server's configuration would be no restriction."""
     nothing = Permissions((), (), ()).to_config()
     assert nothing == {"publish": {"deny": [">"]}, "subscribe": {"deny": [">"]}}
-    assert permissions(ECI, Policy(deny_events=("a:b",))).to_config() == nothing
+    assert Channel(ECI, (), Policy(deny_events=("a:b",))).nats_permissions().to_config() == nothing

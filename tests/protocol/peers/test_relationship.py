@@ -6,10 +6,11 @@ import pytest
 
 from jsclient.errors import ProtocolError
 from jsclient.protocol.peers.channel import Policy
-from jsclient.protocol.peers.outbox import Raise, Send
 from jsclient.protocol.peers.relationship import (
     Dead,
+    Raise,
     Relationship,
+    Send,
     State,
     filtered,
     read_value,

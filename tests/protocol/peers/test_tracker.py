@@ -8,10 +8,10 @@ from jsclient.errors import ConfigError, InvalidNameError
 from jsclient.protocol.peers.channel import (
     API_EVENTS,
     WELL_KNOWN,
+    Channel,
     Policy,
     event_subject,
     open_policy,
-    permissions,
 )
 from jsclient.protocol.peers.commands import (
     Ask,
@@ -28,9 +28,8 @@ from jsclient.protocol.peers.commands import (
     Stored,
     Tick,
 )
-from jsclient.protocol.peers.options import PeerOptions, accept_roles
-from jsclient.protocol.peers.outbox import Fresh, Raise, Send
-from jsclient.protocol.peers.relationship import MAX_DEAD, State
+from jsclient.protocol.peers.options import EngineOptions, accept_roles
+from jsclient.protocol.peers.relationship import MAX_DEAD, Fresh, Raise, Send, State
 from jsclient.protocol.peers.tracker import PeerTracker, event_on
 from jsclient.protocol.wire.names import subject_matches
 from tests.support.peer_world import Node, World
@@ -101,8 +100,13 @@ def test_two_processes_that_install_at_once_make_one():
 
 def test_its_policy_follows_the_options():
     world, a, _ = two()
-    assert not permissions(a.wk, dict(a.tracker.channels)[a.wk]).publish[-1].endswith("subscription")
-    a.options = PeerOptions(requests=True)
+    assert (
+        not Channel(a.wk, (), dict(a.tracker.channels)[a.wk])
+        .nats_permissions()
+        .publish[-1]
+        .endswith("subscription")
+    )
+    a.options = EngineOptions(requests=True)
     a.restart()
     before = a.wk
     a.install()
@@ -368,7 +372,7 @@ def test_many_twins_wait_instead_of_filling_the_store():
 
 
 def test_requests_beyond_the_limit_wait_where_they_are():
-    world, a, b = two(options=PeerOptions(max_inbound=2, retry_delay=3.0))
+    world, a, b = two(options=EngineOptions(max_inbound=2, retry_delay=3.0))
     for which in "pqr":
         a.ask("subscription", wellKnown_Tx=b.wk, Id=which)
     for _ in range(20):
@@ -501,7 +505,7 @@ def test_a_policy_can_be_given_on_both_sides():
     a.receive(rx, "opened", {}, "door")
     assert a.raised[-1].type == "opened"
     assert isinstance(b.query(other, "state", "door", n=1), Ask)
-    allowed = permissions(rx, dict(a.tracker.channels)[rx]).publish
+    allowed = Channel(rx, (), dict(a.tracker.channels)[rx]).nats_permissions().publish
     assert any(subject_matches(one, event_subject(rx, "door", "opened")) for one in allowed)
 
 
@@ -814,7 +818,7 @@ def test_a_peers_name_is_a_token():
 @pytest.mark.parametrize("odd", [{"max_inbound": 0}, {"remember": 0}, {"retry_delay": -1}])
 def test_options_that_cannot_work(odd):
     with pytest.raises(ConfigError):
-        PeerOptions(**odd)
+        EngineOptions(**odd)
 
 
 # --- hosts --------------------------------------------------------------------------------------------
@@ -826,8 +830,8 @@ def across() -> tuple[World, Node, Node]:
     world = World()
     return (
         world,
-        world.node("a", options=PeerOptions(host=HERE, allowed_hosts=frozenset({THERE}))),
-        world.node("b", options=PeerOptions(host=THERE, allowed_hosts=frozenset({HERE}))),
+        world.node("a", options=EngineOptions(host=HERE, allowed_hosts=frozenset({THERE}))),
+        world.node("b", options=EngineOptions(host=THERE, allowed_hosts=frozenset({HERE}))),
     )
 
 
@@ -875,7 +879,7 @@ def test_a_host_that_is_not_allowed_is_never_connected_to(host):
 
 def test_without_a_host_of_its_own_a_peer_cannot_ask_across():
     world = World()
-    a = world.node("a", options=PeerOptions(allowed_hosts=frozenset({THERE})))
+    a = world.node("a", options=EngineOptions(allowed_hosts=frozenset({THERE})))
     a.ask("subscription", wellKnown_Tx="b.wk", Tx_host=THERE)
     assert a.types == ["Tx_host_failure"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from jsclient.peers.backend import Delivery
-from jsclient.peers.events import EventGivenUp, PeerHandlerFailed
+from jsclient.peers.dispatch import Dispatcher
+from jsclient.peers.errors import EventGivenUp, PeerHandlerFailed
 from jsclient.peers.handlers import HandlerError
-from jsclient.peers.inbox import Intake
-from jsclient.peers.options import EngineOptions
 from jsclient.peers.payloads import pack
 from jsclient.protocol.peers.channel import event_subject
-from jsclient.protocol.peers.outbox import Raise
+from jsclient.protocol.peers.options import EngineOptions
+from jsclient.protocol.peers.relationship import Raise
 from tests.support.virtual import virtual
 
 
@@ -26,7 +26,7 @@ class Ground:
         self.emit = self.events.append
         self.asked_again: list[float] = []
         self.refused: list[str] = []
-        self.intake = Intake("b", self, self, None, self.tell)
+        self.intake = Dispatcher("b", self, self, None, self.tell)
 
     def fresh(self, ident: bytes) -> bool:
         return True

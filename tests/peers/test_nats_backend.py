@@ -8,7 +8,7 @@ import pytest
 
 from jsclient.errors import ClosedError, ConnectError
 from jsclient.peers import EngineOptions, HostNotAllowedError
-from jsclient.peers.connections import Hosts
+from jsclient.peers.nats_backend import Hosts
 from tests.support.virtual import virtual
 
 
@@ -32,8 +32,8 @@ def dialed(monkeypatch):
             raise ConnectError("nobody is there")
         return Connected()
 
-    monkeypatch.setattr("jsclient.peers.connections.connect", connect)
-    monkeypatch.setattr("jsclient.peers.connections.JetStream", Connected)
+    monkeypatch.setattr("jsclient.peers.nats_backend.connect", connect)
+    monkeypatch.setattr("jsclient.peers.nats_backend.JetStream", Connected)
     return seen
 
 

@@ -1,0 +1,315 @@
+"""Events and queries to a peer, dispatched to its handlers, and the messages of its relationships to other peers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from .._runtime.tasks import Tasks
+from ..errors import ApiError, ConfigError, JetStreamError, MaxPayloadError
+from ..protocol.consumers.worker.worker import DeliveriesExhaustedError
+from ..protocol.peers.channel import Address, read_subject
+from ..protocol.peers.commands import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
+from ..protocol.peers.relationship import Attrs, OutboxItem, Raise, Send
+from .backend import Backend, Delivery, Stopping, backoff
+from .errors import EventDelayed, EventGivenUp, EventRefused, PeerHandlerFailed
+from .handlers import Answers, HandlerError
+from .payloads import refusal, reply, unpack
+from .stored_tracker import Machine
+
+__all__ = ["Dispatcher", "Outbox", "publish_all"]
+
+_LATER: Final = 1.0  # seconds until the redelivery after a failed request; doubled each time
+_LONGEST_RETRY: Final = 60.0  # seconds until a handler that failed is called again
+_UNHANDLED: Final = (
+    20  # deliveries beyond the attempts: those that reached no handler, as when a process stops
+)
+_REMEMBERED: Final = 10_000  # events whose handlers failed here
+_AT_ONCE: Final = 64  # sends in flight to one host: a host that does not answer must not delay the others
+_TOO_LARGE: Final = 10054
+
+Tell = Callable[[Raise, int], Awaitable[None]]
+"""Calls the peer's handlers with an event and the number of the attempt; raises `HandlerError`."""
+
+
+def _is_final(error: JetStreamError) -> bool:
+    """Whether an event can never be sent."""
+    return isinstance(error, MaxPayloadError | ConfigError) or (
+        isinstance(error, ApiError) and error.err_code == _TOO_LARGE
+    )
+
+
+class _Reports:
+    """Reports failed handlers and abandoned events of a peer."""
+
+    def __init__(self, peer: str, backend: Backend) -> None:
+        self._peer = peer
+        self._backend = backend
+
+    def _failed(self, event: str, error: BaseException, attempt: int) -> float | None:
+        """Report that the handlers of an event failed. Returns seconds until the next attempt; None: abandoned."""
+        options = self._backend.options
+        last = attempt >= options.max_deliver or isinstance(error, DeliveriesExhaustedError)
+        delay = None if last else backoff(attempt, options.handler_delay, _LONGEST_RETRY)
+        self._backend.emit(
+            PeerHandlerFailed(peer=self._peer, event=event, error=error, attempt=attempt, retry_in=delay)
+        )
+        if last:
+            self._given_up(event, error, attempt)
+        return delay
+
+    def _given_up(self, event: str, error: BaseException, attempts: int) -> None:
+        self._backend.emit(EventGivenUp(peer=self._peer, event=event, error=error, attempts=attempts))
+
+
+class Dispatcher(_Reports):
+    """Handles the events and queries of one peer: its tracker decides, its handlers are called."""
+
+    def __init__(self, peer: str, backend: Backend, machine: Machine, answers: Answers, tell: Tell) -> None:
+        super().__init__(peer, backend)
+        self.refused: Counter[Refusal] = Counter()
+        self._machine = machine
+        self._answers = answers
+        self._tell = tell
+        self._failures: dict[bytes, int] = {}  # by event, oldest first: how often its handlers failed here
+
+    async def receive(self, delivery: Delivery) -> None:
+        """Handle an event. On return it is done, or its redelivery was requested."""
+        address = self._address(delivery.subject)
+        try:
+            await self._take(delivery, address)
+        except HandlerError as failure:
+            await self._retry(delivery, address, failure.__cause__ or failure)
+        except JetStreamError as error:
+            if _is_final(error):
+                await self._refuse(delivery, address, Refuse(Refusal.MALFORMED, str(error)))
+            else:
+                self._backend.report(error)
+                await delivery.later(backoff(delivery.attempt, _LATER, _LONGEST_RETRY))
+        except Exception as error:  # noqa: BLE001  a user's rule of acceptance may raise anything
+            await self._retry(delivery, address, error)
+
+    def _address(self, subject: str) -> Address | None:
+        return read_subject(subject, self._backend.options.prefix)
+
+    async def _take(self, delivery: Delivery, address: Address | None) -> None:
+        attrs = unpack(delivery.data)
+        if address is None or address.query or attrs is None:
+            refuse = Refuse(Refusal.MALFORMED, "not an event with a JSON object")
+            await self._refuse(delivery, address, refuse)
+            return
+        event = Received(
+            address.eci, address.domain, address.name, attrs, self._machine.fresh(delivery.ident)
+        )
+        commands = await self._machine.do(event)
+        if _is_unknown(commands) and await self._machine.catch_up():
+            commands = await self._machine.do(event)
+        for command in commands:
+            match command:
+                case Refuse():
+                    await self._refuse(delivery, address, command)
+                case Retry():
+                    await delivery.later(command.delay)
+                case Send():
+                    await self._backend.publish(command)
+                case Raise():
+                    failures = self._failures.get(delivery.ident, 0)
+                    if delivery.attempt > self._backend.options.max_deliver + _UNHANDLED:
+                        raise HandlerError from DeliveriesExhaustedError("no process survived it")
+                    await self._tell(command, failures + 1)
+                    self._failures.pop(delivery.ident, None)
+                case _:
+                    pass  # stored already, or of a query
+
+    async def _retry(self, delivery: Delivery, address: Address | None, error: BaseException) -> None:
+        failures = self._failures
+        attempt = failures.pop(delivery.ident, 0) + 1
+        delay = self._failed(_event(address), error, attempt)
+        if delay is None:
+            await delivery.refuse("its handler failed too often")
+            return
+        failures[delivery.ident] = attempt
+        if len(failures) > _REMEMBERED:
+            del failures[next(iter(failures))]
+        await delivery.later(delay)
+
+    async def _refuse(self, delivery: Delivery, address: Address | None, refuse: Refuse) -> None:
+        self.refused[refuse.refusal] += 1
+        count = self.refused[refuse.refusal]
+        if count & (count - 1) == 0:
+            self._backend.emit(
+                EventRefused(
+                    peer=self._peer,
+                    event=_event(address),
+                    eci="" if address is None else address.eci,
+                    refusal=refuse.refusal,
+                    detail=refuse.detail,
+                    count=count,
+                )
+            )
+        await delivery.refuse(refuse.refusal.value)
+
+    async def answer(self, subject: str, data: bytes) -> bytes:
+        """Answer a query, with a value or the reason of a refusal. Never raises."""
+        address, args = self._address(subject), unpack(data)
+        if address is None or not address.query or args is None:
+            return refusal(Refusal.MALFORMED.name, "not a query with a JSON object")
+        asked = Queried(address.eci, address.domain, address.name, args)
+        commands = self._machine.tracker.handle(asked, 0.0)
+        if _is_unknown(commands):
+            try:
+                await self._machine.catch_up()
+            except JetStreamError as error:
+                self._backend.report(error)
+            commands = self._machine.tracker.handle(asked, 0.0)
+        (command,) = commands
+        match command:
+            case Refuse():
+                self.refused[command.refusal] += 1
+                return refusal(command.refusal.name, command.detail)
+            case Answer():
+                return self._reply(command.value)
+            case Ask():
+                return await self._ask(address.eci, command.rid, command.name, command.args)
+            case _:
+                return refusal("FAILED")
+
+    async def _ask(self, eci: str, rid: str, name: str, args: Attrs) -> bytes:
+        answerer, event = self._answers.find(rid, name), f"{rid}:{name}"
+        if answerer is None:
+            return refusal("UNKNOWN", f"the peer has no answer to {event}")
+        try:
+            return self._reply(
+                await self._answers.call(answerer, args, self._machine.tracker.established(eci))
+            )
+        except Exception as error:  # noqa: BLE001  a user's function may raise anything
+            self._backend.emit(
+                PeerHandlerFailed(peer=self._peer, event=event, error=error, attempt=1, retry_in=None)
+            )
+            return refusal("FAILED")  # the reason is not disclosed to the sender
+
+    @staticmethod
+    def _reply(value: Any) -> bytes:
+        try:
+            return reply(value)
+        except ConfigError as error:
+            return refusal("FAILED", str(error))
+
+
+def _is_unknown(commands: list[Command]) -> bool:
+    """Whether the channel is unknown: another process of this peer may have created it."""
+    return any(isinstance(one, Refuse) and one.refusal is Refusal.NO_CHANNEL for one in commands)
+
+
+def _event(address: Address | None) -> str:
+    return "" if address is None else f"{address.domain}:{address.name}"
+
+
+class Outbox(_Reports):
+    """Carries out the items in the outboxes of a peer's relationships, each in a task of its own.
+
+    The tracker gives one of each kind at a time for each relationship. What cannot be sent now is sent again without
+    limit; events whose handlers fail are abandoned after ``max_deliver`` attempts.
+
+    Args:
+        done: Called with each item that was carried out.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        backend: Backend,
+        tasks: Tasks,
+        stopping: Stopping,
+        *,
+        tell: Tell,
+        done: Callable[[OutboxItem], Awaitable[None]],
+    ) -> None:
+        super().__init__(peer, backend)
+        self._tasks = tasks
+        self._stopping = stopping
+        self._tell = tell
+        self._done = done
+        self._waiting: list[OutboxItem] | None = []
+        self._sending: dict[str | None, asyncio.Semaphore] = {}
+
+    def begin(self) -> None:
+        """Start with the items found in the store: handlers are registered."""
+        waiting, self._waiting = self._waiting or [], None
+        for item in waiting:
+            self.start(item)
+
+    def start(self, item: OutboxItem) -> None:
+        """Carry out an item in a task of its own."""
+        if self._waiting is not None:
+            self._waiting.append(item)
+        elif not self._stopping.begun:
+            self._tasks.start(self._carry_out(item), f"{item.domain}:{item.type} of peer {self._peer}")
+
+    async def _carry_out(self, item: OutboxItem) -> None:
+        event = f"{item.domain}:{item.type}"
+        if await (self._send(item, event) if isinstance(item, Send) else self._raise(item, event)):
+            await self._done(item)
+
+    async def _send(self, item: Send, event: str) -> bool:
+        attempt = 0
+        # A host that is not allowed is refused before anything is dialed, so these are few.
+        sending = self._sending.setdefault(item.host, asyncio.Semaphore(_AT_ONCE))
+        while not self._stopping.begun:
+            try:
+                async with sending:
+                    await self._backend.publish(item)
+                return True
+            except JetStreamError as error:
+                attempt += 1
+                if _is_final(error):
+                    self._given_up(event, error, attempt)
+                    return True
+                delay = backoff(attempt)
+                if attempt & (attempt - 1) == 0:
+                    self._backend.emit(
+                        EventDelayed(
+                            peer=self._peer,
+                            event=event,
+                            eci=item.eci,
+                            host=item.host,
+                            error=error,
+                            attempt=attempt,
+                            retry_in=delay,
+                        )
+                    )
+            await self._stopping.pause(delay)
+        return False
+
+    async def _raise(self, item: Raise, event: str) -> bool:
+        attempt = 0
+        while not self._stopping.begun:
+            attempt += 1
+            try:
+                await self._tell(item, attempt)
+                return True
+            except HandlerError as failure:
+                delay = self._failed(event, failure.__cause__ or failure, attempt)
+            if delay is None:
+                return True
+            await self._stopping.pause(delay)
+        return False
+
+
+async def publish_all(backend: Backend, sends: Sequence[Send]) -> None:
+    """Publish several events at the same time.
+
+    Raises:
+        ExceptionGroup: The errors of several events; the error itself if there is only one event.
+    """
+    results = await asyncio.gather(*map(backend.publish, sends), return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
+    if len(sends) > 1 and errors and all(isinstance(error, Exception) for error in errors):
+        raise ExceptionGroup(
+            f"{len(errors)} of {len(sends)} events could not be sent",
+            [error for error in errors if isinstance(error, Exception)],
+        )
+    if errors:
+        raise errors[0]
