@@ -15,13 +15,21 @@ from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.stream import StreamInfo
 from ..protocol.wire.api import next_offset
-from ..protocol.wire.codec import from_wire
+from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.version import check_server
 from .context import Context
 from .nats.connection import Connection
 
-__all__ = ["check_known", "consumer_info", "delete_consumer", "is_gone", "nak_all", "subject_pages"]
+__all__ = [
+    "check_known",
+    "consumer_info",
+    "create_consumer",
+    "delete_consumer",
+    "is_gone",
+    "nak_all",
+    "subject_pages",
+]
 
 _SINCE_2_11 = ("pause_until", "priority_groups", "priority_timeout")
 
@@ -39,6 +47,23 @@ async def consumer_info(context: Context, stream: str, consumer: str) -> Consume
         context.api.consumer_info(stream, consumer), what=f"info of consumer {consumer!r}"
     )
     return from_wire(ConsumerInfo, answer)
+
+
+async def create_consumer(
+    context: Context, stream: str, config: ConsumerConfig, *, what: str = "create consumer"
+) -> ConsumerInfo:
+    """Create a consumer. One that exists under its name with another configuration is never changed."""
+    api = context.api
+    body: dict[str, Any] = {"stream_name": stream, "config": to_wire(config)}
+    if config.durable_name is not None:
+        subject = api.consumer_durable_create(stream, config.durable_name)
+    elif config.name is not None:
+        subject = api.consumer_create_named(stream, config.name, config.filter_subject or "")
+    else:
+        subject = api.consumer_create(stream)
+    if config.durable_name is not None or config.name is not None:
+        body["action"] = "create"
+    return from_wire(ConsumerInfo, await context.call(subject, body, what=what))
 
 
 async def delete_consumer(context: Context, stream: str, consumer: str) -> None:

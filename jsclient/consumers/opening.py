@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from .._runtime.calls import check_known, find_streams
+from .._runtime.calls import check_known, create_consumer, find_streams
 from .._runtime.context import Context
 from .._runtime.nats.connection import HoldingSink, Inbox
 from ..errors import (
@@ -31,7 +31,7 @@ from ..protocol.consumers.subscribe import (
     subscribe_workflow,
 )
 from ..protocol.models.consumer import ConsumerInfo, DeliverPolicy
-from ..protocol.wire.codec import from_wire, to_wire
+from ..protocol.wire.codec import from_wire
 from .ordered.subscription import OrderedSubscription
 from .pull_subscription import PullSubscription
 from .subscription import Callback, Subscription
@@ -210,7 +210,10 @@ class Binder:
 
     async def _create(self, step: Create) -> ConsumerInfo:
         """Create the consumer; delete it if the caller no longer waits."""
-        creating = self._context.tasks.start(self._request_create(step), "create consumer", awaited=True)
+        check_known(self._context, step.config)
+        creating = self._context.tasks.start(
+            create_consumer(self._context, step.stream, step.config), "create consumer", awaited=True
+        )
         try:
             info: ConsumerInfo = await asyncio.shield(creating)
             if self.inbox is not None and self.inbox.denied is not None:
@@ -220,21 +223,6 @@ class Binder:
             self._context.tasks.start(self._undo(step, creating), "undo create consumer")
             raise
         return info
-
-    async def _request_create(self, step: Create) -> ConsumerInfo:
-        api, config = self._context.api, step.config
-        check_known(self._context, config)
-        if config.durable_name is not None:
-            subject = api.consumer_durable_create(step.stream, config.durable_name)
-        elif config.name is not None:
-            subject = api.consumer_create_named(step.stream, config.name, config.filter_subject or "")
-        else:
-            subject = api.consumer_create(step.stream)
-        body: dict[str, Any] = {"stream_name": step.stream, "config": to_wire(config)}
-        if config.durable_name is not None or config.name is not None:
-            body["action"] = "create"  # never update an existing consumer
-        answer = await self._context.call(subject, body, what="create consumer")
-        return from_wire(ConsumerInfo, answer)
 
     async def _undo(self, step: Create, creating: asyncio.Task[ConsumerInfo]) -> None:
         try:

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections import deque
 
-from ..._runtime.calls import consumer_info, delete_consumer
+from ..._runtime.calls import consumer_info, create_consumer, delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
 from ..._runtime.handle import State
@@ -25,7 +25,6 @@ from ...protocol.consumers.ordered_consume import OrderedConsume
 from ...protocol.consumers.push import Emit
 from ...protocol.events import DeleteFailed, Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
-from ...protocol.wire.codec import from_wire, to_wire
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, Message
 from ..pull.puller import ReaderInbox
@@ -151,21 +150,13 @@ class OrderedPuller:
 
     async def _create_named(self, name: str, config: ConsumerConfig) -> ConsumerInfo:
         """Create the consumer; delete it if the caller no longer waits."""
-        creating = self.context.tasks.start(
-            self._request_create(name, config), "create ordered consumer", awaited=True
-        )
+        request = create_consumer(self.context, self.stream, config, what="create the ordered consumer")
+        creating = self.context.tasks.start(request, "create ordered consumer", awaited=True)
         try:
             return await asyncio.shield(creating)
         except (RequestTimeoutError, DisconnectedError, asyncio.CancelledError):
             self.context.tasks.start(self._undo(name, creating), "undo create consumer")
             raise
-
-    async def _request_create(self, name: str, config: ConsumerConfig) -> ConsumerInfo:
-        subject = self.context.api.consumer_create_named(self.stream, name, config.filter_subject or "")
-        body = {"stream_name": self.stream, "config": to_wire(config), "action": "create"}
-        return from_wire(
-            ConsumerInfo, await self.context.call(subject, body, what="create the ordered consumer")
-        )
 
     async def _undo(self, name: str, creating: asyncio.Task[ConsumerInfo]) -> None:
         """Delete a consumer that may have been created, unless another client owns one of that name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..._runtime.calls import create_consumer
 from ..._runtime.context import Context
 from ..._runtime.handle import State
 from ..._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
@@ -10,7 +11,6 @@ from ...protocol.consumers.ordered import OrderedTracker
 from ...protocol.consumers.subscribe import Binding
 from ...protocol.events import ErrorRaised
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from ...protocol.wire.codec import from_wire, to_wire
 from ..subscription import DRAIN_TIMEOUT, Callback, Subscription
 from .recreate import Reader, Remaker
 
@@ -113,12 +113,9 @@ class OrderedSubscription(Subscription):
         subject, intake = context.connection.new_inbox(), HoldingSink()
         inbox = await context.connection.subscribe(subject, intake)
         self._next = inbox, intake
-        body = {"stream_name": self.stream, "config": to_wire(config.replace(deliver_subject=subject))}
+        config = config.replace(deliver_subject=subject)
         try:
-            answer = await context.call(
-                context.api.consumer_create(self.stream), body, what="reset the ordered consumer"
-            )
-            return from_wire(ConsumerInfo, answer)
+            return await create_consumer(context, self.stream, config, what="reset the ordered consumer")
         except BaseException:
             await self._discard()
             raise

@@ -13,7 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, Unpack, overload
 
 from ...errors import ClosedError, DisconnectedError, JetStreamError, RequestTimeoutError
-from ...protocol.consumers.fetch import MARGIN, Pull, check_pull, default_heartbeat, not_answered
+from ...protocol.consumers.consume import reader_window
+from ...protocol.consumers.fetch import (
+    MARGIN,
+    Pull,
+    check_pull,
+    default_expires,
+    default_heartbeat,
+    not_answered,
+)
 from ...protocol.consumers.priority import GroupOptions, GroupRequest
 from ...protocol.consumers.status import ORDINARY, Ending
 from ...protocol.wire.frames import Frame, frame_size
@@ -412,15 +420,18 @@ class PullReading(Running):
         """
         from .messages import Messages
 
-        return Messages(
-            self._puller,
+        puller = self._puller
+        wanted = puller.group(group)
+        pin = puller.pin_of(wanted)
+        pull, threshold = reader_window(
             max_messages=max_messages,
             max_bytes=max_bytes,
             threshold_messages=threshold_messages,
-            expires=expires,
+            expires=default_expires(None if pin is None else puller.config) if expires is None else expires,
             idle_heartbeat=idle_heartbeat,
-            group=self._puller.group(group),
+            group=wanted,
         )
+        return Messages(puller, pull, threshold, pin)
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """One `messages` reader for all loops over this: messages buffered by an abandoned loop go to the next one."""

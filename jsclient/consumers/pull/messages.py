@@ -9,9 +9,9 @@ from ..._runtime.handle import ReadHandle, State
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ...protocol.consumers.consume import Ask, Command, ConsumeTracker, reader_window
-from ...protocol.consumers.fetch import default_expires, encode_pull
-from ...protocol.consumers.priority import GroupRequest
+from ...protocol.consumers.consume import Ask, Command, ConsumeTracker
+from ...protocol.consumers.fetch import Pull, encode_pull
+from ...protocol.consumers.priority import Pin
 from ...protocol.consumers.push import Emit
 from ...protocol.wire.frames import Frame
 from ..message import Message
@@ -33,25 +33,10 @@ class Messages(ReadHandle[Message]):
     def __init__(
         self,
         puller: Puller,
-        *,
-        max_messages: int | None,
-        max_bytes: int | None,
-        threshold_messages: int | None,
-        expires: float | None,
-        idle_heartbeat: float | None,
-        group: GroupRequest | None = None,
+        pull: Pull,
+        threshold: int,
+        pin: Pin | None,
     ) -> None:
-        pin = puller.pin_of(group)
-        if expires is None:
-            expires = default_expires(None if pin is None else puller.config)
-        pull, threshold = reader_window(
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            threshold_messages=threshold_messages,
-            expires=expires,
-            idle_heartbeat=idle_heartbeat,
-            group=group,
-        )
         self._puller = puller
         self._context = puller.context
         self._channel = puller.channel

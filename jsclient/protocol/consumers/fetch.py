@@ -109,21 +109,16 @@ class Pull(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=256)
 def encode_pull(pull: Pull) -> bytes:
     """The body of the request. Cached, since the requests of a fetch in a loop are equal."""
-    body: dict[str, int | bool | str] = {"batch": pull.batch}
-    if pull.expires is not None:
-        body["expires"] = seconds_to_ns(pull.expires)
-    if pull.max_bytes is not None:
-        body["max_bytes"] = pull.max_bytes
-    if pull.no_wait:
-        body["no_wait"] = True
-    if pull.idle_heartbeat is not None:
-        body["idle_heartbeat"] = seconds_to_ns(pull.idle_heartbeat)
-    if pull.group is not None:
-        said = msgspec.structs.asdict(pull.group)
-        body |= {name: value for name, value in said.items() if value is not None}
-    if pull.pin is not None:
-        body["id"] = pull.pin
-    return msgspec.json.encode(body)
+    body: dict[str, int | bool | str | None] = {
+        "batch": pull.batch,
+        "expires": None if pull.expires is None else seconds_to_ns(pull.expires),
+        "max_bytes": pull.max_bytes,
+        "no_wait": pull.no_wait or None,
+        "idle_heartbeat": None if pull.idle_heartbeat is None else seconds_to_ns(pull.idle_heartbeat),
+        **({} if pull.group is None else msgspec.structs.asdict(pull.group)),
+        "id": pull.pin,
+    }
+    return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@ import msgspec
 
 from ...errors import (
     ApiError,
+    BindError,
     ConfigError,
     ConfigMismatchError,
     ConsumerExistsError,
@@ -230,88 +231,79 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
     return config.replace(**changes)
 
 
+_Wrong: TypeAlias = tuple[type[BindError], str]
+
+
 def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
     """Check that an existing consumer matches. Source: ADR-15 §Push Consumer active information …, §Other checks.
 
     Raises:
         BindError: It does not match; the text says how, and what to do.
     """
-    stream, name, found = info.stream_name, info.name, info.config
-    is_push = bool(found.deliver_subject)
-    if request.pull and is_push:
-        raise PushConsumerError(
-            stream,
-            name,
+    found = info.config
+    wrong: _Wrong | None
+    if bool(found.deliver_subject) == request.pull:
+        wrong = _wrong_kind(found)
+    else:
+        wrong = (None if request.pull else _wrong_group(request, info)) or _wrong_subject(request, found)
+    if wrong is not None:
+        kind, text = wrong
+        raise kind(info.stream_name, info.name, text)
+    if mismatches := config_mismatches(request.config, found):
+        raise ConfigMismatchError(info.stream_name, info.name, mismatches)
+
+
+def _wrong_kind(found: ConsumerConfig) -> _Wrong:
+    if found.deliver_subject:
+        return PushConsumerError, (
             "cannot create a pull subscription for a push consumer "
-            f"(it delivers to {found.deliver_subject!r}); use subscribe()",
+            f"(it delivers to {found.deliver_subject!r}); use subscribe()"
         )
-    if not request.pull:
-        if not is_push:
-            raise PullConsumerError(
-                stream, name, "it is a pull consumer: a pull subscription is required; use pull_subscribe()"
-            )
-        _check_group(request, info)
-    filter_subject = found.filter_subject
-    if filter_subject and request.subject is not None and filter_subject != request.subject:
-        raise SubjectMismatchError(
-            stream, name, f"subject mismatch: wanted {request.subject!r}, it filters on {filter_subject!r}"
-        )
-    several = found.filter_subjects
-    if (
-        several
-        and request.subject is not None
-        and several != [request.subject]
-        and not request.config.filter_subjects
-    ):
-        raise SubjectMismatchError(
-            stream, name, f"subject mismatch: wanted {request.subject!r}, it filters on {several!r}"
-        )
-    mismatches = config_mismatches(request.config, found)
-    if mismatches:
-        raise ConfigMismatchError(stream, name, mismatches)
+    text = "it is a pull consumer: a pull subscription is required; use pull_subscribe()"
+    return PullConsumerError, text
 
 
-def _check_group(request: SubscribeRequest, info: ConsumerInfo) -> None:
-    stream, name, found, queue = info.stream_name, info.name, info.config, request.queue
-    group = found.deliver_group or None
+def _wrong_subject(request: SubscribeRequest, found: ConsumerConfig) -> _Wrong | None:
+    wanted, one, several = request.subject, found.filter_subject, found.filter_subjects
+    if wanted is None:
+        return None
+    if one and one != wanted:
+        return SubjectMismatchError, f"subject mismatch: wanted {wanted!r}, it filters on {one!r}"
+    if several and several != [wanted] and not request.config.filter_subjects:
+        return SubjectMismatchError, f"subject mismatch: wanted {wanted!r}, it filters on {several!r}"
+    return None
+
+
+def _wrong_group(request: SubscribeRequest, info: ConsumerInfo) -> _Wrong | None:
+    found, queue, group = info.config, request.queue, info.config.deliver_group or None
+    if queue is None and group is not None:
+        return QueueRequiredError, (
+            "cannot create a non queue subscription for a consumer created for a queue group: "
+            f"its group is {group!r}; give queue={group!r}"
+        )
+    if queue is None and info.push_bound:
+        return DuplicateSubscriptionError, (
+            "duplicate subscription: another subscriber receives from it already; "
+            "use another durable, or a queue group"
+        )
     if queue is None:
-        if group is not None:
-            raise QueueRequiredError(
-                stream,
-                name,
-                "cannot create a non queue subscription for a consumer created for a queue group: "
-                f"its group is {group!r}; give queue={group!r}",
-            )
-        if info.push_bound:
-            raise DuplicateSubscriptionError(
-                stream,
-                name,
-                "duplicate subscription: another subscriber receives from it already; "
-                "use another durable, or a queue group",
-            )
-        return
+        return None
     if group is None:
-        raise NotQueueConsumerError(
-            stream,
-            name,
+        return NotQueueConsumerError, (
             "cannot create a queue subscription for a consumer created without a deliver group: "
-            f"queue {queue!r} was requested; leave queue out, or use another consumer",
+            f"queue {queue!r} was requested; leave queue out, or use another consumer"
         )
     if group != queue:
-        raise QueueMismatchError(
-            stream,
-            name,
+        return QueueMismatchError, (
             "cannot create a queue subscription for a consumer created for a different queue group: "
-            f"wanted {queue!r}, found {group!r}",
+            f"wanted {queue!r}, found {group!r}"
         )
     if found.flow_control:
-        raise QueueFlowControlError(
-            stream, name, "flow control is not supported over queues: make it without"
-        )
+        return QueueFlowControlError, "flow control is not supported over queues: make it without"
     if found.idle_heartbeat:
-        raise QueueHeartbeatError(
-            stream, name, "heartbeats are not supported over queues: make it without idle_heartbeat"
-        )
+        text = "heartbeats are not supported over queues: make it without idle_heartbeat"
+        return QueueHeartbeatError, text
+    return None
 
 
 class FindStream(msgspec.Struct, frozen=True):
