@@ -30,13 +30,7 @@ class Messages(ReadHandle[Message]):
     reported as events.
     """
 
-    def __init__(
-        self,
-        puller: Puller,
-        pull: Pull,
-        threshold: int,
-        pin: Pin | None,
-    ) -> None:
+    def __init__(self, puller: Puller, pull: Pull, threshold: int, pin: Pin | None) -> None:
         self._puller = puller
         self._context = puller.context
         self._channel = puller.channel

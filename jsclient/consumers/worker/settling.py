@@ -48,13 +48,7 @@ _TRIES = 5  # attempts to store the message of an advisory
 class DeadLetters:
     """The dead letters of one consumer."""
 
-    def __init__(
-        self,
-        source: Source,
-        pattern: str,
-        *,
-        in_hand: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, source: Source, pattern: str, *, in_hand: Callable[[int], bool]) -> None:
         self._source = source
         self._context = source.context
         self._stream, self._consumer = source.stream, source.consumer
@@ -199,12 +193,7 @@ class Settling:
     """
 
     def __init__(
-        self,
-        source: Source,
-        load: Workload[Message],
-        *,
-        letters: DeadLetters | None,
-        ack_sync: bool,
+        self, source: Source, load: Workload[Message], *, letters: DeadLetters | None, ack_sync: bool
     ) -> None:
         self._source = source
         self._context = source.context

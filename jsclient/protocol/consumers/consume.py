@@ -13,13 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...errors import (
-    ConfigError,
-    ConsumerDeletedError,
-    JetStreamError,
-    NoRespondersError,
-    PullLimitError,
-)
+from ...errors import ConfigError, ConsumerDeletedError, JetStreamError, NoRespondersError, PullLimitError
 from ..events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
 from ..wire import header_names as names
 from ..wire.frames import Frame, frame_size, is_control, is_data

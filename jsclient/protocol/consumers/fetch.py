@@ -11,13 +11,7 @@ from functools import lru_cache
 
 import msgspec
 
-from ...errors import (
-    ConfigError,
-    DisconnectedError,
-    HeartbeatError,
-    JetStreamError,
-    RequestTimeoutError,
-)
+from ...errors import ConfigError, DisconnectedError, HeartbeatError, JetStreamError, RequestTimeoutError
 from ..models.consumer import ConsumerConfig
 from ..wire.units import seconds_to_ns
 from .monitors import HeartbeatMonitor

@@ -261,10 +261,7 @@ def ordered_config(config: ConsumerConfig) -> ConsumerConfig:
 
 
 _PUSH_ONLY = ("flow_control", "idle_heartbeat", "rate_limit_bps")
-_START_OF = {
-    "opt_start_seq": DeliverPolicy.BY_START_SEQUENCE,
-    "opt_start_time": DeliverPolicy.BY_START_TIME,
-}
+_START_OF = {"opt_start_seq": DeliverPolicy.BY_START_SEQUENCE, "opt_start_time": DeliverPolicy.BY_START_TIME}
 
 
 def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
@@ -323,7 +320,5 @@ def restart_config(config: ConsumerConfig, resume_stream_seq: int) -> ConsumerCo
     if not resume_stream_seq:
         return config
     return config.replace(
-        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
-        opt_start_seq=resume_stream_seq,
-        opt_start_time=None,
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=resume_stream_seq, opt_start_time=None
     )
