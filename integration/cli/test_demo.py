@@ -32,7 +32,7 @@ async def demo(
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_every_flight_is_processed_though_a_worker_is_killed(
+async def test_killed_worker_loses_nothing(
     demo: Callable[..., Awaitable[Run]],
 ) -> None:
     run = await demo("--limit", "5000", "--plain")
@@ -59,7 +59,7 @@ async def test_every_flight_is_processed_though_a_worker_is_killed(
 
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
-async def test_without_a_kill_one_worker_does_it_all(demo: Callable[..., Awaitable[Run]]) -> None:
+async def test_without_kill_one_worker_does_all(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--limit", "700", "--workers", "1", "--no-kill", "--plain")
     assert await finished(run) == 0, run.err
     assert "SIGKILL" not in run.text
@@ -70,7 +70,7 @@ async def test_without_a_kill_one_worker_does_it_all(demo: Callable[..., Awaitab
 
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
-async def test_the_only_worker_can_be_the_one_that_is_killed(demo: Callable[..., Awaitable[Run]]) -> None:
+async def test_only_worker_can_be_one_killed(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--limit", "1", "--workers", "1", "--plain")
     assert await finished(run) == 0, run.err
     assert proof(run)[3] == "[ok] 1 processed twice and counted once, 1 of them because of the kill"
@@ -78,7 +78,7 @@ async def test_the_only_worker_can_be_the_one_that_is_killed(demo: Callable[...,
 
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
-async def test_a_foreign_server_is_used_and_left_as_it_was(
+async def test_foreign_server_used_and_left_as(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle
 ) -> None:
     before = await oracle.stream_names()
@@ -93,7 +93,7 @@ async def test_a_foreign_server_is_used_and_left_as_it_was(
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-async def test_a_signal_in_the_middle_ends_all_of_it_and_removes_the_stream(
+async def test_signal_cleans_up(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle, signum: signal.Signals
 ) -> None:
     before = await oracle.stream_names()
@@ -110,7 +110,7 @@ async def test_a_signal_in_the_middle_ends_all_of_it_and_removes_the_stream(
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_a_signal_while_it_starts_ends_all_of_it(demo: Callable[..., Awaitable[Run]]) -> None:
+async def test_signal_while_starts_ends_all_of(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--plain")
     await eventually(lambda: "starting" in run.text, LIMIT, "it has begun")
     run.process.send_signal(signal.SIGINT)
@@ -122,7 +122,7 @@ async def test_a_signal_while_it_starts_ends_all_of_it(demo: Callable[..., Await
 
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
-async def test_nothing_is_left_when_it_is_killed_itself(demo: Callable[..., Awaitable[Run]]) -> None:
+async def test_nothing_left_when_killed_itself(demo: Callable[..., Awaitable[Run]]) -> None:
     run = await demo("--plain")
     await eventually(lambda: "published" in run.text, LIMIT, "the replay has begun")
     assert any("nats-server" in command for command in run.processes().values())
@@ -133,7 +133,7 @@ async def test_nothing_is_left_when_it_is_killed_itself(demo: Callable[..., Awai
 
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
-async def test_a_worker_that_somebody_kills_is_replaced_and_nothing_is_lost(
+async def test_killed_worker_replaced(
     demo: Callable[..., Awaitable[Run]],
 ) -> None:
     run = await demo("--plain", "--no-kill")
@@ -146,9 +146,7 @@ async def test_a_worker_that_somebody_kills_is_replaced_and_nothing_is_lost(
 
 @pytest.mark.limit(LIMIT + 60)
 @pytest.mark.parametrize("where", ["nats://127.0.0.1:{port}", "nats://127.0.0.1:port", "foo bar"])
-async def test_a_server_that_is_not_there_is_told_in_a_line(
-    demo: Callable[..., Awaitable[Run]], where: str
-) -> None:
+async def test_server_not_there_told_in_line(demo: Callable[..., Awaitable[Run]], where: str) -> None:
     run = await demo("--plain", "--servers", where.format(port=free_port()))
     assert await finished(run) == 1
     assert len(run.err) == 1, run.err
@@ -157,7 +155,7 @@ async def test_a_server_that_is_not_there_is_told_in_a_line(
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_a_server_without_jetstream_is_told_in_a_line(demo: Callable[..., Awaitable[Run]]) -> None:
+async def test_no_jetstream_in_one_line(demo: Callable[..., Awaitable[Run]]) -> None:
     async with NatsServer(jetstream=False) as plain:
         run = await demo("--plain", "--servers", plain.url)
         assert await finished(run) == 1
@@ -168,7 +166,7 @@ async def test_a_server_without_jetstream_is_told_in_a_line(demo: Callable[..., 
 
 @pytest.mark.full
 @pytest.mark.limit(LIMIT + 60)
-async def test_a_stream_that_goes_away_on_the_way_is_a_failure_and_no_end_without_proof(
+async def test_lost_stream_is_a_failure(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle
 ) -> None:
     before = set(await oracle.stream_names())
@@ -182,7 +180,7 @@ async def test_a_stream_that_goes_away_on_the_way_is_a_failure_and_no_end_withou
     await run.nothing_left()
 
 
-def test_the_live_table_shows_the_queries_of_spark() -> None:
+def test_live_table_shows_queries_of_spark() -> None:
     from rich.console import Console
 
     from jsclient.cli.demo.screen import LiveScreen, PipelineView, Progress, StageView
@@ -206,7 +204,7 @@ def test_the_live_table_shows_the_queries_of_spark() -> None:
     screen.stop()
 
 
-def test_the_live_table_shows_who_works_and_fits_its_terminal() -> None:
+def test_live_table_fits() -> None:
     from rich.console import Console
 
     from jsclient.cli.demo.screen import LiveScreen, Progress, WorkerView

@@ -99,9 +99,7 @@ async def test_cancelled_calls_lose_nothing(
 
 
 @pytest.mark.parametrize("kind", ["push", "messages", "batches"])
-async def test_loops_in_cancelled_tasks_lose_nothing(
-    kind: str, js: Any, oracle: Oracle, stream: OwnStream
-) -> None:
+async def test_cancelled_loops_lose_nothing(kind: str, js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """P21: `async for`, cancelled between two messages, goes on in the next task."""
     chance = random.Random(3)
     tally = Tally(kind)
@@ -189,7 +187,7 @@ SUBSCRIBES = ["push", "durable", "queue", "ordered", "pull", "pull durable", "ca
 @pytest.mark.row(125)
 @pytest.mark.covers("J3", "J60")
 @pytest.mark.parametrize("kind", SUBSCRIBES)
-async def test_a_subscribe_cancelled_at_any_await_leaves_nothing(
+async def test_cancelled_subscribe_is_clean(
     kind: str, js: Any, oracle: Oracle, server: Any, stream: OwnStream
 ) -> None:
     """R12, R19: no task, no consumer, no NATS subscription."""
@@ -231,7 +229,7 @@ async def _none_left(stream: OwnStream) -> bool:
 @pytest.mark.covers("J108", "J110")
 @pytest.mark.parametrize("kind", ["push", "ordered", "pull", "callback"])
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_an_end_cancelled_at_any_await_can_be_asked_for_again(
+async def test_cancelled_end_repeatable(
     kind: str, end: str, js: Any, oracle: Oracle, server: Any, stream: OwnStream
 ) -> None:
     """R12, R19: after a second try, or the close of the connection, nothing is left."""
@@ -268,9 +266,7 @@ async def test_an_end_cancelled_at_any_await_can_be_asked_for_again(
     assert at >= 1
 
 
-async def test_a_publish_cancelled_at_any_await_leaves_nothing(
-    js: Any, server: Any, oracle: Oracle, stream: OwnStream
-) -> None:
+async def test_cancelled_publish_is_clean(js: Any, server: Any, oracle: Oracle, stream: OwnStream) -> None:
     """R12: stored or not, and nothing waits for the answer."""
     await js.publish(stream.subject("x"), b"first")
 
@@ -283,7 +279,7 @@ async def test_a_publish_cancelled_at_any_await_leaves_nothing(
     assert (await stream.state())["messages"] == 2
 
 
-async def test_a_connect_cancelled_at_any_await_leaves_no_connection(server: Any) -> None:
+async def test_cancelled_connect_is_clean(server: Any) -> None:
     """R12."""
     import jsclient
 

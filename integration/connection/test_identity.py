@@ -73,7 +73,7 @@ async def test_an_nkey(own_server: Any, connect: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("info", ["ann:s%40cret%2Fone", "tok%3Aen"], ids=["password", "token"])
-async def test_url_credentials_reach_discovered_servers(
+async def test_discovered_servers_get_user(
     info: str, own_server: Any, connect: Any, events: list[Any]
 ) -> None:
     """User info in the URL, percent-encoded, is also used for servers that the cluster announces."""
@@ -128,7 +128,7 @@ def _seed(nkeys: Any) -> bytes:
     return base64.b32encode(raw + nkeys.crc16(bytearray(raw)).to_bytes(2, "little")).rstrip(b"=")
 
 
-async def test_a_user_that_is_revoked_and_restored_goes_on(
+async def test_user_revoked_and_restored_goes_on(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
     """X2: told by name while it lasts, then as if nothing had been."""
@@ -153,9 +153,7 @@ async def test_a_user_that_is_revoked_and_restored_goes_on(
     assert numbers(await take(sub, 1)) == [2]
 
 
-async def test_an_account_that_is_full_is_tried_again(
-    own_server: Any, connect: Any, events: list[Any]
-) -> None:
+async def test_account_full_tried_again(own_server: Any, connect: Any, events: list[Any]) -> None:
     """X2, ADR-40: too many connections follows the reconnect logic; at the first connect it is an error."""
     own = await own_server(config={"max_connections": 1})
     # Whoever asked whether it runs counts too until the server has seen the end of that.
@@ -168,7 +166,7 @@ async def test_an_account_that_is_full_is_tried_again(
 
 
 @pytest.mark.parametrize("option", [{"passwrd": "x"}, {"max_reconnect_attempts": 1}, {"error_cb": print}])
-async def test_options_that_do_not_exist_are_refused(option: dict[str, Any], server: Any) -> None:
+async def test_options_do_not_exist_refused(option: dict[str, Any], server: Any) -> None:
     with pytest.raises(ConfigError, match=next(iter(option))):
         await jsclient.connect(server.url, **option)
 
@@ -184,9 +182,7 @@ ACCOUNTS = {
 }
 
 
-async def test_acks_go_where_they_came_from_and_no_account_reaches_another(
-    own_server: Any, oracle_for: Any, connect: Any, proxy: Any
-) -> None:
+async def test_acks_stay_in_account(own_server: Any, oracle_for: Any, connect: Any, proxy: Any) -> None:
     """X9: equal names in two accounts: A's acks move A's consumer, B's stays; subjects are used unmodified."""
     own = await own_server(config=ACCOUNTS)
     tap = await proxy(own)
@@ -211,7 +207,7 @@ async def test_acks_go_where_they_came_from_and_no_account_reaches_another(
         assert len(hashes) == 2
 
 
-async def test_two_connections_at_once_do_not_mix_identities(own_server: Any, connect: Any) -> None:
+async def test_identities_do_not_mix(own_server: Any, connect: Any) -> None:
     own = await own_server(config=ACCOUNTS)
     first, second = await asyncio.gather(
         connect(own, user="A", password="x"), connect(own, user="B", password="x")

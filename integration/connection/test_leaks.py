@@ -183,9 +183,7 @@ async def _exhaust(sub: Any) -> int:
     return count
 
 
-async def test_a_reconnect_that_succeeds_while_it_is_closed_leaves_nothing(
-    connect: Any, proxy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reconnect_during_close(connect: Any, proxy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """nats-py's `close` cancels it, but `asyncio.wait_for` loses a cancellation that comes in the moment of success."""
     near = await proxy()
     js = await connect(near, reconnect_time_wait=0.5)

@@ -104,9 +104,7 @@ class Fed:
 
 
 @pytest.mark.parametrize("line", HARMLESS, ids=lambda line: repr(line[:40]))
-async def test_odd_but_harmless_lines_leave_the_connection_as_it_is(
-    line: bytes, connect: Any, events: list[Any]
-) -> None:
+async def test_harmless_lines_ignored(line: bytes, connect: Any, events: list[Any]) -> None:
     """F4."""
     async with FakeServer() as fake:
         js = await connect(fake, **FAST)
@@ -122,9 +120,7 @@ async def test_odd_but_harmless_lines_leave_the_connection_as_it_is(
 
 
 @pytest.mark.parametrize("line", FATAL, ids=lambda line: repr(line[:40]))
-async def test_what_is_no_protocol_is_told_and_the_connection_made_anew(
-    line: bytes, connect: Any, events: list[Any]
-) -> None:
+async def test_nonsense_reconnects(line: bytes, connect: Any, events: list[Any]) -> None:
     """F4: 7 dead and silent, 6 closed for good in nats-py."""
     async with FakeServer() as fake:
         js = await connect(fake, **FAST)
@@ -141,7 +137,7 @@ async def test_what_is_no_protocol_is_told_and_the_connection_made_anew(
         await js.close()
 
 
-async def test_a_frame_split_anywhere_is_read(connect: Any) -> None:
+async def test_frame_split_anywhere_read(connect: Any) -> None:
     """F4: every place at which the network may cut a chunk."""
     async with FakeServer() as fake:
         js = await connect(fake, **FAST)
@@ -158,7 +154,7 @@ async def test_a_frame_split_anywhere_is_read(connect: Any) -> None:
 
 
 @pytest.mark.parametrize("endless", ["control line", "payload", "huge frame"])
-async def test_what_a_server_pours_in_is_bounded(endless: str, connect: Any, events: list[Any]) -> None:
+async def test_server_pours_in_bounded(endless: str, connect: Any, events: list[Any]) -> None:
     """X12: 150 MB were taken and kept by nats-py; 5 MB at most here."""
     async with FakeServer() as fake:
         js = await connect(fake, **FAST)
@@ -199,7 +195,7 @@ async def test_what_a_server_pours_in_is_bounded(endless: str, connect: Any, eve
     ],
     ids=lambda line: repr(line[:40]),
 )
-async def test_a_greeting_that_is_none_is_a_connect_error_in_time(greeting: bytes) -> None:
+async def test_greeting_none_connect_error_in_time(greeting: bytes) -> None:
     """X12, R19."""
     import jsclient
 
@@ -210,7 +206,7 @@ async def test_a_greeting_that_is_none_is_a_connect_error_in_time(greeting: byte
         assert time.monotonic() - started < 3
 
 
-async def test_a_dying_fake_server_answers_every_caller_by_name(connect: Any, events: list[Any]) -> None:
+async def test_dying_server_names_errors(connect: Any, events: list[Any]) -> None:
     """R19, R2: nobody waits for ever."""
     async with FakeServer(answer_pings=True) as fake:
         js = await connect(fake, **FAST, timeout=1.0, ping_interval=0.3)

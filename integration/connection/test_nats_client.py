@@ -35,7 +35,7 @@ def test_the_seam_has_no_gap() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(nats_client._METHODS))
-def test_a_method_is_there_with_the_arguments_we_use(name: str) -> None:
+def test_method_there_with_arguments_we_use(name: str) -> None:
     method = getattr(Client, name)
     assert (
         tuple(inspect.signature(method).parameters)[1:][: len(nats_client._METHODS[name])]
@@ -44,7 +44,7 @@ def test_a_method_is_there_with_the_arguments_we_use(name: str) -> None:
     assert inspect.iscoroutinefunction(method) == (name != "_connect_command")
 
 
-def test_a_fresh_client_has_the_attributes_we_use() -> None:
+def test_fresh_client_attributes_we_use() -> None:
     client = Client()
     types = {
         "_max_payload": int,
@@ -66,7 +66,7 @@ def test_a_fresh_client_has_the_attributes_we_use() -> None:
     assert isinstance(client.options, dict)
 
 
-def test_what_a_subscription_of_ours_must_have_to_stand_in_nats_pys_table() -> None:
+def test_nats_py_table_entries() -> None:
     source = inspect.getsource(Client)
     used = {
         name
@@ -81,7 +81,7 @@ def test_what_a_subscription_of_ours_must_have_to_stand_in_nats_pys_table() -> N
     assert {"_subject", "_queue", "_max_msgs", "_received"} <= used
 
 
-def test_the_transport_has_what_we_use() -> None:
+def test_transport_we_use() -> None:
     transport = nats.aio.transport.TcpTransport()
     assert transport._io_writer is None
     assert transport._io_reader is None
@@ -96,9 +96,7 @@ def test_the_transport_has_what_we_use() -> None:
         assert issubclass(getattr(nats.errors, error), nats.errors.Error)
 
 
-async def test_nats_py_reads_and_pings_through_our_overrides(
-    proxy: Any, connect: Any, monkeypatch: Any, events: list[Any]
-) -> None:
+async def test_nats_py_reads_and_pings(proxy: Any, connect: Any, monkeypatch: Any, events: list[Any]) -> None:
     """Each override is really what runs: behaviour, not names."""
     called: set[str] = set()
     for name in (
@@ -172,9 +170,7 @@ async def test_everything_works_end_to_end(
     assert js.is_closed
 
 
-async def test_a_reconnect_that_loses_its_cancellation_ends_all_the_same(
-    proxy: Any, connect: Any, monkeypatch: Any, events: list[Any]
-) -> None:
+async def test_lost_cancellation_ends(proxy: Any, connect: Any, monkeypatch: Any, events: list[Any]) -> None:
     """R12: `asyncio.wait_for` of Python 3.11 gives a result that comes together with a cancellation."""
     tap = await proxy()
     js = await connect(tap, **FAST)
@@ -207,9 +203,7 @@ def no_seam(monkeypatch: Any) -> None:
 
 
 @pytest.mark.usefixtures("no_seam")
-async def test_without_the_seam_the_public_api_is_used_with_one_warning(
-    server: Any, stream: OwnStream, caplog: Any
-) -> None:
+async def test_no_seam_public_api(server: Any, stream: OwnStream, caplog: Any) -> None:
     """Design 3.2."""
     caplog.set_level(logging.WARNING, "jsclient")
     events: list[Any] = []
@@ -232,7 +226,7 @@ async def test_without_the_seam_the_public_api_is_used_with_one_warning(
 
 
 @pytest.mark.usefixtures("no_seam")
-async def test_without_the_seam_a_connect_fails_in_time_and_never_without_tls(own_server: Any) -> None:
+async def test_no_seam_connect_fails_safely(own_server: Any) -> None:
     """X1, X2, R19: what nats-py would try for ever, or send in the clear."""
     own = await own_server(config={"authorization": {"token": "t"}})
     with pytest.raises(jsclient.AuthenticationError):

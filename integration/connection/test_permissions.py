@@ -67,7 +67,7 @@ CALLS = {
 
 @pytest.mark.covers("J3", "J60")
 @pytest.mark.parametrize("what", CALLS)
-async def test_a_call_that_is_not_allowed_says_so(
+async def test_call_not_allowed_says_so(
     what: str, own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
     """X3: 2 to 5 s and a generic timeout in nats-py."""
@@ -88,9 +88,7 @@ async def test_a_call_that_is_not_allowed_says_so(
     assert await js.ping() < 5
 
 
-async def test_a_deliver_subject_that_is_not_allowed_is_an_error_and_no_consumer_stays(
-    own_server: Any, oracle_for: Any, connect: Any
-) -> None:
+async def test_denied_deliver_subject(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3: a subscription is refused after the server has read it, behind our back."""
     own, stream = await restricted(own_server, oracle_for, publish=["nothing"], subscribe=["Deliver.Here"])
     js = await connect(own, user="ann", password="x")
@@ -103,9 +101,7 @@ async def test_a_deliver_subject_that_is_not_allowed_is_an_error_and_no_consumer
     assert await stream.consumer_names() == []
 
 
-async def test_inboxes_that_are_not_allowed_fail_the_first_request(
-    own_server: Any, oracle_for: Any, connect: Any
-) -> None:
+async def test_denied_inbox_fails_first(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3, X8: with the right prefix it works."""
     own, _ = await restricted(own_server, oracle_for, publish=["nothing"], subscribe=["_INBOX.>"])
     js = await connect(own, user="ann", password="x")
@@ -118,7 +114,7 @@ async def test_inboxes_that_are_not_allowed_fail_the_first_request(
 
 
 @pytest.mark.parametrize("kind", ["fetch", "messages"])
-async def test_a_pull_that_is_not_allowed_says_so(
+async def test_pull_not_allowed_says_so(
     kind: str, own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
     """X3."""
@@ -141,7 +137,7 @@ async def test_a_pull_that_is_not_allowed_says_so(
     assert of(PermissionDenied, events)
 
 
-async def test_an_ack_that_is_not_allowed_is_told(
+async def test_ack_not_allowed_told(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
     """X3: `ack()` succeeds and redelivery is endless in nats-py; here an event, and `ack_sync` raises."""
@@ -160,7 +156,7 @@ async def test_an_ack_that_is_not_allowed_is_told(
     assert not second.acked
 
 
-async def test_two_calls_that_match_are_both_told(own_server: Any, oracle_for: Any, connect: Any) -> None:
+async def test_two_calls_match_both_told(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3: and a call to another subject is not."""
     own, _ = await restricted(own_server, oracle_for, publish=["Orders.New"], subscribe=["nothing"])
     js = await connect(own, user="ann", password="x")

@@ -47,7 +47,7 @@ def texts(error: BaseException | None) -> Iterable[str]:
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("fault", ["refused", "closed", "garbage", "no server", "TLS"])
-async def test_a_failing_connect_shows_no_secret(way: str, fault: str, caplog: Any) -> None:
+async def test_failing_connect_shows_no_secret(way: str, fault: str, caplog: Any) -> None:
     """X10."""
     caplog.set_level(logging.DEBUG)
     greeting = {"garbage": b"INFO nonsense\r\n", "closed": b"-ERR 'no'\r\n"}.get(fault)
@@ -79,7 +79,7 @@ async def test_a_failing_connect_shows_no_secret(way: str, fault: str, caplog: A
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("log", [True, False], ids=["logged", "to on_event"])
-async def test_a_connection_shows_no_secret_in_its_life(
+async def test_connection_shows_no_secret_in_life(
     way: str, log: bool, own_server: Any, proxy: Any, caplog: Any
 ) -> None:
     """X10: reprs, events, errors and logs at DEBUG, reconnects and refusals included."""

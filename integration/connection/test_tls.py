@@ -40,7 +40,7 @@ def certificate(ca: trustme.CA, directory: Path, *names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("way", ["scheme", "context", "both", "handshake first"])
-async def test_a_server_without_tls_is_sent_no_connect(way: str) -> None:
+async def test_server_without_tls_sent_no_connect(way: str) -> None:
     """X1: 0 of 4 strips; nothing of the user's is sent in the clear."""
     async with FakeServer() as fake:
         url = fake.url
@@ -57,7 +57,7 @@ async def test_a_server_without_tls_is_sent_no_connect(way: str) -> None:
         assert b"canary" not in b"".join(fake.lines)
 
 
-async def test_tls_with_a_certificate_that_fits(
+async def test_tls_with_certificate_fits(
     own_server: Any, connect: Any, ca: trustme.CA, tmp_path: Path
 ) -> None:
     """X1: the control of this file."""
@@ -70,7 +70,7 @@ async def test_tls_with_a_certificate_that_fits(
 
 
 @pytest.mark.parametrize("wrong", ["CA", "host", "option"])
-async def test_a_certificate_that_does_not_fit_is_refused(
+async def test_certificate_does_not_fit_refused(
     wrong: str, own_server: Any, ca: trustme.CA, tmp_path: Path, background: Any
 ) -> None:
     """X1."""
@@ -85,7 +85,7 @@ async def test_a_certificate_that_does_not_fit_is_refused(
     assert "certificate" in str(caught.value).lower()
 
 
-async def test_tls_outlasts_reconnects_and_a_handshake_that_fails_ends_in_time(
+async def test_tls_reconnects_and_timeouts(
     own_server: Any,
     proxy: Any,
     connect: Any,
@@ -116,7 +116,7 @@ async def test_tls_outlasts_reconnects_and_a_handshake_that_fails_ends_in_time(
     assert time.monotonic() - started < 5
 
 
-async def test_a_server_that_lost_its_tls_is_not_reconnected_to(
+async def test_server_lost_tls_not_reconnected_to(
     own_server: Any, connect: Any, ca: trustme.CA, tmp_path: Path, events: list[Any]
 ) -> None:
     """X1, X13: `tls://` holds for every reconnect, wherever it leads."""

@@ -32,7 +32,7 @@ async def stored_at(stream: OwnStream, seq: int) -> int:
 
 @BOTH_FORMS
 @pytest.mark.covers("J61", "J62", "J63", "J64", "J67", "J70")
-async def test_a_delivery_in_either_form_tells_where_it_stands_and_is_acked_unmodified(
+async def test_metadata_in_both_forms(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any, ack_v2: bool
 ) -> None:
     own = await own_server(ack_v2=ack_v2)
@@ -63,7 +63,7 @@ async def test_a_delivery_in_either_form_tells_where_it_stands_and_is_acked_unmo
 
 
 @pytest.mark.covers("J70")
-async def test_the_timestamp_keeps_the_nanoseconds_that_a_datetime_cuts(js: Any, stream: OwnStream) -> None:
+async def test_timestamp_has_nanoseconds(js: Any, stream: OwnStream) -> None:
     await stream.publish(200)
     sub = await js.subscribe(stream.all)
     metadata = [message.metadata for message in await take(sub, 200)]
@@ -78,7 +78,7 @@ async def test_the_timestamp_keeps_the_nanoseconds_that_a_datetime_cuts(js: Any,
 
 @pytest.mark.server(">=2.14")
 @pytest.mark.covers("J64", "J68", "J69")
-async def test_a_domain_of_the_server_is_in_the_metadata_and_the_account_hash_changes_nothing(
+async def test_domain_in_metadata(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, tmp_path: Any
 ) -> None:
     config = {"jetstream": {"domain": "hub", "store_dir": str(tmp_path / "hub")}}
@@ -94,9 +94,7 @@ async def test_a_domain_of_the_server_is_in_the_metadata_and_the_account_hash_ch
 
 
 @pytest.mark.covers("J65")
-async def test_more_tokens_at_the_end_of_the_second_form_are_ignored(
-    proxy: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_extra_tokens_ignored(proxy: Any, connect: Any, stream: OwnStream) -> None:
     tap = await proxy()
     js = await connect(tap)
     sub = await js.subscribe(stream.all)
@@ -124,9 +122,7 @@ async def test_more_tokens_at_the_end_of_the_second_form_are_ignored(
     ],
     ids=["8 tokens", "10 tokens", "v1 no number", "v2 no number"],
 )
-async def test_a_malformed_jsack_is_raised_and_the_subscription_goes_on(
-    proxy: Any, connect: Any, stream: OwnStream, reply: str
-) -> None:
+async def test_malformed_jsack_then_on(proxy: Any, connect: Any, stream: OwnStream, reply: str) -> None:
     tap = await proxy()
     js = await connect(tap)
     sub = await js.subscribe(stream.all)
@@ -138,7 +134,7 @@ async def test_a_malformed_jsack_is_raised_and_the_subscription_goes_on(
 
 
 @pytest.mark.covers("J61")
-async def test_something_without_a_jsack_is_not_handed_over_but_told(
+async def test_foreign_message_reported(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     tap = await proxy()

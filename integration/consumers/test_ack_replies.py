@@ -43,9 +43,7 @@ async def near(tap: Any, connect: Any) -> Any:
 @pytest.mark.row(111)
 @pytest.mark.covers("J62", "J71", "J72", "J73", "J74", "J75")
 @pytest.mark.parametrize("kind", ACKS)
-async def test_an_ack_is_a_publish_of_its_kind_to_the_jsack(
-    tap: Any, near: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_ack_publish_of_kind_to_jsack(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
     await stream.publish(1)
     [message] = await take(await near.subscribe(stream.all), 1)
     await answer(kind, message)
@@ -59,9 +57,7 @@ async def test_an_ack_is_a_publish_of_its_kind_to_the_jsack(
 @pytest.mark.row(111, 112)
 @pytest.mark.covers("J76")
 @pytest.mark.parametrize("first", TERMINAL)
-async def test_after_a_terminal_ack_nothing_more_is_sent_and_nothing_raised(
-    tap: Any, near: Any, stream: OwnStream, first: str
-) -> None:
+async def test_terminal_ack_is_final(tap: Any, near: Any, stream: OwnStream, first: str) -> None:
     await stream.publish(1)
     [message] = await take(await near.subscribe(stream.all), 1)
     await answer(first, message)
@@ -74,7 +70,7 @@ async def test_after_a_terminal_ack_nothing_more_is_sent_and_nothing_raised(
 
 @pytest.mark.row(112)
 @pytest.mark.covers("J76")
-async def test_of_acks_at_the_same_time_one_is_sent(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_of_acks_at_same_time_one_sent(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
     [message] = await take(await near.subscribe(stream.all), 1)
     await asyncio.gather(*(answer(kind, message) for kind in TERMINAL * 3))
@@ -84,9 +80,7 @@ async def test_of_acks_at_the_same_time_one_is_sent(tap: Any, near: Any, stream:
 
 @pytest.mark.row(112)
 @pytest.mark.covers("J75", "J77")
-async def test_in_progress_repeats_and_holds_off_redelivery_and_an_ack_may_follow(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_in_progress_then_ack(tap: Any, near: Any, stream: OwnStream) -> None:
     config = jsclient.ConsumerConfig(ack_wait=1.0)
     sub = await near.subscribe(stream.all, durable="d", config=config, delete_on_close=False)
     await stream.publish(1)
@@ -103,7 +97,7 @@ async def test_in_progress_repeats_and_holds_off_redelivery_and_an_ack_may_follo
 
 
 @pytest.mark.covers("J75")
-async def test_without_in_progress_the_same_wait_ends_in_redelivery(js: Any, stream: OwnStream) -> None:
+async def test_no_progress_redelivers(js: Any, stream: OwnStream) -> None:
     sub = await js.subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=0.5))
     await stream.publish(1)
     first, second = await take(sub, 2)
@@ -115,9 +109,7 @@ async def test_without_in_progress_the_same_wait_ends_in_redelivery(js: Any, str
 @pytest.mark.smoke
 @pytest.mark.row(113)
 @pytest.mark.covers("J73")
-async def test_nak_brings_the_message_again_at_once_or_after_its_delay(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_nak_now_or_delayed(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=30.0))
     await stream.publish(1)
     [first] = await take(sub, 1)
@@ -133,9 +125,7 @@ async def test_nak_brings_the_message_again_at_once_or_after_its_delay(
 
 
 @pytest.mark.covers("J74")
-async def test_term_ends_redelivery_and_the_advisory_has_the_reason(
-    js: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_term_reason_in_advisory(js: Any, oracle: Any, stream: OwnStream) -> None:
     async with oracle.listen(f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{stream.name}.>") as told_of:
         config = jsclient.ConsumerConfig(ack_wait=0.3)
         sub = await js.subscribe(stream.all, durable="d", config=config, delete_on_close=False)
@@ -151,9 +141,7 @@ async def test_term_ends_redelivery_and_the_advisory_has_the_reason(
 @pytest.mark.row(115)
 @pytest.mark.covers("J79")
 @pytest.mark.parametrize("kind", ACKS)
-async def test_without_an_ack_policy_nothing_is_sent(
-    tap: Any, near: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_without_ack_policy_nothing_sent(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
     await stream.publish(1)
     sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(ack_policy="none"))
     [message] = await take(sub, 1)
@@ -164,7 +152,7 @@ async def test_without_an_ack_policy_nothing_is_sent(
 
 @pytest.mark.row(114, 115)
 @pytest.mark.covers("J79")
-async def test_a_callback_without_an_ack_policy_sends_no_ack(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_no_policy_no_ack(tap: Any, near: Any, stream: OwnStream) -> None:
     got: list[Any] = []
     config = jsclient.ConsumerConfig(ack_policy="none")
     await near.subscribe(stream.all, config=config, callback=got.append, auto_ack=True)
@@ -176,7 +164,7 @@ async def test_a_callback_without_an_ack_policy_sends_no_ack(tap: Any, near: Any
 
 @pytest.mark.covers("J78", "J80")
 @pytest.mark.parametrize("kind", ACKS)
-async def test_an_ack_without_a_connection_raises_and_leaves_the_message_ackable(
+async def test_offline_ack_repeatable(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], kind: str
 ) -> None:
     sub = await near.subscribe(stream.all, durable="d", delete_on_close=False)
@@ -200,9 +188,7 @@ async def test_an_ack_without_a_connection_raises_and_leaves_the_message_ackable
 
 @pytest.mark.row(116)
 @pytest.mark.covers("J78", "J80")
-async def test_an_ack_that_the_server_did_not_confirm_can_be_repeated(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_unconfirmed_ack_repeatable(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, durable="d", delete_on_close=False)
     await stream.publish(1)
     [message] = await take(sub, 1)
@@ -217,7 +203,7 @@ async def test_an_ack_that_the_server_did_not_confirm_can_be_repeated(
 
 @pytest.mark.row(116)
 @pytest.mark.covers("J72")
-async def test_after_ack_sync_the_server_has_counted(js: Any, stream: OwnStream) -> None:
+async def test_after_ack_sync_server_counted(js: Any, stream: OwnStream) -> None:
     sub = await js.subscribe(stream.all, durable="d", delete_on_close=False)
     await stream.publish(5)
     for count, message in enumerate(await take(sub, 5), start=1):
@@ -241,7 +227,7 @@ async def test_ack_all_acks_each_message_once(tap: Any, near: Any, stream: OwnSt
 
 
 @pytest.mark.covers("J80")
-async def test_ack_all_says_which_could_not_be_sent(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_ack_all_says_could_not_be_sent(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     await stream.publish(3)
     messages = list(await sub.fetch(3))
@@ -253,7 +239,7 @@ async def test_ack_all_says_which_could_not_be_sent(tap: Any, near: Any, stream:
 
 
 @pytest.mark.covers("J71", "J72", "J73", "J74", "J75")
-async def test_acks_work_on_a_connection_of_the_users_own(foreign_js: Any, stream: OwnStream) -> None:
+async def test_acks_on_user_connection(foreign_js: Any, stream: OwnStream) -> None:
     async with stream.oracle.listen("$JS.ACK.>") as seen:
         sub = await foreign_js.subscribe(stream.all, durable="d", delete_on_close=False)
         await stream.publish(4)

@@ -75,9 +75,7 @@ BOUND = pytest.mark.parametrize("bound", [True, False], ids=["bound", "not bound
 
 @BY_NAME
 @pytest.mark.covers("J27", "J21")
-async def test_a_consumer_that_somebody_reads_already_is_a_duplicate(
-    make: Any, refused: Any, by: str
-) -> None:
+async def test_active_consumer_duplicate(make: Any, refused: Any, by: str) -> None:
     """§4.1-8 and 17."""
     await make(deliver_subject=DELIVER, bound=True)
     error = await refused(jsclient.DuplicateSubscriptionError, "duplicate subscription", **{by: "found"})
@@ -87,9 +85,7 @@ async def test_a_consumer_that_somebody_reads_already_is_a_duplicate(
 @BY_NAME
 @BOUND
 @pytest.mark.covers("J28")
-async def test_a_plain_subscription_does_not_get_a_consumer_of_a_queue_group(
-    make: Any, refused: Any, by: str, bound: bool
-) -> None:
+async def test_plain_refuses_queue_consumer(make: Any, refused: Any, by: str, bound: bool) -> None:
     await make(deliver_subject=DELIVER, deliver_group="workers", bound=bound)
     await refused(
         jsclient.QueueRequiredError,
@@ -101,9 +97,7 @@ async def test_a_plain_subscription_does_not_get_a_consumer_of_a_queue_group(
 @BY_NAME
 @BOUND
 @pytest.mark.covers("J29")
-async def test_a_queue_subscription_does_not_get_a_consumer_of_another_group(
-    make: Any, refused: Any, by: str, bound: bool
-) -> None:
+async def test_queue_refuses_other_queue(make: Any, refused: Any, by: str, bound: bool) -> None:
     """§4.1-9."""
     await make(deliver_subject=DELIVER, deliver_group="others", bound=bound)
     await refused(jsclient.QueueMismatchError, "different queue group", queue="workers", **{by: "found"})
@@ -112,9 +106,7 @@ async def test_a_queue_subscription_does_not_get_a_consumer_of_another_group(
 @BY_NAME
 @BOUND
 @pytest.mark.covers("J30")
-async def test_a_queue_subscription_does_not_get_a_consumer_without_a_group(
-    make: Any, refused: Any, by: str, bound: bool
-) -> None:
+async def test_queue_refuses_plain(make: Any, refused: Any, by: str, bound: bool) -> None:
     await make(deliver_subject=DELIVER, bound=bound)
     await refused(
         jsclient.NotQueueConsumerError, "created without a deliver group", queue="workers", **{by: "found"}
@@ -124,7 +116,7 @@ async def test_a_queue_subscription_does_not_get_a_consumer_without_a_group(
 @BY_NAME
 @BOUND
 @pytest.mark.covers("J31", "J40", "J21")
-async def test_a_queue_subscription_joins_its_group(
+async def test_queue_subscription_joins_group(
     make: Any, js: Any, tap: Proxy, stream: OwnStream, by: str, bound: bool
 ) -> None:
     """§4.1-19."""
@@ -143,9 +135,7 @@ async def test_a_queue_subscription_joins_its_group(
 
 @BY_NAME
 @pytest.mark.covers("J32", "J40", "J21")
-async def test_a_plain_subscription_gets_a_consumer_that_nobody_reads(
-    make: Any, js: Any, tap: Proxy, stream: OwnStream, by: str
-) -> None:
+async def test_plain_takes_idle_consumer(make: Any, js: Any, tap: Proxy, stream: OwnStream, by: str) -> None:
     await make(deliver_subject=DELIVER)
     await stream.publish(5)
     sub = await js.subscribe(stream=stream.name, **{by: "found"})
@@ -157,7 +147,7 @@ async def test_a_plain_subscription_gets_a_consumer_that_nobody_reads(
 @BY_NAME
 @pytest.mark.covers("J33")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_another_subject_than_the_filter_is_a_mismatch(
+async def test_other_subject_is_mismatch(
     make: Any, refused: Any, js: Any, stream: OwnStream, kind: str, by: str
 ) -> None:
     """P14: nats-py gives such a subscription the messages of the other subject. §4.1-9 and 11."""
@@ -174,9 +164,7 @@ async def test_another_subject_than_the_filter_is_a_mismatch(
 
 @pytest.mark.covers("J33")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_a_consumer_without_filter_takes_any_subject(
-    make: Any, js: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_no_filter_takes_any_subject(make: Any, js: Any, stream: OwnStream, kind: str) -> None:
     await make(**({"deliver_subject": DELIVER} if kind == "subscribe" else {}))
     sub = await getattr(js, kind)(stream.subject("any"), consumer="found")
     assert sub.consumer == "found"
@@ -184,9 +172,7 @@ async def test_a_consumer_without_filter_takes_any_subject(
 
 @pytest.mark.covers("J33")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_several_filters_fit_only_the_same_several(
-    make: Any, refused: Any, js: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_filters_must_be_equal(make: Any, refused: Any, js: Any, stream: OwnStream, kind: str) -> None:
     filters = [stream.subject("a"), stream.subject("b")]
     config = {"deliver_subject": DELIVER} if kind == "subscribe" else {}
     await make(filter_subjects=filters, **config)
@@ -200,7 +186,7 @@ async def test_several_filters_fit_only_the_same_several(
 
 @BY_NAME
 @pytest.mark.covers("J34")
-async def test_a_pull_subscription_does_not_get_a_push_consumer(make: Any, refused: Any, by: str) -> None:
+async def test_pull_refuses_push_consumer(make: Any, refused: Any, by: str) -> None:
     """§4.1-18."""
     await make(deliver_subject=DELIVER)
     await refused(
@@ -214,9 +200,7 @@ async def test_a_pull_subscription_does_not_get_a_push_consumer(make: Any, refus
 @BY_NAME
 @pytest.mark.covers("J35")
 @pytest.mark.parametrize("queue", [None, "workers"])
-async def test_a_push_subscription_does_not_get_a_pull_consumer(
-    make: Any, refused: Any, by: str, queue: str | None
-) -> None:
+async def test_push_refuses_pull_consumer(make: Any, refused: Any, by: str, queue: str | None) -> None:
     """§4.1-18."""
     await make()
     await refused(jsclient.PullConsumerError, "a pull subscription is required", queue=queue, **{by: "found"})
@@ -241,7 +225,7 @@ async def test_a_push_subscription_does_not_get_a_pull_consumer(
         ),
     ],
 )
-async def test_a_queue_does_not_get_a_consumer_with_flow_control_or_heartbeats(
+async def test_queue_refuses_flow_control(
     make: Any, refused: Any, by: str, bound: bool, config: Any, error: type[Exception], text: str
 ) -> None:
     """The server takes such a consumer, so the check is the client's."""
@@ -250,9 +234,7 @@ async def test_a_queue_does_not_get_a_consumer_with_flow_control_or_heartbeats(
 
 
 @pytest.mark.covers("J22", "J21")
-async def test_a_push_consumer_that_is_not_there_is_an_error_and_is_not_created(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_missing_push_not_created(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """§4.1-15."""
     with pytest.raises(jsclient.ConsumerNotFoundError):
         await js.subscribe(stream.all, consumer="missing")
@@ -262,9 +244,7 @@ async def test_a_push_consumer_that_is_not_there_is_an_error_and_is_not_created(
 
 
 @pytest.mark.covers("J23", "J21", "J112")
-async def test_a_pull_consumer_that_is_not_there_yet_can_be_subscribed_to(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_missing_pull_may_come(js: Any, tap: Proxy, stream: OwnStream) -> None:
     sub = await js.pull_subscribe(stream.all, consumer="later")
     assert asked(tap, "CONSUMER.>") == [f"CONSUMER.INFO.{stream.name}.later"]
     with contextlib.suppress(jsclient.NoRespondersError):  # servers before 2.11 say nothing

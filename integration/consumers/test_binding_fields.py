@@ -58,9 +58,7 @@ def _here(stream: OwnStream, value: Any) -> Any:
 @pytest.mark.covers("J36", "J14")
 @pytest.mark.parametrize("by", ["consumer", "durable"])
 @pytest.mark.parametrize("name", FIELDS)
-async def test_a_field_that_differs_is_named_with_both_values_and_nothing_is_changed(
-    js: Any, stream: OwnStream, name: str, by: str
-) -> None:
+async def test_mismatch_changes_nothing(js: Any, stream: OwnStream, name: str, by: str) -> None:
     """§4.1-20, 21 and 30."""
     base, there, wanted = FIELDS[name]
     there, wanted = _here(stream, there), _here(stream, wanted)
@@ -85,7 +83,7 @@ async def test_a_field_that_differs_is_named_with_both_values_and_nothing_is_cha
 
 
 @pytest.mark.covers("J36")
-async def test_every_field_of_the_adr_is_among_those_shown() -> None:
+async def test_every_adr_field_shown() -> None:
     """Those left out are the names, the filter and the group, which have checks and errors of their own."""
     adr = {
         "ack_policy", "ack_wait", "deliver_policy", "description", "flow_control", "idle_heartbeat",
@@ -96,7 +94,7 @@ async def test_every_field_of_the_adr_is_among_those_shown() -> None:
 
 
 @pytest.mark.covers("J36")
-async def test_all_fields_that_differ_are_told_at_once(js: Any, stream: OwnStream) -> None:
+async def test_all_fields_differ_told_at_once(js: Any, stream: OwnStream) -> None:
     await stream.create_consumer("found", max_deliver=3, ack_wait=20_000_000_000, description="this")
     wanted = ConsumerConfig(max_deliver=4, ack_wait=21, description="this")
     with pytest.raises(jsclient.ConfigMismatchError) as caught:
@@ -106,7 +104,7 @@ async def test_all_fields_that_differ_are_told_at_once(js: Any, stream: OwnStrea
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_what_the_user_did_not_set_is_not_compared(js: Any, stream: OwnStream, kind: str) -> None:
+async def test_user_did_not_set_not_compared(js: Any, stream: OwnStream, kind: str) -> None:
     """§4.1-21: neither against what another user set, nor against the server's defaults."""
     push = PUSH if kind == "subscribe" else {}
     await stream.create_consumer(
@@ -126,9 +124,7 @@ async def test_what_the_user_did_not_set_is_not_compared(js: Any, stream: OwnStr
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_a_configuration_never_conflicts_with_the_consumer_made_from_it(
-    js: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_own_config_never_conflicts(js: Any, stream: OwnStream, kind: str) -> None:
     """§4.1-21: the server's defaults in the place of zeros and unset fields are no conflict."""
     config = ConsumerConfig(
         ack_policy="explicit", ack_wait=0, max_deliver=0, max_ack_pending=0, description="", sample_freq="50%",
@@ -142,7 +138,7 @@ async def test_a_configuration_never_conflicts_with_the_consumer_made_from_it(
 
 @pytest.mark.covers("J37", "J40")
 @pytest.mark.parametrize("by", ["consumer", "durable"])
-async def test_another_deliver_subject_alone_is_no_mismatch(js: Any, stream: OwnStream, by: str) -> None:
+async def test_deliver_subject_may_differ(js: Any, stream: OwnStream, by: str) -> None:
     await stream.create_consumer("found", **PUSH)
     config = ConsumerConfig(deliver_subject="another.subject")
     sub = await js.subscribe(stream=stream.name, config=config, **{by: "found"})

@@ -58,9 +58,7 @@ async def no_consumers(stream: OwnStream) -> bool:
 
 
 @pytest.mark.row(111, 112)
-async def test_of_all_that_race_to_answer_a_message_one_terminal_ack_goes_out_and_nothing_behind_it(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_one_terminal_ack_goes_out(tap: Any, near: Any, stream: OwnStream) -> None:
     """200 messages, each answered by five at once, some of them cancelled."""
     chance = random.Random(112)
     await stream.publish(RACES)
@@ -96,9 +94,7 @@ async def test_of_all_that_race_to_answer_a_message_one_terminal_ack_goes_out_an
 
 @pytest.mark.row(113)
 @pytest.mark.parametrize("kind", ["push", "pull"])
-async def test_what_is_not_acked_comes_again_after_each_time_of_its_backoff(
-    tap: Any, near: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_unacked_follows_backoff(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
     """Seen in the order of deliveries to two consumers; with ``ack_wait`` none would come again in this time."""
     backoffs = {"quick": [0.1, 0.1, 0.1], "slow": [0.1, 1.5]}
     readers = []
@@ -134,9 +130,7 @@ PENDING_AFTER = {
 @pytest.mark.row(116)
 @pytest.mark.parametrize("answer", PENDING_AFTER)
 @pytest.mark.parametrize("kind", ["push", "pull"])
-async def test_the_server_counts_what_is_not_acked_as_the_answer_says(
-    js: Any, stream: OwnStream, kind: str, answer: str
-) -> None:
+async def test_server_counts_unacked(js: Any, stream: OwnStream, kind: str, answer: str) -> None:
     config = jsclient.ConsumerConfig(ack_wait=30)
     await stream.publish(3)
     if kind == "push":
@@ -160,7 +154,7 @@ async def test_the_server_counts_what_is_not_acked_as_the_answer_says(
 @pytest.mark.row(114, 117)
 @pytest.mark.parametrize("answer", [*ANSWERS, "nothing"])
 @pytest.mark.parametrize("auto_ack", [None, True, False])
-async def test_a_callback_is_followed_by_an_ack_unless_it_answered_itself_or_that_is_switched_off(
+async def test_callback_acks_unless_told(
     tap: Any, near: Any, stream: OwnStream, answer: str, auto_ack: bool | None
 ) -> None:
     done: list[Any] = []
@@ -187,9 +181,7 @@ async def test_a_callback_is_followed_by_an_ack_unless_it_answered_itself_or_tha
 
 @pytest.mark.row(118)
 @pytest.mark.parametrize("kind", ["push", "pull", "messages"])
-async def test_what_can_ack_outlives_the_message_its_reader_and_its_subscription(
-    js: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_acks_outlive_subscription(js: Any, stream: OwnStream, kind: str) -> None:
     await stream.publish(3)
     await stream.create_consumer(
         "d",
@@ -219,9 +211,7 @@ async def test_what_can_ack_outlives_the_message_its_reader_and_its_subscription
 
 
 @pytest.mark.row(119, 120)
-async def test_closing_a_connection_of_the_users_own_deletes_nothing_and_closing_jsclient_before_does(
-    server: Any, stream: OwnStream
-) -> None:
+async def test_close_order_decides_deletion(server: Any, stream: OwnStream) -> None:
     for polite in (False, True):
         nc = await nats.connect(server.url)
         js = jsclient.JetStream(nc, on_event=lambda _: None)
@@ -248,9 +238,7 @@ async def test_closing_a_connection_of_the_users_own_deletes_nothing_and_closing
 
 
 @pytest.mark.row(123)
-async def test_four_subscriptions_that_are_drained_at_once_ack_all_that_they_were_sent(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_four_drains_ack_all(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """Their handlers wait for the server's word on each ack, and no ack fails while they are drained."""
     handled: dict[str, list[int]] = {f"d{number}": [] for number in range(4)}
     failed: list[BaseException] = []
@@ -284,9 +272,7 @@ async def test_four_subscriptions_that_are_drained_at_once_ack_all_that_they_wer
 
 
 @pytest.mark.row(124)
-async def test_what_a_reader_had_asked_for_can_be_taken_after_its_drain_and_then_it_is_closed(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_drained_reader_keeps_rest(near: Any, stream: OwnStream) -> None:
     await stream.publish(10)
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=10)
@@ -307,7 +293,7 @@ async def test_what_a_reader_had_asked_for_can_be_taken_after_its_drain_and_then
 
 @pytest.mark.row(125)
 @pytest.mark.parametrize("kind", ["push", "callback", "ordered", "pull", "messages"])
-async def test_cancelling_a_scope_at_any_moment_unsubscribes_and_deletes(
+async def test_cancelled_scope_cleans_up(
     server: Any, oracle: Any, js: Any, stream: OwnStream, kind: str
 ) -> None:
     """200 tasks of each kind, cancelled while they subscribe, read and end."""
@@ -359,7 +345,7 @@ async def test_cancelling_a_scope_at_any_moment_unsubscribes_and_deletes(
 
 @pytest.mark.row(126)
 @pytest.mark.parametrize("kind", ["push", "callback", "ordered", "pull"])
-async def test_ends_that_are_called_at_once_and_again_end_it_once(
+async def test_concurrent_ends_once(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], kind: str
 ) -> None:
     await stream.publish(3)
@@ -394,9 +380,7 @@ async def test_ends_that_are_called_at_once_and_again_end_it_once(
 
 
 @pytest.mark.row(126)
-async def test_a_consumer_that_was_found_can_be_subscribed_to_again_and_again(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_found_consumer_rebinds(js: Any, stream: OwnStream) -> None:
     """The server's consumer learns a moment after its connection that nobody listens any more."""
     await stream.create_consumer("d", deliver_subject=f"deliver.{stream.prefix}", ack_wait=60 * 10**9)
     got: list[int] = []
@@ -419,7 +403,7 @@ async def test_a_consumer_that_was_found_can_be_subscribed_to_again_and_again(
 @pytest.mark.full
 @pytest.mark.row(127)
 @pytest.mark.parametrize("way", ["async for", "callback"])
-async def test_a_durable_push_consumer_is_read_on_through_two_hundred_reconnects(
+async def test_durable_push_200_reconnects(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     tap = await proxy(record=False)

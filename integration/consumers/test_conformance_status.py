@@ -33,9 +33,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 
 @pytest.mark.row(34, 36, 38)
-async def test_an_ordered_reader_that_takes_nothing_holds_the_server_back_and_drops_nothing(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_idle_ordered_holds_server(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     count, size = 3000, 10_000  # 30 MB
     await stream.publish(count, size=size)
     sub = await near.subscribe(stream.all, ordered=True)
@@ -62,7 +60,7 @@ async def test_an_ordered_reader_that_takes_nothing_holds_the_server_back_and_dr
 
 @pytest.mark.row(39)
 @pytest.mark.parametrize("way", ["next", "callback"])
-async def test_a_request_to_a_consumer_without_flow_control_is_answered_once_and_never_handed_over(
+async def test_request_without_flow_control(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     got: list[Any] = []
@@ -80,9 +78,7 @@ async def test_a_request_to_a_consumer_without_flow_control_is_answered_once_and
 
 @pytest.mark.row(41)
 @pytest.mark.parametrize("way", ["asked", "callback", "ordered", "ordered callback"])
-async def test_the_alarm_comes_however_a_consumer_that_went_was_read(
-    js: Any, stream: OwnStream, events: list[Any], way: str
-) -> None:
+async def test_alarm_for_any_reading(js: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     got: list[Any] = []
     options: dict[str, Any] = {"ordered": way.startswith("ordered")}
     if way.endswith("callback"):
@@ -108,7 +104,7 @@ async def test_the_alarm_comes_however_a_consumer_that_went_was_read(
 
 @pytest.mark.row(44, 50)
 @pytest.mark.parametrize("way", ["messages", "fetch", "next"])
-async def test_an_idle_pull_raises_no_alarm_and_one_whose_consumer_went_does(
+async def test_idle_pull_no_alarm(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     """The server's word that the consumer was deleted is lost: only silence tells, long before the request expires."""
@@ -159,7 +155,7 @@ ENDING = {
 
 @pytest.mark.row(45, 48)
 @pytest.mark.parametrize("status", [*SILENT, *TOLD, *ENDING])
-async def test_a_continuous_pull_is_silent_tells_or_ends_as_the_status_says(
+async def test_pull_follows_status_table(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], status: str
 ) -> None:
     sub = await near.pull_subscribe(stream.all)
@@ -196,7 +192,7 @@ async def test_a_continuous_pull_is_silent_tells_or_ends_as_the_status_says(
     ],
     ids=["max_batch", "max_expires", "max_bytes"],
 )
-async def test_a_limit_that_a_continuous_pull_goes_over_is_raised_by_name(
+async def test_exceeded_limit_named(
     near: Any, stream: OwnStream, limit: dict[str, Any], ask: dict[str, Any]
 ) -> None:
     await stream.publish(1)

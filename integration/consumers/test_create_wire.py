@@ -74,7 +74,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
     ],
     ids=["push", "by time", "group", "pull"],
 )
-async def test_every_field_that_is_set_travels_as_the_server_reads_it(
+async def test_every_field_on_the_wire(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, fields: dict[str, tuple[Any, Any]]
 ) -> None:
     config = ConsumerConfig(**{name: given for name, (given, _) in fields.items()})
@@ -94,7 +94,7 @@ async def test_every_field_that_is_set_travels_as_the_server_reads_it(
 
 
 @pytest.mark.covers("J9")
-async def test_the_fields_of_the_adr_are_all_among_those_shown() -> None:
+async def test_fields_of_adr_all_among_those_shown() -> None:
     shown = {"filter_subject", *PUSH_FIELDS, *TIMED, *GROUPED, *PULL_FIELDS}
     adr = {
         "ack_policy", "ack_wait", "deliver_group", "deliver_policy", "deliver_subject", "description",
@@ -107,7 +107,7 @@ async def test_the_fields_of_the_adr_are_all_among_those_shown() -> None:
 
 
 @pytest.mark.covers("J9")
-async def test_a_datetime_travels_as_rfc_3339(tap: Proxy, js: Any, stream: OwnStream) -> None:
+async def test_datetime_travels_as_rfc_3339(tap: Proxy, js: Any, stream: OwnStream) -> None:
     start = datetime(2026, 5, 4, 3, 2, 1, 500_000, tzinfo=UTC)
     await js.pull_subscribe(
         stream.all, config=ConsumerConfig(deliver_policy="by_start_time", opt_start_time=start)
@@ -121,9 +121,7 @@ async def test_a_datetime_travels_as_rfc_3339(tap: Proxy, js: Any, stream: OwnSt
 
 @pytest.mark.covers("J10", "J45", "J46", "J48", "J51", "J53")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_an_ephemeral_consumer_is_named_by_the_server_and_sent_without_what_is_not_set(
-    tap: Proxy, js: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_ephemeral_named_by_server(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
     sub = await getattr(js, kind)(stream.all)
     (create,) = creates(tap)
     assert create.subject == f"{PREFIX}CONSUMER.CREATE.{stream.name}"
@@ -146,7 +144,7 @@ async def test_an_ephemeral_consumer_is_named_by_the_server_and_sent_without_wha
         ("subscribe", {"config": ConsumerConfig(durable_name="d", deliver_group="q")}, "d", "q"),
     ],
 )
-async def test_a_durable_consumer_is_looked_up_and_then_created_by_its_name(
+async def test_durable_looked_up_first(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, arguments: dict[str, Any], name: str, group: str | None
 ) -> None:
     sub = await getattr(js, kind)(stream.all, **arguments)
@@ -164,7 +162,7 @@ async def test_a_durable_consumer_is_looked_up_and_then_created_by_its_name(
 
 
 @pytest.mark.covers("J43", "J21", "J40")
-async def test_a_durable_consumer_that_exists_is_not_created(tap: Proxy, js: Any, stream: OwnStream) -> None:
+async def test_durable_consumer_exists_not_created(tap: Proxy, js: Any, stream: OwnStream) -> None:
     """§4.1-14 and 30: nothing but the look-up is sent, and the consumer stays as it is."""
     await stream.create_consumer("there", filter_subject=stream.all, ack_wait=7_000_000_000)
     await stream.create_consumer("pushed", filter_subject=stream.all, deliver_subject="deliver.pushed")
@@ -189,7 +187,7 @@ async def test_a_durable_consumer_that_exists_is_not_created(tap: Proxy, js: Any
         ({"ordered": True}, None),
     ],
 )
-async def test_the_nats_subscription_comes_before_the_create_request(
+async def test_listens_before_create(
     tap: Proxy, js: Any, stream: OwnStream, arguments: dict[str, Any], deliver: str | None
 ) -> None:
     """§4.1-4; and no delivery is lost, however soon it comes."""
@@ -205,7 +203,7 @@ async def test_the_nats_subscription_comes_before_the_create_request(
 
 @pytest.mark.covers("J40", "J41", "J50")
 @pytest.mark.parametrize("arguments", [{}, {"durable": "d"}, {"queue": "q"}])
-async def test_the_order_is_the_same_on_a_connection_of_nats_py(
+async def test_order_same_on_connection_of_nats_py(
     tap: Proxy, stream: OwnStream, arguments: dict[str, Any]
 ) -> None:
     async with client(tap) as nc:
@@ -222,7 +220,7 @@ async def test_the_order_is_the_same_on_a_connection_of_nats_py(
 
 
 @pytest.mark.covers("J44")
-async def test_one_configuration_serves_many_subscriptions(js: Any, stream: OwnStream) -> None:
+async def test_config_is_reusable(js: Any, stream: OwnStream) -> None:
     """P9: nats-py writes filter and names into the caller's object, so the second subscription reads the first's."""
     config = ConsumerConfig()
     first = await js.subscribe(stream.subject("a"), config=config)
@@ -238,7 +236,7 @@ async def test_one_configuration_serves_many_subscriptions(js: Any, stream: OwnS
 
 
 @pytest.mark.covers("J44", "J9")
-async def test_flow_control_in_the_configuration_is_kept(tap: Proxy, js: Any, stream: OwnStream) -> None:
+async def test_flow_control_in_configuration_kept(tap: Proxy, js: Any, stream: OwnStream) -> None:
     """P10: nats-py overwrites it with its own argument's default."""
     sub = await js.subscribe(stream.all, config=ConsumerConfig(flow_control=True, idle_heartbeat=5))
     assert body(creates(tap)[0])["config"]["flow_control"] is True
@@ -246,9 +244,7 @@ async def test_flow_control_in_the_configuration_is_kept(tap: Proxy, js: Any, st
 
 
 @pytest.mark.covers("J9")
-async def test_an_inactive_consumer_is_removed_after_its_threshold(
-    connect: Any, js: Any, stream: OwnStream
-) -> None:
+async def test_inactive_consumer_removed(connect: Any, js: Any, stream: OwnStream) -> None:
     """§4.1-13."""
     config = ConsumerConfig(inactive_threshold=0.1)
     sub = await js.subscribe(stream.all, config=config, delete_on_close=False)

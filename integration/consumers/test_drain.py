@@ -36,7 +36,7 @@ async def gone(stream: OwnStream) -> bool:
 @pytest.mark.row(119, 123)
 @pytest.mark.covers("J110", "J113")
 @pytest.mark.parametrize("kind", DURABLES)
-async def test_under_load_received_is_handled_is_acked_and_then_the_consumer_is_deleted(
+async def test_drain_handles_acks_deletes(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], kind: str
 ) -> None:
     handled: list[int] = []
@@ -66,9 +66,7 @@ async def test_under_load_received_is_handled_is_acked_and_then_the_consumer_is_
 
 @pytest.mark.covers("J110", "J113")
 @pytest.mark.parametrize("kind", DURABLES)
-async def test_without_a_callback_what_waits_can_still_be_taken_and_acked_and_then_it_is_deleted(
-    tap: Any, near: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_drain_without_callback(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
     sub = await near.subscribe(stream.all, **DURABLES[kind])
     await stream.publish(5)
     await eventually(lambda: sub.pending == 5, what="five wait")
@@ -90,9 +88,7 @@ async def test_without_a_callback_what_waits_can_still_be_taken_and_acked_and_th
 
 @pytest.mark.smoke
 @pytest.mark.covers("J110")
-async def test_what_is_under_way_when_drain_is_called_still_arrives(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_drain_waits_in_flight(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all)
     tap.delay(0.3, "to_client")
     await stream.publish(3)
@@ -107,7 +103,7 @@ async def test_what_is_under_way_when_drain_is_called_still_arrives(
 
 @pytest.mark.row(126)
 @pytest.mark.covers("J110", "J113")
-async def test_an_idle_subscription_is_drained_at_once(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_idle_subscription_drained_at_once(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
     await tap.wait_for(match.is_heartbeat)
     await within(5, sub.drain(), "drain")
@@ -120,7 +116,7 @@ async def test_an_idle_subscription_is_drained_at_once(tap: Any, near: Any, stre
 @pytest.mark.row(122)
 @pytest.mark.covers("J111")
 @pytest.mark.parametrize("kind", ["callback", "read after", "idle", "pull"])
-async def test_that_the_deletion_failed_is_told_and_not_raised(
+async def test_deletion_failed_told_and_not_raised(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any], kind: str
 ) -> None:
     own = await own_server(config=NO_DELETE)
@@ -147,9 +143,7 @@ async def test_that_the_deletion_failed_is_told_and_not_raised(
 
 
 @pytest.mark.covers("J110")
-async def test_a_handler_that_never_returns_does_not_hold_drain_for_ever(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_stuck_handler_ends_drain(near: Any, stream: OwnStream) -> None:
     started = asyncio.Event()
 
     async def handle(_: Any) -> None:
@@ -168,9 +162,7 @@ async def test_a_handler_that_never_returns_does_not_hold_drain_for_ever(
 
 
 @pytest.mark.covers("J110", "J113")
-async def test_drain_called_in_the_handler_ends_after_the_last_message(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_drain_inside_handler(tap: Any, near: Any, stream: OwnStream) -> None:
     handled: list[int] = []
 
     async def handle(message: Any) -> None:
@@ -190,9 +182,7 @@ async def test_drain_called_in_the_handler_ends_after_the_last_message(
 
 
 @pytest.mark.covers("J108", "J110")
-async def test_unsubscribe_called_in_the_handler_ends_it_with_this_message(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_unsubscribe_inside_handler(near: Any, stream: OwnStream) -> None:
     handled: list[int] = []
 
     async def handle(message: Any) -> None:
@@ -209,9 +199,7 @@ async def test_unsubscribe_called_in_the_handler_ends_it_with_this_message(
 
 @pytest.mark.row(126)
 @pytest.mark.covers("J110", "J112")
-async def test_draining_what_was_found_keeps_it_and_its_unacked_messages(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_drain_keeps_found_consumer(near: Any, stream: OwnStream) -> None:
     await stream.create_consumer("there", deliver_subject=f"deliver.{stream.prefix}", ack_wait=10**9)
     sub = await near.subscribe(stream=stream.name, consumer="there")
     await stream.publish(3)
@@ -226,9 +214,7 @@ async def test_draining_what_was_found_keeps_it_and_its_unacked_messages(
 
 
 @pytest.mark.covers("J110")
-async def test_p20_drain_after_a_fetch_that_found_nothing_is_quick(
-    near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_p20_drain_after_empty_fetch(near: Any, stream: OwnStream, events: list[Any]) -> None:
     """P20: a 408 that stayed in the queue held drain until its timeout."""
     sub = await near.pull_subscribe(stream.all)
     for _ in range(3):
@@ -260,7 +246,7 @@ async def test_a_cancelled_drain_continues(js: Any, stream: OwnStream) -> None:
     assert await stream.consumer_names() == []
 
 
-async def test_drain_with_an_uncancellable_handler(js: Any, stream: OwnStream) -> None:
+async def test_drain_with_uncancellable_handler(js: Any, stream: OwnStream) -> None:
     seen: list[Any] = []
 
     async def handle(message: Any) -> None:

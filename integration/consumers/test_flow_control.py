@@ -39,9 +39,7 @@ def answered(tap: Any) -> list[str]:
 
 @pytest.mark.row(34)
 @pytest.mark.covers("J95", "J96", "J97")
-async def test_next_answers_when_its_place_is_reached_and_gives_the_message_behind_it(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_next_answers_in_place(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=SLOW)
     for number in (1, 2):
         await stream.publish(1, first=number)
@@ -60,9 +58,7 @@ async def test_next_answers_when_its_place_is_reached_and_gives_the_message_behi
 
 
 @pytest.mark.covers("J95", "J97")
-async def test_next_at_a_request_with_nothing_behind_it_answers_at_once_and_waits_what_is_left(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_next_answers_trailing(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=SLOW)
     started = time.monotonic()
     waiting = asyncio.create_task(sub.next(timeout=1.5))
@@ -76,9 +72,7 @@ async def test_next_at_a_request_with_nothing_behind_it_answers_at_once_and_wait
 
 
 @pytest.mark.covers("J95", "J96")
-async def test_a_callback_subscription_answers_after_the_messages_before_it_were_handled(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_callback_answers_in_place(tap: Any, near: Any, stream: OwnStream) -> None:
     gate, handled = asyncio.Event(), []
 
     async def handle(message: Any) -> None:
@@ -123,7 +117,7 @@ async def read(sub: Any, way: str, count: int, note: Callable[[Any], None]) -> N
 @pytest.mark.row(34, 39, 43)
 @pytest.mark.covers("J81", "J95", "J96")
 @pytest.mark.parametrize("way", ["next", "async for", "batches", "callback"])
-async def test_the_servers_own_requests_are_answered_once_each_and_only_after_what_was_before(
+async def test_server_requests_once(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     count = 1500
@@ -158,9 +152,7 @@ async def test_the_servers_own_requests_are_answered_once_each_and_only_after_wh
 
 @pytest.mark.row(36)
 @pytest.mark.covers("J95")
-async def test_p11_thirty_megabytes_through_async_for_do_not_stall(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_p11_thirty_megabytes_flow(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """P11: 3000 x 10 kB with flow control took 20 s, in pauses as long as the heartbeat."""
     await stream.publish(3000, size=SIZE)
     started = time.monotonic()
@@ -178,9 +170,7 @@ async def test_p11_thirty_megabytes_through_async_for_do_not_stall(
 
 @pytest.mark.row(34, 35)
 @pytest.mark.covers("J95")
-async def test_p12_a_slow_callback_holds_the_server_back(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_p12_slow_callback_holds_server_back(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """P12: the whole backlog was buffered, because requests were answered when they arrived."""
     size, count = 100_000, 900  # 90 MB, almost three windows
     await stream.publish(count, size=size)
@@ -203,7 +193,7 @@ async def test_p12_a_slow_callback_holds_the_server_back(
 
 
 @pytest.mark.covers("J98")
-async def test_a_subject_of_any_form_is_answered(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_subject_of_any_form_answered(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=SLOW)
     for subject in ("flow.9.x", "_FC.$other-form_1", "a"):
         tap.inject_message(sub.subject, status="100 FlowControl Request", reply=subject)
@@ -226,7 +216,7 @@ async def test_a_subject_of_any_form_is_answered(tap: Any, near: Any, stream: Ow
     ],
 )
 @pytest.mark.parametrize("way", ["request", "stalled"])
-async def test_a_subject_that_must_not_be_published_to_is_refused_and_told(
+async def test_forbidden_subject_refused(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], subject: str, way: str
 ) -> None:
     subject = subject.format(stream=stream.name)
@@ -246,7 +236,7 @@ async def test_a_subject_that_must_not_be_published_to_is_refused_and_told(
 
 
 @pytest.mark.covers("J99")
-async def test_flow_control_without_a_heartbeat_is_refused_by_the_server(js: Any, stream: OwnStream) -> None:
+async def test_needs_heartbeat(js: Any, stream: OwnStream) -> None:
     with pytest.raises(jsclient.ApiError) as raised:
         await js.subscribe(stream.all, config=jsclient.ConsumerConfig(flow_control=True))
     assert raised.value.err_code == 10108
@@ -255,9 +245,7 @@ async def test_flow_control_without_a_heartbeat_is_refused_by_the_server(js: Any
 
 @pytest.mark.row(37)
 @pytest.mark.covers("J100", "J101")
-async def test_a_lost_request_is_answered_once_from_the_stalled_heartbeat(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_lost_request_from_stalled(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     lost = tap.drop_frames(match.is_flow_control, count=1)
     await stream.publish(400, size=SIZE)
     sub = await near.subscribe(stream.all, config=CONFIG)
@@ -276,9 +264,7 @@ async def test_a_lost_request_is_answered_once_from_the_stalled_heartbeat(
 
 @pytest.mark.row(39)
 @pytest.mark.covers("J100", "J101")
-async def test_a_subject_is_answered_once_however_often_it_is_told(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_repeats_answered_once(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all, config=SLOW)
 
     def heartbeat(subject: str) -> None:
@@ -301,9 +287,7 @@ async def test_a_subject_is_answered_once_however_often_it_is_told(
 
 @pytest.mark.row(39)
 @pytest.mark.covers("J102")
-async def test_a_pull_subscription_does_not_answer_flow_control(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_pull_does_not_answer(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     fetching = asyncio.create_task(sub.fetch(1, expires=10))
     request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"))
@@ -316,9 +300,7 @@ async def test_a_pull_subscription_does_not_answer_flow_control(
 
 @pytest.mark.row(37)
 @pytest.mark.covers("J100")
-async def test_a_lost_answer_is_given_again(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_lost_answer_given_again(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """The stalled heartbeats ask for it, although the subject was answered once."""
     await stream.publish(1000, size=10_000)
     lost = tap.drop_frames(match.is_flow_control_reply, count=1)
@@ -330,7 +312,7 @@ async def test_a_lost_answer_is_given_again(
 
 @pytest.mark.row(37)
 @pytest.mark.covers("J100")
-async def test_an_unsent_answer_follows_the_reconnect(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_unsent_answer_follows_reconnect(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(1000, size=10_000)
     sub = await near.subscribe(stream.all, durable="d", config=CONFIG)
     await eventually(lambda: tap.find(match.is_flow_control), what="a request")

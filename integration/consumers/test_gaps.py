@@ -37,7 +37,7 @@ async def publish_alternating(stream: OwnStream, pairs: int) -> None:
     "ack_v2", [False, pytest.param(True, marks=pytest.mark.server(">=2.14"))], ids=["v1", "v2"]
 )
 @pytest.mark.covers("J88", "J90")
-async def test_a_lost_delivery_is_told_with_its_numbers_in_either_ack_form(
+async def test_lost_delivery_in_both_forms(
     own_server: Any,
     oracle_for: Any,
     make_stream: Any,
@@ -70,9 +70,7 @@ async def test_a_lost_delivery_is_told_with_its_numbers_in_either_ack_form(
 
 
 @pytest.mark.covers("J89", "J90")
-async def test_that_the_last_delivery_was_lost_is_told_by_a_heartbeat(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_lost_last_by_heartbeat(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     tap.drop_frames(match.is_message(5))
     sub = await near.subscribe(stream.subject("wanted"), config=HEARTBEAT)
     await publish_alternating(stream, 3)
@@ -91,9 +89,7 @@ async def test_that_the_last_delivery_was_lost_is_told_by_a_heartbeat(
 
 
 @pytest.mark.covers("J88", "J90")
-async def test_a_lost_first_delivery_of_a_new_consumer_is_a_gap(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_lost_first_is_gap(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     tap.drop_frames(match.is_message(1))
     sub = await near.subscribe(stream.all)
     await stream.publish(2)
@@ -103,7 +99,7 @@ async def test_a_lost_first_delivery_of_a_new_consumer_is_a_gap(
 
 
 @pytest.mark.covers("J90")
-async def test_each_gap_is_told_and_nothing_else(
+async def test_each_gap_told_and_nothing_else(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     tap.drop_frames(match.is_message(10, 20, 21, 30))
@@ -122,9 +118,7 @@ async def test_each_gap_is_told_and_nothing_else(
 
 
 @pytest.mark.covers("J88")
-async def test_redelivery_and_deleted_messages_are_no_gaps(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_redelivery_is_no_gap(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(10)
     for seq in (3, 4, 8):
         await stream.oracle.delete_message(stream.name, seq)
@@ -139,9 +133,7 @@ async def test_redelivery_and_deleted_messages_are_no_gaps(
 
 
 @pytest.mark.covers("J88")
-async def test_binding_in_the_middle_of_a_consumers_life_is_no_gap(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_late_binding_is_no_gap(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.create_consumer("push", deliver_subject=f"deliver.{stream.prefix}", max_ack_pending=-1)
     await stream.publish(5)
     for _ in range(2):
@@ -154,9 +146,7 @@ async def test_binding_in_the_middle_of_a_consumers_life_is_no_gap(
 
 
 @pytest.mark.covers("J91")
-async def test_members_of_a_queue_group_see_parts_and_no_gaps(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_queue_members_see_no_gaps(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     lost = tap.drop_frames(match.is_message(10, 20))
     first = await near.subscribe(stream.all, queue="workers")
     second = await near.subscribe(stream.all, queue="workers")
@@ -170,9 +160,7 @@ async def test_members_of_a_queue_group_see_parts_and_no_gaps(
 
 
 @pytest.mark.covers("J91")
-async def test_a_consumer_with_a_deliver_group_found_by_name_has_no_gap_checks(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_group_consumer_no_checks(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.create_consumer("c", deliver_subject=f"deliver.{stream.prefix}", deliver_group="workers")
     lost = tap.drop_frames(match.is_message(2))
     sub = await near.subscribe(stream=stream.name, consumer="c", queue="workers")
@@ -197,9 +185,7 @@ async def test_gap_reporting_can_be_switched_off(
 
 
 @pytest.mark.covers("J92")
-async def test_an_ordered_subscription_takes_gaps_over(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_ordered_handles_gaps(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     lost = tap.drop_frames(match.is_message(3), count=1)
     sub = await near.subscribe(stream.all, ordered=True)
     await stream.publish(5)
@@ -212,9 +198,7 @@ async def test_an_ordered_subscription_takes_gaps_over(
 
 
 @pytest.mark.covers("J90", "J92")
-async def test_gaps_are_told_on_a_connection_of_the_users_own(
-    proxy: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_gaps_on_user_connection(proxy: Any, stream: OwnStream, events: list[Any]) -> None:
     from integration.kit.clients.foreign import client
 
     tap = await proxy()

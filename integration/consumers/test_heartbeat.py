@@ -31,7 +31,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 @pytest.mark.row(40, 42)
 @pytest.mark.covers("J82", "J84", "J85", "J87")
-async def test_a_frozen_server_raises_the_alarm_again_and_again_and_reading_goes_on_after_it(
+async def test_frozen_server_alarms(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     own = await own_server()
@@ -62,7 +62,7 @@ async def test_a_frozen_server_raises_the_alarm_again_and_again_and_reading_goes
 @pytest.mark.row(40)
 @pytest.mark.covers("J82", "J85", "J86")
 @pytest.mark.parametrize("factor", [None, 1.5, 6.0], ids=["default", "shorter", "longer"])
-async def test_the_time_allowed_is_three_intervals_or_as_configured(
+async def test_alarm_after_three_intervals(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], factor: float | None
 ) -> None:
     options = {} if factor is None else {"heartbeat_alarm": factor}
@@ -77,7 +77,7 @@ async def test_the_time_allowed_is_three_intervals_or_as_configured(
 
 @pytest.mark.row(40)
 @pytest.mark.covers("J83")
-async def test_messages_alone_hold_off_the_alarm(
+async def test_messages_alone_hold_off_alarm(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     tap.drop_frames(match.is_heartbeat)
@@ -94,7 +94,7 @@ async def test_messages_alone_hold_off_the_alarm(
 @pytest.mark.row(40)
 @pytest.mark.covers("J83")
 @pytest.mark.parametrize("status", ["100 Idle Heartbeat", "408 Request Timeout"])
-async def test_statuses_alone_hold_off_the_alarm(
+async def test_statuses_alone_hold_off_alarm(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], status: str
 ) -> None:
     tap.drop_frames(match.is_heartbeat)
@@ -108,9 +108,7 @@ async def test_statuses_alone_hold_off_the_alarm(
 
 @pytest.mark.row(34)
 @pytest.mark.covers("J81", "J82")
-async def test_an_idle_consumer_with_heartbeats_raises_no_alarm_and_gives_no_message(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_idle_heartbeats_no_alarm(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     got: list[Any] = []
     config = CONFIG.replace(flow_control=True)
     called = await near.subscribe(stream.all, config=config, callback=got.append)
@@ -124,9 +122,7 @@ async def test_an_idle_consumer_with_heartbeats_raises_no_alarm_and_gives_no_mes
 
 
 @pytest.mark.covers("J82")
-async def test_a_heartbeat_found_in_the_consumer_is_watched_too(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_found_heartbeat_watched(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.create_consumer("push", deliver_subject="deliver.here", idle_heartbeat=int(BEAT * 1e9))
     await js.subscribe(stream=stream.name, consumer="push")
     await asyncio.sleep(4 * BEAT)
@@ -138,7 +134,7 @@ async def test_a_heartbeat_found_in_the_consumer_is_watched_too(
 
 @pytest.mark.covers("J87")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_the_watch_ends_with_the_subscription(
+async def test_watch_ends_with_subscription(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], end: str
 ) -> None:
     sub = await near.subscribe(stream.all, durable="d", config=CONFIG, delete_on_close=False)
@@ -155,9 +151,7 @@ async def test_the_watch_ends_with_the_subscription(
 @pytest.mark.row(41, 42, 43)
 @pytest.mark.covers("J82", "J84")
 @pytest.mark.parametrize("what", ["consumer", "stream"])
-async def test_p8_a_deleted_consumer_or_stream_is_told_and_then_named(
-    js: Any, stream: OwnStream, events: list[Any], what: str
-) -> None:
+async def test_p8_deletion_named(js: Any, stream: OwnStream, events: list[Any], what: str) -> None:
     """P8: push with a heartbeat, consumer or stream deleted, and never a word."""
     sub = await js.subscribe(stream.all, config=CONFIG)
     reader = EventReader(sub)
@@ -177,9 +171,7 @@ async def test_p8_a_deleted_consumer_or_stream_is_told_and_then_named(
 
 @pytest.mark.row(41)
 @pytest.mark.covers("J84")
-async def test_the_alarm_reaches_a_callback_subscription_without_calling_the_callback(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_callback_gets_alarm_event(js: Any, stream: OwnStream, events: list[Any]) -> None:
     got: list[Any] = []
     sub = await js.subscribe(stream.all, config=CONFIG, callback=got.append)
     await stream.delete_consumer(sub.consumer)
@@ -188,9 +180,7 @@ async def test_the_alarm_reaches_a_callback_subscription_without_calling_the_cal
 
 
 @pytest.mark.covers("J82", "J87")
-async def test_a_blocked_event_loop_is_no_silence_of_the_server(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_blocked_loop_is_no_silence(js: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await js.subscribe(stream.all, config=CONFIG)
     await asyncio.sleep(2 * BEAT)
     time.sleep(5 * BEAT)  # heartbeats arrive meanwhile and are read first
@@ -200,9 +190,7 @@ async def test_a_blocked_event_loop_is_no_silence_of_the_server(
 
 
 @pytest.mark.covers("J82", "J84")
-async def test_the_alarm_works_on_a_connection_of_the_users_own(
-    foreign_js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_alarm_on_user_connection(foreign_js: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await foreign_js.subscribe(stream.all, config=CONFIG)
     await asyncio.sleep(5 * BEAT)
     assert alarms(events) == []
@@ -213,7 +201,7 @@ async def test_the_alarm_works_on_a_connection_of_the_users_own(
 
 @pytest.mark.server(">=2.14")
 @pytest.mark.covers("J64", "J82", "J89")
-async def test_p2_heartbeats_beside_the_second_ack_form_do_not_end_the_connection(
+async def test_p2_heartbeats_with_ack_v2(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     """P2: with the second ack form on, the first heartbeat ended the reader, and nobody was told."""

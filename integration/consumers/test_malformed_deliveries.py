@@ -92,9 +92,7 @@ async def reader(kind: str, js: Any, stream: OwnStream) -> Any:
 
 @pytest.mark.covers("J61", "J66")
 @pytest.mark.parametrize("kind", READERS)
-async def test_every_malformed_ack_reply_is_reported_and_no_message_after_it_is_lost(
-    kind: str, proxy: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_malformed_ack_reply_then_on(kind: str, proxy: Any, connect: Any, stream: OwnStream) -> None:
     """F2, F4: 22 replies; 11 dead and 9 taken as data in nats-py."""
     assert len(MALFORMED) == 22
     tap = await proxy()
@@ -117,7 +115,7 @@ async def test_every_malformed_ack_reply_is_reported_and_no_message_after_it_is_
 
 @pytest.mark.covers("J66", "J107")
 @pytest.mark.parametrize("kind", ["ordered", "durable"])
-async def test_a_callback_gets_none_of_it_and_each_is_an_event(
+async def test_callback_gets_events_only(
     kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """F4: with a callback the report is an event."""
@@ -138,7 +136,7 @@ async def test_a_callback_gets_none_of_it_and_each_is_an_event(
 
 @pytest.mark.covers("J81")
 @pytest.mark.parametrize("kind", READERS)
-async def test_odd_header_blocks_and_status_like_headers_of_data_are_data(
+async def test_odd_headers_are_data(
     kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """F4, X6: 29 blocks, all handed over in order; 5 or 6 dead in nats-py."""
@@ -165,7 +163,7 @@ async def test_odd_header_blocks_and_status_like_headers_of_data_are_data(
 
 
 @pytest.mark.parametrize("kind", READERS)
-async def test_empty_data_with_a_status_line_is_data(
+async def test_empty_data_with_status_line_data(
     kind: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """X6: what makes control is the missing ack reply, never a header."""
@@ -195,7 +193,7 @@ CONTROL = [
 
 @pytest.mark.covers("J105", "J106", "J107")
 @pytest.mark.parametrize("status", CONTROL)
-async def test_an_injected_status_is_an_error_with_a_name_and_reading_goes_on(
+async def test_injected_status_then_on(
     status: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """F4: unknown status = named error, never a message, never the end."""
@@ -215,7 +213,7 @@ async def test_an_injected_status_is_an_error_with_a_name_and_reading_goes_on(
 
 
 @pytest.mark.parametrize("kind", ["push", "ordered", "fetch", "messages"])
-async def test_foreign_messages_are_dropped_counted_and_told_seldom(
+async def test_foreign_reported_seldom(
     kind: str, proxy: Any, connect: Any, oracle: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """X7: 100 foreign messages on the inbox, 0 handed over, a few alarms."""
@@ -262,7 +260,7 @@ DEPUTY = [
 
 @pytest.mark.covers("J98", "J101")
 @pytest.mark.parametrize("how", ["request", "stalled"])
-async def test_flow_control_answers_nothing_that_must_not_be_published_to(
+async def test_flow_control_forbidden(
     how: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """X6: whoever can write to the inbox cannot make us call the API; a plain subject is answered once."""
@@ -286,9 +284,7 @@ async def test_flow_control_answers_nothing_that_must_not_be_published_to(
     assert len(tap.links) == 1
 
 
-async def test_statuses_to_the_request_inbox_do_not_answer_or_end_requests(
-    proxy: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_inbox_statuses_ignored(proxy: Any, connect: Any, stream: OwnStream) -> None:
     """X6, X8: replies nobody waits for, and odd ones to those who do."""
     tap = await proxy()
     js = await connect(tap)
@@ -303,9 +299,7 @@ async def test_statuses_to_the_request_inbox_do_not_answer_or_end_requests(
     assert len(tap.links) == 1
 
 
-async def test_an_answer_that_is_no_json_is_an_error_of_that_request_only(
-    proxy: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_non_json_fails_one_request(proxy: Any, connect: Any, stream: OwnStream) -> None:
     """F1, F4: every odd API answer raises a `JetStreamError`, and the next request works."""
     tap = await proxy()
     js = await connect(tap)

@@ -43,9 +43,7 @@ async def made(js: Any, stream: OwnStream, **fields: Any) -> Any:
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("way", ["fetch", "next", "messages", "push"])
-async def test_a_paused_consumer_delivers_nothing_until_it_is_resumed(
-    near: Any, stream: OwnStream, events: list[Any], way: str
-) -> None:
+async def test_paused_until_resumed(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.2} if way == "push" else {}
     consumer = await made(near, stream, **fields)
     until = await consumer.pause(LONG)
@@ -108,7 +106,7 @@ async def test_until_is_a_time_or_a_span(tap: Any, near: Any, stream: OwnStream,
 
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
-async def test_a_pause_ends_by_itself_and_one_that_is_past_is_none(near: Any, stream: OwnStream) -> None:
+async def test_pause_ends_automatically(near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
     consumer = await made(near, stream)
     assert await consumer.pause(datetime.now(UTC) - timedelta(seconds=1)) is None
@@ -136,9 +134,7 @@ async def test_a_pause_ends_by_itself_and_one_that_is_past_is_none(near: Any, st
         10.0**20,
     ],
 )
-async def test_no_usable_time_is_refused_before_the_wire(
-    tap: Any, near: Any, stream: OwnStream, until: Any
-) -> None:
+async def test_no_usable_time_refused_before_wire(tap: Any, near: Any, stream: OwnStream, until: Any) -> None:
     consumer = await made(near, stream)
     before = len(tap.frames)
     with pytest.raises(jsclient.ConfigError):
@@ -149,7 +145,7 @@ async def test_no_usable_time_is_refused_before_the_wire(
 
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
-async def test_pausing_what_is_not_there_is_an_error_by_name(near: Any, stream: OwnStream) -> None:
+async def test_pausing_not_there_error_by_name(near: Any, stream: OwnStream) -> None:
     consumer = await made(near, stream)
     await consumer.delete()
     for call in (consumer.pause(1), consumer.resume()):
@@ -163,9 +159,7 @@ async def test_pausing_what_is_not_there_is_an_error_by_name(near: Any, stream: 
 
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
-async def test_a_fetch_from_a_paused_consumer_ends_with_its_time_and_without_alarm(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_paused_fetch_ends_in_time(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """The server's heartbeats go on: silence would be told."""
     await stream.publish(3)
     consumer = await made(near, stream)
@@ -183,7 +177,7 @@ async def test_a_fetch_from_a_paused_consumer_ends_with_its_time_and_without_ala
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("way", ["messages", "push"])
-async def test_readers_that_run_wait_while_it_is_paused_and_go_on_where_they_were(
+async def test_readers_wait_out_pause(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     """Neither silence nor a gap is told."""
@@ -207,9 +201,7 @@ async def test_readers_that_run_wait_while_it_is_paused_and_go_on_where_they_wer
 
 @pytest.mark.row(90)
 @pytest.mark.server(">=2.11")
-async def test_a_consumer_can_be_created_paused_and_an_update_of_something_else_keeps_it_so(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_created_paused_stays(near: Any, stream: OwnStream) -> None:
     until = datetime(2100, 1, 1, tzinfo=UTC)
     consumer = await made(near, stream, pause_until=until)
     assert (await consumer.info()).paused
@@ -231,7 +223,7 @@ async def half_acked(consumer: Any, count: int = 6) -> None:
 
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
-async def test_a_reset_begins_again_behind_the_ack_floor(near: Any, stream: OwnStream) -> None:
+async def test_reset_begins_again_behind_ack_floor(near: Any, stream: OwnStream) -> None:
     await stream.publish(8)
     consumer = await made(near, stream)
     await half_acked(consumer)
@@ -248,7 +240,7 @@ async def test_a_reset_begins_again_behind_the_ack_floor(near: Any, stream: OwnS
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
 @pytest.mark.parametrize("seq", [1, 2, 4, 7, 100])
-async def test_a_reset_begins_at_a_sequence_before_or_behind(near: Any, stream: OwnStream, seq: int) -> None:
+async def test_reset_to_any_sequence(near: Any, stream: OwnStream, seq: int) -> None:
     await stream.publish(8)
     consumer = await made(near, stream)
     await half_acked(consumer)
@@ -261,9 +253,7 @@ async def test_a_reset_begins_at_a_sequence_before_or_behind(near: Any, stream: 
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
 @pytest.mark.parametrize("policy", ["last", "new", "last_per_subject", "by_start_sequence", "by_start_time"])
-async def test_where_a_reset_may_begin_depends_on_the_deliver_policy(
-    near: Any, stream: OwnStream, policy: str
-) -> None:
+async def test_reset_limited_by_policy(near: Any, stream: OwnStream, policy: str) -> None:
     await stream.publish(4)
     fields: dict[str, Any] = {}
     if policy == "by_start_sequence":
@@ -288,9 +278,7 @@ async def test_where_a_reset_may_begin_depends_on_the_deliver_policy(
 
 @pytest.mark.row(91)
 @pytest.mark.parametrize("seq", [0, -1, True, 1.5, "1", 2**64])
-async def test_what_is_no_sequence_is_refused_before_the_wire(
-    tap: Any, near: Any, stream: OwnStream, seq: Any
-) -> None:
+async def test_no_sequence_refused_before_wire(tap: Any, near: Any, stream: OwnStream, seq: Any) -> None:
     consumer = await made(near, stream)
     before = len(tap.frames)
     with pytest.raises(jsclient.ConfigError):
@@ -301,7 +289,7 @@ async def test_what_is_no_sequence_is_refused_before_the_wire(
 
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
-async def test_resetting_what_is_not_there_is_an_error_at_once(near: Any, stream: OwnStream) -> None:
+async def test_resetting_not_there_error_at_once(near: Any, stream: OwnStream) -> None:
     """The server answers nothing: it must be found out."""
     consumer = await made(near, stream)
     await consumer.delete()
@@ -354,9 +342,7 @@ async def test_readers_go_on_over_a_reset(near: Any, stream: OwnStream, events: 
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
 @pytest.mark.parametrize("way", ["messages", "push"])
-async def test_over_two_hundred_resets_nothing_is_lost_and_no_gap_is_told(
-    near: Any, stream: OwnStream, events: list[Any], way: str
-) -> None:
+async def test_resets_200_lose_nothing(near: Any, stream: OwnStream, events: list[Any], way: str) -> None:
     """A race. Resets fall between messages, acks and heartbeats."""
     fields = {"deliver_subject": f"d.{stream.prefix}", "idle_heartbeat": 0.1} if way == "push" else {}
     consumer = await made(near, stream, **fields)
@@ -399,9 +385,7 @@ async def test_over_two_hundred_resets_nothing_is_lost_and_no_gap_is_told(
 
 @pytest.mark.row(91)
 @pytest.mark.server(">=2.14")
-async def test_an_ordered_reader_whose_consumer_somebody_resets_has_neither_hole_nor_repeat(
-    near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_foreign_reset_of_ordered(near: Any, stream: OwnStream, events: list[Any]) -> None:
     """ADR-60 has it make its consumer anew."""
     sub = await near.subscribe(stream.all, ordered=True)
     await stream.publish(5)
@@ -417,7 +401,7 @@ async def test_an_ordered_reader_whose_consumer_somebody_resets_has_neither_hole
 
 @pytest.mark.row(91)
 @pytest.mark.server("<2.14")
-async def test_a_server_that_knows_no_reset_is_not_asked(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_server_knows_no_reset_not_asked(tap: Any, near: Any, stream: OwnStream) -> None:
     """Version gate. Such a server answers nothing at all."""
     consumer = await made(near, stream)
     for seq in (None, 1):
@@ -429,9 +413,7 @@ async def test_a_server_that_knows_no_reset_is_not_asked(tap: Any, near: Any, st
 
 @pytest.mark.row(88, 90)
 @pytest.mark.server("<2.11")
-async def test_a_server_that_knows_no_pause_and_no_groups_is_not_asked(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_old_server_refused(tap: Any, near: Any, stream: OwnStream) -> None:
     """Version gate. Such a server answers nothing, and overlooks the fields."""
     consumer = await made(near, stream)
     before = len(tap.frames)

@@ -122,9 +122,7 @@ async def _read(kind: str, js: Any, stream: OwnStream) -> list[Any]:
     return await take(await js.subscribe(stream.all, **options), 20)
 
 
-async def test_stored_poison_can_be_asked_for_by_sequence(
-    server: Any, oracle: Any, js: Any, make_stream: Any
-) -> None:
+async def test_poison_read_by_sequence(server: Any, oracle: Any, js: Any, make_stream: Any) -> None:
     """F4: direct and API gets give the message or a named error, and the connection lives."""
     for name, token, block in POISON:
         stream = await make_stream(allow_direct=True)

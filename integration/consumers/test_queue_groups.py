@@ -14,7 +14,7 @@ from integration.kit.judge.waiting import eventually, never
 
 
 @pytest.mark.covers("J112", "J113", "J114")
-async def test_the_example_of_the_seed_holds_as_written(
+async def test_example_of_seed_holds_as_written(
     server: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     foo = stream.subject("foo")
@@ -47,9 +47,7 @@ async def test_the_example_of_the_seed_holds_as_written(
 
 
 @pytest.mark.covers("J114")
-async def test_the_way_out_keeps_the_consumer_for_the_members_that_stay(
-    server: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_leaving_keeps_consumer(server: Any, connect: Any, stream: OwnStream) -> None:
     first = await (await connect(server)).subscribe(stream.all, queue="bar", delete_on_close=False)
     second = await (await connect(server)).subscribe(stream.all, queue="bar", delete_on_close=False)
     assert (first.created, second.created) == (True, False)
@@ -61,7 +59,7 @@ async def test_the_way_out_keeps_the_consumer_for_the_members_that_stay(
 
 
 @pytest.mark.covers("J112", "J114")
-async def test_a_member_that_joined_leaves_without_harm(js: Any, stream: OwnStream) -> None:
+async def test_member_joined_leaves_without_harm(js: Any, stream: OwnStream) -> None:
     first = await js.subscribe(stream.all, queue="bar")
     second = await js.subscribe(stream.all, queue="bar")
     await second.drain()
@@ -75,9 +73,7 @@ async def test_a_member_that_joined_leaves_without_harm(js: Any, stream: OwnStre
 
 
 @pytest.mark.covers("J113")
-async def test_draining_under_load_in_a_group_handles_each_message_once(
-    server: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_drain_in_group_once(server: Any, connect: Any, stream: OwnStream) -> None:
     handled: dict[str, list[int]] = {"a": [], "b": []}
 
     async def join(name: str) -> Any:
@@ -102,9 +98,7 @@ async def test_draining_under_load_in_a_group_handles_each_message_once(
 
 
 @pytest.mark.covers("J108", "J113")
-async def test_when_a_member_goes_untaken_messages_are_given_to_the_others_at_once(
-    server: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_leaver_returns_messages(server: Any, connect: Any, stream: OwnStream) -> None:
     config = jsclient.ConsumerConfig(ack_wait=60.0)
     slow = await (await connect(server)).subscribe(
         stream.all, queue="work", config=config, delete_on_close=False

@@ -53,7 +53,7 @@ async def inject_between(tap: Any, stream: OwnStream, subject: str, statuses: li
 
 
 @pytest.mark.covers("J81", "J105", "J106", "J107")
-async def test_p25_a_callback_gets_messages_only_and_errors_become_events(
+async def test_p25_callback_errors_as_events(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """P25: a 409 on the deliver subject called the callback with an empty message."""
@@ -75,9 +75,7 @@ async def test_p25_a_callback_gets_messages_only_and_errors_become_events(
 
 
 @pytest.mark.covers("J81", "J105", "J106", "J107")
-async def test_p25_next_raises_errors_at_their_place_and_goes_on_behind_them(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_p25_next_raises_in_place(tap: Any, near: Any, stream: OwnStream) -> None:
     """P25: a 409 on the deliver subject came out as an empty message."""
     sub = await near.subscribe(stream.all, config=CONFIG)
     statuses = [*QUIET, *ERRORS]
@@ -98,9 +96,7 @@ async def test_p25_next_raises_errors_at_their_place_and_goes_on_behind_them(
 
 @pytest.mark.covers("J81", "J105", "J107")
 @pytest.mark.parametrize("way", ["async for", "batches"])
-async def test_an_iteration_gives_messages_only_raises_errors_and_can_be_begun_again(
-    tap: Any, near: Any, stream: OwnStream, way: str
-) -> None:
+async def test_iteration_raises_and_resumes(tap: Any, near: Any, stream: OwnStream, way: str) -> None:
     sub = await near.subscribe(stream.all, config=CONFIG)
     await inject_between(tap, stream, sub.subject, [*QUIET, "409 Something New", "777"])
     got: list[Any] = []
@@ -128,7 +124,7 @@ async def test_an_iteration_gives_messages_only_raises_errors_and_can_be_begun_a
 
 
 @pytest.mark.covers("J81")
-async def test_user_headers_that_look_like_a_status_are_data(
+async def test_user_headers_look_like_status_data(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     sub = await near.subscribe(stream.all, config=CONFIG)
@@ -148,7 +144,7 @@ async def test_user_headers_that_look_like_a_status_are_data(
 @pytest.mark.covers("J105", "J106", "J107")
 @pytest.mark.parametrize("status", ERRORS)
 @pytest.mark.parametrize("call", ["next", "fetch"])
-async def test_an_error_status_ends_a_pull_with_its_error(
+async def test_error_status_ends_pull_with_error(
     tap: Any, near: Any, stream: OwnStream, call: str, status: str
 ) -> None:
     sub = await near.pull_subscribe(stream.all)
@@ -165,7 +161,7 @@ async def test_an_error_status_ends_a_pull_with_its_error(
     assert (raised.value.code, raised.value.description) == (code_of(status), status.partition(" ")[2])
 
 
-async def test_a_pull_goes_on_when_its_consumer_moves(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_pull_goes_on_when_consumer_moves(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     waiting = asyncio.create_task(sub.fetch(2, expires=20))
     request = await tap.wait_for(match.published("$JS.API.CONSUMER.MSG.NEXT.>"))
@@ -176,9 +172,7 @@ async def test_a_pull_goes_on_when_its_consumer_moves(tap: Any, near: Any, strea
 
 
 @pytest.mark.covers("J107")
-async def test_an_unknown_status_ends_a_continuous_pull_with_an_error_after_what_came_before(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_unknown_status_ends_pull(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     await stream.publish(2)
     reader = sub.messages()
@@ -192,9 +186,7 @@ async def test_an_unknown_status_ends_a_continuous_pull_with_an_error_after_what
 
 
 @pytest.mark.covers("J81", "J105")
-async def test_statuses_are_handled_on_a_connection_of_the_users_own(
-    proxy: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_statuses_on_user_connection(proxy: Any, stream: OwnStream, events: list[Any]) -> None:
     from integration.kit.clients.foreign import client
 
     tap = await proxy()

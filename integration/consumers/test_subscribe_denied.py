@@ -43,9 +43,7 @@ async def limited(own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any
 @pytest.mark.covers("J3", "J60")
 @pytest.mark.parametrize("durable", [None, "worker"])
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_without_the_right_to_create_the_call_says_so_at_once_and_leaves_nothing(
-    limited: Any, kind: str, durable: str | None
-) -> None:
+async def test_denied_create_is_clean(limited: Any, kind: str, durable: str | None) -> None:
     js, tap, stream, monitor = await limited(
         {"publish": {"deny": ["$JS.API.CONSUMER.>"], "allow": [">"]}}, timeout=20
     )
@@ -60,9 +58,7 @@ async def test_without_the_right_to_create_the_call_says_so_at_once_and_leaves_n
 
 @pytest.mark.covers("J3", "J60", "J41")
 @pytest.mark.parametrize("durable", [None, "worker"])
-async def test_without_the_right_to_listen_the_consumer_is_removed_again(
-    limited: Any, durable: str | None
-) -> None:
+async def test_denied_listen_removes_new(limited: Any, durable: str | None) -> None:
     js, tap, stream, monitor = await limited({"subscribe": {"deny": ["_INBOX.*", "forbidden.>"]}})
     await js.account_info()
     async with no_leaks(oracle=stream.oracle, streams=[stream.name], monitor=monitor):
@@ -74,7 +70,7 @@ async def test_without_the_right_to_listen_the_consumer_is_removed_again(
 
 
 @pytest.mark.covers("J3", "J40")
-async def test_without_the_right_to_listen_binding_fails_and_leaves_the_consumer(limited: Any) -> None:
+async def test_denied_listen_keeps_found(limited: Any) -> None:
     js, _, stream, monitor = await limited({"subscribe": {"deny": ["forbidden.>"]}})
     await stream.create_consumer("there", deliver_subject="forbidden.x")
     await js.account_info()
@@ -85,7 +81,7 @@ async def test_without_the_right_to_listen_binding_fails_and_leaves_the_consumer
 
 
 @pytest.mark.covers("J22", "J23")
-async def test_without_the_right_to_look_up_a_named_pull_consumer_is_read_and_a_push_consumer_is_not(
+async def test_denied_lookup_pull_only(
     limited: Any,
 ) -> None:
     """§4.1-26."""
@@ -131,7 +127,7 @@ accounts {
 
 
 @pytest.mark.covers("J21", "J22", "J23", "J40")
-async def test_an_importing_account_binds_to_consumers_that_it_may_not_create(
+async def test_importing_account_binds(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
     """§4.1-26."""

@@ -66,9 +66,7 @@ def door(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.covers("J1", "J2")
 @pytest.mark.parametrize("read", PUSH)
 @pytest.mark.parametrize("queue", [None, "workers"])
-async def test_a_push_subscription_is_read_by_asking_or_iterating(
-    door: Any, stream: OwnStream, read: Any, queue: str | None
-) -> None:
+async def test_push_next_and_iteration(door: Any, stream: OwnStream, read: Any, queue: str | None) -> None:
     await stream.publish(10)
     async with await door.subscribe(stream.all, queue=queue) as sub:
         assert await within(10, read(sub, 10), "reading") == list(range(1, 11))
@@ -79,9 +77,7 @@ async def test_a_push_subscription_is_read_by_asking_or_iterating(
 @pytest.mark.covers("J1", "J2")
 @pytest.mark.parametrize("durable", [None, "worker"])
 @pytest.mark.parametrize("read", PULL)
-async def test_a_pull_subscription_is_read_by_asking_or_iterating(
-    door: Any, stream: OwnStream, read: Any, durable: str | None
-) -> None:
+async def test_pull_next_and_iteration(door: Any, stream: OwnStream, read: Any, durable: str | None) -> None:
     await stream.publish(10)
     async with await door.pull_subscribe(stream.all, durable=durable) as sub:
         assert await within(10, read(sub, 10), "reading") == list(range(1, 11))
@@ -93,9 +89,7 @@ async def test_a_pull_subscription_is_read_by_asking_or_iterating(
 @pytest.mark.covers("J1", "J2", "J48")
 @pytest.mark.parametrize("queue", [None, "workers"])
 @pytest.mark.parametrize("plain", [True, False], ids=["function", "coroutine function"])
-async def test_a_callback_takes_the_messages_and_they_are_acked(
-    door: Any, stream: OwnStream, queue: str | None, plain: bool
-) -> None:
+async def test_callback_acks_messages(door: Any, stream: OwnStream, queue: str | None, plain: bool) -> None:
     """§4.1-6: explicit policy by default, and the ack floor reaches what was delivered."""
     found: list[int] = []
 
@@ -116,7 +110,7 @@ async def test_a_callback_takes_the_messages_and_they_are_acked(
 
 
 @pytest.mark.covers("J2", "J47")
-async def test_the_pending_count_at_creation_is_what_matches_the_subject(js: Any, stream: OwnStream) -> None:
+async def test_pending_at_creation(js: Any, stream: OwnStream) -> None:
     """§4.1-5."""
     await stream.publish(10, "a")
     for tokens, expected in ((("a",), 10), (("b",), 0)):
@@ -127,7 +121,7 @@ async def test_the_pending_count_at_creation_is_what_matches_the_subject(js: Any
 
 @pytest.mark.covers("J6", "J20", "J2")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_a_stream_without_a_subject_reads_all_of_it(js: Any, stream: OwnStream, kind: str) -> None:
+async def test_stream_without_subject_reads_all_of(js: Any, stream: OwnStream, kind: str) -> None:
     """§4.1-1 and 10."""
     await stream.publish(2, "a")
     await stream.publish(1, "b")
@@ -137,7 +131,7 @@ async def test_a_stream_without_a_subject_reads_all_of_it(js: Any, stream: OwnSt
 
 
 @pytest.mark.covers("J2")
-async def test_a_named_ephemeral_keeps_its_name(js: Any, stream: OwnStream) -> None:
+async def test_named_ephemeral_keeps_name(js: Any, stream: OwnStream) -> None:
     """§4.1-23."""
     async with await js.pull_subscribe(stream.all, config=ConsumerConfig(name="named")) as sub:
         assert sub.consumer == "named"
@@ -148,9 +142,7 @@ async def test_a_named_ephemeral_keeps_its_name(js: Any, stream: OwnStream) -> N
 @pytest.mark.smoke
 @pytest.mark.row(126)
 @pytest.mark.covers("J25", "J31")
-async def test_ten_members_that_start_at_once_share_one_consumer_and_each_message_comes_once(
-    connect: Any, server: ServerUnderTest, stream: OwnStream
-) -> None:
+async def test_ten_members_share_consumer(connect: Any, server: ServerUnderTest, stream: OwnStream) -> None:
     """§4.1-22 and 31."""
     connections = [await connect(server) for _ in range(5)]
     subs = await asyncio.gather(
@@ -178,9 +170,7 @@ async def test_ten_members_that_start_at_once_share_one_consumer_and_each_messag
 
 
 @pytest.mark.covers("J25", "J114", "J113", "J52")
-async def test_the_creator_of_a_shared_queue_consumer_takes_it_along_unless_told_not_to(
-    connect: Any, server: ServerUnderTest, stream: OwnStream
-) -> None:
+async def test_queue_creator_deletes(connect: Any, server: ServerUnderTest, stream: OwnStream) -> None:
     first, second = await connect(server), await connect(server)
     for delete_on_close in (True, False):
         creator = await first.subscribe(stream.subject("x"), queue="shared", delete_on_close=delete_on_close)
@@ -204,7 +194,7 @@ async def _gone(stream: OwnStream) -> bool:
 
 @pytest.mark.row(119)
 @pytest.mark.covers("J112")
-async def test_a_consumer_that_was_there_before_is_never_deleted(js: Any, stream: OwnStream) -> None:
+async def test_consumer_there_before_never_deleted(js: Any, stream: OwnStream) -> None:
     await stream.create_consumer("push", deliver_subject="deliver.there", filter_subject=stream.all)
     await stream.create_consumer("pull", filter_subject=stream.all)
     for end in ("unsubscribe", "drain"):
@@ -223,7 +213,7 @@ async def test_a_consumer_that_was_there_before_is_never_deleted(js: Any, stream
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 @pytest.mark.parametrize("durable", [None, "worker"])
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_a_subscription_leaves_nothing_behind(
+async def test_subscription_leaves_nothing_behind(
     js: Any, stream: OwnStream, oracle: Oracle, server: ServerUnderTest, end: str, durable: str, kind: str
 ) -> None:
     """P7: nats-py leaves consumers on the server, durable ones for ever."""
@@ -236,9 +226,7 @@ async def test_a_subscription_leaves_nothing_behind(
 
 
 @pytest.mark.covers("J40", "J113")
-async def test_a_durable_that_is_made_again_delivers_to_another_subject(
-    proxy: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_recreated_durable_new_inbox(proxy: Any, connect: Any, stream: OwnStream) -> None:
     """§4.1-7."""
     tap = await proxy()
     js = await connect(tap)
@@ -254,9 +242,7 @@ async def test_a_durable_that_is_made_again_delivers_to_another_subject(
 
 
 @pytest.mark.covers("J70")
-async def test_the_time_of_a_message_is_that_of_its_ack_subject_to_the_nanosecond(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_message_time_nanoseconds(js: Any, stream: OwnStream) -> None:
     """P33: in nats-py it is a microsecond off for every second message."""
     await stream.publish(200)
     async with await js.subscribe(stream.all) as sub:
@@ -269,7 +255,7 @@ async def test_the_time_of_a_message_is_that_of_its_ack_subject_to_the_nanosecon
 
 
 @pytest.mark.covers("J81", "J107")
-async def test_a_status_never_reaches_a_callback(
+async def test_status_never_reaches_callback(
     proxy: Any, connect: Any, events: list[Any], stream: OwnStream
 ) -> None:
     """P25: nats-py hands it over as an empty message."""
@@ -295,9 +281,7 @@ async def test_a_status_never_reaches_a_callback(
 
 
 @pytest.mark.covers("J48", "J2")
-async def test_max_ack_pending_follows_a_small_buffer_and_bounds_what_waits(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_ack_pending_fits_buffer(js: Any, stream: OwnStream) -> None:
     """§4.1-28 and 29."""
     await stream.publish(200)
     async with await js.subscribe(stream.all, max_pending=25) as sub:

@@ -56,7 +56,7 @@ def losing(tap: Proxy) -> Any:
 
 
 @pytest.mark.covers("J54", "J56", "J58", "J59", "J42", "J3")
-async def test_a_plain_push_subscription_that_loses_the_race_is_refused(
+async def test_plain_race_loser_refused(
     js: Any, tap: Proxy, losing: Any, stream: OwnStream, oracle: Oracle, server: ServerUnderTest
 ) -> None:
     async def meanwhile() -> None:
@@ -78,7 +78,7 @@ async def test_a_plain_push_subscription_that_loses_the_race_is_refused(
 
 @pytest.mark.covers("J54", "J57", "J58", "J59", "J31", "J40", "J41")
 @pytest.mark.parametrize("arguments", [{}, {"durable": "workers"}])
-async def test_a_queue_subscription_that_loses_the_race_joins_the_winner(
+async def test_queue_race_loser_joins(
     js: Any, tap: Proxy, losing: Any, stream: OwnStream, arguments: dict[str, Any]
 ) -> None:
     async def meanwhile() -> None:
@@ -103,9 +103,7 @@ async def test_a_queue_subscription_that_loses_the_race_joins_the_winner(
 
 @pytest.mark.covers("J54", "J55", "J59", "J112")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_a_pull_subscription_that_loses_the_race_reads_from_the_winners_consumer(
-    js: Any, tap: Proxy, losing: Any, stream: OwnStream, end: str
-) -> None:
+async def test_pull_race_loser_reads(js: Any, tap: Proxy, losing: Any, stream: OwnStream, end: str) -> None:
     async def meanwhile() -> None:
         await stream.create_consumer("shared", filter_subject=stream.all, description="the winner's")
 
@@ -162,7 +160,7 @@ LOST: list[Any] = [
 
 @pytest.mark.covers("J54", "J55", "J59", "J60", "J3")
 @pytest.mark.parametrize(("kind", "arguments", "theirs", "error"), LOST)
-async def test_the_winners_consumer_must_fit_as_any_other(
+async def test_race_winner_must_fit(
     js: Any,
     tap: Proxy,
     losing: Any,
@@ -190,7 +188,7 @@ async def test_the_winners_consumer_must_fit_as_any_other(
 
 @pytest.mark.covers("J59", "J112", "J60")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_a_create_that_is_not_answered_never_deletes_the_consumer_of_another(
+async def test_unanswered_create_keeps(
     tap: Proxy, connect: Any, losing: Any, stream: OwnStream, kind: str
 ) -> None:
     js = await connect(tap, timeout=1)
@@ -211,9 +209,7 @@ async def test_a_create_that_is_not_answered_never_deletes_the_consumer_of_anoth
 
 
 @pytest.mark.covers("J42", "J41", "J27", "J56")
-async def test_of_two_that_subscribe_to_one_durable_at_once_one_is_refused(
-    connect: Any, server: ServerUnderTest, stream: OwnStream
-) -> None:
+async def test_same_durable_one_refused(connect: Any, server: ServerUnderTest, stream: OwnStream) -> None:
     """P24: with nats-py both are accepted most of the time, and messages come twice."""
     first, second = await connect(server), await connect(server)
     for number in range(10):
@@ -234,9 +230,7 @@ async def test_of_two_that_subscribe_to_one_durable_at_once_one_is_refused(
 
 
 @pytest.mark.covers("J42", "J41")
-async def test_the_server_refuses_a_second_subscriber_because_the_first_listens(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_second_push_refused(js: Any, stream: OwnStream) -> None:
     """Without the interest made before the create request it would just move the deliver subject."""
     sub = await js.subscribe(stream.all, durable="used")
 
@@ -259,7 +253,7 @@ async def test_the_server_refuses_a_second_subscriber_because_the_first_listens(
 
 
 @pytest.mark.covers("J58", "J25")
-async def test_what_arrives_for_the_group_while_joining_is_not_lost_or_doubled(
+async def test_joining_loses_nothing(
     js: Any, losing: Any, stream: OwnStream, connect: Any, server: ServerUnderTest
 ) -> None:
     other = await connect(server)

@@ -95,7 +95,7 @@ REFUSED: list[Any] = [
 
 @pytest.mark.covers("J3", "J2")
 @pytest.mark.parametrize(("kind", "arguments"), REFUSED)
-async def test_what_cannot_work_is_refused_before_anything_is_sent(
+async def test_bad_arguments_refused(
     tap: Proxy, js: Any, leaving_nothing: None, kind: str, arguments: dict[str, Any]
 ) -> None:
     """§4.1-1, 2, 3, 10, 13, 15 and 16."""
@@ -123,7 +123,7 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(
     ],
     ids=str,
 )
-async def test_an_ordered_subscription_refuses_what_would_make_it_unordered(
+async def test_ordered_refuses_unordered(
     tap: Proxy, js: Any, leaving_nothing: None, arguments: dict[str, Any]
 ) -> None:
     """P35: nats-py takes a durable, a queue, acks and redeliveries, and leaves a durable behind."""
@@ -151,7 +151,7 @@ SERVER_ERRORS: list[Any] = [
 @pytest.mark.covers("J3", "J60")
 @pytest.mark.parametrize("durable", [None, "worker"])
 @pytest.mark.parametrize(("kind", "config", "err_code"), SERVER_ERRORS)
-async def test_an_error_of_the_server_reaches_the_user(
+async def test_error_of_server_reaches_user(
     tap: Proxy,
     js: Any,
     stream: OwnStream,
@@ -174,7 +174,7 @@ async def test_an_error_of_the_server_reaches_the_user(
 @pytest.mark.covers("J3", "J22")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
 @pytest.mark.parametrize("pattern", ["STREAM.NAMES", "CONSUMER.INFO.>", "CONSUMER.CREATE.>"])
-async def test_an_answer_that_does_not_come_is_a_timeout_and_leaves_nothing(
+async def test_lost_answer_is_timeout(
     tap: Proxy, js: Any, stream: OwnStream, leaving_nothing: None, kind: str, pattern: str
 ) -> None:
     """§4.1-25. An ephemeral consumer that was created all the same is removed by the server."""
@@ -194,9 +194,7 @@ async def test_an_answer_that_does_not_come_is_a_timeout_and_leaves_nothing(
 
 
 @pytest.mark.covers("J22", "J23", "J3")
-async def test_a_look_up_by_name_that_is_not_answered_fails_for_push_and_not_for_pull(
-    tap: Proxy, js: Any, stream: OwnStream
-) -> None:
+async def test_unanswered_lookup_by_kind(tap: Proxy, js: Any, stream: OwnStream) -> None:
     await stream.create_consumer("push", deliver_subject="deliver.unanswered")
     await stream.create_consumer("pull")
     await stream.publish(2)
@@ -212,9 +210,7 @@ async def test_a_look_up_by_name_that_is_not_answered_fails_for_push_and_not_for
 
 
 @pytest.mark.covers("J3", "J60")
-async def test_a_connection_lost_while_creating_leaves_nothing(
-    tap: Proxy, connect: Any, stream: OwnStream, oracle: Oracle
-) -> None:
+async def test_lost_connection_in_create(tap: Proxy, connect: Any, stream: OwnStream, oracle: Oracle) -> None:
     js = await connect(tap, timeout=15)
     dropped = tap.drop_frames(answers_to(tap, "CONSUMER.DURABLE.CREATE.>"))
     call = asyncio.create_task(js.subscribe(stream.all, durable="worker"))
@@ -234,7 +230,7 @@ async def test_a_connection_lost_while_creating_leaves_nothing(
 
 
 @pytest.mark.covers("J3")
-async def test_a_subscribe_on_a_closed_connection_says_so(tap: Proxy, js: Any, stream: OwnStream) -> None:
+async def test_closed_connection_says_so(tap: Proxy, js: Any, stream: OwnStream) -> None:
     await js.close()
     since = len(tap.frames)
     for kind in ("subscribe", "pull_subscribe"):
@@ -244,7 +240,7 @@ async def test_a_subscribe_on_a_closed_connection_says_so(tap: Proxy, js: Any, s
 
 
 @pytest.mark.covers("J3", "J60", "J53")
-async def test_a_durable_whose_creation_was_not_answered_is_removed_again(
+async def test_unanswered_durable_removed(
     tap: Proxy, js: Any, stream: OwnStream, leaving_nothing: None
 ) -> None:
     """Its deliver subject says that it is ours."""
@@ -260,7 +256,7 @@ async def test_a_durable_whose_creation_was_not_answered_is_removed_again(
 @pytest.mark.parametrize(
     "pattern", ["STREAM.NAMES", "CONSUMER.INFO.>", "CONSUMER.CREATE.>", "CONSUMER.DURABLE.CREATE.>"]
 )
-async def test_a_subscribe_that_is_cancelled_leaves_nothing(
+async def test_subscribe_cancelled_leaves_nothing(
     tap: Proxy, js: Any, stream: OwnStream, leaving_nothing: None, kind: str, pattern: str
 ) -> None:
     durable = None if pattern == "CONSUMER.CREATE.>" else "worker"
@@ -277,7 +273,7 @@ async def test_a_subscribe_that_is_cancelled_leaves_nothing(
 
 
 @pytest.mark.covers("J3", "J40")
-async def test_a_binding_that_is_cancelled_leaves_the_consumer_and_nothing_else(
+async def test_cancelled_bind_keeps_consumer(
     tap: Proxy, js: Any, stream: OwnStream, server: ServerUnderTest
 ) -> None:
     await stream.create_consumer("there", deliver_subject="deliver.cancelled")
@@ -296,9 +292,7 @@ async def test_a_binding_that_is_cancelled_leaves_the_consumer_and_nothing_else(
 
 @pytest.mark.covers("J3", "J22", "J15")
 @pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
-async def test_a_subject_that_no_stream_holds_leaves_nothing(
-    js: Any, leaving_nothing: None, stream: OwnStream, kind: str
-) -> None:
+async def test_subject_without_stream(js: Any, leaving_nothing: None, stream: OwnStream, kind: str) -> None:
     with pytest.raises(jsclient.NoMatchingStreamError):
         await getattr(js, kind)(f"{stream.prefix}x.none")
     with pytest.raises(jsclient.StreamNotFoundError):

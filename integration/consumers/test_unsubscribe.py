@@ -50,9 +50,7 @@ async def near(tap: Any, connect: Any) -> Any:
 @pytest.mark.row(119)
 @pytest.mark.covers("J52", "J108", "J113")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_consumer_that_was_created_is_deleted_after_the_nats_subscription_ended(
-    tap: Any, near: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_deletes_after_unsubscribe(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
     sub = await subscribe(near, stream, kind)
     assert sub.created
     name = sub.consumer
@@ -75,7 +73,7 @@ async def test_a_consumer_that_was_created_is_deleted_after_the_nats_subscriptio
 @pytest.mark.covers("J112")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 @pytest.mark.parametrize("kind", ["push", "queue", "pull", "durable found"])
-async def test_a_consumer_that_was_not_created_is_never_deleted(
+async def test_consumer_not_created_never_deleted(
     tap: Any, near: Any, stream: OwnStream, kind: str, end: str
 ) -> None:
     deliver = {"deliver_subject": f"deliver.{stream.prefix}"}
@@ -98,9 +96,7 @@ async def test_a_consumer_that_was_not_created_is_never_deleted(
 @pytest.mark.covers("J113")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
 @pytest.mark.parametrize("kind", ["ephemeral", "durable", "queue", "pull", "durable pull"])
-async def test_delete_on_close_off_keeps_what_was_created(
-    near: Any, stream: OwnStream, kind: str, end: str
-) -> None:
+async def test_delete_on_close_off_keeps_created(near: Any, stream: OwnStream, kind: str, end: str) -> None:
     sub = await subscribe(near, stream, kind, delete_on_close=False)
     await getattr(sub, end)()
     assert await stream.consumer_names() == [sub.consumer]
@@ -109,7 +105,7 @@ async def test_delete_on_close_off_keeps_what_was_created(
 @pytest.mark.row(121)
 @pytest.mark.covers("J109")
 @pytest.mark.parametrize("kind", ["ephemeral", "durable", "pull"])
-async def test_the_error_of_the_deletion_is_raised_and_the_subscription_closed_all_the_same(
+async def test_deletion_error_raised(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, kind: str
 ) -> None:
     own = await own_server(config=NO_DELETE)
@@ -126,7 +122,7 @@ async def test_the_error_of_the_deletion_is_raised_and_the_subscription_closed_a
 
 
 @pytest.mark.covers("J109")
-async def test_an_api_error_of_the_deletion_is_raised(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_api_error_of_deletion_raised(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.all)
     answer = {"type": "t", "error": {"code": 500, "err_code": 10001, "description": "no"}}
 
@@ -149,7 +145,7 @@ async def test_an_api_error_of_the_deletion_is_raised(tap: Any, near: Any, strea
 
 
 @pytest.mark.covers("J109")
-async def test_a_consumer_that_is_gone_already_is_no_error(js: Any, stream: OwnStream) -> None:
+async def test_consumer_gone_already_no_error(js: Any, stream: OwnStream) -> None:
     sub = await js.subscribe(stream.all)
     await stream.delete_consumer(sub.consumer)
     await sub.unsubscribe()
@@ -159,7 +155,7 @@ async def test_a_consumer_that_is_gone_already_is_no_error(js: Any, stream: OwnS
 
 
 @pytest.mark.covers("J108")
-async def test_after_unsubscribe_nothing_is_given_out(js: Any, stream: OwnStream) -> None:
+async def test_after_unsubscribe_nothing_given_out(js: Any, stream: OwnStream) -> None:
     sub = await js.subscribe(stream.all)
     await stream.publish(5)
     await eventually(lambda: sub.pending == 5, what="five messages wait")
@@ -172,7 +168,7 @@ async def test_after_unsubscribe_nothing_is_given_out(js: Any, stream: OwnStream
 
 @pytest.mark.covers("J108")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_many_subscriptions_leave_nothing_behind(
+async def test_many_leave_nothing(
     server: Any, oracle: Any, js: Any, stream: OwnStream, events: list[Any], kind: str
 ) -> None:
     await stream.publish(3)
@@ -200,7 +196,7 @@ async def _none(stream: OwnStream) -> bool:
 
 @pytest.mark.row(120, 125)
 @pytest.mark.covers("J113")
-async def test_leaving_the_block_and_closing_the_connection_delete_ephemeral_consumers(
+async def test_exits_delete_ephemeral(
     server: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     js = await connect(server)
@@ -218,9 +214,7 @@ async def test_leaving_the_block_and_closing_the_connection_delete_ephemeral_con
 
 
 @pytest.mark.covers("J81", "J108")
-async def test_p26_heartbeats_are_not_counted_as_messages(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_p26_heartbeats_not_counted(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """P26: heartbeats were counted, so a subscription for five messages ended after five heartbeats."""
     sub = await near.subscribe(stream.all, config=jsclient.ConsumerConfig(idle_heartbeat=0.2))
     await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 6, what="six heartbeats")

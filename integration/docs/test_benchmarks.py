@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.full
-def test_every_work_of_the_table_does_what_it_is_to_do():
+def test_every_work_of_table_does_to_do():
     command = [sys.executable, "-m", "benchmarks", "--rounds", "1", "--scale", "0.002"]
     command += ["--works", "table", "latency", "subscriptions/10", "--clients", "raw", "jsclient"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=ROOT)
@@ -22,7 +22,7 @@ def test_every_work_of_the_table_does_what_it_is_to_do():
 
 
 @pytest.mark.full
-def test_every_work_on_topics_does_what_it_is_to_do():
+def test_every_work_on_topics_does_to_do():
     command = [sys.executable, "-m", "benchmarks.topics", "--rounds", "1", "--scale", "0.01", "--works"]
     command += ["waiting", "notifier", "publish", "filter", "epochs", "catch-up/128", "live"]
     command += ["--clients", "republish", "jsclient", "chained", "kit", "Product", "pages", "fetch"]

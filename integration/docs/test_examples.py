@@ -117,9 +117,7 @@ def assert_said(example: str, output: str) -> None:
 
 @pytest.mark.limit(LIMIT + 30)
 @pytest.mark.parametrize("example", EXAMPLES)
-async def test_an_example_shows_what_it_promises(
-    example: str, own_server: Callable[..., Awaitable[OwnServer]]
-) -> None:
+async def test_example_shows_promises(example: str, own_server: Callable[..., Awaitable[OwnServer]]) -> None:
     server = await own_server()
     assert_said(example, await finish(await start(example, server.url)))
 
@@ -134,7 +132,7 @@ async def test_an_example_needs_no_set_up() -> None:
 @pytest.mark.limit(LIMIT + 30)
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.covers("J110", "J112")
-async def test_a_worker_told_to_stop_finishes_what_it_has_and_loses_nothing(
+async def test_stopped_worker_loses_nothing(
     signum: signal.Signals,
     own_server: Callable[..., Awaitable[OwnServer]],
     oracle_for: Callable[..., Awaitable[Oracle]],
@@ -161,7 +159,7 @@ async def test_a_worker_told_to_stop_finishes_what_it_has_and_loses_nothing(
     assert info["num_pending"] + info["num_ack_pending"] == 1000 - done
 
 
-async def test_every_example_is_listed_here_and_short(server: ServerUnderTest) -> None:
+async def test_every_example_listed_here_and_short(server: ServerUnderTest) -> None:
     assert list(SAID) == EXAMPLES
     for example in EXAMPLES:
         text = (ROOT / "examples" / example).read_text()

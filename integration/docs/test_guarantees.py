@@ -19,7 +19,7 @@ WAIT = 30.0  # seconds for what happens in one or two
 
 @pytest.mark.row(68, 95, 105)
 @pytest.mark.limit(150)
-async def test_every_reader_goes_on_after_a_server_restart(
+async def test_readers_survive_restart(
     own_server: Callable[..., Awaitable[OwnServer]], connect: Callable[..., Awaitable[Any]]
 ) -> None:
     server = await own_server()
@@ -44,7 +44,7 @@ async def test_every_reader_goes_on_after_a_server_restart(
     await readers["pull"].stop()
 
 
-async def test_what_a_dead_worker_had_goes_to_the_others(
+async def test_dead_worker_had_goes_to_others(
     stream: OwnStream, connect: Callable[..., Awaitable[Any]], server: Any
 ) -> None:
     config = jsclient.ConsumerConfig(ack_wait=1.0)
@@ -63,7 +63,7 @@ async def test_what_a_dead_worker_had_goes_to_the_others(
     assert seen == set(range(1, 21))
 
 
-async def test_a_consumer_that_went_while_nobody_was_connected_is_told_at_the_reconnect(
+async def test_offline_deletion_reported(
     stream: OwnStream,
     oracle: Oracle,
     proxy: Callable[..., Awaitable[Any]],
@@ -86,9 +86,7 @@ async def test_a_consumer_that_went_while_nobody_was_connected_is_told_at_the_re
     await eventually(lambda: told() == {sub.consumer for sub in subs}, WAIT, "the events")
 
 
-async def test_without_acks_a_queue_that_is_full_drops_and_says_so(
-    stream: OwnStream, js: Any, events: list[Any]
-) -> None:
+async def test_unacked_full_queue_drops(stream: OwnStream, js: Any, events: list[Any]) -> None:
     config = jsclient.ConsumerConfig(ack_policy="none")
     async with await js.subscribe(stream.all, config=config, max_pending=10) as sub:
         await stream.publish(30)
@@ -98,9 +96,7 @@ async def test_without_acks_a_queue_that_is_full_drops_and_says_so(
         assert [type(event) for event in events] == [jsclient.SlowConsumer]
 
 
-async def test_with_acks_a_small_queue_makes_the_server_wait_and_drops_nothing(
-    stream: OwnStream, js: Any, events: list[Any]
-) -> None:
+async def test_acked_small_queue_waits(stream: OwnStream, js: Any, events: list[Any]) -> None:
     async with await js.subscribe(stream.all, max_pending=10) as sub:
         await stream.publish(30)
         seen = []
@@ -115,7 +111,7 @@ async def test_with_acks_a_small_queue_makes_the_server_wait_and_drops_nothing(
         assert (sub.dropped, events) == (0, [])
 
 
-async def test_without_acks_what_is_published_while_nobody_is_connected_comes_after_the_reconnect(
+async def test_offline_messages_follow(
     stream: OwnStream,
     oracle: Oracle,
     proxy: Callable[..., Awaitable[Any]],

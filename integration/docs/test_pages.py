@@ -100,7 +100,7 @@ async def namespace(
 
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("page", [page for page in PAGES if python_of(page)])
-async def test_the_python_of_a_page_does_what_the_page_says(page: str, namespace: dict[str, Any]) -> None:
+async def test_python_of_page_does_page_says(page: str, namespace: dict[str, Any]) -> None:
     version = namespace["js"].server_version
     needed = NEEDS.search((ROOT / page).read_text())
     if needed and not fits(version, f">={needed[1]}"):

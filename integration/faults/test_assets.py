@@ -47,7 +47,7 @@ async def remake(oracle: Oracle, stream: OwnStream, count: int) -> None:
 
 @pytest.mark.covers("J84", "J85")
 @pytest.mark.parametrize("what", ["consumer", "stream", "stream made again"])
-async def test_a_durable_reader_is_told_by_name_that_its_consumer_is_gone(
+async def test_durable_deletion_named(
     what: str, js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R6: told within 3 heartbeats, by name; silent for ever in nats-py."""
@@ -78,9 +78,7 @@ async def test_a_durable_reader_is_told_by_name_that_its_consumer_is_gone(
 
 @pytest.mark.row(96, 99)
 @pytest.mark.covers("J93", "J94")
-async def test_an_ordered_reader_goes_on_when_its_consumer_is_deleted(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_ordered_survives_deletion(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """R4: a new consumer within 3 heartbeats, nothing lost, nothing twice."""
     await stream.publish(50)
     sub = await js.subscribe(stream.all, ordered=True, config=ConsumerConfig(idle_heartbeat=HEARTBEAT))
@@ -98,7 +96,7 @@ async def test_an_ordered_reader_goes_on_when_its_consumer_is_deleted(
 
 
 @pytest.mark.covers("J93")
-async def test_an_ordered_reader_tells_that_its_stream_began_again_and_reads_the_new_one(
+async def test_ordered_follows_new_stream(
     js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R6, reliability 2.1.4: 0 of 100 new messages in nats-py, and no word."""
@@ -115,7 +113,7 @@ async def test_an_ordered_reader_tells_that_its_stream_began_again_and_reads_the
 
 
 @pytest.mark.row(96)
-async def test_an_ordered_reader_of_a_deleted_stream_ends_with_that_error(
+async def test_ordered_ends_with_stream(
     js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R6, reliability 2.1.5: believed only when it is repeated for 5 s."""
@@ -134,7 +132,7 @@ async def test_an_ordered_reader_of_a_deleted_stream_ends_with_that_error(
 @pytest.mark.covers("J105")
 @pytest.mark.parametrize("batch", [1, 10])
 @pytest.mark.parametrize("what", ["consumer", "stream"])
-async def test_a_fetch_ends_at_once_when_its_consumer_goes(
+async def test_fetch_ends_on_deletion(
     what: str, batch: int, js: Any, oracle: Oracle, stream: OwnStream
 ) -> None:
     """R9: a named error within 1 s; 11 s and `[]` in nats-py."""
@@ -155,9 +153,7 @@ async def test_a_fetch_ends_at_once_when_its_consumer_goes(
 
 
 @pytest.mark.covers("J105")
-async def test_a_fetch_gives_what_came_before_its_consumer_went(
-    js: Any, oracle: Oracle, stream: OwnStream
-) -> None:
+async def test_fetch_gives_earlier(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """R9: received messages are always returned, with the error beside them."""
     psub = await js.pull_subscribe(stream.all, durable="d")
     await stream.publish(3)
@@ -172,9 +168,7 @@ async def test_a_fetch_gives_what_came_before_its_consumer_went(
 
 
 @pytest.mark.row(65)
-async def test_a_continuous_pull_ends_with_the_name_of_what_happened(
-    js: Any, oracle: Oracle, stream: OwnStream
-) -> None:
+async def test_pull_ends_by_name(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """R6, R9: messages() of a deleted consumer."""
     psub = await js.pull_subscribe(stream.all, durable="d")
     reader = psub.messages(expires=10.0)
@@ -213,7 +207,7 @@ async def test_a_purge_alarms_nobody(js: Any, stream: OwnStream, events: list[An
 
 
 @pytest.mark.covers("J80")
-async def test_a_handler_that_raises_stops_nothing(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_handler_raises_stops_nothing(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """R16: every failure is told with its sequence, the message comes again, the others are handled."""
     tally = Tally()
 
@@ -233,7 +227,7 @@ async def test_a_handler_that_raises_stops_nothing(js: Any, stream: OwnStream, e
     assert {str(failure.error) for failure in failures} == {"odd one"}
 
 
-async def test_a_handler_that_never_returns_stops_only_itself(
+async def test_stuck_handler_is_isolated(
     js: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R16, R19: other subscriptions go on, heartbeats are no alarm, drain ends by its own deadline."""

@@ -48,7 +48,7 @@ class Count:
 @pytest.mark.limit(120)
 @pytest.mark.covers("J95", "J96")
 @pytest.mark.parametrize("kind", ["ordered", pytest.param("flow control", marks=pytest.mark.full)])
-async def test_a_slow_handler_holds_the_server_back(
+async def test_slow_handler_holds_server_back(
     kind: str, proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R11, R13: 600 MB through a handler that stops now and then: no stall, queue and memory bounded."""
@@ -116,7 +116,7 @@ async def test_a_slow_handler_holds_the_server_back(
         pytest.param("push", marks=pytest.mark.full),
     ],
 )
-async def test_many_waiting_small_messages_take_little_memory(
+async def test_small_backlog_memory(
     kind: str, connect: Any, server: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R11: 100,000 x 200 bytes and a handler that does not come: 40 MB at most, 0 lost; 91 MB in nats-py."""

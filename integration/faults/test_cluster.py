@@ -49,7 +49,7 @@ async def read_all(reader: Any, *, after_first: Any = None) -> list[int]:
 
 
 @WAYS
-async def test_a_range_is_read_whole_while_the_leader_changes(
+async def test_range_whole_over_election(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
     js = await connect(cluster.servers["n1"])
@@ -78,7 +78,7 @@ async def test_a_range_is_read_whole_while_the_leader_changes(
 
 @pytest.mark.full
 @WAYS
-async def test_a_range_is_read_whole_though_a_node_dies(
+async def test_range_read_whole_though_node_dies(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
     """Every node once, that of the connection included."""
@@ -95,7 +95,7 @@ async def test_a_range_is_read_whole_though_a_node_dies(
 
 
 @WAYS
-async def test_a_follower_that_lags_does_not_end_a_range(
+async def test_follower_lags_does_not_end_range(
     cluster: OwnCluster, oracle_there: Any, connect: Any, way: Any
 ) -> None:
     """It was frozen while messages were stored. Who asks it has to hear from the leader that there are more."""
@@ -133,9 +133,7 @@ async def _last(stream: Any, seq: int) -> list[Any]:
 
 @pytest.mark.full
 @pytest.mark.limit(240)
-async def test_publishes_are_all_stored_once_while_the_leader_changes_and_a_node_dies(
-    cluster: OwnCluster, oracle_there: Any, connect: Any
-) -> None:
+async def test_publishes_over_elections(cluster: OwnCluster, oracle_there: Any, connect: Any) -> None:
     """With message ids and `resend`, as the Spark sink publishes."""
     js = await connect(cluster.servers["n1"], timeout=20.0)
     await oracle_there.create_stream("OUT", ["out.>"], num_replicas=3, storage="file")

@@ -123,7 +123,7 @@ FAULTS = {
 @pytest.mark.row(68, 79, 99, 109, 127)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_no_reader_misses_anything_and_the_ordered_one_repeats_nothing(
+async def test_no_reader_misses(
     fault: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:
     """R4, R5, R10, P22: lost 0; ordered also repeated 0 and disordered 0; no repeat untold."""

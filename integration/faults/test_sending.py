@@ -28,7 +28,7 @@ from jsclient import (
 
 @pytest.mark.covers("J78", "J80")
 @pytest.mark.parametrize("when", ["on the wire", "in the buffer", "while down"])
-async def test_acks_that_die_with_a_connection_are_sent_again_or_reported(
+async def test_dying_acks_sent_or_reported(
     when: str, proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R15: 200 acks, 0 lost without a word; 100 of 200 in nats-py."""
@@ -71,7 +71,7 @@ async def test_acks_that_die_with_a_connection_are_sent_again_or_reported(
     assert (await stream.consumer_info("d"))["num_redelivered"] == 0
 
 
-async def test_confirmed_acks_are_not_sent_again(
+async def test_confirmed_acks_not_sent_again(
     proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R15: memory of acks is bounded by what no PONG has confirmed."""
@@ -90,7 +90,7 @@ async def test_confirmed_acks_are_not_sent_again(
 
 
 @pytest.mark.parametrize("with_id", [True, False], ids=["with an id", "without"])
-async def test_a_publish_while_down_is_not_sent_after_it_was_given_up(
+async def test_timed_out_publish_unsent(
     with_id: bool, proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R2, R3: 20 of 20 were sent later by nats-py."""
@@ -118,9 +118,7 @@ async def test_a_publish_while_down_is_not_sent_after_it_was_given_up(
     assert len(tap.sent(stream.all)) == 2
 
 
-async def test_a_publish_waits_for_the_connection_inside_its_deadline(
-    proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_publish_waits_offline(proxy: Any, connect: Any, stream: OwnStream, events: list[Any]) -> None:
     """R2."""
     tap = await proxy()
     js = await connect(tap, **FAST)
@@ -134,7 +132,7 @@ async def test_a_publish_waits_for_the_connection_inside_its_deadline(
 
 
 @pytest.mark.parametrize("end", ["stop", "kill", "lost answer"])
-async def test_publishes_with_an_id_are_stored_exactly_once(
+async def test_ids_stored_exactly_once(
     end: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:
     """R1, R2: each ends as stored, in time; the stream has each once."""
@@ -175,7 +173,7 @@ async def test_publishes_with_an_id_are_stored_exactly_once(
     assert sorted(results) == list(range(1, 3001))
 
 
-async def test_a_publish_without_id_whose_answer_is_lost_is_unknown_not_repeated(
+async def test_no_id_lost_answer_unknown(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R1, R2: unknown is a name of its own."""
@@ -197,7 +195,7 @@ async def test_a_publish_without_id_whose_answer_is_lost_is_unknown_not_repeated
 
 
 @pytest.mark.parametrize("callback", ["raises", "slow", "blocks"])
-async def test_callbacks_of_the_user_stop_nothing(
+async def test_callbacks_of_user_stop_nothing(
     callback: str, proxy: Any, server: Any, stream: OwnStream, caplog: Any
 ) -> None:
     """R16: `error_cb` or `disconnected_cb` that raises ends reconnecting in nats-py, 2 of 2."""
@@ -231,7 +229,7 @@ async def test_callbacks_of_the_user_stop_nothing(
 
 
 @pytest.mark.row(68)
-async def test_a_pull_loop_goes_on_right_after_a_restart(
+async def test_pull_survives_restart(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
     """P23: with a fetch of 20 s under way when the server goes."""
@@ -281,7 +279,7 @@ async def test_a_pull_loop_goes_on_right_after_a_restart(
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_subscription_made_in_the_middle_of_a_reconnect_is_made(
+async def test_subscribe_during_reconnect(
     proxy: Any, connect: Any, oracle: Oracle, events: list[Any]
 ) -> None:
     """R4, R12: nats-py has written its subscriptions again, and is not yet connected."""
@@ -313,7 +311,7 @@ def pings(tap: Any) -> list[Any]:
     return tap.find(lambda frame: frame.op == "PING" and frame.connection == 1)
 
 
-async def test_deliveries_are_seen_on_the_wire(proxy: Any, connect: Any, stream: OwnStream) -> None:
+async def test_deliveries_seen_on_wire(proxy: Any, connect: Any, stream: OwnStream) -> None:
     """The positive control of this file: what its faults act on is there without them."""
     tap = await proxy()
     js = await connect(tap)

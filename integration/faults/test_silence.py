@@ -36,7 +36,7 @@ SLOW_PING = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "ping_interval
 @pytest.mark.covers("J82", "J84", "J85")
 @pytest.mark.parametrize("ordered", [False, True], ids=["durable", "ordered"])
 @pytest.mark.parametrize("fault", ["stall", "half-open", "freeze"])
-async def test_silence_is_told_by_name_in_three_heartbeats(
+async def test_silence_in_three_heartbeats(
     fault: str, ordered: bool, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:
     """R6: 6.3 s or never in nats-py."""
@@ -75,7 +75,7 @@ async def test_silence_is_told_by_name_in_three_heartbeats(
         assert numbers(await take(sub, 1)) == [2]
 
 
-async def test_a_dead_connection_without_heartbeats_is_found_by_pings(
+async def test_pings_find_dead_connection(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R10: at the latest after 3 ping intervals, and healed."""
@@ -95,7 +95,7 @@ async def test_a_dead_connection_without_heartbeats_is_found_by_pings(
 @pytest.mark.row(40, 106)
 @pytest.mark.covers("J83")
 @pytest.mark.parametrize("ordered", [False, True], ids=["durable", "ordered"])
-async def test_a_blocked_or_idle_client_is_no_silence(
+async def test_blocked_or_idle_client_no_silence(
     ordered: bool, js: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R7: the loop blocked 3 s (10 heartbeats), then idle: input is read before silence is judged."""
@@ -115,7 +115,7 @@ async def test_a_blocked_or_idle_client_is_no_silence(
 
 
 @pytest.mark.covers("J90", "J91", "J92")
-async def test_a_gap_is_told_once_with_its_range(
+async def test_gap_told_once_with_range(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R8: one event an episode, with first, last and count; 18,987 alarms and no range in nats-py."""
@@ -137,7 +137,7 @@ async def test_a_gap_is_told_once_with_its_range(
 
 
 @pytest.mark.covers("J89", "J90")
-async def test_a_gap_at_the_end_is_told_by_the_next_heartbeat(
+async def test_gap_at_end_told_by_next_heartbeat(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R8."""
@@ -156,7 +156,7 @@ async def test_a_gap_at_the_end_is_told_by_the_next_heartbeat(
 
 @pytest.mark.row(92, 109)
 @pytest.mark.covers("J93")
-async def test_an_ordered_reader_closes_gaps_itself(
+async def test_ordered_reader_closes_gaps_itself(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """R4: dropped, doubled and overtaking deliveries come out once and in order."""
@@ -184,7 +184,7 @@ async def test_an_ordered_reader_closes_gaps_itself(
 
 @pytest.mark.row(50, 62)
 @pytest.mark.parametrize("fault", ["cut", "half-open", "stall", "restart"])
-async def test_a_fetch_ends_with_a_name_when_the_connection_does(
+async def test_fetch_ends_with_connection(
     fault: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any
 ) -> None:
     """R9: `DisconnectedError` when it is not back in 0.8 s, `HeartbeatError` in 2 pull heartbeats; 11.3 s before."""
@@ -219,7 +219,7 @@ async def test_a_fetch_ends_with_a_name_when_the_connection_does(
 
 
 @pytest.mark.row(62)
-async def test_a_fetch_survives_a_short_interruption(
+async def test_fetch_survives_short_interruption(
     proxy: Any, connect: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     """R9, P23: the rest is asked for again at once."""

@@ -66,7 +66,7 @@ async def test_the_second_ack_form(own_server: MakeServer, oracle_for: Any, prox
     assert [match.stream_seq(f) for f in tap.find(match.is_data)] == [1, 2, 3]
 
 
-async def test_the_run_has_the_ack_form_it_was_asked_for(oracle: Oracle, server: ServerUnderTest) -> None:
+async def test_run_ack_form_asked_for(oracle: Oracle, server: ServerUnderTest) -> None:
     assert (await oracle.ack_tokens() >= 11) == server.ack_v2
 
 
@@ -99,7 +99,7 @@ def limit_is(url: str, limit: int) -> bool:
     return bool(read_info(url)["max_payload"] == limit)
 
 
-async def test_configuration_reaches_a_private_server(own_server: MakeServer) -> None:
+async def test_configuration_is_applied(own_server: MakeServer) -> None:
     for config in ("max_payload: 2000", {"max_payload": 2000}):
         own = await own_server(config=config)
         assert read_info(own.url)["max_payload"] == 2000
@@ -116,7 +116,7 @@ def test_version_conditions() -> None:
         fits("2.14.0", "2.14")
 
 
-def test_no_server_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+def test_no_server_error_says_to_do(tmp_path: Path) -> None:
     with pytest.raises(NoServerError, match="where nothing answers"):
         choose(env={URL_VARIABLE: "nats://127.0.0.1:1"})
     with pytest.raises(NoServerError, match="give 'newest' or three numbers"):
@@ -152,7 +152,7 @@ async def test_the_oracle_stores_and_tells(oracle: Oracle, stream: OwnStream) ->
 # Leaks
 
 
-async def test_no_leaks_passes_what_ends_in_time(
+async def test_no_leaks_passes_ends_in_time(
     oracle: Oracle, stream: OwnStream, server: ServerUnderTest
 ) -> None:
     async with client(server) as nc:
@@ -194,7 +194,7 @@ async def test_no_leaks_names_what_leaked(oracle: Oracle, stream: OwnStream, ser
     assert "'late'" in told
 
 
-async def test_a_leaked_task_and_an_unseen_error_fail_a_test() -> None:
+async def test_leaks_fail_a_test() -> None:
     async def fail() -> None:
         raise LookupError("nobody looks")
 
@@ -214,13 +214,13 @@ async def test_a_leaked_task_and_an_unseen_error_fail_a_test() -> None:
     assert "LookupError: nobody looks" in str(caught.value)
 
 
-async def test_a_provoked_error_can_be_allowed(background: Background) -> None:
+async def test_provoked_error_can_be_allowed(background: Background) -> None:
     asyncio.get_running_loop().call_soon(lambda: 1 / 0)
     background.allow("ZeroDivisionError")
     await eventually(lambda: background.errors, what="the error")
 
 
-async def test_a_hang_is_a_failure_that_tells_where() -> None:
+async def test_hang_failure_tells_where() -> None:
     async def hang() -> None:
         await asyncio.Event().wait()
 
@@ -269,7 +269,7 @@ async def test_fake_server_is_hostile() -> None:
         await eventually(lambda: nc.is_closed, what="nats-py's end")
 
 
-async def test_fake_server_greets_as_it_is_told() -> None:
+async def test_fake_server_greets_as_told() -> None:
     async with FakeServer(greeting=b"HELLO\n", answer_pings=False) as fake:
         reader, writer = await asyncio.open_connection("127.0.0.1", fake.port)
         assert await reader.readline() == b"HELLO\n"
@@ -281,9 +281,7 @@ async def test_fake_server_greets_as_it_is_told() -> None:
         await writer.wait_closed()
 
 
-async def test_the_oracle_leaves_nothing_of_a_reconnect_that_succeeds_while_it_ends(
-    proxy: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_oracle_leaves_no_reconnect(proxy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """nats-py's `close` cancels it, but `asyncio.wait_for` loses a cancellation that comes in the moment of success."""
     near = await proxy()
     before = running_tasks()

@@ -64,7 +64,7 @@ def names(events: list[Any]) -> list[str]:
     "P2", "P3", "P4", "P6", "P16", "P17", "P18", "P19", "P23", "P33", "P34", "P35", "P36", "P37", "P39",
     "P41", "P43", "P44", "P45", "P46", "P47", "P48", "P49", "P50",
 )  # fmt: skip
-async def test_a_relationship_is_requested_and_approved(two: tuple[Peer, Peer]) -> None:
+async def test_relationship_requested_and_approved(two: tuple[Peer, Peer]) -> None:
     a, b = two
     of_a, of_b = heard(a), heard(b)
     wk = await b.wellKnown_Rx()
@@ -101,7 +101,7 @@ async def test_a_relationship_is_requested_and_approved(two: tuple[Peer, Peer]) 
 
 @pytest.mark.covers("P20", "P21", "P33")
 @pytest.mark.parametrize("which", ["Id", "Rx", "all"])
-async def test_a_request_is_approved_by_what_its_event_has(two: tuple[Peer, Peer], which: str) -> None:
+async def test_request_approved_by_event(two: tuple[Peer, Peer], which: str) -> None:
     a, b = two
 
     @b.on(INBOUND)
@@ -118,7 +118,7 @@ async def test_a_request_is_approved_by_what_its_event_has(two: tuple[Peer, Peer
 
 
 @pytest.mark.covers("P23", "P28")
-async def test_who_is_told_of_it_can_send_at_once(two: tuple[Peer, Peer]) -> None:
+async def test_who_told_of_can_send_at_once(two: tuple[Peer, Peer]) -> None:
     a, b = two
     mine = {}
 
@@ -139,7 +139,7 @@ async def test_who_is_told_of_it_can_send_at_once(two: tuple[Peer, Peer]) -> Non
 
 
 @pytest.mark.covers("P66")
-async def test_requests_are_approved_by_rule(two: tuple[Peer, Peer]) -> None:
+async def test_requests_approved_by_rule(two: tuple[Peer, Peer]) -> None:
     a, b = two
     b.auto_accept(Rx_role="thing")
     b.auto_accept(lambda attrs: attrs.get("code") == 42)
@@ -242,7 +242,7 @@ async def test_both_end_it_at_once(two: tuple[Peer, Peer]) -> None:
 
 
 @pytest.mark.covers("P65")
-async def test_what_comes_twice_changes_nothing(two: tuple[Peer, Peer], ground: Ground) -> None:
+async def test_comes_twice_changes_nothing(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     wk = await b.wellKnown_Rx()
     which = await requested(a, b)
@@ -272,7 +272,7 @@ async def test_what_comes_twice_changes_nothing(two: tuple[Peer, Peer], ground: 
 
 
 @pytest.mark.covers("P29", "P30", "P31", "P32")
-async def test_events_are_sent_by_id_by_roles_and_by_a_mixture(ground: Ground) -> None:
+async def test_send_by_id_and_roles(ground: Ground) -> None:
     engine, other = await ground.engine(), await ground.engine()
     hub = await engine.peer("hub")
     ids, got = [], []
@@ -300,7 +300,7 @@ async def test_events_are_sent_by_id_by_roles_and_by_a_mixture(ground: Ground) -
 
 
 @pytest.mark.covers("P26", "P27", "P40", "P61")
-async def test_a_relationship_has_all_that_is_needed_to_send_and_ask_by_hand(two: tuple[Peer, Peer]) -> None:
+async def test_relationship_attributes(two: tuple[Peer, Peer]) -> None:
     a, b = two
     which = await related(a, b, Tx_role="lamp")
     await related(a, b, Tx_role="door")
@@ -323,7 +323,7 @@ async def test_a_relationship_has_all_that_is_needed_to_send_and_ask_by_hand(two
 
 
 @pytest.mark.covers("P59", "P62", "P63")
-async def test_what_cannot_be_done_is_raised_and_told(two: tuple[Peer, Peer]) -> None:
+async def test_cannot_be_done_raised_and_told(two: tuple[Peer, Peer]) -> None:
     a, b = two
     await related(a, b)
     told = heard(a)
@@ -358,7 +358,7 @@ async def test_what_cannot_be_done_is_raised_and_told(two: tuple[Peer, Peer]) ->
 
 
 @pytest.mark.covers("P1", "P7", "P8", "P13", "P14", "P15")
-async def test_the_well_known_channel_stays_the_same(ground: Ground) -> None:
+async def test_well_known_channel_stays_same(ground: Ground) -> None:
     engine = await ground.engine()
     a, b = await engine.peer("a"), await engine.peer("b")
     wk = await b.wellKnown_Rx()
@@ -371,9 +371,7 @@ async def test_the_well_known_channel_stays_the_same(ground: Ground) -> None:
 
 
 @pytest.mark.covers("P9", "P10", "P11", "P60")
-async def test_nothing_but_requests_passes_the_well_known_channel(
-    two: tuple[Peer, Peer], ground: Ground
-) -> None:
+async def test_well_known_takes_requests(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     which = await related(a, b)
     told = heard(b)
@@ -400,7 +398,7 @@ async def test_nothing_but_requests_passes_the_well_known_channel(
 
 
 @pytest.mark.covers("P1", "P12")
-async def test_a_request_may_come_on_another_channel(two: tuple[Peer, Peer]) -> None:
+async def test_request_may_come_on_another_channel(two: tuple[Peer, Peer]) -> None:
     a, b = two
     channel = await b.new_channel(["child"], open_policy())
     assert (channel.tags, channel.eci.split(".")[0]) == (("child",), "b")
@@ -420,7 +418,7 @@ async def test_a_request_may_come_on_another_channel(two: tuple[Peer, Peer]) -> 
 
 
 @pytest.mark.covers("P1", "P10", "P11")
-async def test_each_side_says_what_may_pass_on_its_channel(two: tuple[Peer, Peer]) -> None:
+async def test_each_side_says_may_pass_on_channel(two: tuple[Peer, Peer]) -> None:
     a, b = two
     which = await a.request(await b.wellKnown_Rx(), policy=Policy(events=("feed:*",), queries=("feed:size",)))
     await b.wait_for(INBOUND)
@@ -447,7 +445,7 @@ async def test_each_side_says_what_may_pass_on_its_channel(two: tuple[Peer, Peer
 
 
 @pytest.mark.covers("P5")
-async def test_a_peer_without_the_capability_takes_no_part(ground: Ground) -> None:
+async def test_without_capability_no_part(ground: Ground) -> None:
     engine = await ground.engine()
     a, c = await engine.peer("a"), await engine.peer("c", capability=False)
     with pytest.raises(ConfigError, match="capability"):
@@ -471,7 +469,7 @@ async def reopened(ground: Ground, engine: Engine, name: str) -> tuple[Engine, P
 
 
 @pytest.mark.covers("P47", "P65")
-async def test_what_was_asked_while_a_peer_was_away_waits_for_it(ground: Ground) -> None:
+async def test_asked_while_peer_away_waits_for(ground: Ground) -> None:
     one, other = await ground.engine(), await ground.engine()
     a, b = await one.peer("a"), await other.peer("b")
     wk = await b.wellKnown_Rx()
@@ -498,7 +496,7 @@ async def test_what_was_asked_while_a_peer_was_away_waits_for_it(ground: Ground)
     assert soon == told
 
 
-async def test_what_handlers_were_not_told_is_told_the_next_time(ground: Ground) -> None:
+async def test_handlers_not_told_told_next_time(ground: Ground) -> None:
     one, other = await ground.engine(handler_delay=60.0), await ground.engine()
     a, b = await one.peer("a"), await other.peer("b")
 
@@ -515,7 +513,7 @@ async def test_what_handlers_were_not_told_is_told_the_next_time(ground: Ground)
 
 
 @pytest.mark.covers("P67")
-async def test_a_peer_that_is_removed_ends_all_its_relationships(ground: Ground) -> None:
+async def test_peer_removed_ends_all_relationships(ground: Ground) -> None:
     engine, other = await ground.engine(), await ground.engine()
     a, b = await engine.peer("a"), await other.peer("b")
     established = await related(a, b)
@@ -540,7 +538,7 @@ async def test_a_peer_that_is_removed_ends_all_its_relationships(ground: Ground)
     assert await (await engine.peer("a")).wellKnown_Rx() != await anew.wellKnown_Rx()
 
 
-async def test_a_peer_is_not_removed_before_all_others_can_know(ground: Ground) -> None:
+async def test_removal_waits_for_others(ground: Ground) -> None:
     engine, other = await ground.engine(handler_delay=60.0), await ground.engine()
     a, b = await engine.peer("a"), await other.peer("b")
     await related(a, b)
@@ -558,9 +556,7 @@ async def test_a_peer_is_not_removed_before_all_others_can_know(ground: Ground) 
 # --- handlers, queries, ends -------------------------------------------------------------------------------
 
 
-async def test_an_event_is_told_again_until_it_is_handled_or_given_up(
-    two: tuple[Peer, Peer], ground: Ground
-) -> None:
+async def test_event_retried_until_handled(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     which = await related(a, b)
     tries: list[Any] = []
@@ -582,9 +578,7 @@ async def test_an_event_is_told_again_until_it_is_handled_or_given_up(
     assert b.refused == {}
 
 
-async def test_an_event_of_the_relationship_that_handlers_fail_at_is_given_up(
-    two: tuple[Peer, Peer], ground: Ground
-) -> None:
+async def test_failing_event_abandoned(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     b.on(INBOUND, lambda event: 1 / 0)
     b.auto_accept(lambda attrs: True)
@@ -594,7 +588,7 @@ async def test_an_event_of_the_relationship_that_handlers_fail_at_is_given_up(
     assert (given_up.event, given_up.attempts) == (INBOUND, 3)
 
 
-async def test_what_a_peer_raises_in_itself_is_the_callers(ground: Ground) -> None:
+async def test_peer_raises_in_itself_callers(ground: Ground) -> None:
     a = await (await ground.engine()).peer("a")
     told: list[Any] = []
     a.on("door:*", told.append)
@@ -608,7 +602,7 @@ async def test_what_a_peer_raises_in_itself_is_the_callers(ground: Ground) -> No
     assert (await a.wait_for("door:*"))["wide"] is True
 
 
-async def test_a_query_that_is_not_answered_says_why(two: tuple[Peer, Peer], ground: Ground) -> None:
+async def test_query_not_answered_says_why(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     which = await related(a, b)
 
@@ -645,7 +639,7 @@ async def test_a_query_that_is_not_answered_says_why(two: tuple[Peer, Peer], gro
         a.answers("subscription", "established")(odd)
 
 
-async def test_a_peer_that_is_closed_says_so_and_comes_back(two: tuple[Peer, Peer], ground: Ground) -> None:
+async def test_peer_closed_says_so_and_comes_back(two: tuple[Peer, Peer], ground: Ground) -> None:
     a, b = two
     which = await related(a, b)
     waiting = asyncio.create_task(a.wait_for("never:comes"))
@@ -669,7 +663,7 @@ async def test_a_peer_that_is_closed_says_so_and_comes_back(two: tuple[Peer, Pee
 
 @pytest.mark.parametrize("what", ["peer", "engine"])
 @pytest.mark.parametrize("event", ["chat:bye", REMOVED])
-async def test_a_handler_may_close_its_peer(ground: Ground, what: str, event: str) -> None:
+async def test_handler_may_close_peer(ground: Ground, what: str, event: str) -> None:
     engine = await ground.engine()
     a, b = await (await ground.engine()).peer("a"), await engine.peer("b")
     which = await related(a, b)
@@ -687,7 +681,7 @@ async def test_a_handler_may_close_its_peer(ground: Ground, what: str, event: st
 
 
 @pytest.mark.parametrize("event", ["chat:bye", REMOVED])
-async def test_a_handler_that_runs_while_its_peer_is_closed_may_end(ground: Ground, event: str) -> None:
+async def test_running_handler_may_end(ground: Ground, event: str) -> None:
     engine = await ground.engine()
     a, b = await (await ground.engine()).peer("a"), await engine.peer("b")
     which = await related(a, b)

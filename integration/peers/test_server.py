@@ -71,7 +71,7 @@ def of(kind: type, events: list[Any]) -> list[Any]:
 
 
 @pytest.mark.covers("P4", "P38", "P40", "P42")
-async def test_peers_of_two_servers_have_a_relationship(own_server: Any, events_of: Any) -> None:
+async def test_peers_across_servers(own_server: Any, events_of: Any) -> None:
     one, other = await own_server(), await own_server()
     here, of_here = await events_of(one, host=one.url, allowed_hosts=[other.url])
     there, of_there = await events_of(other, host=other.url, allowed_hosts=[one.url])
@@ -104,7 +104,7 @@ async def test_peers_of_two_servers_have_a_relationship(own_server: Any, events_
 
 
 @pytest.mark.covers("P38", "P42")
-async def test_no_host_is_dialed_that_is_not_allowed(own_server: Any, events_of: Any) -> None:
+async def test_no_host_dialed_not_allowed(own_server: Any, events_of: Any) -> None:
     one, other = await own_server(), await own_server()
     here, _ = await events_of(one, host=one.url, allowed_hosts=[other.url])
     there, of_there = await events_of(other, host=other.url)  # allows none
@@ -126,7 +126,7 @@ async def test_no_host_is_dialed_that_is_not_allowed(own_server: Any, events_of:
     assert set(await connections(one.monitor)) == set(before)
 
 
-async def test_a_host_that_is_down_is_told_later(own_server: Any, events_of: Any) -> None:
+async def test_host_down_told_later(own_server: Any, events_of: Any) -> None:
     one, other = await own_server(), await own_server()
     here, of_here = await events_of(one, host=one.url, allowed_hosts=[other.url])
     there, _ = await events_of(other, host=other.url, allowed_hosts=[one.url])
@@ -155,7 +155,7 @@ async def test_a_host_that_is_down_is_told_later(own_server: Any, events_of: Any
     ],
     ids=lambda options: next(iter(options)),
 )
-def test_what_an_engine_cannot_be_told(options: dict[str, Any]) -> None:
+def test_engine_cannot_be_told(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         Engine.local(**options)
     assert "secret" not in str(caught.value)
@@ -178,9 +178,7 @@ async def give_rights(own: Any, permissions: Permissions) -> None:
 
 
 @pytest.mark.covers("P9", "P10", "P11", "P38")
-async def test_the_server_lets_a_stranger_request_and_revoke_and_nothing_else(
-    own_server: Any, events_of: Any, connect: Any
-) -> None:
+async def test_stranger_may_only_request(own_server: Any, events_of: Any, connect: Any) -> None:
     home, team = await own_server(), await own_server(config=with_guest(None))
     there, of_there = await events_of(
         team.url.replace("nats://", "nats://team:x@"), host=team.url, allowed_hosts=[home.url]
@@ -218,9 +216,7 @@ async def test_the_server_lets_a_stranger_request_and_revoke_and_nothing_else(
 
 
 @pytest.mark.covers("P1", "P10")
-async def test_rights_of_a_channel_are_those_of_its_policy(
-    own_server: Any, events_of: Any, connect: Any
-) -> None:
+async def test_rights_of_channel_those_of_policy(own_server: Any, events_of: Any, connect: Any) -> None:
     own = await own_server(config=with_guest(None))
     engine, _ = await events_of(own.url.replace("nats://", "nats://team:x@"))
     b = await engine.peer("b")
@@ -242,7 +238,7 @@ async def test_rights_of_a_channel_are_those_of_its_policy(
     }
 
 
-async def test_an_answer_goes_to_inboxes_only(ground: ServerGround, oracle: Oracle) -> None:
+async def test_answer_goes_to_inboxes_only(ground: ServerGround, oracle: Oracle) -> None:
     """The asker chooses where it goes: with the engine's rights, so to no other place."""
     engine = await ground.engine()
     b = await engine.peer("b")
@@ -256,7 +252,7 @@ async def test_an_answer_goes_to_inboxes_only(ground: ServerGround, oracle: Orac
     assert await oracle.stream_info(ground.streams[1])
 
 
-async def test_a_flood_is_bounded_and_holds_up_nobody_else(ground: ServerGround, connect: Any) -> None:
+async def test_flood_is_bounded(ground: ServerGround, connect: Any) -> None:
     engine = await ground.engine(max_waiting=5, max_event_size=1000)
     b = await engine.peer("b")
     wk, other = await b.wellKnown_Rx(), await b.new_channel(["other"], open_policy())
@@ -311,9 +307,7 @@ asyncio.run(main())
 
 @pytest.mark.covers("P44", "P47", "P65")
 @pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_process_that_is_killed_between_storing_and_sending_loses_nothing(
-    ground: ServerGround, when: str
-) -> None:
+async def test_killed_process_loses_nothing(ground: ServerGround, when: str) -> None:
     b = await (await ground.engine()).peer("b")
     told = heard(b)
     child = await asyncio.create_subprocess_exec(
@@ -332,7 +326,7 @@ async def test_a_process_that_is_killed_between_storing_and_sending_loses_nothin
     assert [event.type for event in told] == ["inbound_pending_subscription_added", "subscription_added"]
 
 
-async def test_a_server_that_restarts_in_the_middle(own_server: Any, events_of: Any) -> None:
+async def test_server_restarts_in_middle(own_server: Any, events_of: Any) -> None:
     own = await own_server()
     one, _ = await events_of(own)
     other, _ = await events_of(own)
@@ -369,9 +363,7 @@ async def test_a_server_that_restarts_in_the_middle(own_server: Any, events_of: 
     assert {one["Rx"] for one in a.established()} == {one["Tx"] for one in b.established()}
 
 
-async def test_a_peer_heals_when_its_consumer_or_stream_is_deleted(
-    ground: ServerGround, oracle: Oracle
-) -> None:
+async def test_peer_heals_after_deletion(ground: ServerGround, oracle: Oracle) -> None:
     engine = await ground.engine()
     a, b = await engine.peer("a"), await engine.peer("b")
     which = await related(a, b)
@@ -393,9 +385,7 @@ async def test_a_peer_heals_when_its_consumer_or_stream_is_deleted(
 
 
 @pytest.mark.covers("P67")
-async def test_the_durable_consumer_stays_until_the_peer_is_removed(
-    ground: ServerGround, oracle: Oracle, connect: Any
-) -> None:
+async def test_durable_until_removed(ground: ServerGround, oracle: Oracle, connect: Any) -> None:
     js = await connect(ground.url)
     inboxes, state = ground.streams
     async with Engine(js, prefix=ground.prefix) as engine:
@@ -413,7 +403,7 @@ async def test_the_durable_consumer_stays_until_the_peer_is_removed(
     assert js.is_connected
 
 
-async def test_an_engine_leaves_nothing_behind(
+async def test_engine_leaves_nothing_behind(
     ground: ServerGround, oracle: Oracle, server: Any, connect: Any
 ) -> None:
     await (await (await ground.engine()).peer("a")).close()
@@ -436,7 +426,7 @@ async def test_an_engine_leaves_nothing_behind(
         await engine.peer("c")
 
 
-async def test_an_engine_runs_on_a_connection_of_nats_py(ground: ServerGround, foreign_js: Any) -> None:
+async def test_engine_on_nats_py(ground: ServerGround, foreign_js: Any) -> None:
     engine = Engine(foreign_js, prefix=ground.prefix, **FAST)
     a, b = await engine.peer("a"), await engine.peer("b")
     which = await related(a, b)
@@ -482,7 +472,7 @@ async def test_two_processes_may_overlap(ground: ServerGround) -> None:
     ],
     ids=["no age", "too long", "interest", "two of a key", "state that ages"],
 )
-async def test_streams_that_do_not_fit_are_refused(
+async def test_streams_do_not_fit_refused(
     ground: ServerGround, oracle: Oracle, which: int, config: dict[str, Any]
 ) -> None:
     subject = f"{ground.prefix}.{('ev', 'state')[which]}.>"
@@ -491,7 +481,7 @@ async def test_streams_that_do_not_fit_are_refused(
         await ground.engine()
 
 
-async def test_a_name_that_is_none_is_refused(ground: ServerGround, oracle: Oracle) -> None:
+async def test_name_none_refused(ground: ServerGround, oracle: Oracle) -> None:
     engine = await ground.engine()
     for name in ("", "a.b", "a b", "*", "a/b"):
         with pytest.raises(jsclient.InvalidNameError):

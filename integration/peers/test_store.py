@@ -36,7 +36,7 @@ async def store(request: pytest.FixtureRequest, ground: ServerGround, js: Any) -
     return MemoryStore() if request.param == "memory" else await stream_store(ground, js)
 
 
-async def test_a_key_is_written_by_who_knows_what_is_there(store: Store) -> None:
+async def test_key_written_by_who_knows_there(store: Store) -> None:
     assert await store.entries() == []
     assert await store.get("k") == Entry("k", None, 0)
     first = await store.update("k", b"1", 0)
@@ -54,7 +54,7 @@ async def test_a_key_is_written_by_who_knows_what_is_there(store: Store) -> None
     ]
 
 
-async def test_what_is_deleted_leaves_nothing(store: Store) -> None:
+async def test_deleted_leaves_nothing(store: Store) -> None:
     for _ in range(3):
         revision = await store.update("k", b"1", 0)
         await store.update("k", None, revision)
@@ -64,7 +64,7 @@ async def test_what_is_deleted_leaves_nothing(store: Store) -> None:
     assert caught.value.found == Entry("k", None, 0)
 
 
-async def test_what_is_behind_a_revision_is_loaded(store: Store) -> None:
+async def test_behind_revision_loaded(store: Store) -> None:
     revisions = [await store.update(f"k{number}", b"x", 0) for number in range(4)]
     last = await store.update("k0", b"y", revisions[0])
     assert await store.entries(last) == []
@@ -88,7 +88,7 @@ async def test_more_than_a_page_is_loaded(ground: ServerGround, js: Any) -> None
     assert len(await other.entries()) == 1
 
 
-async def test_a_deletion_that_came_half_way_counts_as_one(ground: ServerGround, js: Any) -> None:
+async def test_half_deletion_counts(ground: ServerGround, js: Any) -> None:
     """The process ended before the mark was removed: it is written over."""
     store = await stream_store(ground, js)
     revision = await store.update("k", b"1", 0)
@@ -99,9 +99,7 @@ async def test_a_deletion_that_came_half_way_counts_as_one(ground: ServerGround,
     assert await store.entries() == [Entry("k", b"2", again)]
 
 
-async def test_an_answer_that_is_lost_does_not_write_twice(
-    ground: ServerGround, connect: Any, proxy: Any
-) -> None:
+async def test_answer_lost_does_not_write_twice(ground: ServerGround, connect: Any, proxy: Any) -> None:
     tap: Proxy = await proxy()
     store = await stream_store(ground, await connect(tap))
     first = await store.update("k", b"1", 0)
@@ -112,7 +110,7 @@ async def test_an_answer_that_is_lost_does_not_write_twice(
     assert dropped.count == 1
 
 
-async def test_what_is_too_large_is_not_written(ground: ServerGround, js: Any) -> None:
+async def test_too_large_not_written(ground: ServerGround, js: Any) -> None:
     store = await stream_store(ground, js)
     with pytest.raises(MaxPayloadError):
         await store.update("k", b"x" * (2 << 20), 0)

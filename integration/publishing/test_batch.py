@@ -81,9 +81,7 @@ async def slots_free(near: Any, stream: OwnStream) -> bool:
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("count", [1, 2, 100])
-async def test_leaving_the_block_stores_all_of_it(
-    tap: Proxy, near: Any, stream: OwnStream, count: int
-) -> None:
+async def test_leaving_block_stores_all_of(tap: Proxy, near: Any, stream: OwnStream, count: int) -> None:
     """Row 134: batch publisher - basics."""
     async with near.batch() as batch:
         for number in range(1, count + 1):
@@ -100,7 +98,7 @@ async def test_leaving_the_block_stores_all_of_it(
     assert [bool(frame.reply) for frame in tap.sent(stream.all)].count(True) == min(count, 2)
 
 
-async def test_commit_may_bring_the_last_message(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_commit_may_bring_last_message(tap: Proxy, near: Any, stream: OwnStream) -> None:
     batch = near.batch()
     await batch.publish(stream.subject("a"), b"1", headers={"Mine": "1"})
     await batch.publish(stream.subject("b"), b"2")
@@ -112,13 +110,13 @@ async def test_commit_may_bring_the_last_message(tap: Proxy, near: Any, stream: 
     assert numbers(tap, stream) == ["1", "2", "3c"]
 
 
-async def test_a_batch_of_one_is_one_message_and_one_answer(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_batch_of_one(tap: Proxy, near: Any, stream: OwnStream) -> None:
     ack = await near.batch().commit(stream.subject("a"), b"1")
     assert (ack.seq, ack.count) == (1, 1)
     assert numbers(tap, stream) == ["1c"]
 
 
-async def test_commit_without_a_message_commits_what_was_published(near: Any, stream: OwnStream) -> None:
+async def test_empty_commit_call(near: Any, stream: OwnStream) -> None:
     async with near.batch() as batch:
         await batch.publish(stream.subject("a"), b"1")
         ack = await batch.commit()
@@ -131,9 +129,7 @@ async def test_commit_without_a_message_commits_what_was_published(near: Any, st
     assert await stored(stream) == [b"1"]
 
 
-async def test_an_empty_batch_stores_nothing_and_cannot_be_committed(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_empty_batch_stores_nothing(tap: Proxy, near: Any, stream: OwnStream) -> None:
     async with near.batch() as batch:
         pass
     assert (batch.ack, batch.is_closed) == (None, True)
@@ -142,7 +138,7 @@ async def test_an_empty_batch_stores_nothing_and_cannot_be_committed(
     assert tap.sent(stream.all) == []
 
 
-async def test_ack_every_waits_for_the_server(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_ack_every_waits_for_server(tap: Proxy, near: Any, stream: OwnStream) -> None:
     async with near.batch(ack_every=20) as batch:
         for number in range(100):
             await batch.publish(stream.subject("a"), b"%d" % number)
@@ -151,7 +147,7 @@ async def test_ack_every_waits_for_the_server(tap: Proxy, near: Any, stream: Own
     assert batch.ack.count == 100
 
 
-async def test_tasks_may_publish_at_the_same_time(near: Any, stream: OwnStream) -> None:
+async def test_tasks_may_publish_at_same_time(near: Any, stream: OwnStream) -> None:
     async with near.batch(ack_every=3) as batch:
         given = await asyncio.gather(
             *(batch.publish(stream.subject("a"), b"%d" % number) for number in range(1, 51))
@@ -160,7 +156,7 @@ async def test_tasks_may_publish_at_the_same_time(near: Any, stream: OwnStream) 
     assert await stored(stream) == [b"%d" % number for number in range(1, 51)]
 
 
-async def test_messages_of_a_batch_lie_side_by_side(js: Any, near: Any, stream: OwnStream) -> None:
+async def test_messages_of_batch_lie_side_by_side(js: Any, near: Any, stream: OwnStream) -> None:
     async with near.batch() as batch:
         for number in range(10):
             await batch.publish(stream.subject("a"), b"batch")
@@ -170,7 +166,7 @@ async def test_messages_of_a_batch_lie_side_by_side(js: Any, near: Any, stream: 
     assert (batch.ack.seq, batch.ack.count) == (14, 10)
 
 
-async def test_a_connection_of_nats_py_takes_batches_too(foreign_js: Any, stream: OwnStream) -> None:
+async def test_batch_on_nats_py(foreign_js: Any, stream: OwnStream) -> None:
     async with foreign_js.batch(ack_every=5) as batch:
         for number in range(12):
             await batch.publish(stream.subject("a"), b"%d" % number, headers={"Many": ["1", "2"]})
@@ -181,7 +177,7 @@ async def test_a_connection_of_nats_py_takes_batches_too(foreign_js: Any, stream
     assert len(await stored(stream)) == 12
 
 
-async def test_the_limit_is_a_thousand_messages(near: Any, stream: OwnStream) -> None:
+async def test_limit_thousand_messages(near: Any, stream: OwnStream) -> None:
     batch = await batched(near, *[stream.subject("a")] * 1000)
     assert batch.ack.count == 1000
     with pytest.raises(jsclient.BatchTooLargeError):
@@ -192,7 +188,7 @@ async def test_the_limit_is_a_thousand_messages(near: Any, stream: OwnStream) ->
 # --- nothing stored ----------------------------------------------------------------------------------------
 
 
-async def test_an_exception_in_the_block_leaves_nothing(near: Any, stream: OwnStream) -> None:
+async def test_exception_in_block_leaves_nothing(near: Any, stream: OwnStream) -> None:
     batch = near.batch()
 
     async def work() -> None:
@@ -210,7 +206,7 @@ async def test_an_exception_in_the_block_leaves_nothing(near: Any, stream: OwnSt
     assert await stored(stream) == []
 
 
-async def test_an_abandoned_batch_makes_room_at_once(near: Any, stream: OwnStream) -> None:
+async def test_abandoned_batch_makes_room_at_once(near: Any, stream: OwnStream) -> None:
     """The server takes 50 open batches a stream; one that is left alone counts for 10 s."""
     for _ in range(60):
         batch = near.batch()
@@ -221,7 +217,7 @@ async def test_an_abandoned_batch_makes_room_at_once(near: Any, stream: OwnStrea
     assert await stored(stream) == []
 
 
-async def test_too_many_open_batches_are_refused_by_name(near: Any, stream: OwnStream) -> None:
+async def test_too_many_batches_named(near: Any, stream: OwnStream) -> None:
     batches = [near.batch() for _ in range(51)]
     for batch in batches:
         await batch.publish(stream.subject("a"), b"1")
@@ -236,9 +232,7 @@ async def test_too_many_open_batches_are_refused_by_name(near: Any, stream: OwnS
         await batch.abandon()
 
 
-async def test_a_stream_that_takes_no_batches_is_told_by_name(
-    tap: Proxy, near: Any, make_stream: Any
-) -> None:
+async def test_not_enabled_named(tap: Proxy, near: Any, make_stream: Any) -> None:
     """Row 134: batch publisher - no atomics."""
     plain = await make_stream()
     batch = near.batch()
@@ -252,7 +246,7 @@ async def test_a_stream_that_takes_no_batches_is_told_by_name(
     assert await stored(plain) == []
 
 
-async def test_two_streams_in_a_batch_store_nothing(near: Any, make_stream: Any) -> None:
+async def test_two_streams_in_batch_store_nothing(near: Any, make_stream: Any) -> None:
     """Row 134: batch publisher - two streams."""
     one, two = await make_stream(allow_atomic=True), await make_stream(allow_atomic=True)
     with pytest.raises(jsclient.BatchIncompleteError):
@@ -268,9 +262,7 @@ async def test_two_streams_in_a_batch_store_nothing(near: Any, make_stream: Any)
 
 
 @pytest.mark.parametrize("dropped", [2, 3, 5])
-async def test_a_message_that_is_lost_spoils_the_batch(
-    tap: Proxy, near: Any, stream: OwnStream, dropped: int
-) -> None:
+async def test_message_lost_spoils_batch(tap: Proxy, near: Any, stream: OwnStream, dropped: int) -> None:
     """Row 134: batch publisher - out of sequence."""
     tap.drop_frames(match.match(op="PUB", header=("Nats-Batch-Sequence", str(dropped))))
     with pytest.raises(jsclient.BatchIncompleteError):
@@ -279,14 +271,14 @@ async def test_a_message_that_is_lost_spoils_the_batch(
     assert await slots_free(near, stream)
 
 
-async def test_a_message_that_comes_twice_spoils_the_batch(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_message_comes_twice_spoils_batch(tap: Proxy, near: Any, stream: OwnStream) -> None:
     tap.duplicate_frames(match.match(op="PUB", header=("Nats-Batch-Sequence", "3")))
     with pytest.raises(jsclient.BatchIncompleteError):
         await batched(near, *[stream.subject("a")] * 6)
     assert await stored(stream) == []
 
 
-async def test_the_last_sequence_is_checked_at_the_commit(near: Any, js: Any, stream: OwnStream) -> None:
+async def test_last_sequence_checked_at_commit(near: Any, js: Any, stream: OwnStream) -> None:
     """Row 134: batch publisher - expect last seq."""
     one = stream.subject("a")
     with pytest.raises(jsclient.WrongLastSequenceError):
@@ -307,7 +299,7 @@ async def test_the_last_sequence_is_checked_at_the_commit(near: Any, js: Any, st
     assert (await stream.state())["last_seq"] == 3
 
 
-async def test_a_message_id_that_is_stored_already_spoils_the_batch(near: Any, stream: OwnStream) -> None:
+async def test_stored_id_spoils_batch(near: Any, stream: OwnStream) -> None:
     one, two, three = ((stream.subject("a"), {"msg_id": number}) for number in ("1", "2", "3"))
     await batched(near, one, two)
     with pytest.raises(jsclient.BatchDuplicateError):
@@ -315,7 +307,7 @@ async def test_a_message_id_that_is_stored_already_spoils_the_batch(near: Any, s
     assert (await stream.state())["last_seq"] == 2
 
 
-async def test_a_subject_without_a_stream_has_no_responders(near: Any, stream: OwnStream) -> None:
+async def test_streamless_no_responders(near: Any, stream: OwnStream) -> None:
     with pytest.raises(jsclient.NoRespondersError):
         await near.batch().commit("nobody.listens.here")
     batch = near.batch()
@@ -330,9 +322,7 @@ async def test_a_subject_without_a_stream_has_no_responders(near: Any, stream: O
     assert await stored(stream) == []
 
 
-async def test_a_failure_that_is_swallowed_in_the_block_is_raised_at_its_end(
-    near: Any, make_stream: Any
-) -> None:
+async def test_swallowed_failure_raised(near: Any, make_stream: Any) -> None:
     plain = await make_stream()
 
     async def work() -> None:
@@ -364,7 +354,7 @@ BAD: list[Any] = [
 
 
 @pytest.mark.parametrize(("given", "error"), BAD)
-async def test_what_cannot_work_is_refused_before_the_wire_and_the_batch_stands(
+async def test_bad_message_keeps_batch(
     tap: Proxy, near: Any, stream: OwnStream, given: dict[str, Any], error: type[Exception]
 ) -> None:
     async with near.batch() as batch:
@@ -380,7 +370,7 @@ async def test_what_cannot_work_is_refused_before_the_wire_and_the_batch_stands(
 @pytest.mark.parametrize(
     "options", [{"ack_every": 0}, {"ack_every": True}, {"ack_every": 1.5}, {"timeout": 0}]
 )
-async def test_options_out_of_range_are_refused(near: Any, options: dict[str, Any]) -> None:
+async def test_options_out_of_range_refused(near: Any, options: dict[str, Any]) -> None:
     with pytest.raises(jsclient.ConfigError):
         near.batch(**options)
 
@@ -388,9 +378,7 @@ async def test_options_out_of_range_are_refused(near: Any, options: dict[str, An
 # --- the connection ----------------------------------------------------------------------------------------
 
 
-async def test_a_connection_lost_in_the_middle_leaves_nothing(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_lost_connection_stores_none(tap: Proxy, near: Any, stream: OwnStream) -> None:
     batch = near.batch(ack_every=4)
     for _ in range(3):
         await batch.publish(stream.subject("a"))
@@ -413,9 +401,7 @@ async def _publish(batch: Any, stream: OwnStream, count: int) -> None:
         await batch.publish(stream.subject("a"))
 
 
-async def test_publishing_without_a_connection_abandons_the_batch(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_offline_publish_abandons(tap: Proxy, near: Any, stream: OwnStream) -> None:
     batch, other = near.batch(), near.batch()
     for one in (batch, other):
         for _ in range(3):
@@ -432,9 +418,7 @@ async def test_publishing_without_a_connection_abandons_the_batch(
     assert await stored(stream) == []
 
 
-async def test_messages_lost_with_a_connection_spoil_the_batch_even_if_nobody_noticed(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_lost_messages_spoil_batch(tap: Proxy, near: Any, stream: OwnStream) -> None:
     tap.drop_frames(match.match(op="PUB", header=("Nats-Batch-Sequence", "3")))
     batch = near.batch()
     for _ in range(5):
@@ -448,7 +432,7 @@ async def test_messages_lost_with_a_connection_spoil_the_batch_even_if_nobody_no
 
 
 @pytest.mark.parametrize("cut", [True, False])
-async def test_an_answer_to_the_commit_that_is_lost_means_unknown(
+async def test_answer_to_commit_lost_means_unknown(
     tap: Proxy, near: Any, stream: OwnStream, cut: bool
 ) -> None:
     batch = near.batch(timeout=0.5)
@@ -470,9 +454,7 @@ async def test_an_answer_to_the_commit_that_is_lost_means_unknown(
         await batch.commit()
 
 
-async def test_no_answer_to_the_first_message_abandons_the_batch(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_unanswered_first_abandons(tap: Proxy, near: Any, stream: OwnStream) -> None:
     tap.drop_frames(match.match(op="MSG", direction=match.TO_CLIENT, payload=b""))
     batch = near.batch(timeout=0.3)
     await batch.publish(stream.subject("a"))
@@ -482,7 +464,7 @@ async def test_no_answer_to_the_first_message_abandons_the_batch(
     assert await stored(stream) == []
 
 
-async def test_a_cancelled_publish_abandons_the_batch(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_cancelled_publish_abandons_batch(tap: Proxy, near: Any, stream: OwnStream) -> None:
     held = tap.hold_frames(match.match(op="MSG", direction=match.TO_CLIENT, payload=b""))
     batch = near.batch()
     await batch.publish(stream.subject("a"))
@@ -498,7 +480,7 @@ async def test_a_cancelled_publish_abandons_the_batch(tap: Proxy, near: Any, str
     assert await stored(stream) == []
 
 
-async def test_cancelling_the_block_leaves_nothing_and_makes_room(near: Any, stream: OwnStream) -> None:
+async def test_cancelled_block_makes_room(near: Any, stream: OwnStream) -> None:
     inside = asyncio.Event()
 
     async def work() -> None:
@@ -517,7 +499,7 @@ async def test_cancelling_the_block_leaves_nothing_and_makes_room(near: Any, str
     assert await stored(stream) == []
 
 
-async def test_a_server_that_restarts_in_the_middle_leaves_nothing(
+async def test_restart_stores_nothing(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
     own = await own_server()
@@ -536,7 +518,7 @@ async def test_a_server_that_restarts_in_the_middle_leaves_nothing(
 
 
 @pytest.mark.server(">=2.14")
-async def test_a_batch_that_the_server_gave_up_stores_nothing(
+async def test_batch_server_gave_up_stores_nothing(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
     own = await own_server(config="jetstream { limits { batch { timeout: 50ms } } }")  # in place of 10 s
@@ -573,9 +555,7 @@ async def test_nothing_stays_behind(near: Any, stream: OwnStream, oracle: Any, s
 # --- a server that stores what it does not understand ------------------------------------------------------
 
 
-async def test_a_first_message_that_is_stored_on_its_own_is_found_out(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_single_store_detected(tap: Proxy, near: Any, stream: OwnStream) -> None:
     """Behind a leaf node or another domain the stream's server may be older than the one connected to."""
     answer = b'{"stream":"OLD","seq":7}'
     tap.modify_frames(
@@ -590,18 +570,14 @@ async def test_a_first_message_that_is_stored_on_its_own_is_found_out(
     assert batch.is_closed
 
 
-async def test_a_commit_that_is_stored_on_its_own_is_found_out(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_commit_stored_on_own_found_out(tap: Proxy, near: Any, stream: OwnStream) -> None:
     tap.modify_frames(match.is_publish_ack, lambda frame: frame.but(payload=b'{"stream":"OLD","seq":7}').raw)
     with pytest.raises(jsclient.BatchNotAtomicError):
         await near.batch().commit(stream.subject("a"))
 
 
 @pytest.mark.parametrize("payload", [b"{}", b"nonsense", b'{"stream":"S","seq":1,"batch":"other","count":1}'])
-async def test_an_answer_that_makes_no_sense_is_a_protocol_error(
-    tap: Proxy, near: Any, stream: OwnStream, payload: bytes
-) -> None:
+async def test_nonsense_answer(tap: Proxy, near: Any, stream: OwnStream, payload: bytes) -> None:
     tap.modify_frames(match.is_publish_ack, lambda frame: frame.but(payload=payload).raw)
     with pytest.raises(jsclient.ProtocolError):
         await near.batch().commit(stream.subject("a"))

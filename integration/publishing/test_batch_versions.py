@@ -45,9 +45,7 @@ async def test_a_fast_ingest_needs_2_14(old: FakeServer, connect: Any) -> None:
 
 
 @pytest.mark.server("<2.12")
-async def test_an_older_server_stores_nothing_of_a_batch(
-    proxy: Any, connect: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_old_server_stores_no_batch(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     tap: Proxy = await proxy()
     js = await connect(tap)
     stream: OwnStream = await make_stream(allow_direct=True)
@@ -62,14 +60,14 @@ async def test_an_older_server_stores_nothing_of_a_batch(
 
 
 @pytest.mark.server(">=2.12, <2.14")
-async def test_a_server_without_fast_ingest_stores_nothing_of_one(js: Any, stream: OwnStream) -> None:
+async def test_old_server_stores_no_ingest(js: Any, stream: OwnStream) -> None:
     with pytest.raises(jsclient.ConfigError, match=r"2\.14"):
         await js.fast_ingest().publish(stream.subject("a"))
     assert (await stream.state())["messages"] == 0
 
 
 @pytest.mark.server("<2.11")
-async def test_a_batch_of_stored_messages_needs_2_11(
+async def test_batch_of_stored_messages_needs_2_11(
     proxy: Any, connect: Any, oracle: Any, make_stream: Any
 ) -> None:
     tap: Proxy = await proxy()
@@ -85,7 +83,7 @@ async def test_a_batch_of_stored_messages_needs_2_11(
 
 
 @pytest.mark.server("<2.11")
-async def test_an_older_server_behind_another_is_found_out_by_its_first_answer(
+async def test_old_leaf_detected(
     connect: Any, server: Any, oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind a leaf node or another domain: the server connected to is no measure."""

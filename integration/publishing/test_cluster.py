@@ -43,9 +43,7 @@ async def everything(js: Any, count: int) -> list[bytes]:
         return got
 
 
-async def test_asking_whether_a_message_was_stored_does_a_replicated_stream_no_harm(
-    cluster: OwnCluster, oracle_there: Oracle, connect: Any
-) -> None:
+async def test_duplicate_check_is_harmless(cluster: OwnCluster, oracle_there: Oracle, connect: Any) -> None:
     """From 2.14 on a last id that does not hold breaks such a stream on all its servers, so that is not asked for."""
     js = await connect(cluster.servers["n1"])
     assert (await js.publish("out.x", b"1", msg_id="a")).seq == 1
@@ -63,9 +61,7 @@ async def test_asking_whether_a_message_was_stored_does_a_replicated_stream_no_h
 
 
 @pytest.mark.full
-async def test_a_chain_goes_on_through_elections_and_the_death_of_nodes(
-    cluster: OwnCluster, oracle_there: Oracle, connect: Any
-) -> None:
+async def test_chain_over_elections(cluster: OwnCluster, oracle_there: Oracle, connect: Any) -> None:
     js = await connect(cluster.urls, timeout=20.0, reconnect_time_wait=0.05)
     done, count = asyncio.Event(), 0
 
@@ -168,7 +164,7 @@ def outages() -> list[Any]:
 
 
 @pytest.mark.parametrize("way", outages())
-async def test_a_publish_outlasts_the_death_of_the_leader(
+async def test_publish_outlasts_death_of_leader(
     way: str, cluster: OwnCluster, oracle_for: Any, connect: Any
 ) -> None:
     """None fails, none that was acked is lost, none is doubled."""
@@ -233,7 +229,7 @@ async def leads(oracle: Oracle) -> bool:
         return False
 
 
-async def test_a_chain_gives_way_to_another_producer(
+async def test_chain_gives_way_to_another_producer(
     cluster: OwnCluster, oracle_there: Oracle, connect: Any
 ) -> None:
     js = await connect(cluster.servers["n1"])

@@ -107,7 +107,7 @@ def filled(arguments: dict[str, Any], stream: OwnStream) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("right", "wrong", "error", "number", "header"), EACH)
-async def test_each_expectation_holds_or_nothing_is_stored(
+async def test_expectation_or_nothing(
     js: Any, stream: OwnStream, right: Any, wrong: Any, error: type[Exception], number: int, header: str
 ) -> None:
     """Row 128: success, and the class and number of a mismatch."""
@@ -123,9 +123,7 @@ async def test_each_expectation_holds_or_nothing_is_stored(
 
 
 @pytest.mark.parametrize("argument", ["expected_last_seq", "expected_last_subject_seq"])
-async def test_zero_means_that_there_is_none_yet(
-    js: Any, tap: Proxy, stream: OwnStream, argument: str
-) -> None:
+async def test_zero_means_there_none_yet(js: Any, tap: Proxy, stream: OwnStream, argument: str) -> None:
     """Row 128: zero is a value; clients that leave it out store the message."""
     assert (await js.publish(stream.subject("a"), **{argument: 0})).seq == 1
     with pytest.raises(jsclient.WrongLastSequenceError) as caught:
@@ -152,9 +150,7 @@ async def test_several_expectations_hold_together(js: Any, stream: OwnStream) ->
     assert (await js.publish(stream.subject("b"), msg_id="id", **every)).seq == 4
 
 
-async def test_what_no_expectation_can_be_is_refused_before_the_wire(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_bad_expectation_refused(js: Any, tap: Proxy, stream: OwnStream) -> None:
     since = len(tap.frames)
     for arguments, error in (
         ({"expected_last_subject_seq_subject": "a"}, jsclient.ConfigError),
@@ -181,9 +177,7 @@ async def test_what_no_expectation_can_be_is_refused_before_the_wire(
 
 
 @pytest.mark.server("<2.11")
-async def test_an_expectation_that_the_server_would_overlook_is_refused(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_overlooked_one_refused(js: Any, tap: Proxy, stream: OwnStream) -> None:
     since = len(tap.frames)
     with pytest.raises(jsclient.ConfigError, match=r"2\.11"):
         await js.publish(
@@ -212,7 +206,7 @@ async def test_an_expectation_that_the_server_would_overlook_is_refused(
         ),
     ],
 )
-async def test_a_message_that_was_stored_does_not_fail_by_its_own_expectation(
+async def test_stored_despite_expectation(
     js: Any, tap: Proxy, stream: OwnStream, expectation: dict[str, Any]
 ) -> None:
     """A server that judges expectations before ids refuses the second try of a message that it stored at the first."""
@@ -231,7 +225,7 @@ async def test_a_message_that_was_stored_does_not_fail_by_its_own_expectation(
     "expectation",
     [{"expected_last_seq": 3}, {"expected_last_subject_seq": 3}, {"expected_last_msg_id": "last"}],
 )
-async def test_a_message_that_was_not_stored_is_refused_after_a_lost_answer_too(
+async def test_lost_answer_then_refused(
     js: Any, tap: Proxy, stream: OwnStream, expectation: dict[str, Any]
 ) -> None:
     """The first try was refused, its answer lost: the second one must not be taken for stored."""
@@ -246,7 +240,7 @@ async def test_a_message_that_was_not_stored_is_refused_after_a_lost_answer_too(
     assert (await stream.state())["last_seq"] == 4
 
 
-async def test_a_message_that_was_pushed_out_already_was_stored(
+async def test_message_pushed_out_already_stored(
     js: Any, tap: Proxy, oracle: Oracle, make_stream: Any
 ) -> None:
     """Stored, answer lost, and replaced by somebody else's before the second try: the server knows its id."""
@@ -265,7 +259,7 @@ async def test_a_message_that_was_pushed_out_already_was_stored(
     assert [m.seq for m in await stream.messages()] == [2, 5]
 
 
-async def test_what_cannot_be_found_out_in_time_is_unknown(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_cannot_be_found_out_in_time_unknown(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """The second try is refused, and no answer comes to the question whether the first one was stored."""
     await three(js, stream)
     tap.drop_frames(lambda frame: match.is_publish_ack(frame) and b"10071" not in frame.payload)
@@ -275,9 +269,7 @@ async def test_what_cannot_be_found_out_in_time_is_unknown(js: Any, tap: Proxy, 
     assert (await stream.state())["last_seq"] == 4
 
 
-async def test_no_responders_after_a_lost_answer_is_unknown_too(
-    js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle
-) -> None:
+async def test_lost_answer_no_responders(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle) -> None:
     lost = tap.cut_inside_frame(predicate=match.is_publish_ack)
     publishing = asyncio.create_task(js.publish(stream.subject("a"), b"once", msg_id="mine", timeout=3))
     await lost.wait()
@@ -286,7 +278,7 @@ async def test_no_responders_after_a_lost_answer_is_unknown_too(
         await within(10, publishing, "the publish")
 
 
-async def test_nothing_is_asked_without_a_lost_answer(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_nothing_asked_without_lost_answer(js: Any, tap: Proxy, stream: OwnStream) -> None:
     await three(js, stream)
     with pytest.raises(jsclient.WrongLastSequenceError):
         await js.publish(stream.subject("a"), msg_id="mine", expected_last_seq=1)
@@ -298,7 +290,7 @@ async def test_nothing_is_asked_without_a_lost_answer(js: Any, tap: Proxy, strea
 
 
 @pytest.mark.parametrize(("rollup", "left"), [("sub", [2, 4]), ("all", [4])])
-async def test_a_rollup_replaces_what_was_there(
+async def test_rollup_replaces_there(
     js: Any, oracle: Oracle, make_stream: Any, rollup: str, left: list[int]
 ) -> None:
     stream = await make_stream(allow_rollup_hdrs=True)
@@ -309,7 +301,7 @@ async def test_a_rollup_replaces_what_was_there(
     assert found[-1].headers == block(f"Nats-Rollup: {rollup}")
 
 
-async def test_a_rollup_that_the_stream_does_not_allow_is_refused(js: Any, stream: OwnStream) -> None:
+async def test_forbidden_rollup_refused(js: Any, stream: OwnStream) -> None:
     await three(js, stream)
     with pytest.raises(jsclient.ApiError) as caught:
         await js.publish(stream.subject("a"), rollup="sub")

@@ -82,7 +82,7 @@ def numbered(first: int, last: int) -> list[bytes]:
 # --- all is well -------------------------------------------------------------------------------------------
 
 
-async def test_a_commit_with_a_message_ends_it(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_commit_with_message_ends(tap: Proxy, near: Any, stream: OwnStream) -> None:
     """Row 134: fast ingest - basics, done() resolves with terminal ack."""
     ingest = near.fast_ingest(ack_every=5)
     await filled(ingest, stream, 4)
@@ -125,7 +125,7 @@ async def test_an_empty_one_sends_nothing(tap: Proxy, near: Any, stream: OwnStre
 
 @pytest.mark.parametrize("ack_every", [1, 2, 7])
 @pytest.mark.parametrize("acks", [1, 2, 3])
-async def test_no_more_is_under_way_than_the_server_allows(
+async def test_server_limit_in_flight(
     tap: Proxy, near: Any, stream: OwnStream, ack_every: int, acks: int
 ) -> None:
     """Row 134: fast ingest - backpressure."""
@@ -176,7 +176,7 @@ async def test_several_share_a_stream(js: Any, near: Any, foreign_js: Any, strea
     assert (await stream.state())["messages"] == 1800
 
 
-async def test_large_messages_wait_for_the_socket(near: Any, stream: OwnStream) -> None:
+async def test_large_messages_wait_for_socket(near: Any, stream: OwnStream) -> None:
     async with near.fast_ingest() as ingest:
         await ingest.publish_many(stream.subject("a"), (bytes(200_000) for _ in range(40)))
         for _ in range(40):
@@ -185,7 +185,7 @@ async def test_large_messages_wait_for_the_socket(near: Any, stream: OwnStream) 
     assert (await stream.state())["bytes"] > 16_000_000
 
 
-async def test_messages_keep_their_headers_and_expectations(near: Any, js: Any, stream: OwnStream) -> None:
+async def test_headers_and_expectations(near: Any, js: Any, stream: OwnStream) -> None:
     """Row 134: fast ingest - expect.lastSequence on first msg."""
     await js.publish(stream.subject("a"), b"0", msg_id="one")
     async with near.fast_ingest() as ingest:
@@ -199,9 +199,7 @@ async def test_messages_keep_their_headers_and_expectations(near: Any, js: Any, 
     assert messages[1].headers.count(b"Mine: ") == 2
 
 
-async def test_a_ping_tells_how_far_the_server_is_and_pings_coalesce(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_pings_coalesce(tap: Proxy, near: Any, stream: OwnStream) -> None:
     """Row 134: fast ingest - ping, concurrent pings coalesce."""
     async with near.fast_ingest(ack_every=10) as ingest:
         await filled(ingest, stream, 25)
@@ -218,7 +216,7 @@ async def test_a_ping_tells_how_far_the_server_is_and_pings_coalesce(
 
 
 @pytest.mark.parametrize("prefix", ["FI", "_inbox.foo.bar.baz"])
-async def test_the_inbox_prefix_of_the_connection_is_used(
+async def test_inbox_prefix_of_connection_used(
     tap: Proxy, connect: Any, stream: OwnStream, prefix: str
 ) -> None:
     """Row 134: fast ingest - custom inboxPrefix, multi-token inboxPrefix."""
@@ -230,7 +228,7 @@ async def test_the_inbox_prefix_of_the_connection_is_used(
 
 
 @pytest.mark.parametrize("bad", ["", " ", "has space", "*", ">", "foo.*", "foo.>"])
-async def test_an_invalid_inbox_prefix_is_refused_before_anything_is_sent(server: Any, bad: str) -> None:
+async def test_bad_inbox_prefix_refused(server: Any, bad: str) -> None:
     """Row 134: fast ingest - invalid inboxPrefix rejected."""
     with pytest.raises(jsclient.ConfigError):
         await jsclient.connect(server.url, inbox_prefix=bad)
@@ -239,7 +237,7 @@ async def test_an_invalid_inbox_prefix_is_refused_before_anything_is_sent(server
 # --- refused -----------------------------------------------------------------------------------------------
 
 
-async def test_a_stream_that_takes_none_is_told_by_name(near: Any, make_stream: Any) -> None:
+async def test_stream_takes_none_told_by_name(near: Any, make_stream: Any) -> None:
     """Row 134: fast ingest - rejects non_supported."""
     plain = await make_stream()
     ingest = near.fast_ingest()
@@ -253,7 +251,7 @@ async def test_a_stream_that_takes_none_is_told_by_name(near: Any, make_stream: 
     assert await stored(plain) == []
 
 
-async def test_after_its_end_it_takes_nothing_more(near: Any, stream: OwnStream) -> None:
+async def test_after_end_takes_nothing_more(near: Any, stream: OwnStream) -> None:
     """Row 134: fast ingest - add after closed rejects."""
     ingest = near.fast_ingest()
     await filled(ingest, stream, 2)
@@ -270,7 +268,7 @@ async def test_after_its_end_it_takes_nothing_more(near: Any, stream: OwnStream)
     assert len(await stored(stream)) == 2
 
 
-async def test_a_wrong_expectation_of_the_first_message_ends_it(near: Any, stream: OwnStream) -> None:
+async def test_wrong_first_expectation(near: Any, stream: OwnStream) -> None:
     """Row 134: fast ingest - expect.lastSequence mismatch closes batch."""
     ingest = near.fast_ingest()
     with pytest.raises((jsclient.IngestError, jsclient.WrongLastSequenceError)):
@@ -286,9 +284,7 @@ async def _first_and_commit(ingest: Any, stream: OwnStream) -> None:
     await ingest.commit(stream.subject("a"))
 
 
-async def test_a_refused_message_ends_it_and_the_error_says_what_is_stored(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_refused_message_ends_it(near: Any, stream: OwnStream) -> None:
     ingest = near.fast_ingest()
     await filled(ingest, stream, 10)
     await ingest.publish(stream.subject("a"), expected_last_seq=999)
@@ -302,7 +298,7 @@ async def test_a_refused_message_ends_it_and_the_error_says_what_is_stored(
     assert await stored(stream) == numbered(1, 10)
 
 
-async def test_leaving_the_block_raises_what_was_swallowed_in_it(near: Any, stream: OwnStream) -> None:
+async def test_leaving_block_raises_swallowed_in(near: Any, stream: OwnStream) -> None:
     async def work() -> None:
         async with near.fast_ingest(ack_every=2) as ingest:
             for number in range(1, 50):
@@ -319,9 +315,7 @@ async def test_leaving_the_block_raises_what_was_swallowed_in_it(near: Any, stre
     assert caught.value.stored == 4
 
 
-async def test_with_gaps_a_refused_message_is_told_and_the_others_are_stored(
-    near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_gaps_refused_reported(near: Any, stream: OwnStream, events: list[Any]) -> None:
     async with near.fast_ingest(gap="ok") as ingest:
         await filled(ingest, stream, 5)
         await ingest.publish(stream.subject("a"), b"6", expected_last_seq=999)
@@ -350,7 +344,7 @@ async def test_a_message_for_no_stream(near: Any, stream: OwnStream, events: lis
         assert await stored(stream) == [b"1", b"2"]
 
 
-async def test_a_message_for_another_stream_ends_it(near: Any, make_stream: Any, stream: OwnStream) -> None:
+async def test_message_for_another_stream_ends(near: Any, make_stream: Any, stream: OwnStream) -> None:
     other = await make_stream(allow_batched=True)
     ingest = near.fast_ingest()
     await filled(ingest, stream, 2)
@@ -362,9 +356,7 @@ async def test_a_message_for_another_stream_ends_it(near: Any, make_stream: Any,
     assert await stored(stream) == [b"1", b"2"]
 
 
-async def test_a_message_that_is_too_large_for_the_stream(
-    near: Any, oracle: Any, make_stream: Any, events: Any
-) -> None:
+async def test_message_too_large_for_stream(near: Any, oracle: Any, make_stream: Any, events: Any) -> None:
     small = await make_stream(allow_batched=True, max_msg_size=10)
     async with near.fast_ingest(gap="ok") as ingest:
         await ingest.publish_many(small.subject("a"), [b"1", bytes(11), b"3"])
@@ -382,9 +374,7 @@ async def test_a_message_that_is_too_large_for_the_stream(
     assert (caught.value.stored, caught.value.complete) == (1, True)
 
 
-async def test_what_cannot_be_sent_is_refused_before_the_wire_and_it_goes_on(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_unsendable_refused_early(near: Any, stream: OwnStream) -> None:
     async with near.fast_ingest() as ingest:
         await filled(ingest, stream, 1)
         for given, error in (
@@ -415,7 +405,7 @@ async def test_what_cannot_be_sent_is_refused_before_the_wire_and_it_goes_on(
         {"timeout": -1},
     ],
 )
-async def test_options_out_of_range_are_refused(near: Any, options: dict[str, Any]) -> None:
+async def test_options_out_of_range_refused(near: Any, options: dict[str, Any]) -> None:
     with pytest.raises(jsclient.ConfigError):
         near.fast_ingest(**options)
 
@@ -424,9 +414,7 @@ async def test_options_out_of_range_are_refused(near: Any, options: dict[str, An
 
 
 @pytest.mark.parametrize("number", [2, 7, 30])
-async def test_a_lost_message_ends_it_and_nothing_after_it_is_stored(
-    tap: Proxy, near: Any, stream: OwnStream, number: int
-) -> None:
+async def test_lost_message_ends_it(tap: Proxy, near: Any, stream: OwnStream, number: int) -> None:
     lost = tap.drop_frames(operation(number, 1))
     ingest = near.fast_ingest(ack_every=4)
     with pytest.raises(jsclient.IngestError) as caught:
@@ -443,7 +431,7 @@ async def _all_of(ingest: Any, stream: OwnStream, count: int) -> None:
 
 
 @pytest.mark.parametrize("number", [2, 7, 30])
-async def test_with_gaps_a_lost_message_is_told_and_the_others_are_stored(
+async def test_gaps_lost_reported(
     tap: Proxy, near: Any, stream: OwnStream, events: list[Any], number: int
 ) -> None:
     tap.drop_frames(operation(number, 1))
@@ -454,7 +442,7 @@ async def test_with_gaps_a_lost_message_is_told_and_the_others_are_stored(
     assert await stored(stream) == numbered(1, number - 1) + numbered(number + 1, 30)
 
 
-async def test_acks_that_are_lost_are_asked_for(
+async def test_acks_lost_asked_for(
     tap: Proxy, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_channel, "PING_AFTER", 0.05)
@@ -465,7 +453,7 @@ async def test_acks_that_are_lost_are_asked_for(
     assert ingest.ack.count == 20
 
 
-async def test_a_final_ack_that_is_lost_leaves_the_end_unknown(
+async def test_final_ack_lost_leaves_end_unknown(
     tap: Proxy, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_channel, "PING_AFTER", 0.05)
@@ -477,7 +465,7 @@ async def test_a_final_ack_that_is_lost_leaves_the_end_unknown(
     assert await stored(stream) == numbered(1, 12)
 
 
-async def test_an_end_that_is_lost_is_sent_again(
+async def test_end_lost_sent_again(
     tap: Proxy, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_channel, "PING_AFTER", 0.05)
@@ -487,7 +475,7 @@ async def test_an_end_that_is_lost_is_sent_again(
     assert ingest.ack.count == 5
 
 
-async def test_a_last_message_that_is_lost_is_found_out(
+async def test_last_message_lost_found_out(
     tap: Proxy, near: Any, stream: OwnStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingest_channel, "PING_AFTER", 0.05)
@@ -499,7 +487,7 @@ async def test_a_last_message_that_is_lost_is_found_out(
     assert (caught.value.sent, caught.value.stored, caught.value.complete) == (6, 5, True)
 
 
-async def test_a_server_that_falls_silent_is_a_timeout(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_server_falls_silent_timeout(tap: Proxy, near: Any, stream: OwnStream) -> None:
     ingest = near.fast_ingest(ack_every=4, timeout=0.4)
     await filled(ingest, stream, 1)
     tap.drop_frames(match.delivered("_INBOX.>"))
@@ -534,7 +522,7 @@ async def test_an_idle_one_is_kept_alive(
 FORGETFUL = "jetstream { limits { batch { timeout: 1s } } }"  # in place of 10 s
 
 
-async def test_a_kept_alive_one_outlives_the_servers_patience(
+async def test_keepalive_outlives_timeout(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = await own_server(config=FORGETFUL)
@@ -557,7 +545,7 @@ async def test_a_kept_alive_one_outlives_the_servers_patience(
 
 
 @pytest.mark.parametrize("gap", ["fail", "ok"])
-async def test_a_reconnect_that_loses_nothing_changes_nothing(
+async def test_harmless_reconnect(
     tap: Proxy, near: Any, stream: OwnStream, gap: str, events: list[Any]
 ) -> None:
     async with near.fast_ingest(gap=gap, ack_every=5) as ingest:
@@ -573,7 +561,7 @@ async def test_a_reconnect_that_loses_nothing_changes_nothing(
 
 
 @pytest.mark.parametrize("gap", ["fail", "ok"])
-async def test_what_is_lost_with_a_connection_is_told(
+async def test_lost_with_connection_told(
     tap: Proxy, near: Any, stream: OwnStream, gap: str, events: list[Any]
 ) -> None:
     ingest = near.fast_ingest(gap=gap, ack_every=50)
@@ -600,9 +588,7 @@ async def test_what_is_lost_with_a_connection_is_told(
         assert await stored(stream) == numbered(1, 8)
 
 
-async def test_what_is_published_without_a_connection_waits_for_it(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_offline_publish_waits(tap: Proxy, near: Any, stream: OwnStream) -> None:
     async with near.fast_ingest(ack_every=5) as ingest:
         await filled(ingest, stream, 3)
         await ingest.ping()
@@ -617,7 +603,7 @@ async def test_what_is_published_without_a_connection_waits_for_it(
     assert await stored(stream) == numbered(1, 43)
 
 
-async def test_a_connection_that_does_not_come_back_ends_it(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_connection_does_not_come_back_ends(tap: Proxy, near: Any, stream: OwnStream) -> None:
     ingest = near.fast_ingest(ack_every=5, timeout=0.3)
     await filled(ingest, stream, 7)
     await ingest.ping()
@@ -638,7 +624,7 @@ async def _all_of_more(ingest: Any, stream: OwnStream) -> None:
     await filled(ingest, stream, 100, first=8)
 
 
-async def test_a_connection_lost_in_the_commit_is_made_good(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_connection_lost_in_commit_made_good(tap: Proxy, near: Any, stream: OwnStream) -> None:
     ingest = near.fast_ingest()
     await filled(ingest, stream, 5)
     await ingest.ping()
@@ -650,7 +636,7 @@ async def test_a_connection_lost_in_the_commit_is_made_good(tap: Proxy, near: An
     assert ack.count == 5
 
 
-async def test_a_server_that_restarts_forgets_it_and_the_error_says_so(
+async def test_restart_forgets_ingest(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
     own = await own_server()
@@ -673,9 +659,7 @@ async def test_a_server_that_restarts_forgets_it_and_the_error_says_so(
 # --- cancelling and leaving --------------------------------------------------------------------------------
 
 
-async def test_an_exception_in_the_block_keeps_what_was_sent(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_exception_in_block_keeps_sent(tap: Proxy, near: Any, stream: OwnStream) -> None:
     async def work() -> None:
         async with near.fast_ingest() as ingest:
             await filled(ingest, stream, 5)
@@ -691,9 +675,7 @@ async def _is(stream: OwnStream, count: int) -> bool:
     return bool((await stream.state())["messages"] == count)
 
 
-async def test_a_publish_that_is_cancelled_while_it_waits_is_not_sent(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_cancelled_publish_unsent(tap: Proxy, near: Any, stream: OwnStream) -> None:
     async with near.fast_ingest(ack_every=2) as ingest:
         await filled(ingest, stream, 1)
         held = tap.hold_frames(control("ack"))
@@ -710,7 +692,7 @@ async def test_a_publish_that_is_cancelled_while_it_waits_is_not_sent(
     assert await stored(stream) == numbered(1, 10)
 
 
-async def test_a_cancelled_start_loses_nothing(tap: Proxy, near: Any, stream: OwnStream) -> None:
+async def test_cancelled_start_loses_nothing(tap: Proxy, near: Any, stream: OwnStream) -> None:
     held = tap.hold_frames(control("ack"))
     ingest = near.fast_ingest()
     starting = asyncio.create_task(ingest.publish(stream.subject("a"), b"1"))
@@ -723,9 +705,7 @@ async def test_a_cancelled_start_loses_nothing(tap: Proxy, near: Any, stream: Ow
     assert (await ingest.commit()).count == 4
 
 
-async def test_after_a_cancelled_commit_another_call_waits_for_the_answer(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_cancelled_commit_repeatable(tap: Proxy, near: Any, stream: OwnStream) -> None:
     ingest = near.fast_ingest()
     await filled(ingest, stream, 3)
     held = tap.hold_frames(control("final"))
@@ -740,7 +720,7 @@ async def test_after_a_cancelled_commit_another_call_waits_for_the_answer(
     assert (await ingest.commit()).count == 3
 
 
-async def test_closing_the_connection_ends_it(connect: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_closing_connection_ends(connect: Any, tap: Proxy, stream: OwnStream) -> None:
     js = await connect(tap)
     ingest = js.fast_ingest(ack_every=2)
     await filled(ingest, stream, 3)
@@ -785,7 +765,7 @@ async def test_nothing_stays_behind(
     "payload",
     [b"", b"nonsense", b"[]", b"{}", b'{"type":"ack"}', b'{"type":"ack","seq":-1,"msgs":1}', b'{"type":"x"}'],
 )
-async def test_nonsense_on_the_channel_is_told_and_ignored(
+async def test_channel_nonsense_ignored(
     tap: Proxy, near: Any, stream: OwnStream, events: list[Any], payload: bytes
 ) -> None:
     async with near.fast_ingest() as ingest:
@@ -797,9 +777,7 @@ async def test_nonsense_on_the_channel_is_told_and_ignored(
     assert all(isinstance(event.error, jsclient.ProtocolError) for event in of(jsclient.ErrorRaised, events))
 
 
-async def test_a_first_message_that_is_stored_on_its_own_is_found_out(
-    tap: Proxy, near: Any, stream: OwnStream
-) -> None:
+async def test_single_store_detected(tap: Proxy, near: Any, stream: OwnStream) -> None:
     """Behind a leaf node or another domain the stream's server may be older than the one connected to."""
     tap.modify_frames(
         control("ack"), lambda frame: frame.but(payload=b'{"stream":"OLD","seq":7}').raw, count=1

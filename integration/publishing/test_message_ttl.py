@@ -46,9 +46,7 @@ async def until(stream: OwnStream, wanted: list[int]) -> None:
 
 
 @NEW
-async def test_a_message_ends_with_its_time_and_the_others_stay(
-    js: Any, oracle: Oracle, make_stream: Any
-) -> None:
+async def test_message_expires_alone(js: Any, oracle: Oracle, make_stream: Any) -> None:
     """Row 132: TTL expiry."""
     stream = await make_stream(allow_msg_ttl=True)
     await js.publish(stream.subject("a"), b"short", ttl=1)
@@ -65,7 +63,7 @@ async def test_a_message_ends_with_its_time_and_the_others_stay(
 
 
 @NEW
-async def test_never_outlives_the_age_limit_of_the_stream(js: Any, oracle: Oracle, make_stream: Any) -> None:
+async def test_never_outlives_age_limit_of_stream(js: Any, oracle: Oracle, make_stream: Any) -> None:
     stream = await make_stream(allow_msg_ttl=True, max_age=1_000_000_000)
     await js.publish(stream.subject("a"), b"for ever", ttl="never")
     await js.publish(stream.subject("a"), b"as the stream has it")
@@ -77,9 +75,7 @@ async def test_never_outlives_the_age_limit_of_the_stream(js: Any, oracle: Oracl
 
 @NEW
 @pytest.mark.parametrize("how", ["of the message", "of the stream"])
-async def test_a_marker_says_that_the_last_message_of_a_subject_ended(
-    js: Any, oracle: Oracle, make_stream: Any, how: str
-) -> None:
+async def test_marker_after_expiry(js: Any, oracle: Oracle, make_stream: Any, how: str) -> None:
     """Row 132: the marker's headers, stored and as a reader gets them."""
     limits = {} if how == "of the message" else {"max_age": 1_000_000_000}
     stream = await make_stream(
@@ -105,7 +101,7 @@ async def test_a_marker_says_that_the_last_message_of_a_subject_ended(
 
 
 @NEW
-async def test_a_stream_changed_here_leaves_markers(js: Any, oracle: Oracle, make_stream: Any) -> None:
+async def test_stream_changed_here_leaves_markers(js: Any, oracle: Oracle, make_stream: Any) -> None:
     """The server sets what markers need; durations are seconds here."""
     stream = await make_stream()
     made = await js.update_stream(
@@ -120,9 +116,7 @@ async def test_a_stream_changed_here_leaves_markers(js: Any, oracle: Oracle, mak
 
 @NEW
 @pytest.mark.parametrize("value", ["0.5s", "soon", "-5"])
-async def test_what_the_server_refuses_as_a_header_it_refuses_with_a_number(
-    js: Any, oracle: Oracle, make_stream: Any, value: str
-) -> None:
+async def test_refused_ttl_has_number(js: Any, oracle: Oracle, make_stream: Any, value: str) -> None:
     stream = await make_stream(allow_msg_ttl=True)
     with pytest.raises(jsclient.ApiError) as caught:
         await js.publish(stream.subject("a"), headers={"Nats-TTL": value})
@@ -131,9 +125,7 @@ async def test_what_the_server_refuses_as_a_header_it_refuses_with_a_number(
 
 
 @pytest.mark.server("<2.11")
-async def test_an_old_server_would_overlook_it_so_it_is_refused(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_old_server_refused(js: Any, tap: Proxy, stream: OwnStream) -> None:
     since = len(tap.frames)
     for ttl in (5, "never"):
         with pytest.raises(jsclient.ConfigError, match=r"ttl needs nats-server 2\.11"):

@@ -32,7 +32,7 @@ def block(*lines: str) -> bytes:
     return "\r\n".join(["NATS/1.0", *lines, "", ""]).encode()
 
 
-async def test_a_publish_is_stored_and_its_ack_says_where(js: Any, stream: OwnStream) -> None:
+async def test_publish_stored_and_ack_says_where(js: Any, stream: OwnStream) -> None:
     for number, payload in enumerate((b"", b"one", bytearray(b"two"), memoryview(b"three")), start=1):
         ack = await js.publish(stream.subject("a"), payload)
         assert (ack.stream, ack.seq, ack.duplicate) == (stream.name, number, False)
@@ -41,7 +41,7 @@ async def test_a_publish_is_stored_and_its_ack_says_where(js: Any, stream: OwnSt
     ]
 
 
-async def test_headers_come_back_as_they_were_given(js: Any, stream: OwnStream) -> None:
+async def test_headers_come_back_as_they_given(js: Any, stream: OwnStream) -> None:
     headers = {
         "One": "a: b; c",
         "Many": ["1", "2", "3"],
@@ -68,15 +68,13 @@ async def test_headers_come_back_as_they_were_given(js: Any, stream: OwnStream) 
     assert (await stream.messages())[1].headers == stored.headers
 
 
-async def test_headers_with_several_values_go_over_a_connection_of_nats_py_too(
-    foreign_js: Any, stream: OwnStream
-) -> None:
+async def test_header_lists_on_nats_py(foreign_js: Any, stream: OwnStream) -> None:
     await foreign_js.publish(stream.subject("a"), b"x", headers={"One": "1", "Many": ["1", "2"]})
     (stored,) = await stream.messages()
     assert stored.headers == block("One: 1", "Many: 1", "Many: 2")
 
 
-async def test_the_callers_headers_are_not_changed(js: Any, stream: OwnStream) -> None:
+async def test_callers_headers_not_changed(js: Any, stream: OwnStream) -> None:
     """P30: nats-py writes expectations and TTL into the caller's dict, so the next publish has them too."""
     headers = {"Mine": "1"}
     await js.publish(stream.subject("a"), headers=headers, expected_stream=stream.name, msg_id="first")
@@ -95,9 +93,7 @@ async def test_a_message_id_is_stored_once(js: Any, stream: OwnStream) -> None:
     assert [m.payload for m in await stream.messages()] == [b"1", b"3"]
 
 
-async def test_with_a_message_id_a_lost_answer_is_asked_for_again_and_stored_once(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_id_retried_stored_once(js: Any, tap: Proxy, stream: OwnStream) -> None:
     dropped = tap.drop_frames(match.is_publish_ack, count=1)
     ack = await within(20, js.publish(stream.subject("a"), b"1", msg_id="id", timeout=15), "the publish")
     assert dropped.count == 1
@@ -106,9 +102,7 @@ async def test_with_a_message_id_a_lost_answer_is_asked_for_again_and_stored_onc
     assert (await stream.state())["messages"] == 1
 
 
-async def test_without_a_message_id_a_lost_answer_is_unknown_and_not_sent_again(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_no_id_lost_answer_unknown(js: Any, tap: Proxy, stream: OwnStream) -> None:
     tap.drop_frames(match.is_publish_ack)
     with pytest.raises(jsclient.RequestTimeoutError):
         await js.publish(stream.subject("a"), b"1", timeout=0.4)
@@ -128,7 +122,7 @@ EXPECTATIONS: list[Any] = [
 
 
 @pytest.mark.parametrize(("argument", "right", "wrong", "error"), EXPECTATIONS)
-async def test_an_expectation_holds_or_nothing_is_stored(
+async def test_expectation_holds_or_nothing_stored(
     js: Any, stream: OwnStream, argument: str, right: Any, wrong: Any, error: type[Exception]
 ) -> None:
     await js.publish(stream.subject("a"), msg_id="first")
@@ -151,7 +145,7 @@ async def test_zero_is_an_expectation(js: Any, tap: Proxy, stream: OwnStream, ar
 
 
 @pytest.mark.server(">=2.11")
-async def test_a_time_to_live_is_kept_by_the_server(js: Any, oracle: Oracle, make_stream: Any) -> None:
+async def test_time_to_live_kept_by_server(js: Any, oracle: Oracle, make_stream: Any) -> None:
     stream = await make_stream(allow_msg_ttl=True)
     await js.publish(stream.subject("a"), b"long", ttl=100)
     await js.publish(stream.subject("a"), b"short", ttl=1)
@@ -168,7 +162,7 @@ async def test_a_time_to_live_is_kept_by_the_server(js: Any, oracle: Oracle, mak
 
 
 @pytest.mark.server(">=2.11")
-async def test_a_time_to_live_that_the_stream_does_not_allow_is_refused(js: Any, stream: OwnStream) -> None:
+async def test_forbidden_ttl_refused(js: Any, stream: OwnStream) -> None:
     with pytest.raises(jsclient.ApiError) as caught:
         await js.publish(stream.subject("a"), ttl=5)
     assert caught.value.err_code == 10166
@@ -201,7 +195,7 @@ REFUSED: list[Any] = [
 
 
 @pytest.mark.parametrize(("arguments", "error"), REFUSED)
-async def test_what_may_not_go_on_the_wire_is_refused_before_it(
+async def test_may_not_go_on_wire_refused_before(
     js: Any, tap: Proxy, arguments: dict[str, Any], error: type[Exception]
 ) -> None:
     since = len(tap.frames)
@@ -212,7 +206,7 @@ async def test_what_may_not_go_on_the_wire_is_refused_before_it(
 
 
 @pytest.mark.parametrize("with_headers", [False, True])
-async def test_what_is_larger_than_the_server_takes_is_refused_before_the_wire(
+async def test_max_payload_refused(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any, with_headers: bool
 ) -> None:
     own = await own_server(config={"max_payload": 3000})
@@ -230,7 +224,7 @@ async def test_what_is_larger_than_the_server_takes_is_refused_before_the_wire(
     assert (await js.publish(stream.subject("a"), bytes(room), headers=headers)).seq == 1
 
 
-async def test_no_stream_is_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """ADR-22: twice more, 250 ms apart."""
     subject = f"{stream.prefix}x.none"
     started = time.monotonic()
@@ -240,9 +234,7 @@ async def test_no_stream_is_told_after_three_tries(js: Any, tap: Proxy, stream: 
     assert len(tap.sent(subject)) == 3
 
 
-async def test_a_publish_while_the_stream_is_being_created_is_stored(
-    js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle
-) -> None:
+async def test_stream_being_created(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle) -> None:
     """P32: nats-py gives up at once."""
     subject = f"{stream.prefix}x.soon"
     first_try = asyncio.create_task(tap.wait_for(match.with_status("503")))
@@ -254,7 +246,7 @@ async def test_a_publish_while_the_stream_is_being_created_is_stored(
     assert len(tap.sent(subject)) in (2, 3)
 
 
-async def test_a_reply_that_is_no_ack_is_an_error(js: Any, oracle: Oracle, stream: OwnStream) -> None:
+async def test_reply_no_ack_error(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     async def answer(message: Any) -> None:
         await message.respond(b"thank you")
 
@@ -290,18 +282,14 @@ async def scripted(oracle: Oracle, subject: str, *answers: tuple[float, bytes]) 
 STORED = b'{"stream":"S","seq":7,"duplicate":true}'
 
 
-async def test_with_a_message_id_answers_may_take_longer_than_a_try(
-    js: Any, oracle: Oracle, stream: OwnStream
-) -> None:
+async def test_slow_answer_with_id(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """Each try that is not answered gives the next one more time."""
     got = await scripted(oracle, f"{stream.prefix}x.slow", (2.5, STORED))
     ack = await within(15, js.publish(f"{stream.prefix}x.slow", b"x", msg_id="1", timeout=20), "the publish")
     assert (ack.seq, len(got)) == (7, 2)
 
 
-async def test_a_message_that_a_cluster_is_still_storing_is_not_stored(
-    js: Any, oracle: Oracle, stream: OwnStream
-) -> None:
+async def test_in_process_is_not_stored(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """Before 2.11 that was a duplicate without a sequence."""
     to = f"{stream.prefix}x.busy"
     got = await scripted(oracle, to, (0, b'{"stream":"S","seq":0,"duplicate":true}'), (0, STORED))
@@ -309,9 +297,7 @@ async def test_a_message_that_a_cluster_is_still_storing_is_not_stored(
     assert (ack.seq, len(got)) == (7, 2)
 
 
-async def test_a_limit_that_is_reached_after_the_first_try_does_not_say_that_it_failed(
-    js: Any, oracle: Oracle, stream: OwnStream
-) -> None:
+async def test_late_limit_inconclusive(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """Limits are judged before ids: it asks, and hears that the first try was stored."""
     to = f"{stream.prefix}x.full"
     full = b'{"error":{"code":503,"err_code":10023,"description":"insufficient resources"}}'

@@ -61,9 +61,7 @@ async def results(futures: list[Any], timeout: float = 20.0) -> list[Any]:
 
 
 @pytest.mark.smoke
-async def test_every_message_is_acked_and_stored_in_the_order_of_the_calls(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_acked_in_call_order(js: Any, tap: Proxy, stream: OwnStream) -> None:
     async with js.publisher(max_in_flight=100) as pub:
         futures = [await pub.publish(stream.subject(n % 3), b"%d" % n, msg_id=f"id-{n}") for n in range(500)]
         assert pub.in_flight <= 100
@@ -77,7 +75,7 @@ async def test_every_message_is_acked_and_stored_in_the_order_of_the_calls(
 
 
 @pytest.mark.parametrize("tasks", [1, 20])
-async def test_ten_thousand_messages_keep_their_order_on_the_wire(
+async def test_ten_thousand_in_order(
     server: Any, connect: Any, oracle: Oracle, make_stream: Any, tasks: int
 ) -> None:
     """Also where many tasks publish, more than there is room for: each in the order of its calls."""
@@ -114,7 +112,7 @@ async def test_leaving_waits_for_every_ack(js: Any, tap: Proxy, stream: OwnStrea
     assert sorted(future.result().seq for future in futures) == [1, 2, 3, 4, 5]
 
 
-async def test_flush_waits_for_what_was_sent_and_for_no_more(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_flush_waits_for_sent(js: Any, tap: Proxy, stream: OwnStream) -> None:
     async with js.publisher() as pub:
         first = await pub.publish(stream.subject("x"), b"1")
         await first
@@ -131,7 +129,7 @@ async def test_flush_waits_for_what_was_sent_and_for_no_more(js: Any, tap: Proxy
         assert (await third).seq == 3
 
 
-async def test_headers_and_payloads_go_out_as_with_publish(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_headers_like_publish(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 128: each expectation goes with it."""
     calls: list[dict[str, Any]] = [
         {"data": b""},
@@ -166,7 +164,7 @@ async def test_headers_and_payloads_go_out_as_with_publish(js: Any, tap: Proxy, 
 
 
 @pytest.mark.row(131)
-async def test_all_answers_come_to_one_inbox_which_is_gone_at_the_end(
+async def test_one_inbox_then_gone(
     js: Any, tap: Proxy, server: Any, oracle: Oracle, stream: OwnStream
 ) -> None:
     """Row 131."""
@@ -194,9 +192,7 @@ async def test_all_answers_come_to_one_inbox_which_is_gone_at_the_end(
     assert len(tap.subs()) == before + 3
 
 
-async def test_what_may_not_go_on_the_wire_is_refused_before_it(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_may_not_go_on_wire_refused_before(js: Any, tap: Proxy, stream: OwnStream) -> None:
     async with js.publisher() as pub:
         await (await pub.publish(stream.subject("x")))
         since = len(tap.frames)
@@ -244,12 +240,12 @@ async def test_what_may_not_go_on_the_wire_is_refused_before_it(
         {"timeout": float("nan")}, {"room_timeout": -1}, {"room_timeout": "1"},
     ],
 )  # fmt: skip
-async def test_options_out_of_range_are_refused(js: Any, options: dict[str, Any]) -> None:
+async def test_options_out_of_range_refused(js: Any, options: dict[str, Any]) -> None:
     with pytest.raises(jsclient.ConfigError):
         js.publisher(**options)
 
 
-async def test_what_is_larger_than_the_server_takes_is_refused_before_the_wire(
+async def test_max_payload_refused(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any
 ) -> None:
     own = await own_server(config={"max_payload": 700})
@@ -270,9 +266,7 @@ async def test_what_is_larger_than_the_server_takes_is_refused_before_the_wire(
 
 
 @pytest.mark.row(130, 135)
-async def test_a_full_window_makes_publish_wait_and_an_ack_gives_room(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_full_window_waits(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Rows 130, 135."""
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=10) as pub:
@@ -291,9 +285,7 @@ async def test_a_full_window_makes_publish_wait_and_an_ack_gives_room(
 
 @pytest.mark.row(130, 135)
 @pytest.mark.parametrize("patience", [0, 0.3])
-async def test_a_window_that_stays_full_is_an_error_where_wished(
-    js: Any, tap: Proxy, stream: OwnStream, patience: float
-) -> None:
+async def test_full_window_error(js: Any, tap: Proxy, stream: OwnStream, patience: float) -> None:
     """Rows 130, 135: the window is full for ever; it recovers when the acks come."""
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=3, room_timeout=patience) as pub:
@@ -312,7 +304,7 @@ async def test_a_window_that_stays_full_is_an_error_where_wished(
 
 
 @pytest.mark.row(130)
-async def test_a_full_window_recovers_after_a_restart(
+async def test_full_window_recovers_after_restart(
     own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
 ) -> None:
     """Row 130: with a server that hangs, then dies, then is back."""
@@ -336,7 +328,7 @@ async def test_a_full_window_recovers_after_a_restart(
     assert (pub.published, pub.in_flight) == (5, 0)
 
 
-async def test_the_window_is_bounded_in_bytes_too(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_window_bounded_in_bytes_too(js: Any, tap: Proxy, stream: OwnStream) -> None:
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_bytes=1000, room_timeout=0) as pub:
         # What is larger than the bound goes out alone.
@@ -358,7 +350,7 @@ async def test_the_window_is_bounded_in_bytes_too(js: Any, tap: Proxy, stream: O
         assert pub.in_flight_bytes == 0
 
 
-async def test_publishing_waits_while_the_wire_is_slower(
+async def test_publishing_waits_while_wire_slower(
     connect: Any, tap: Proxy, oracle: Oracle, make_stream: Any
 ) -> None:
     """Not more than the bound of the write buffer is kept, though the window has room for more."""
@@ -375,9 +367,7 @@ async def test_publishing_waits_while_the_wire_is_slower(
     assert pub.stored == 100
 
 
-async def test_a_publisher_that_never_waits_leaves_the_loop_its_turn(
-    server: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_loop_gets_its_turn(server: Any, connect: Any, stream: OwnStream) -> None:
     """Else nothing would be written and nothing read until the window is full, and all would time out."""
     js = await connect(server)
     turns = 0
@@ -403,9 +393,7 @@ async def test_a_publisher_that_never_waits_leaves_the_loop_its_turn(
 
 
 @pytest.mark.row(129)
-async def test_each_refused_message_has_its_error_and_leaving_raises_those_nobody_saw(
-    js: Any, oracle: Oracle, make_stream: Any, events: list[Any]
-) -> None:
+async def test_unseen_failures_raised(js: Any, oracle: Oracle, make_stream: Any, events: list[Any]) -> None:
     """Row 129; R2: nats-py never answers 50 of 50."""
     stream = await make_stream(max_msgs=5, discard="new")
     with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
@@ -426,7 +414,7 @@ async def test_each_refused_message_has_its_error_and_leaving_raises_those_nobod
     assert isinstance(caught.value.__cause__, ApiError)
 
 
-async def test_failures_that_were_all_looked_at_are_not_raised_again(js: Any, stream: OwnStream) -> None:
+async def test_seen_failures_not_raised(js: Any, stream: OwnStream) -> None:
     async with js.publisher() as pub:
         awaited = await pub.publish(stream.subject("a"), expected_last_seq=7)
         gathered = await pub.publish(stream.subject("b"), expected_last_subject_seq=7)
@@ -455,9 +443,7 @@ async def test_flush_raises_failures_once(js: Any, stream: OwnStream) -> None:
         await pub.flush()
 
 
-async def test_a_failure_behind_an_error_of_the_block_is_told(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_failure_behind_error_of_block_told(js: Any, stream: OwnStream, events: list[Any]) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: PT012
         async with js.publisher() as pub:
             for _ in range(3):
@@ -469,9 +455,7 @@ async def test_a_failure_behind_an_error_of_the_block_is_told(
 
 
 @pytest.mark.row(129)
-async def test_an_answer_that_does_not_come_ends_as_unknown_and_frees_its_place(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_unanswered_frees_place(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 129: AckTimeout."""
     tap.drop_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=2, timeout=0.3) as pub:
@@ -487,9 +471,7 @@ async def test_an_answer_that_does_not_come_ends_as_unknown_and_frees_its_place(
     assert (await stream.state())["messages"] == 3
 
 
-async def test_a_lost_answer_is_asked_for_again_with_an_id_and_stored_once(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_lost_answer_with_id_once(js: Any, tap: Proxy, stream: OwnStream) -> None:
     dropped = tap.drop_frames(match.is_publish_ack, count=3)
     async with js.publisher(timeout=15) as pub:
         futures = [await pub.publish(stream.subject("x"), b"%d" % n, msg_id=f"id-{n}") for n in range(5)]
@@ -504,9 +486,7 @@ async def test_a_lost_answer_is_asked_for_again_with_an_id_and_stored_once(
     assert all((reply or "").endswith("-2") for reply in lost)
 
 
-async def test_without_resend_a_lost_answer_is_unknown_with_an_id_too(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_no_resend_is_unknown(js: Any, tap: Proxy, stream: OwnStream) -> None:
     tap.drop_frames(match.is_publish_ack)
     async with js.publisher(timeout=2.5, resend=False) as pub:
         with pytest.raises(RequestTimeoutError):
@@ -514,9 +494,7 @@ async def test_without_resend_a_lost_answer_is_unknown_with_an_id_too(
     assert len(tap.sent(stream.all)) == 1
 
 
-async def test_a_second_try_that_fails_by_the_first_one_is_stored(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_second_try_finds_stored(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Servers judge sequences before ids: the message itself is what its repetition does not expect."""
     tap.drop_frames(match.is_publish_ack, count=1)
     async with js.publisher(timeout=15) as pub:
@@ -526,9 +504,7 @@ async def test_a_second_try_that_fails_by_the_first_one_is_stored(
     assert [message.payload for message in await stream.messages()] == [b"1"]
 
 
-async def test_a_late_refusal_of_a_try_says_nothing_of_the_next_one(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_late_refusal_of_old_try(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Two tries are on the wire; the first one's error must not stand for the second, which may be stored."""
     refusal = b'{"error":{"code":503,"err_code":10077,"description":"full"}}'
     dropped = tap.drop_frames(match.is_publish_ack, count=1)
@@ -545,7 +521,7 @@ async def test_a_late_refusal_of_a_try_says_nothing_of_the_next_one(
 
 
 @pytest.mark.row(129)
-async def test_no_stream_is_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_no_stream_told_after_three_tries(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """ADR-22: 250 ms apart; row 129: Retry. Others are not held up."""
     subject = f"{stream.prefix}x.none"
     started = time.monotonic()
@@ -563,9 +539,7 @@ async def test_no_stream_is_told_after_three_tries(js: Any, tap: Proxy, stream: 
 
 
 @pytest.mark.row(129)
-async def test_a_stream_that_appears_meanwhile_takes_the_messages_in_order(
-    js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle
-) -> None:
+async def test_stream_appears_meanwhile(js: Any, tap: Proxy, stream: OwnStream, oracle: Oracle) -> None:
     """Row 129: Retry."""
     subject = f"{stream.prefix}x.soon"
     async with js.publisher() as pub:
@@ -576,7 +550,7 @@ async def test_a_stream_that_appears_meanwhile_takes_the_messages_in_order(
     assert [ack.seq for ack in acks] == list(range(1, 11))
 
 
-async def test_an_answer_that_is_none_is_an_error(js: Any, oracle: Oracle, stream: OwnStream) -> None:
+async def test_answer_none_error(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     async def answer(message: Any) -> None:
         await message.respond(b"thank you")
 
@@ -591,9 +565,7 @@ async def test_an_answer_that_is_none_is_an_error(js: Any, oracle: Oracle, strea
 
 
 @pytest.mark.row(129)
-async def test_a_lost_connection_ends_what_has_no_id_as_unknown(
-    js: Any, tap: Proxy, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_lost_connection_no_id(js: Any, tap: Proxy, stream: OwnStream, events: list[Any]) -> None:
     """Row 129: ResetPendingOnReconnect. R2: in nats-py up to 40 % are never answered."""
     acks = tap.drop_frames(match.is_publish_ack)
     async with js.publisher() as pub:
@@ -611,7 +583,7 @@ async def test_a_lost_connection_ends_what_has_no_id_as_unknown(
     assert len(tap.sent(stream.all)) == 51
 
 
-async def test_cut_in_the_middle_each_future_is_an_ack_or_unknown(
+async def test_cut_is_ack_or_unknown(
     js: Any, tap: Proxy, oracle: Oracle, make_stream: Any, events: list[Any]
 ) -> None:
     """R1, R2: what was acked is stored, nothing twice, and what was stored without an ack is unknown."""
@@ -646,7 +618,7 @@ async def test_cut_in_the_middle_each_future_is_an_ack_or_unknown(
     "end",
     ["kill", pytest.param("stop", marks=pytest.mark.full), pytest.param("cuts", marks=pytest.mark.full)],
 )
-async def test_with_ids_everything_is_stored_once_and_in_order(
+async def test_ids_stored_once_in_order(
     end: str, own_server: Any, oracle_for: Any, proxy: Any, connect: Any, events: list[Any]
 ) -> None:
     """R1, R2: through restarts and cuts each message is stored once, in order, and each future is an ack."""
@@ -686,9 +658,7 @@ async def test_with_ids_everything_is_stored_once_and_in_order(
     assert [future.result().seq for future in futures] == list(range(1, 4001))
 
 
-async def test_without_a_connection_publish_waits_for_it_inside_its_timeout(
-    js: Any, tap: Proxy, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_offline_publish_waits(js: Any, tap: Proxy, stream: OwnStream, events: list[Any]) -> None:
     """R2, R3: what was given up is not sent later."""
     async with js.publisher(timeout=10) as pub:
         await (await pub.publish(stream.subject("x"), b"before"))
@@ -704,7 +674,7 @@ async def test_without_a_connection_publish_waits_for_it_inside_its_timeout(
     assert [m.payload for m in await stream.messages()] == [b"before", b"0", b"1", b"2", b"3", b"4"]
 
 
-async def test_over_a_connection_of_nats_py(foreign_js: Any, stream: OwnStream) -> None:
+async def test_over_connection_of_nats_py(foreign_js: Any, stream: OwnStream) -> None:
     with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
         async with foreign_js.publisher(max_in_flight=20) as pub:
             for n in range(200):
@@ -715,9 +685,7 @@ async def test_over_a_connection_of_nats_py(foreign_js: Any, stream: OwnStream) 
     assert (pub.published, pub.stored, pub.failed, pub.in_flight) == (201, 200, 1, 0)
 
 
-async def test_a_lost_connection_of_nats_py_ends_the_futures_too(
-    proxy: Any, events: list[Any], stream: OwnStream
-) -> None:
+async def test_nats_py_loss_ends_futures(proxy: Any, events: list[Any], stream: OwnStream) -> None:
     import nats
 
     tap = await proxy()
@@ -760,9 +728,7 @@ async def denied(own_server: Any, oracle_for: Any, **rights: Any) -> Any:
     return own, await OwnStream.create(oracle, "denied")
 
 
-async def test_a_subject_that_this_user_may_not_publish_to(
-    own_server: Any, oracle_for: Any, connect: Any
-) -> None:
+async def test_denied_subject(own_server: Any, oracle_for: Any, connect: Any) -> None:
     """X3: by name and at once; the others go through."""
     own, stream = await denied(own_server, oracle_for, publish={"deny": ["*.secret.>"]})
     js = await connect(own.url.replace("nats://", "nats://ann:x@"))
@@ -778,7 +744,7 @@ async def test_a_subject_that_this_user_may_not_publish_to(
     assert (await stream.state())["messages"] == 50
 
 
-async def test_an_inbox_that_this_user_may_not_have(own_server: Any, oracle_for: Any, connect: Any) -> None:
+async def test_inbox_this_user_may_not_have(own_server: Any, oracle_for: Any, connect: Any) -> None:
     own, stream = await denied(own_server, oracle_for, subscribe={"deny": ["_INBOX.>"]})
     js = await connect(own.url.replace("nats://", "nats://ann:x@"))
     async with js.publisher() as pub:
@@ -797,9 +763,7 @@ async def test_an_inbox_that_this_user_may_not_have(own_server: Any, oracle_for:
 # --- cancelling and ending -------------------------------------------------------------------------------
 
 
-async def test_a_publish_that_is_cancelled_while_it_waits_has_sent_nothing(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_cancelled_wait_unsent(js: Any, tap: Proxy, stream: OwnStream) -> None:
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=1) as pub:
         first = await pub.publish(stream.subject("x"), b"1")
@@ -818,9 +782,7 @@ async def test_a_publish_that_is_cancelled_while_it_waits_has_sent_nothing(
 
 
 @pytest.mark.parametrize("how", ["the future", "its task"])
-async def test_a_cancelled_future_keeps_its_place_until_the_ack(
-    js: Any, tap: Proxy, stream: OwnStream, how: str
-) -> None:
+async def test_cancelled_future_keeps_place(js: Any, tap: Proxy, stream: OwnStream, how: str) -> None:
     held = tap.hold_frames(match.is_publish_ack)
     async with js.publisher(max_in_flight=1, room_timeout=0) as pub:
         future = await pub.publish(stream.subject("x"), b"1")
@@ -846,9 +808,7 @@ async def test_a_cancelled_future_keeps_its_place_until_the_ack(
     assert [message.payload for message in await stream.messages()] == [b"1", b"3"]
 
 
-async def test_a_cancelled_future_with_an_id_is_not_sent_again(
-    js: Any, tap: Proxy, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_cancelled_id_not_resent(js: Any, tap: Proxy, stream: OwnStream, events: list[Any]) -> None:
     tap.drop_frames(match.is_publish_ack, count=2)
     async with js.publisher(timeout=20) as pub:
         gone = await pub.publish(stream.subject("x"), b"1", msg_id="1")
@@ -863,9 +823,7 @@ async def test_a_cancelled_future_with_an_id_is_not_sent_again(
 
 
 @pytest.mark.row(131)
-async def test_closing_ends_what_is_under_way_and_who_waits(
-    js: Any, tap: Proxy, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_close_ends_waiting(js: Any, tap: Proxy, stream: OwnStream, events: list[Any]) -> None:
     """Row 131: what is pending fails."""
     tap.drop_frames(match.is_publish_ack)
     pub = js.publisher(max_in_flight=3)
@@ -893,7 +851,7 @@ async def test_closing_ends_what_is_under_way_and_who_waits(
     gc.collect()
 
 
-async def test_closing_the_connection_gives_the_publisher_a_moment_and_ends_it(
+async def test_connection_close_gives_time(
     connect: Any, tap: Proxy, server: Any, oracle: Oracle, stream: OwnStream, events: list[Any]
 ) -> None:
     held = tap.hold_frames(match.is_publish_ack)
@@ -914,7 +872,7 @@ async def test_closing_the_connection_gives_the_publisher_a_moment_and_ends_it(
     await told(PublishFailed, events)
 
 
-async def test_a_block_that_is_cancelled_does_not_wait(
+async def test_block_cancelled_does_not_wait(
     js: Any, tap: Proxy, stream: OwnStream, events: list[Any]
 ) -> None:
     tap.drop_frames(match.is_publish_ack)
@@ -934,7 +892,7 @@ async def test_a_block_that_is_cancelled_does_not_wait(
     assert (type(event.error), event.count) == (ClosedError, 10)
 
 
-async def test_leaving_that_is_cancelled_ends_it(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_leaving_cancelled_ends(js: Any, tap: Proxy, stream: OwnStream) -> None:
     tap.drop_frames(match.is_publish_ack)
     futures: list[Any] = []
 
@@ -950,7 +908,7 @@ async def test_leaving_that_is_cancelled_ends_it(js: Any, tap: Proxy, stream: Ow
 
 
 @pytest.mark.row(129)
-async def test_a_callback_of_a_future_may_publish_again(js: Any, stream: OwnStream) -> None:
+async def test_callback_may_publish(js: Any, stream: OwnStream) -> None:
     """Row 129: RetryInErrHandler. Leaving waits for what callbacks publish, one after the other."""
     tasks: list[Any] = []
 

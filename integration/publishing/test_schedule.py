@@ -125,7 +125,7 @@ async def test_everything_on_the_wire(js: Any, tap: Proxy, planned: OwnStream) -
     assert len(await planned.messages()) == 2
 
 
-async def test_what_cannot_work_is_refused_before_the_wire(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_cannot_work_refused_before_wire(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 133: a target is needed, and a legal one."""
     since = len(tap.frames)
     good: dict[str, Any] = {"subject": "a.s", "target": "a.t", "at": later()}
@@ -170,9 +170,7 @@ async def test_what_cannot_work_is_refused_before_the_wire(js: Any, tap: Proxy, 
 
 
 @pytest.mark.server("<2.12")
-async def test_a_server_that_would_overlook_a_schedule_gets_none(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_old_server_gets_none(js: Any, tap: Proxy, stream: OwnStream) -> None:
     since = len(tap.frames)
     for call in (
         js.schedule(stream.subject("s"), stream.subject("t"), at=later()),
@@ -189,9 +187,7 @@ async def test_a_server_that_would_overlook_a_schedule_gets_none(
     "arguments", [{"every": 5}, {"cron": "@daily"}, {"at": "2035-01-01T00:00:00Z", "source": "x"},
                   {"at": "2035-01-01T00:00:00Z", "rollup": "sub"}],
 )  # fmt: skip
-async def test_a_server_that_knows_times_only_gets_nothing_else(
-    js: Any, tap: Proxy, stream: OwnStream, arguments: dict[str, Any]
-) -> None:
+async def test_times_only_server(js: Any, tap: Proxy, stream: OwnStream, arguments: dict[str, Any]) -> None:
     since = len(tap.frames)
     with pytest.raises(jsclient.ConfigError, match=r"needs nats-server 2\.14"):
         await js.schedule(stream.subject("s"), stream.subject("t"), **arguments)
@@ -203,7 +199,7 @@ async def test_a_server_that_knows_times_only_gets_nothing_else(
 
 
 @FIRST
-async def test_what_the_stream_refuses_has_a_number(js: Any, oracle: Oracle, make_stream: Any) -> None:
+async def test_stream_refuses_number(js: Any, oracle: Oracle, make_stream: Any) -> None:
     for config, target, options, number in (
         ({}, "t", {}, 10188),
         ({"allow_msg_schedules": True}, None, {}, 10190),
@@ -236,7 +232,7 @@ NOT_CRON = [
 
 
 @COMPLETE
-async def test_this_library_and_the_server_agree_about_cron(js: Any, planned: OwnStream) -> None:
+async def test_cron_agrees_with_server(js: Any, planned: OwnStream) -> None:
     target = planned.subject("t")
     for number, pattern in enumerate(CRON):
         await js.schedule(planned.subject("s", str(number)), target, cron=pattern)
@@ -253,7 +249,7 @@ async def test_this_library_and_the_server_agree_about_cron(js: Any, planned: Ow
 
 
 @COMPLETE
-async def test_a_zone_that_the_server_does_not_know_is_refused(js: Any, planned: OwnStream) -> None:
+async def test_zone_server_does_not_know_refused(js: Any, planned: OwnStream) -> None:
     with pytest.raises(jsclient.ApiError) as caught:
         await js.schedule(planned.subject("s"), planned.subject("t"), cron="@daily", time_zone="Middle/Earth")
     assert caught.value.err_code in (10189, 10223)
@@ -264,7 +260,7 @@ async def test_a_zone_that_the_server_does_not_know_is_refused(js: Any, planned:
 
 @pytest.mark.smoke
 @FIRST
-async def test_a_message_comes_at_its_time_and_the_schedule_goes(js: Any, planned: OwnStream) -> None:
+async def test_message_at_its_time(js: Any, planned: OwnStream) -> None:
     """Row 133: real delivery."""
     at = soon()
     await js.schedule(
@@ -291,7 +287,7 @@ async def test_what_is_past_comes_at_once(js: Any, planned: OwnStream) -> None:
 
 
 @COMPLETE
-async def test_an_interval_comes_again_and_again(js: Any, planned: OwnStream) -> None:
+async def test_interval_comes_again_and_again(js: Any, planned: OwnStream) -> None:
     """Row 133: real delivery of what repeats; each message says when the next one comes."""
     await js.schedule(planned.subject("s"), planned.subject("t"), b"tick", every=1)
     ticks = await arrived(planned, "t", count=2)
@@ -303,7 +299,7 @@ async def test_an_interval_comes_again_and_again(js: Any, planned: OwnStream) ->
 
 
 @COMPLETE
-async def test_cron_comes_and_each_message_can_replace_the_one_before(js: Any, planned: OwnStream) -> None:
+async def test_cron_may_replace(js: Any, planned: OwnStream) -> None:
     await js.schedule(planned.subject("s"), planned.subject("t"), b"tick", cron="* * * * * *", rollup="sub")
     (first,) = await arrived(planned, "t")
     assert headers(first)["Nats-Rollup"] == "sub"
@@ -338,7 +334,7 @@ async def test_a_source_is_sampled(js: Any, planned: OwnStream) -> None:
 
 
 @FIRST
-async def test_a_new_schedule_takes_the_place_of_the_old_one(js: Any, planned: OwnStream) -> None:
+async def test_new_schedule_takes_place_of_old_one(js: Any, planned: OwnStream) -> None:
     subject, target = planned.subject("s"), planned.subject("t")
     first = await js.schedule(subject, target, b"old", at=later())
     with pytest.raises(jsclient.WrongLastSequenceError):
@@ -348,7 +344,7 @@ async def test_a_new_schedule_takes_the_place_of_the_old_one(js: Any, planned: O
 
 
 @FIRST
-async def test_a_cancelled_schedule_does_not_come(js: Any, planned: OwnStream) -> None:
+async def test_cancelled_schedule_does_not_come(js: Any, planned: OwnStream) -> None:
     subject, target = planned.subject("s"), planned.subject("t")
     await js.schedule(subject, target, b"never", at=soon(2))
     # One that is sent after it says when it would have come.
@@ -360,7 +356,7 @@ async def test_a_cancelled_schedule_does_not_come(js: Any, planned: OwnStream) -
 
 
 @FIRST
-async def test_only_a_schedule_is_cancelled(js: Any, tap: Proxy, planned: OwnStream) -> None:
+async def test_only_schedule_cancelled(js: Any, tap: Proxy, planned: OwnStream) -> None:
     await js.publish(planned.subject("t"), b"an order")
     assert not await js.cancel_schedule(planned.subject("t"))
     assert not await js.cancel_schedule(planned.subject("t"), stream=planned.name)
@@ -372,9 +368,7 @@ async def test_only_a_schedule_is_cancelled(js: Any, tap: Proxy, planned: OwnStr
 
 
 @FIRST
-async def test_a_schedule_that_comes_while_another_is_cancelled_stays(
-    js: Any, tap: Proxy, planned: OwnStream
-) -> None:
+async def test_cancel_keeps_new_schedule(js: Any, tap: Proxy, planned: OwnStream) -> None:
     subject, target = planned.subject("s"), planned.subject("t")
     await js.schedule(subject, target, b"old", at=later())
     purge = tap.hold_frames(match.published("$JS.API.STREAM.PURGE.>"))
@@ -387,7 +381,7 @@ async def test_a_schedule_that_comes_while_another_is_cancelled_stays(
 
 
 @FIRST
-async def test_a_message_ends_a_schedule_with_it(js: Any, planned: OwnStream) -> None:
+async def test_message_ends_schedule_with(js: Any, planned: OwnStream) -> None:
     """ADR-51 §Ending: sent before its time, once and not twice."""
     subject, target = planned.subject("s"), planned.subject("t")
     plan = await js.schedule(subject, target, b"later", at=soon(2))
@@ -404,9 +398,7 @@ async def test_a_message_ends_a_schedule_with_it(js: Any, planned: OwnStream) ->
 
 
 @FIRST
-async def test_a_schedule_whose_answer_is_lost_is_stored_once(
-    js: Any, tap: Proxy, planned: OwnStream
-) -> None:
+async def test_lost_answer_stored_once(js: Any, tap: Proxy, planned: OwnStream) -> None:
     """A finished schedule too: its second try finds the schedule gone, which the first one did."""
     subject, target = planned.subject("s"), planned.subject("t")
     tap.cut_inside_frame(predicate=match.is_publish_ack)

@@ -99,7 +99,7 @@ async def test_start_and_stop() -> None:
     await server.stop()  # again, harmless
 
 
-async def test_started_twice_is_an_error_and_harmless() -> None:
+async def test_started_twice_error_and_harmless() -> None:
     async with NatsServer() as server:
         with pytest.raises(RuntimeError, match="running already"):
             await server.start()
@@ -125,7 +125,7 @@ async def test_restart_keeps_port_and_streams() -> None:
         assert await message_count(server) == 1
 
 
-async def test_kill_then_start_keeps_port_and_streams() -> None:
+async def test_kill_and_start_keep_state() -> None:
     async with NatsServer() as server:
         await make_stream(server)
         before = server.pid, server.url
@@ -138,7 +138,7 @@ async def test_kill_then_start_keeps_port_and_streams() -> None:
         assert await message_count(server) == 1
 
 
-async def test_starts_again_after_it_ended_by_itself() -> None:
+async def test_starts_again_after_ended_by_itself() -> None:
     async with NatsServer() as server:
         await make_stream(server)
         assert server.pid is not None
@@ -157,7 +157,7 @@ async def test_store_dir_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "store" / "jetstream").is_dir()
 
 
-async def test_waits_for_its_port_when_it_starts_again() -> None:
+async def test_waits_for_port_when_starts_again() -> None:
     async with NatsServer() as server:
         await server.kill()
         taken = socket.create_server(("127.0.0.1", server.port))
@@ -178,7 +178,7 @@ async def test_pause_and_resume() -> None:
         assert await nc.request("$JS.API.INFO", timeout=DEADLINE)
 
 
-async def test_a_paused_server_can_be_stopped() -> None:
+async def test_paused_server_can_be_stopped() -> None:
     async with NatsServer() as server:
         server.pause()
         async with asyncio.timeout(DEADLINE):
@@ -186,7 +186,7 @@ async def test_a_paused_server_can_be_stopped() -> None:
         assert "Server Exiting" in server.log
 
 
-async def test_signals_need_a_running_server() -> None:
+async def test_signals_need_running_server() -> None:
     server = NatsServer()
     for call in (server.pause, server.resume, server.reload):
         with pytest.raises(ProcessLookupError):
@@ -195,7 +195,7 @@ async def test_signals_need_a_running_server() -> None:
     await server.stop()
 
 
-def test_may_be_started_and_stopped_in_different_loops() -> None:
+def test_different_loops() -> None:
     server = NatsServer()
     asyncio.run(server.start())
     try:
@@ -205,7 +205,7 @@ def test_may_be_started_and_stopped_in_different_loops() -> None:
     assert not server.running
 
 
-def test_outlives_the_thread_that_started_it() -> None:
+def test_outlives_thread_started() -> None:
     server = NatsServer()
     thread = threading.Thread(target=lambda: asyncio.run(server.start()))
     thread.start()
@@ -217,7 +217,7 @@ def test_outlives_the_thread_that_started_it() -> None:
         asyncio.run(server.stop())
 
 
-async def test_log_file_is_kept_and_appended_to(tmp_path: Path) -> None:
+async def test_log_file_kept_and_appended_to(tmp_path: Path) -> None:
     log_file = tmp_path / "server.log"
     async with NatsServer(log_file=log_file, debug=True) as server:
         assert "[DBG]" in server.log
@@ -363,7 +363,7 @@ async def test_bad_config_quotes_the_log() -> None:
     assert "no_such_option" in server.log
 
 
-async def test_a_port_in_use_quotes_the_log() -> None:
+async def test_port_in_use_quotes_log() -> None:
     async with NatsServer() as server:
         with pytest.raises(ServerStartError, match="address already in use"):
             await NatsServer(port=server.port).start()
@@ -379,7 +379,7 @@ async def test_not_ready_in_time(tmp_path: Path) -> None:
     assert not server.running
 
 
-async def test_a_lonely_member_of_a_cluster_is_not_ready() -> None:
+async def test_lonely_member_of_cluster_not_ready() -> None:
     port, absent = free_port(), free_port()
     cluster = {"name": "c", "listen": f"127.0.0.1:{port}", "routes": [f"nats://127.0.0.1:{absent}"]}
     with pytest.raises(ServerStartError, match="not ready"):
@@ -494,7 +494,7 @@ async def parent_process(body: str) -> AsyncIterator[tuple[subprocess.Popen[str]
     ],
     ids=["killed", "terminated", "exited", "killed-while-paused"],
 )
-async def test_the_server_ends_with_its_parent(body: str, signum: signal.Signals | None) -> None:
+async def test_server_ends_with_parent(body: str, signum: signal.Signals | None) -> None:
     async with parent_process(body) as (parent, (server, guard, directory)):
         if signum is not None:
             parent.send_signal(signum)
@@ -503,7 +503,7 @@ async def test_the_server_ends_with_its_parent(body: str, signum: signal.Signals
         await eventually(lambda: not Path(directory).exists())
 
 
-async def test_the_server_ends_with_its_parent_though_a_fork_of_that_lives() -> None:
+async def test_ends_with_parent() -> None:
     body = "fork = os.fork(); print(fork, flush=True) if fork else None; time.sleep(60)"
     async with parent_process(body) as (parent, (server, _guard, directory)):
         assert parent.stdout is not None
@@ -518,7 +518,7 @@ async def test_the_server_ends_with_its_parent_though_a_fork_of_that_lives() -> 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a parent-death signal")
-async def test_the_server_ends_with_its_guard() -> None:
+async def test_server_ends_with_guard() -> None:
     async with NatsServer() as server:
         assert server._process is not None
         assert server.pid is not None
@@ -527,7 +527,7 @@ async def test_the_server_ends_with_its_guard() -> None:
         await eventually(lambda: not alive(pid) and not server.running)
 
 
-async def test_control_c_leaves_the_stop_to_the_program() -> None:
+async def test_control_c_leaves_stop_to_program() -> None:
     body = """
         try:
             await asyncio.sleep(60)

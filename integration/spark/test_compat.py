@@ -20,7 +20,7 @@ def numbers(rows):
     return sorted(number_of(row["data"]) for row in rows)
 
 
-async def test_a_query_reads_to_the_end_and_goes_on_there(spark, server, make_stream, aside, drain):
+async def test_query_resumes(spark, server, make_stream, aside, drain):
     """Source, admission control, AvailableNow, restart from the checkpoint."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(1000)
@@ -38,7 +38,7 @@ async def test_a_query_reads_to_the_end_and_goes_on_there(spark, server, make_st
     assert numbers((await aside(drain, frame)).rows) == list(range(1001, 1006))
 
 
-async def test_a_batch_read_with_and_without_filters_in_the_source(spark, server, make_stream, aside):
+async def test_batch_with_pushdown(spark, server, make_stream, aside):
     stream = await make_stream(allow_direct=True)
     await stream.publish(300)
     read = spark.read.format("jetstream").options(servers=server.url, stream=stream.name)
@@ -56,9 +56,7 @@ async def test_a_batch_read_with_and_without_filters_in_the_source(spark, server
     assert numbers(pushed) == list(range(11, 21))
 
 
-async def test_a_query_writes_and_its_replay_stores_nothing_twice(
-    spark, server, make_stream, aside, checkpoint
-):
+async def test_replay_stores_once(spark, server, make_stream, aside, checkpoint):
     """Sink: the epoch and the query that it reads from Spark's local properties are those of this PySpark, too."""
     source, target = await make_stream(allow_direct=True), await make_stream(allow_direct=True)
     await source.publish(500)
@@ -117,7 +115,7 @@ async def test_a_queue_is_worked_off(spark, server, make_stream, aside, drain):
     assert (await stream.state())["messages"] == 0
 
 
-async def test_foreach_batch_acks_publishes_and_shows_signs_of_life(spark, server, make_stream, aside, drain):
+async def test_foreach_batch_functions(spark, server, make_stream, aside, drain):
     stream, target = await make_stream(allow_direct=True), await make_stream()
     await stream.create_consumer("work", ack_policy="explicit")
     await stream.publish(200)
@@ -143,9 +141,7 @@ async def test_foreach_batch_acks_publishes_and_shows_signs_of_life(spark, serve
 # --- the environment that queries share ---------------------------------------------------------------------------
 
 
-async def test_a_query_that_starts_adds_nothing_to_the_environment_that_all_queries_share(
-    spark, server, make_stream, aside, drain
-):
+async def test_query_keeps_environment(spark, server, make_stream, aside, drain):
     """Spark puts variables into the HashMap of the registration, with no lock: an added key could be counted twice."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(10)
@@ -172,7 +168,7 @@ async def test_a_query_that_starts_adds_nothing_to_the_environment_that_all_quer
 # --- found by its name --------------------------------------------------------------------------------------------
 
 
-async def test_the_source_is_found_without_registration(spark, server, make_stream, aside):
+async def test_source_found_without_registration(spark, server, make_stream, aside):
     stream = await make_stream(allow_direct=True)
     await stream.publish(3)
 
@@ -206,7 +202,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_broken_installation_does_not_stop_other_sources(java, tmp_path, broken):
+def test_broken_install_isolated(java, tmp_path, broken):
     """Spark imports our package unguarded when any Python source is used: a package of its own must still be found."""
     files = {**BROKEN[broken], "pyspark_other/__init__.py": OTHER}
     for name, text in files.items():

@@ -24,7 +24,7 @@ async def test_a_batch_is_read_and_written(connect_spark, server, make_stream):
     assert sorted(rows, key=lambda row: row[1]) == [[f"{stream.prefix}.{n % 3}", n] for n in range(1, 101)]
 
 
-async def test_a_query_from_stream_to_stream(connect_spark, server, make_stream, checkpoint):
+async def test_query_from_stream_to_stream(connect_spark, server, make_stream, checkpoint):
     source, target = await make_stream(allow_direct=True), await make_stream()
     await source.publish(1000)
     code = """
@@ -99,9 +99,7 @@ async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stre
 
 
 @pytest.mark.full
-async def test_queries_with_a_registration_of_their_own_start_together(
-    connect_spark, server, make_stream, tmp_path
-):
+async def test_own_registrations_start(connect_spark, server, make_stream, tmp_path):
     source, target = await make_stream(allow_direct=True), await make_stream()
     await source.publish(100)
     code = """
@@ -131,7 +129,7 @@ async def test_queries_with_a_registration_of_their_own_start_together(
     assert sorted(number_of(one.payload) for one in await target.messages()) == sorted([*range(1, 101)] * 3)
 
 
-async def test_a_wrong_option_is_told_to_the_client(connect_spark, server):
+async def test_wrong_option_told_to_client(connect_spark, server):
     code = """
         try:
             spark.read.format("jetstream").options(servers=servers, stream="S", maxMesagesPerTrigger="1").load().schema

@@ -30,9 +30,7 @@ async def demo(
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_spark_computes_what_the_file_says_though_its_driver_and_jvm_are_killed(
-    demo: Callable[..., Awaitable[Run]], tmp_path: Path
-) -> None:
+async def test_killed_driver_same_result(demo: Callable[..., Awaitable[Run]], tmp_path: Path) -> None:
     kept = tmp_path / "progress.json"
     run = await demo("--limit", "6000", "--spark-progress", str(kept))
     assert await finished(run) == 0, (run.err, run.text)
@@ -66,7 +64,7 @@ async def test_spark_computes_what_the_file_says_though_its_driver_and_jvm_are_k
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_a_signal_while_spark_starts_again_ends_all_of_it_and_removes_the_streams(
+async def test_signal_in_restart_cleans_up(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle, tmp_path: Path
 ) -> None:
     before = await oracle.stream_names()
@@ -85,9 +83,7 @@ async def test_a_signal_while_spark_starts_again_ends_all_of_it_and_removes_the_
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_no_jvm_and_no_file_is_left_when_it_is_killed_itself(
-    demo: Callable[..., Awaitable[Run]], tmp_path: Path
-) -> None:
+async def test_killed_leaves_no_jvm(demo: Callable[..., Awaitable[Run]], tmp_path: Path) -> None:
     run = await demo("--limit", "1000")
     await run.says("is up on Java")
     assert any("java" in command for command in run.processes().values())
@@ -98,7 +94,7 @@ async def test_no_jvm_and_no_file_is_left_when_it_is_killed_itself(
 
 
 @pytest.mark.limit(LIMIT + 60)
-async def test_a_query_that_fails_is_told_in_a_line(
+async def test_query_fails_told_in_line(
     demo: Callable[..., Awaitable[Run]], server: ServerUnderTest, oracle: Oracle
 ) -> None:
     before = set(await oracle.stream_names())

@@ -104,9 +104,7 @@ def assert_running(job: SparkJob) -> None:
 
 
 @pytest.mark.full
-async def test_driver_and_jvm_are_killed_in_the_middle_of_a_batch(
-    own_server: Any, oracle_for: Any, jobs: Any
-) -> None:
+async def test_killed_in_batch(own_server: Any, oracle_for: Any, jobs: Any) -> None:
     """Restarted from the checkpoint later than the streams remember ids. Nothing is missing anywhere; nothing is twice
     where ids are remembered long enough, or a ledger is kept; without either there are duplicates."""
     server = await own_server()
@@ -139,9 +137,7 @@ async def test_driver_and_jvm_are_killed_in_the_middle_of_a_batch(
 
 
 @pytest.mark.full
-async def test_driver_and_jvm_are_killed_while_messages_are_claimed(
-    own_server: Any, oracle_for: Any, jobs: Any
-) -> None:
+async def test_killed_with_claims(own_server: Any, oracle_for: Any, jobs: Any) -> None:
     """Queue mode: back before the claims run out, it reads the same ones again, and acks each message once."""
     server = await own_server()
     oracle = await oracle_for(server)
@@ -180,9 +176,7 @@ async def test_driver_and_jvm_are_killed_while_messages_are_claimed(
 
 
 @pytest.mark.full
-async def test_executors_are_killed_in_the_middle_of_a_batch(
-    own_server: Any, oracle_for: Any, jobs: Any
-) -> None:
+async def test_executors_killed_in_middle_of_batch(own_server: Any, oracle_for: Any, jobs: Any) -> None:
     """Spark starts others and tries the tasks again."""
     server = await own_server()
     oracle = await oracle_for(server)
@@ -198,7 +192,7 @@ async def test_executors_are_killed_in_the_middle_of_a_batch(
 
 @pytest.mark.full
 @pytest.mark.parametrize("fault", ["restart", "freeze"])
-async def test_the_server_stops_in_the_middle_of_reading_and_writing(
+async def test_server_stops_midway(
     own_server: Any, oracle_for: Any, spark: Any, checkpoint: Path, fault: str
 ) -> None:
     server = await own_server()

@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
         job.kill()
 
 
-async def test_queries_start_together_and_again_after_driver_and_jvm_are_killed(
+async def test_queries_survive_kills(
     own_server: Any, oracle_for: Any, start: Callable[..., SparkJob]
 ) -> None:
     server = await own_server()

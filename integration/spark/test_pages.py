@@ -51,7 +51,7 @@ def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
         if blocks(*page)
     ],
 )
-async def test_the_python_of_a_page_does_what_the_page_says(
+async def test_python_of_page_does_page_says(
     spark: Any, own_server: Any, aside: Any, tmp_path: Path, page: str, language: str
 ) -> None:
     own = await own_server()

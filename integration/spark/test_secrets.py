@@ -52,7 +52,7 @@ def shown(frame: Any) -> str:
     return out.getvalue()
 
 
-async def test_a_password_is_in_no_plan_and_no_progress(spark, guarded, aside, drain):
+async def test_password_in_no_plan_and_no_progress(spark, guarded, aside, drain):
     options = {"servers": guarded.url, "stream": "S", "user": "ann", "password": PLAIN}
 
     def use() -> str:
@@ -121,7 +121,7 @@ async def test_no_error_has_a_secret(spark, guarded, aside, wrong):
         assert secret not in told
 
 
-async def test_a_url_with_a_password_is_refused(spark, aside):
+async def test_url_with_password_refused(spark, aside):
     """Spark shows URLs: no setting of it hides what is in them."""
     url = f"nats://ann:{PLAIN}@127.0.0.1:4222"
 
@@ -188,7 +188,7 @@ async def counts(aside: Any, spark: Any, url: str, **options: str) -> int:
     return int(await aside(use))
 
 
-async def test_a_password_from_the_environment_of_every_process(spark, guarded, aside, monkeypatch):
+async def test_password_from_environment(spark, guarded, aside, monkeypatch):
     """The workers of a local session have the environment of its start, so the driver alone is not enough."""
     monkeypatch.setenv("ONLY_HERE", PLAIN)
     with pytest.raises(Exception, match="variable 'ONLY_HERE' is not set") as raised:
@@ -197,7 +197,7 @@ async def test_a_password_from_the_environment_of_every_process(spark, guarded, 
 
 
 @pytest.mark.full
-async def test_credentials_an_nkey_a_token_and_tls(spark, own_server, aside, tmp_path):
+async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path):
     pytest.importorskip("nkeys")
     from integration.kit.servers.creds import USER, Key, operator_config
 

@@ -137,7 +137,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def test_every_field_of_a_stream_has_a_case() -> None:
+def test_every_field_of_stream_case() -> None:
     covered = {field for _, _, fields in STREAMS for field in fields}
     assert covered | STREAM_APART == set(StreamConfig.__struct_fields__)
     for nested, field in (
@@ -148,13 +148,13 @@ def test_every_field_of_a_stream_has_a_case() -> None:
         assert set(nested.__struct_fields__) - {"extra"} == set(STREAMS[0][2][field])
 
 
-def test_every_field_of_a_consumer_has_a_case() -> None:
+def test_every_field_of_consumer_case() -> None:
     covered = {field for _, _, fields in CONSUMERS for field in fields}
     assert covered | {"extra"} == set(ConsumerConfig.__struct_fields__)
 
 
 @pytest.mark.parametrize(("case", "version", "fields"), STREAMS, ids=[case for case, _, _ in STREAMS])
-async def test_a_stream_comes_back_as_it_was_sent(
+async def test_stream_comes_back_as_sent(
     js: Any, server: ServerUnderTest, stream: OwnStream, name: str, case: str, version: str, fields: dict[str, Any]
 ) -> None:  # fmt: skip
     """Row 140: created, read, sent again, read again."""
@@ -172,7 +172,7 @@ async def test_a_stream_comes_back_as_it_was_sent(
 
 
 @pytest.mark.parametrize(("case", "version", "fields"), CONSUMERS, ids=[case for case, _, _ in CONSUMERS])
-async def test_a_consumer_comes_back_as_it_was_sent(
+async def test_consumer_comes_back_as_sent(
     js: Any, server: ServerUnderTest, stream: OwnStream, case: str, version: str, fields: dict[str, Any]
 ) -> None:
     """Row 140: created, read, sent again, read again."""
@@ -200,7 +200,7 @@ async def test_a_sealed_stream_says_so(js: Any, stream: OwnStream) -> None:
     assert caught.value.err_code == 10109
 
 
-async def test_the_infos_of_everything_hold_nothing_unknown(js: Any, stream: OwnStream) -> None:
+async def test_infos_have_no_unknown(js: Any, stream: OwnStream) -> None:
     """Row 140: the rest of what servers send."""
     await stream.publish(5)
     handle = await js.stream(stream.name)

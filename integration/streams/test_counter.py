@@ -71,9 +71,7 @@ async def test_a_counter_is_read(js: Any, counting: OwnStream) -> None:
 
 
 @pytest.mark.smoke
-async def test_many_add_at_the_same_time_and_nothing_is_lost(
-    connect: Any, tap: Proxy, counting: OwnStream
-) -> None:
+async def test_concurrent_adds(connect: Any, tap: Proxy, counting: OwnStream) -> None:
     counters = [await (await connect(tap)).counter(counting.name) for _ in range(4)]
     results = await asyncio.gather(
         *(counters[number % 4].add(counting.subject("hits"), 1) for number in range(200))
@@ -109,9 +107,7 @@ async def test_every_counter_is_read_once(js: Any, tap: Proxy, counting: OwnStre
     assert [entry async for entry in counter.entries(counting.subject("none", ">"))] == []
 
 
-async def test_an_answer_that_the_server_cuts_short_is_read_on(
-    js: Any, tap: Proxy, counting: OwnStream
-) -> None:
+async def test_answer_server_cuts_short_read_on(js: Any, tap: Proxy, counting: OwnStream) -> None:
     """The server bounds the bytes of an answer, by default to 64 MiB: here to 400."""
     counter = await js.counter(counting.name)
     for number in range(50):
@@ -158,7 +154,7 @@ async def test_reading_many_needs_direct_gets(js: Any, oracle: Oracle, make_stre
     assert await counter.load(stream.subject("a")) == 1
 
 
-async def test_what_goes_wrong_while_many_are_read_is_told(
+async def test_goes_wrong_while_many_read_told(
     js: Any, tap: Proxy, oracle: Oracle, counting: OwnStream
 ) -> None:
     counter = await js.counter(counting.name)
@@ -180,9 +176,7 @@ async def test_what_goes_wrong_while_many_are_read_is_told(
 # Answers that are lost
 
 
-async def test_with_an_id_a_lost_answer_is_asked_for_again_and_counted_once(
-    js: Any, tap: Proxy, counting: OwnStream
-) -> None:
+async def test_id_retried_counted_once(js: Any, tap: Proxy, counting: OwnStream) -> None:
     counter = await js.counter(counting.name)
     hits = counting.subject("hits")
     await counter.add(hits, 40)
@@ -196,9 +190,7 @@ async def test_with_an_id_a_lost_answer_is_asked_for_again_and_counted_once(
     assert await counter.load(hits) == 142
 
 
-async def test_without_an_id_a_lost_answer_is_unknown_and_not_sent_again(
-    js: Any, tap: Proxy, counting: OwnStream
-) -> None:
+async def test_no_id_lost_answer_unknown(js: Any, tap: Proxy, counting: OwnStream) -> None:
     counter = await js.counter(counting.name)
     tap.drop_frames(match.is_publish_ack)
     with pytest.raises(jsclient.RequestTimeoutError):
@@ -207,9 +199,7 @@ async def test_without_an_id_a_lost_answer_is_unknown_and_not_sent_again(
     assert await counter.load(counting.subject("hits")) == 1
 
 
-async def test_an_id_of_a_change_that_is_gone_gives_the_present_number(
-    js: Any, oracle: Oracle, make_stream: Any
-) -> None:
+async def test_old_id_gives_current(js: Any, oracle: Oracle, make_stream: Any) -> None:
     stream = await make_stream(allow_msg_counter=True, max_msgs_per_subject=1)
     counter = await js.counter(stream.name)
     hits = stream.subject("hits")
@@ -219,7 +209,7 @@ async def test_an_id_of_a_change_that_is_gone_gives_the_present_number(
     assert await counter.load(hits) == 2
 
 
-async def test_an_id_that_was_used_for_another_counter_is_told(js: Any, counting: OwnStream) -> None:
+async def test_id_used_for_another_counter_told(js: Any, counting: OwnStream) -> None:
     counter = await js.counter(counting.name)
     await counter.add(counting.subject("a"), 5, msg_id="one")
     with pytest.raises(jsclient.PublishError, match="nothing was added"):
@@ -231,9 +221,7 @@ async def test_an_id_that_was_used_for_another_counter_is_told(js: Any, counting
 # What cannot be
 
 
-async def test_what_cannot_be_counted_is_refused_before_the_wire(
-    js: Any, tap: Proxy, counting: OwnStream
-) -> None:
+async def test_uncountable_refused(js: Any, tap: Proxy, counting: OwnStream) -> None:
     counter = await js.counter(counting.name)
     since = len(tap.frames)
     refused: list[Any] = [
@@ -258,7 +246,7 @@ async def test_what_cannot_be_counted_is_refused_before_the_wire(
     assert traffic(tap, since) == []
 
 
-async def test_only_a_stream_that_counts_has_counters(
+async def test_only_stream_counts_counters(
     js: Any, tap: Proxy, stream: OwnStream, counting: OwnStream
 ) -> None:
     with pytest.raises(jsclient.ConfigError, match="allow_msg_counter"):
@@ -278,18 +266,14 @@ async def test_only_a_stream_that_counts_has_counters(
     assert caught.value.err_code == 10171
 
 
-async def test_a_subject_of_another_stream_that_counts_is_told(
-    js: Any, oracle: Oracle, make_stream: Any, counting: OwnStream
-) -> None:
+async def test_other_stream_reported(js: Any, oracle: Oracle, make_stream: Any, counting: OwnStream) -> None:
     other = await make_stream(allow_msg_counter=True)
     counter = await js.counter(counting.name)
     with pytest.raises(jsclient.PublishError, match=other.name):
         await counter.add(other.subject("a"))
 
 
-async def test_a_counter_comes_from_other_streams_too(
-    js: Any, oracle: Oracle, make_stream: Any, counting: OwnStream
-) -> None:
+async def test_sourced_counter(js: Any, oracle: Oracle, make_stream: Any, counting: OwnStream) -> None:
     """ADR-49 §Source-based: what each source stood at, apart from what was added here."""
     origin = await make_stream(allow_msg_counter=True)
     source = {

@@ -52,9 +52,7 @@ async def seqs(batch: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("direct", [False, True])
-async def test_one_message_by_sequence_newest_and_next(
-    tap: Proxy, stream: Any, own: OwnStream, direct: bool
-) -> None:
+async def test_by_sequence_last_next(tap: Proxy, stream: Any, own: OwnStream, direct: bool) -> None:
     """Row 139: seq, last, next, not found."""
     asked = {"direct": direct}
     message = await stream.get_message(3, **asked)
@@ -79,9 +77,7 @@ async def test_one_message_by_sequence_newest_and_next(
 
 
 @pytest.mark.parametrize("direct", [False, True])
-async def test_headers_come_back_as_they_were_given(
-    near: Any, stream: Any, own: OwnStream, direct: bool
-) -> None:
+async def test_headers_come_back_as_they_given(near: Any, stream: Any, own: OwnStream, direct: bool) -> None:
     """Row 139: headers intact, those too that the server adds to its answer."""
     headers = {"Mine": ["1", "2"], "Nats-Subject": "mine", "Nats-Num-Pending": "77", "Empty": ""}
     ack = await near.publish(own.subject("h"), b"x", headers=headers)
@@ -93,9 +89,7 @@ async def test_headers_come_back_as_they_were_given(
         assert message.headers["Nats-Num-Pending"] == "77"
 
 
-async def test_a_stream_that_does_not_allow_it_is_refused_before_it_is_asked(
-    tap: Proxy, near: Any, make_stream: Any, oracle: Any
-) -> None:
+async def test_not_allowed_refused(tap: Proxy, near: Any, make_stream: Any, oracle: Any) -> None:
     """Row 139: no stream. Servers before 2.12 leave such a request without a word."""
     plain = await make_stream()
     await plain.publish(2)
@@ -112,7 +106,7 @@ async def test_a_stream_that_does_not_allow_it_is_refused_before_it_is_asked(
         await within(10, stream.get_message(1, direct=True), "a direct get of a stream that is gone")
 
 
-async def test_over_a_connection_of_nats_py(foreign_js: Any, stream: Any, own: OwnStream) -> None:
+async def test_over_connection_of_nats_py(foreign_js: Any, stream: Any, own: OwnStream) -> None:
     theirs = await foreign_js.stream(own.name)
     assert (await theirs.get_message(4, direct=True)).data == b"m4"
     with pytest.raises(jsclient.MessageNotFoundError):
@@ -124,9 +118,7 @@ async def test_over_a_connection_of_nats_py(foreign_js: Any, stream: Any, own: O
 
 @pytest.mark.smoke
 @batches
-async def test_a_batch_ends_full_and_the_next_goes_on_behind_it(
-    tap: Proxy, stream: Any, own: OwnStream
-) -> None:
+async def test_batches_continue(tap: Proxy, stream: Any, own: OwnStream) -> None:
     batch = stream.get_batch(4)
     assert (batch.ending, batch.count) == (None, 0)
     found = [message async for message in batch]
@@ -146,7 +138,7 @@ async def test_a_batch_ends_full_and_the_next_goes_on_behind_it(
 
 
 @batches
-async def test_a_batch_by_subject_time_and_bytes(stream: Any, own: OwnStream) -> None:
+async def test_batch_by_subject_time_and_bytes(stream: Any, own: OwnStream) -> None:
     assert await seqs(stream.get_batch(3, subject=own.subject("even"))) == [2, 4, 6]
     assert await seqs(stream.get_batch(9, seq=5, subject=own.subject("*"))) == [5, 6, 7, 8, 9, 10]
     sixth = await stream.get_message(6)
@@ -159,7 +151,7 @@ async def test_a_batch_by_subject_time_and_bytes(stream: Any, own: OwnStream) ->
 
 
 @batches
-async def test_deleted_messages_are_passed_over(stream: Any) -> None:
+async def test_deleted_messages_passed_over(stream: Any) -> None:
     for seq in (1, 2, 5, 10):
         await stream.delete_message(seq)
     batch = stream.get_batch(4)
@@ -168,7 +160,7 @@ async def test_deleted_messages_are_passed_over(stream: Any) -> None:
 
 
 @batches
-async def test_the_last_messages_of_subjects(near: Any, stream: Any, own: OwnStream) -> None:
+async def test_last_messages_of_subjects(near: Any, stream: Any, own: OwnStream) -> None:
     odd, even = own.subject("odd"), own.subject("even")
     last = stream.get_last_messages([odd, even])
     assert [(m.seq, m.subject) async for m in last] == [(9, odd), (10, even)]
@@ -190,7 +182,7 @@ async def test_the_last_messages_of_subjects(near: Any, stream: Any, own: OwnStr
 
 
 @batches
-async def test_more_than_1024_subjects_are_refused_by_name(near: Any, stream: Any, own: OwnStream) -> None:
+async def test_too_many_subjects_named(near: Any, stream: Any, own: OwnStream) -> None:
     await asyncio.gather(*(near.publish(own.subject("many", number)) for number in range(1025)))
     with pytest.raises(jsclient.TooManyResultsError):
         await seqs(stream.get_last_messages(own.subject("many", "*")))
@@ -210,14 +202,14 @@ async def test_headers_in_a_batch(near: Any, stream: Any, own: OwnStream) -> Non
 
 
 @batches
-async def test_a_batch_over_a_connection_of_nats_py(foreign_js: Any, stream: Any, own: OwnStream) -> None:
+async def test_batch_over_connection_of_nats_py(foreign_js: Any, stream: Any, own: OwnStream) -> None:
     theirs = await foreign_js.stream(own.name)
     assert await seqs(theirs.get_batch(6)) == [1, 2, 3, 4, 5, 6]
     assert await seqs(theirs.get_last_messages(own.all)) == [9, 10]
 
 
 @batches
-async def test_what_cannot_work_is_refused_before_the_wire(tap: Proxy, stream: Any) -> None:
+async def test_cannot_work_refused_before_wire(tap: Proxy, stream: Any) -> None:
     noon = datetime(2030, 1, 1, 12, tzinfo=UTC)
     for arguments in (
         {"batch": 0},
@@ -247,7 +239,7 @@ async def test_what_cannot_work_is_refused_before_the_wire(tap: Proxy, stream: A
 
 @batches
 @pytest.mark.parametrize("lost", [1, 3, 4])
-async def test_a_message_lost_on_the_way_is_no_hole(tap: Proxy, stream: Any, lost: int) -> None:
+async def test_message_lost_on_way_no_hole(tap: Proxy, stream: Any, lost: int) -> None:
     tap.drop_frames(match.match(op="MSG", direction=match.TO_CLIENT, header=("Nats-Sequence", str(lost))))
     batch = stream.get_batch(4)
     found: list[int] = []
@@ -262,7 +254,7 @@ async def _into(found: list[int], batch: Any) -> None:
 
 
 @batches
-async def test_an_end_that_does_not_come_is_a_timeout_behind_the_messages(tap: Proxy, stream: Any) -> None:
+async def test_lost_end_times_out(tap: Proxy, stream: Any) -> None:
     tap.drop_frames(match.with_status("204"))
     found: list[int] = []
     batch = stream.get_batch(4, timeout=0.3)
@@ -272,7 +264,7 @@ async def test_an_end_that_does_not_come_is_a_timeout_behind_the_messages(tap: P
 
 
 @batches
-async def test_a_connection_lost_in_the_middle_is_told_behind_what_came(tap: Proxy, stream: Any) -> None:
+async def test_lost_connection_after_some(tap: Proxy, stream: Any) -> None:
     tap.cut_inside_frame(predicate=match.match(op="MSG", header=("Nats-Sequence", "3")))
     found: list[int] = []
     batch = stream.get_batch(4)
@@ -295,7 +287,7 @@ async def test_a_connection_lost_in_the_middle_is_told_behind_what_came(tap: Pro
         ("503", jsclient.NoRespondersError),
     ],
 )
-async def test_a_refusal_is_raised_with_its_status(
+async def test_refusal_raised_with_status(
     tap: Proxy, stream: Any, status: str, error: type[jsclient.StatusError]
 ) -> None:
     tap.drop_frames(match.published(DIRECT))
@@ -311,9 +303,7 @@ async def test_a_refusal_is_raised_with_its_status(
 
 @batches
 @pytest.mark.parametrize("header", ["Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp", "Nats-Last-Sequence"])
-async def test_an_answer_that_makes_no_sense_is_a_protocol_error(
-    tap: Proxy, stream: Any, header: str
-) -> None:
+async def test_nonsense_answer(tap: Proxy, stream: Any, header: str) -> None:
     tap.modify_frames(
         match.match(op="MSG", direction=match.TO_CLIENT, header=("Nats-Sequence", "3")),
         lambda frame: frame.raw.replace(header.encode(), header.encode()[:-1] + b"?"),
@@ -323,7 +313,7 @@ async def test_an_answer_that_makes_no_sense_is_a_protocol_error(
 
 
 @batches
-async def test_iteration_that_is_left_leaves_nothing(
+async def test_iteration_left_leaves_nothing(
     near: Any, stream: Any, own: OwnStream, oracle: Any, server: Any, tap: Proxy
 ) -> None:
     connection = near._connection
@@ -343,7 +333,7 @@ async def test_iteration_that_is_left_leaves_nothing(
 
 
 @batches
-async def test_closing_the_connection_ends_the_iteration(
+async def test_closing_connection_ends_iteration(
     tap: Proxy, connect: Any, stream: Any, own: OwnStream
 ) -> None:
     js = await connect(tap)

@@ -88,7 +88,7 @@ def within_stream(stream: OwnStream, value: Any) -> Any:
 
 @pytest.mark.row(136)
 @pytest.mark.parametrize(("field", "before", "after"), CHANGES, ids=[row[0] for row in CHANGES])
-async def test_each_field_that_drifted_is_named_and_changed_if_wished(
+async def test_drift_named_and_updated(
     near: Any, stream: OwnStream, field: str, before: Any, after: Any
 ) -> None:
     before, after = within_stream(stream, before), within_stream(stream, after)
@@ -115,7 +115,7 @@ async def test_each_field_that_drifted_is_named_and_changed_if_wished(
 
 @pytest.mark.row(136)
 @pytest.mark.parametrize(("field", "before", "after"), FIXED, ids=[row[0] for row in FIXED])
-async def test_a_change_that_the_server_refuses_is_told_and_nothing_is_changed(
+async def test_refused_update_reported(
     near: Any, stream: OwnStream, field: str, before: Any, after: Any
 ) -> None:
     handle = await near.stream(stream.name)
@@ -137,7 +137,7 @@ async def test_a_change_that_the_server_refuses_is_told_and_nothing_is_changed(
         ({}, {"filter_subjects": ["{}.a", "{}.b"]}),
     ],
 )
-async def test_the_two_ways_to_say_a_filter_replace_each_other(
+async def test_filters_replace_each_other(
     near: Any, stream: OwnStream, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     before = {key: within_stream(stream, value) for key, value in before.items()}
@@ -152,7 +152,7 @@ async def test_the_two_ways_to_say_a_filter_replace_each_other(
 
 
 @pytest.mark.row(136)
-async def test_what_the_server_fills_in_is_no_drift(near: Any, tap: Any, stream: OwnStream) -> None:
+async def test_server_fills_in_no_drift(near: Any, tap: Any, stream: OwnStream) -> None:
     """Zero, minus one and false are how others say "not set"."""
     handle = await near.stream(stream.name)
     config = ConsumerConfig(
@@ -171,7 +171,7 @@ async def test_what_the_server_fills_in_is_no_drift(near: Any, tap: Any, stream:
     assert set(asked(tap, since=since)) == {f"CONSUMER.INFO.{stream.name}.c"}
 
 
-async def test_where_a_push_consumer_delivers_is_compared_too(near: Any, stream: OwnStream) -> None:
+async def test_deliver_subject_compared(near: Any, stream: OwnStream) -> None:
     handle = await near.stream(stream.name)
     await handle.ensure_consumer(durable_name="c", deliver_subject="d.one", idle_heartbeat=1)
     await handle.ensure_consumer(durable_name="c", idle_heartbeat=1)
@@ -182,9 +182,7 @@ async def test_where_a_push_consumer_delivers_is_compared_too(near: Any, stream:
     assert (moved.config.deliver_subject, moved.config.idle_heartbeat) == ("d.two", 1)
 
 
-async def test_what_cannot_be_meant_is_refused_before_the_wire(
-    near: Any, tap: Any, stream: OwnStream
-) -> None:
+async def test_cannot_be_meant_refused_before_wire(near: Any, tap: Any, stream: OwnStream) -> None:
     handle = await near.stream(stream.name)
     before = len(tap.frames)
     for call in (
@@ -220,9 +218,7 @@ def add_field(tap: Any, where: bytes) -> None:
 
 
 @pytest.mark.row(136)
-async def test_an_update_of_one_field_keeps_those_that_this_version_does_not_know(
-    near: Any, tap: Any, stream: OwnStream
-) -> None:
+async def test_update_keeps_unknown(near: Any, tap: Any, stream: OwnStream) -> None:
     """P31."""
     await stream.create_consumer("c", max_deliver=3, description="kept")
     add_field(tap, b"consumer_info_response")
@@ -235,9 +231,7 @@ async def test_an_update_of_one_field_keeps_those_that_this_version_does_not_kno
     assert (sent["config"]["max_deliver"], sent["config"]["description"]) == (4, "kept")
 
 
-async def test_a_server_that_takes_the_configuration_but_not_all_of_it_is_told(
-    near: Any, tap: Any, stream: OwnStream
-) -> None:
+async def test_partial_update_reported(near: Any, tap: Any, stream: OwnStream) -> None:
     """As one that is too old for a field does. The consumer is there, and is not as wished."""
     handle = await near.stream(stream.name)
 
@@ -263,9 +257,7 @@ async def test_a_server_that_takes_the_configuration_but_not_all_of_it_is_told(
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("on_drift", ["error", "update", "ignore"])
-async def test_somebody_who_creates_it_between_look_and_create_is_found(
-    near: Any, tap: Any, stream: OwnStream, on_drift: str
-) -> None:
+async def test_created_in_between(near: Any, tap: Any, stream: OwnStream, on_drift: str) -> None:
     handle = await near.stream(stream.name)
     held = tap.hold_frames(answers_to(tap, "CONSUMER.INFO.>"), count=1)
     ensuring = asyncio.create_task(handle.ensure_consumer(durable_name="c", max_deliver=4, on_drift=on_drift))
@@ -283,9 +275,7 @@ async def test_somebody_who_creates_it_between_look_and_create_is_found(
     assert "CONSUMER.INFO" in " ".join(asked(tap)[-2:])
 
 
-async def test_somebody_who_deletes_it_between_look_and_update_makes_it_created(
-    near: Any, tap: Any, stream: OwnStream
-) -> None:
+async def test_deleted_in_between(near: Any, tap: Any, stream: OwnStream) -> None:
     await stream.create_consumer("c", max_deliver=3)
     handle = await near.stream(stream.name)
     held = tap.hold_frames(answers_to(tap, "CONSUMER.INFO.>"), count=1)
@@ -312,9 +302,7 @@ async def test_looking_again_has_an_end(near: Any, tap: Any, stream: OwnStream) 
 
 @pytest.mark.row(136)
 @pytest.mark.parametrize("on_drift", ["error", "update", "ignore"])
-async def test_of_many_who_ensure_at_once_each_gets_it_or_is_told_what_differs(
-    connect: Any, server: Any, stream: OwnStream, on_drift: str
-) -> None:
+async def test_concurrent_ensures(connect: Any, server: Any, stream: OwnStream, on_drift: str) -> None:
     """A race of two wishes, run 200 times."""
     handles = [await (await connect(server)).stream(stream.name) for _ in range(3)]
     for number in range(RACES):
@@ -363,7 +351,7 @@ STREAM_CHANGES: list[tuple[str, Any, Any]] = [
 
 @pytest.mark.row(136)
 @pytest.mark.parametrize(("field", "before", "after"), STREAM_CHANGES, ids=[row[0] for row in STREAM_CHANGES])
-async def test_each_field_of_a_stream_that_drifted_is_named_and_changed_if_wished(
+async def test_stream_drift_updated(
     near: Any, oracle: Oracle, name: str, field: str, before: Any, after: Any
 ) -> None:
     def named(value: Any) -> Any:
@@ -389,9 +377,7 @@ async def test_each_field_of_a_stream_that_drifted_is_named_and_changed_if_wishe
 
 
 @pytest.mark.parametrize("change", [{"storage": "file"}, {"retention": "workqueue"}], ids=str)
-async def test_a_change_of_a_stream_that_the_server_refuses_is_told_and_nothing_is_changed(
-    near: Any, oracle: Oracle, name: str, change: dict[str, Any]
-) -> None:
+async def test_refused_stream_update(near: Any, oracle: Oracle, name: str, change: dict[str, Any]) -> None:
     await near.ensure_stream(name, subjects=[f"{name}.a"], storage="memory", max_consumers=9)
     was = (await oracle.stream_info(name))["config"]
     with pytest.raises(jsclient.ApiError) as caught:
@@ -400,7 +386,7 @@ async def test_a_change_of_a_stream_that_the_server_refuses_is_told_and_nothing_
     assert (await oracle.stream_info(name))["config"] == was
 
 
-async def test_what_the_server_fills_in_is_no_drift_of_a_stream(near: Any, tap: Any, name: str) -> None:
+async def test_server_fills_in_no_drift_of_stream(near: Any, tap: Any, name: str) -> None:
     config = StreamConfig(
         name=name, subjects=[f"{name}.>"], storage="memory", retention="limits", discard="old", max_msgs=0, max_bytes=0,
         max_age=0, max_consumers=0, max_msgs_per_subject=0, max_msg_size=0, num_replicas=0, duplicate_window=0,
@@ -418,9 +404,7 @@ async def test_what_the_server_fills_in_is_no_drift_of_a_stream(near: Any, tap: 
     assert set(asked(tap, since=since)) == {f"STREAM.INFO.{name}"}
 
 
-async def test_an_update_of_a_stream_keeps_what_this_version_does_not_know(
-    near: Any, tap: Any, stream: OwnStream
-) -> None:
+async def test_stream_update_keeps_unknown(near: Any, tap: Any, stream: OwnStream) -> None:
     """P31."""
     add_field(tap, b"stream_info_response")
     with contextlib.suppress(jsclient.ApiError):
@@ -430,7 +414,7 @@ async def test_an_update_of_a_stream_keeps_what_this_version_does_not_know(
 
 
 @pytest.mark.parametrize("on_drift", ["error", "update", "ignore"])
-async def test_somebody_who_creates_the_stream_between_look_and_create_is_found(
+async def test_stream_created_in_between(
     near: Any, tap: Any, oracle: Oracle, name: str, on_drift: str
 ) -> None:
     held = tap.hold_frames(answers_to(tap, "STREAM.INFO.>"), count=1)
@@ -450,9 +434,7 @@ async def test_somebody_who_creates_the_stream_between_look_and_create_is_found(
         assert found.config.description == "theirs"
 
 
-async def test_somebody_who_deletes_the_stream_between_look_and_update_makes_it_created(
-    near: Any, tap: Any, oracle: Oracle, name: str
-) -> None:
+async def test_stream_deleted_in_between(near: Any, tap: Any, oracle: Oracle, name: str) -> None:
     await oracle.create_stream(name, [f"{name}.>"], max_msgs=3, storage="memory")
     held = tap.hold_frames(answers_to(tap, "STREAM.INFO.>"), count=1)
     ensuring = asyncio.create_task(
@@ -466,7 +448,7 @@ async def test_somebody_who_deletes_the_stream_between_look_and_update_makes_it_
 
 @pytest.mark.row(136)
 @pytest.mark.parametrize("how", ["ensure", "create_or_update"])
-async def test_of_many_who_want_the_same_stream_at_once_all_get_it(
+async def test_concurrent_stream_ensures(
     connect: Any, server: Any, oracle: Oracle, name: str, how: str
 ) -> None:
     """A race, run 200 times; in `create_or_update` one has another wish, and the last one wins."""

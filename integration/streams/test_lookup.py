@@ -29,9 +29,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
 
 @KINDS
 @pytest.mark.covers("J15", "J16")
-async def test_the_stream_is_asked_for_by_subject_and_the_only_one_is_used(
-    tap: Proxy, js: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_stream_found_by_subject(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
     sub = await getattr(js, kind)(stream.subject("a", "*"))
     (lookup,) = tap.sent("$JS.API.STREAM.>")
     assert lookup.subject == "$JS.API.STREAM.NAMES"
@@ -41,9 +39,7 @@ async def test_the_stream_is_asked_for_by_subject_and_the_only_one_is_used(
 
 @KINDS
 @pytest.mark.covers("J20")
-async def test_no_lookup_is_sent_where_the_stream_is_given(
-    tap: Proxy, js: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_no_lookup_sent_where_stream_given(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
     sub = await getattr(js, kind)(stream.subject("a"), stream=stream.name)
     assert asked(tap, "STREAM.>") == []
     assert (await sub.consumer_info()).config.filter_subject == stream.subject("a")
@@ -52,7 +48,7 @@ async def test_no_lookup_is_sent_where_the_stream_is_given(
 @KINDS
 @pytest.mark.covers("J17")
 @pytest.mark.parametrize("streams", [b"[]", b"null", None])
-async def test_no_stream_in_the_answer_is_an_error(
+async def test_no_stream_in_answer_error(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, streams: bytes | None
 ) -> None:
     """Servers have answered with an empty list, a null, and without the field."""
@@ -69,7 +65,7 @@ async def test_no_stream_in_the_answer_is_an_error(
 
 @KINDS
 @pytest.mark.covers("J17", "J18", "J14")
-async def test_none_or_several_streams_are_the_same_class_of_error(
+async def test_none_or_several_streams(
     tap: Proxy, js: Any, oracle: Oracle, make_stream: Any, kind: str
 ) -> None:
     """P15: nats-py takes the first of several, and any stream for an empty subject. §4.1-24."""
@@ -93,7 +89,7 @@ async def test_none_or_several_streams_are_the_same_class_of_error(
 
 @KINDS
 @pytest.mark.covers("J19")
-async def test_an_error_in_the_answer_is_raised(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
+async def test_error_in_answer_raised(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
     answer = (
         b'{"type":"io.nats.jetstream.api.v1.stream_names_response",'
         b'"error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}'
@@ -110,7 +106,7 @@ async def test_an_error_in_the_answer_is_raised(tap: Proxy, js: Any, stream: Own
 @pytest.mark.parametrize(
     "answer", [b"", b"no JSON", b"[]", b'{"streams":7}', b'{"streams":[7]}', b'{"error":7}']
 )
-async def test_an_answer_that_makes_no_sense_is_an_error_of_ours(
+async def test_answer_makes_no_sense_error_of_ours(
     tap: Proxy, js: Any, stream: OwnStream, kind: str, answer: bytes
 ) -> None:
     tap.modify_frames(answers_to(tap, "STREAM.NAMES"), lambda frame: frame.but(payload=answer).raw)
@@ -120,7 +116,7 @@ async def test_an_answer_that_makes_no_sense_is_an_error_of_ours(
 
 
 @pytest.mark.covers("J15", "J50", "J51", "J108")
-async def test_a_domain_is_in_every_subject_and_in_what_comes_back(
+async def test_domain_in_subjects(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any
 ) -> None:
     """§4.1-27."""
@@ -172,7 +168,7 @@ accounts {
 
 @pytest.mark.covers("J15", "J50", "J108")
 @pytest.mark.parametrize("prefix", ["team.a", "team.a."])
-async def test_a_prefix_leads_to_the_streams_of_another_account(
+async def test_prefix_to_other_account(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any, prefix: str
 ) -> None:
     own = await own_server(config=PREFIXED)

@@ -42,7 +42,7 @@ async def name(oracle: Oracle) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("how", ["config", "fields"])
-async def test_a_stream_is_created_changed_and_deleted(js: Any, oracle: Oracle, name: str, how: str) -> None:
+async def test_stream_created_changed_and_deleted(js: Any, oracle: Oracle, name: str, how: str) -> None:
     """Row 136: create, update, upsert, delete."""
     fields = {"subjects": [f"{name}.>"], "max_msgs": 10, "max_age": 1.5, "storage": "memory"}
 
@@ -69,7 +69,7 @@ async def test_a_stream_is_created_changed_and_deleted(js: Any, oracle: Oracle, 
     assert (await call(js.create_or_update_stream, description="z")).config.description == "z"
 
 
-async def test_errors_of_a_stream_that_is_not_there_have_its_class(js: Any) -> None:
+async def test_missing_stream_error(js: Any) -> None:
     for call in (
         js.stream("missing"),
         js.delete_stream("missing"),
@@ -80,7 +80,7 @@ async def test_errors_of_a_stream_that_is_not_there_have_its_class(js: Any) -> N
         assert (caught.value.code, caught.value.err_code) == (404, 10059)
 
 
-async def test_illegal_names_are_refused_before_the_wire(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_illegal_names_refused_before_wire(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 136: names."""
     handle = await js.stream(stream.name)
     since = len(tap.frames)
@@ -102,9 +102,7 @@ async def test_illegal_names_are_refused_before_the_wire(js: Any, tap: Proxy, st
     assert asked(tap, since=since) == []
 
 
-async def test_ensure_stream_compares_only_what_is_set(
-    js: Any, tap: Proxy, oracle: Oracle, name: str
-) -> None:
+async def test_ensure_stream_compares_only_set(js: Any, tap: Proxy, oracle: Oracle, name: str) -> None:
     subjects = [f"{name}.>"]
     created = await js.ensure_stream(name, subjects=subjects, max_msgs=10, description="first")
     assert created.config.max_msgs == 10
@@ -130,9 +128,7 @@ async def test_ensure_stream_compares_only_what_is_set(
     assert (kept["max_msgs"], kept["description"], kept["subjects"]) == (11, "first", subjects)
 
 
-async def test_fields_that_this_version_does_not_know_survive_an_update(
-    js: Any, tap: Proxy, stream: OwnStream
-) -> None:
+async def test_update_keeps_unknown(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """P31: nats-py erases what it does not know."""
 
     def enrich(frame: Any) -> bytes:
@@ -168,9 +164,7 @@ async def test_fields_that_this_version_does_not_know_survive_an_update(
     assert body(tap.sent("$JS.API.CONSUMER.CREATE.>")[1])["config"]["of_2050"] == 1
 
 
-async def test_streams_are_listed_page_by_page(
-    js: Any, tap: Proxy, stream: OwnStream, make_stream: Any
-) -> None:
+async def test_streams_listed_page_by_page(js: Any, tap: Proxy, stream: OwnStream, make_stream: Any) -> None:
     """Row 136: pages of 2 in the place of the server's 1024 and 256, and filters."""
     others = [await make_stream() for _ in range(4)]
 
@@ -214,7 +208,7 @@ async def test_the_account_is_told(js: Any, stream: OwnStream, server: ServerUnd
 
 
 @pytest.mark.smoke
-async def test_stored_messages_are_read_and_deleted(js: Any, stream: OwnStream) -> None:
+async def test_stored_messages_read_and_deleted(js: Any, stream: OwnStream) -> None:
     handle = await js.stream(stream.name)
     await js.publish(stream.subject("a"), b"one", headers={"K": ["1", "2"]})
     await js.publish(stream.subject("b"), b"")
@@ -239,7 +233,7 @@ async def test_stored_messages_are_read_and_deleted(js: Any, stream: OwnStream) 
     assert [m.seq for m in await stream.messages()] == [2]
 
 
-async def test_a_stream_is_purged_in_whole_and_in_part(js: Any, stream: OwnStream) -> None:
+async def test_stream_purged_in_whole_and_in_part(js: Any, stream: OwnStream) -> None:
     """Row 138: forms of purge; all of them in test_management_pages."""
     handle = await js.stream(stream.name)
     await stream.publish(10, "a")
@@ -257,9 +251,7 @@ async def test_a_stream_is_purged_in_whole_and_in_part(js: Any, stream: OwnStrea
 
 
 @pytest.mark.parametrize("seq", [0, 1])
-async def test_a_purge_below_the_first_sequence_removes_nothing(
-    js: Any, oracle: Oracle, make_stream: Any, seq: int
-) -> None:
+async def test_purge_below_first(js: Any, oracle: Oracle, make_stream: Any, seq: int) -> None:
     """Servers read 0 as "no sequence", older ones also 1, and remove everything."""
     stream = await make_stream(storage="file")
     await stream.publish(5)
@@ -277,7 +269,7 @@ async def test_a_purge_below_the_first_sequence_removes_nothing(
 # Consumers
 
 
-async def test_a_consumer_is_created_changed_and_deleted(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_consumer_life_cycle(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 136: create, update and upsert are told apart by the action, which the server judges by."""
     handle = await js.stream(stream.name)
     consumer = await handle.create_consumer(durable_name="c", ack_wait=2.5, max_deliver=3)
@@ -305,7 +297,7 @@ async def test_a_consumer_is_created_changed_and_deleted(js: Any, tap: Proxy, st
     assert await stream.consumer_names() == []
 
 
-async def test_ensure_consumer_compares_only_what_is_set(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_ensure_consumer_compares_only_set(js: Any, tap: Proxy, stream: OwnStream) -> None:
     handle = await js.stream(stream.name)
     wanted = ConsumerConfig(durable_name="c", max_deliver=3, filter_subject=stream.subject("a"))
     created = await handle.ensure_consumer(wanted)
@@ -329,7 +321,7 @@ async def test_ensure_consumer_compares_only_what_is_set(js: Any, tap: Proxy, st
         await handle.ensure_consumer(max_deliver=4)
 
 
-async def test_consumers_are_listed_over_more_than_one_page(js: Any, tap: Proxy, stream: OwnStream) -> None:
+async def test_consumers_in_pages(js: Any, tap: Proxy, stream: OwnStream) -> None:
     """Row 136: 256 infos are the server's page."""
     for number in range(260):
         await stream.create_consumer(f"c{number}", mem_storage=True)
@@ -340,7 +332,7 @@ async def test_consumers_are_listed_over_more_than_one_page(js: Any, tap: Proxy,
     assert offsets == [0, 256]
 
 
-async def test_pull_limits_and_other_newer_fields_come_back_as_they_were(js: Any, stream: OwnStream) -> None:
+async def test_newer_fields_round_trip(js: Any, stream: OwnStream) -> None:
     """P31: nats-py loses them on the way."""
     fields: dict[str, Any] = {
         "max_batch": 10, "max_expires": 3.5, "max_bytes": 1000, "inactive_threshold": 60.0, "backoff": [1.0, 2.5],

@@ -29,9 +29,7 @@ async def js(connect: Any, tap: Proxy) -> Any:
     return await connect(tap)
 
 
-async def test_streams_are_listed_over_more_than_one_page(
-    own_server: Any, proxy: Any, connect: Any, oracle_for: Any
-) -> None:
+async def test_streams_in_pages(own_server: Any, proxy: Any, connect: Any, oracle_for: Any) -> None:
     """Row 136: 256 infos and 1,024 names are the server's pages."""
     own = await own_server()
     oracle, tap = await oracle_for(own), await proxy(own)
@@ -49,9 +47,7 @@ async def test_streams_are_listed_over_more_than_one_page(
     assert [body(frame)["offset"] for frame in tap.sent("$JS.API.STREAM.LIST")] == [0, 256, 512, 768, 1024]
 
 
-async def test_the_subjects_of_a_stream_are_told_over_more_than_one_page(
-    js: Any, tap: Proxy, oracle: Oracle, make_stream: Any
-) -> None:
+async def test_subjects_in_pages(js: Any, tap: Proxy, oracle: Oracle, make_stream: Any) -> None:
     """Row 137: past the server's 100,000, where nats-py and others stop without a word."""
     stream = await make_stream(no_ack=True)
     for number in range(100_005):
@@ -167,7 +163,7 @@ async def test_every_form_of_purge(js: Any, oracle: Oracle, make_stream: Any, st
         assert (await js.publish(stream.subject("a"))).seq == max(11, arguments.get("seq", 0))
 
 
-async def test_what_excludes_each_other_or_is_forbidden(
+async def test_excludes_each_other_or_forbidden(
     js: Any, tap: Proxy, oracle: Oracle, make_stream: Any
 ) -> None:
     """Row 138: exclusions."""

@@ -58,7 +58,7 @@ async def test_cancelled_opening_and_reading(js: Any, oracle: Any, stream: OwnSt
 
 
 @pytest.mark.parametrize("republishes", [True, False])
-async def test_cancelled_waiting_for_the_latest(
+async def test_cancelled_waiting_for_latest(
     js: Any, oracle: Any, make_stream: Any, republishes: bool
 ) -> None:
     stream = await make_stream(

@@ -31,7 +31,7 @@ async def test_a_chain_waits_for_a_retry(js: Any, oracle: Any, stream: OwnStream
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_chain_through_cut_connections(
+async def test_chain_through_cut_connections(
     connect: Any, proxy: Any, oracle: Any, stream: OwnStream, seed: int
 ) -> None:
     near = await proxy()
@@ -49,7 +49,7 @@ async def test_a_chain_through_cut_connections(
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-async def test_a_chain_after_cancelled_publishes(
+async def test_chain_after_cancelled_publishes(
     js: Any, foreign_js: Any, oracle: Any, stream: OwnStream, foreign: bool
 ) -> None:
     topic = (foreign_js if foreign else js).topic(stream.subject("a"))

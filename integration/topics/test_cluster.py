@@ -75,7 +75,7 @@ async def each_node_dies(cluster: OwnCluster, stream: str, between: Any) -> None
         pytest.param(None, False, marks=pytest.mark.full),
     ],
 )
-async def test_a_reader_has_every_record_once(
+async def test_reader_every_record_once(
     cluster: OwnCluster, near: Any, connect: Any, push: Any, direct: bool
 ) -> None:
     await near.create_stream(
@@ -106,9 +106,7 @@ async def test_a_reader_has_every_record_once(
 @pytest.mark.full
 @pytest.mark.covers("A10", "A19", "A21", "A23", "A66")
 @pytest.mark.parametrize("kind", ["notifier_kit", "subscription_kit"])
-async def test_a_kit_has_each_state_and_loses_none(
-    cluster: OwnCluster, near: Any, connect: Any, kind: str
-) -> None:
+async def test_kit_each_state_and_loses_none(cluster: OwnCluster, near: Any, connect: Any, kind: str) -> None:
     producer, _ = kit = await getattr(near, kind)("kit.a", num_replicas=3)
     there = await connect(cluster.urls, **FAST)
     if kind == "notifier_kit":

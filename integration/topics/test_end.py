@@ -19,7 +19,7 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
 
 
 @FEEDS
-async def test_the_end_of_one_of_its_subjects(js: Any, oracle: Any, stream: OwnStream, push: Any) -> None:
+async def test_end_of_one_of_subjects(js: Any, oracle: Any, stream: OwnStream, push: Any) -> None:
     async with js.topic(stream.subject("*")).each(push=push, quiet=0.2) as reader:
         for tail in "ab":
             async with js.topic(stream.subject(tail)).publisher() as pub:
@@ -28,7 +28,7 @@ async def test_the_end_of_one_of_its_subjects(js: Any, oracle: Any, stream: OwnS
         assert await read(reader, 4) == [1, 2, 1, 2]
 
 
-async def test_a_failure_reaches_every_task(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_failure_reaches_every_task(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.each() as reader:
         reading = [asyncio.ensure_future(reader.next()) for _ in range(3)]
@@ -41,7 +41,7 @@ async def test_a_failure_reaches_every_task(js: Any, oracle: Any, stream: OwnStr
             await within(5, anext(reader.batches()))
 
 
-async def test_the_end_after_an_unfinished_batch(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_end_after_unfinished_batch(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher() as pub:
         await pub.publish(b"1")
@@ -55,7 +55,7 @@ async def test_the_end_after_an_unfinished_batch(js: Any, oracle: Any, stream: O
             await within(5, reader.next())
 
 
-async def test_publish_during_finish_is_refused(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_publish_during_finish_refused(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher(max_in_flight=2) as pub:
         publishing = [asyncio.ensure_future(pub.publish(b"%d" % number)) for number in range(10)]
@@ -74,7 +74,7 @@ async def test_publish_during_finish_is_refused(js: Any, oracle: Any, stream: Ow
     assert [m.payload for m in await stream.messages()] == [*(b"%d" % n for n in range(10)), b"end"]
 
 
-async def test_finish_again_after_a_lost_answer(
+async def test_finish_again_after_lost_answer(
     connect: Any, proxy: Any, oracle: Any, stream: OwnStream
 ) -> None:
     near = await proxy()
@@ -93,9 +93,7 @@ async def test_finish_again_after_a_lost_answer(
     assert [m.payload for m in await stream.messages()] == [b"1", b"end"]
 
 
-async def test_a_closed_reader_of_the_latest_record_reads_no_more(
-    js: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_closed_latest_reads_nothing(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher() as pub:
         await (await pub.publish(b"1"))

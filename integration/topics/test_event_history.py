@@ -53,9 +53,7 @@ class TestEvents(EventSuite):
 
 
 @pytest.mark.covers("T5", "T6", "T7", "T8", "T9", "T20", "T38")
-async def test_a_push_carries_its_time_and_its_predecessor_and_the_stream_keeps_nothing_for_it(
-    proxy: Any, connect: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_push_has_time_and_link(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream(allow_direct=True, republish=REPUBLISH)
@@ -83,9 +81,7 @@ async def test_a_push_carries_its_time_and_its_predecessor_and_the_stream_keeps_
 @pytest.mark.smoke
 @pytest.mark.server(">=2.11")
 @pytest.mark.covers("T9", "T10", "T11", "T12", "T13")
-async def test_a_history_of_many_pages_needs_no_consumer(
-    js: Any, server: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_long_history_no_consumer(js: Any, server: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True, max_msgs=30_000)
     await stream.publish(25_000, "a")
     source = js.events(stream.subject("a"))
@@ -103,9 +99,7 @@ async def test_a_history_of_many_pages_needs_no_consumer(
 
 
 @pytest.mark.covers("T4", "T19")
-async def test_a_history_includes_whatever_was_stored_before_it_was_asked_for(
-    js: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_history_includes_earlier(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     source = js.events(stream.subject("a"))
     at = (await source.current()).position
@@ -115,9 +109,7 @@ async def test_a_history_includes_whatever_was_stored_before_it_was_asked_for(
         at = sent
 
 
-async def test_the_last_event_deleted_while_it_is_read_is_no_reason_to_wait(
-    js: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_deleted_last_event(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     source = js.events(stream.subject("a"))
     at = await publish(source, b"1", b"2", b"3")
@@ -131,9 +123,7 @@ async def drained(history: Any) -> list[Any]:
     return [events async for events in history]
 
 
-async def test_no_stream_or_more_than_one_is_told_at_the_first_use(
-    js: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_stream_lookup_on_first_use(js: Any, oracle: Any, make_stream: Any) -> None:
     source = js.events("nobody.has.this")
     with pytest.raises(jsclient.NoMatchingStreamError):
         await source.subscribe()
@@ -146,9 +136,7 @@ async def test_no_stream_or_more_than_one_is_told_at_the_first_use(
         js.events("a", stream="a.b")
 
 
-async def test_close_ends_subscriptions_and_takes_their_consumers_along(
-    connect: Any, server: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_close_deletes_consumers(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
     js = await connect(server)
     stream = await make_stream(allow_direct=True)
     source = js.events(stream.subject("a"))

@@ -18,7 +18,7 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
     return await republishing(oracle, make_stream)
 
 
-async def test_an_unanswered_consumer_creation(
+async def test_unanswered_consumer_creation(
     connect: Any, proxy: Any, js: Any, oracle: Any, stream: OwnStream
 ) -> None:
     near = await proxy()

@@ -54,9 +54,7 @@ async def test_every_record_in_order_once(js: Any, oracle: Any, stream: OwnStrea
 
 @FEEDS
 @pytest.mark.guarantee("each.slow", "since.slow")
-async def test_a_slow_reader_misses_nothing_and_slows_nobody(
-    js: Any, oracle: Any, stream: OwnStream, push: Any
-) -> None:
+async def test_slow_reader_misses_nothing(js: Any, oracle: Any, stream: OwnStream, push: Any) -> None:
     topic = js.topic(stream.subject("a"))
     options = {"push": push, "quiet": 0.2}
     async with (
@@ -71,7 +69,7 @@ async def test_a_slow_reader_misses_nothing_and_slows_nobody(
 
 @FEEDS
 @pytest.mark.guarantee("each.lost", "since.lost")
-async def test_a_connection_that_is_lost_loses_nothing(
+async def test_connection_lost_loses_nothing(
     connect: Any, proxy: Any, js: Any, oracle: Any, stream: OwnStream, push: Any
 ) -> None:
     near = await proxy()
@@ -86,7 +84,7 @@ async def test_a_connection_that_is_lost_loses_nothing(
 
 
 @pytest.mark.guarantee("each.resumes", "since.resumes")
-async def test_a_position_is_all_that_must_be_kept(
+async def test_position_all_must_be_kept(
     js: Any, connect: Any, server: Any, oracle: Any, stream: OwnStream
 ) -> None:
     await publish(js.topic(stream.subject("a")), 0, 100)
@@ -104,7 +102,7 @@ async def test_a_position_is_all_that_must_be_kept(
 
 @FEEDS
 @pytest.mark.guarantee("each.gone", "since.gone")
-async def test_history_that_is_gone_is_an_error_with_the_first_that_is_there(
+async def test_history_gone_error_with_first_there(
     js: Any, oracle: Any, stream: OwnStream, events: list[Any], push: Any
 ) -> None:
     topic = js.topic(stream.subject("a"))
@@ -128,7 +126,7 @@ async def test_history_that_is_gone_is_an_error_with_the_first_that_is_there(
 @FEEDS
 @pytest.mark.parametrize("how", ["finish", "fail"])
 @pytest.mark.guarantee("each.ends", "since.ends")
-async def test_the_loop_ends_as_the_producer_says(
+async def test_loop_ends_as_producer_says(
     js: Any, oracle: Any, stream: OwnStream, push: Any, how: str
 ) -> None:
     topic = js.topic(stream.subject("a"))
@@ -150,7 +148,7 @@ async def test_the_loop_ends_as_the_producer_says(
 
 
 @pytest.mark.guarantee("each.state", "since.state")
-async def test_what_the_server_keeps_of_a_reader(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_server_keeps_of_reader(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     await publish(topic, 0, 1)
     async with (
@@ -180,7 +178,7 @@ async def no_consumers(stream: OwnStream) -> bool:
 
 
 @pytest.mark.guarantee("work.sees", "work.slow", "work.state")
-async def test_each_message_is_one_worker_s_until_it_is_acked(
+async def test_one_worker_until_acked(
     js: Any, connect: Any, server: Any, oracle: Any, stream: OwnStream
 ) -> None:
     await publish(js.topic(stream.subject("a")), 0, 60)
@@ -217,7 +215,7 @@ async def is_delivered(stream: OwnStream) -> bool:
 
 
 @pytest.mark.guarantee("work.lost", "work.resumes", "work.ends")
-async def test_what_a_worker_left_without_ack_comes_again(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_worker_left_without_ack_comes_again(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     await publish(topic, 0, 3)
     async with topic.work("crew", ack_wait=1) as work:
@@ -230,7 +228,7 @@ async def test_what_a_worker_left_without_ack_comes_again(js: Any, oracle: Any, 
 
 
 @pytest.mark.guarantee("work.gone")
-async def test_a_group_begins_with_what_is_there(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_group_begins_with_there(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     await publish(topic, 0, 10)
     await (await js.stream(stream.name)).purge(seq=6)
@@ -251,7 +249,7 @@ async def newest(request: pytest.FixtureRequest, oracle: Any, make_stream: Any) 
 
 
 @pytest.mark.guarantee("latest.sees", "latest.slow", "latest.gone", "latest.resumes")
-async def test_the_newest_when_it_looks_and_nothing_between(js: Any, oracle: Any, newest: OwnStream) -> None:
+async def test_newest_when_looking(js: Any, oracle: Any, newest: OwnStream) -> None:
     topic = js.topic(newest.subject("a"))
     await publish(topic, 0, 100)
     async with topic.latest() as reader:
@@ -269,7 +267,7 @@ async def test_the_newest_when_it_looks_and_nothing_between(js: Any, oracle: Any
 
 
 @pytest.mark.guarantee("latest.lost")
-async def test_a_state_that_came_while_it_was_away_is_seen(
+async def test_state_came_while_away_seen(
     connect: Any, proxy: Any, js: Any, oracle: Any, newest: OwnStream
 ) -> None:
     near = await proxy()
@@ -289,9 +287,7 @@ async def test_a_state_that_came_while_it_was_away_is_seen(
 
 @pytest.mark.parametrize("how", ["finish", "fail"])
 @pytest.mark.guarantee("latest.ends")
-async def test_the_end_is_always_seen_by_who_wants_the_latest(
-    js: Any, oracle: Any, newest: OwnStream, how: str
-) -> None:
+async def test_end_always_seen_by_who_wants_latest(js: Any, oracle: Any, newest: OwnStream, how: str) -> None:
     topic = js.topic(newest.subject("a"))
     await publish(topic, 0, 3)
     reader = topic.latest()
@@ -310,9 +306,7 @@ async def test_the_end_is_always_seen_by_who_wants_the_latest(
 
 
 @pytest.mark.guarantee("latest.state")
-async def test_who_waits_for_the_latest_costs_the_server_nothing_or_one_consumer(
-    js: Any, oracle: Any, newest: OwnStream
-) -> None:
+async def test_latest_costs_little(js: Any, oracle: Any, newest: OwnStream) -> None:
     topic = js.topic(newest.subject("a"))
     await publish(topic, 0, 1)
     reader = topic.latest()
@@ -329,7 +323,7 @@ async def test_who_waits_for_the_latest_costs_the_server_nothing_or_one_consumer
     assert int((await waiting).data) == 1
 
 
-async def test_a_topic_makes_its_stream_if_there_is_none(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_topic_makes_stream_if_there_none(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(f"made.{stream.prefix}.>")
     try:
         log = await topic.create(storage="memory", max_age=3600)

@@ -100,9 +100,7 @@ async def taken(reader: LogReader, count: int) -> list[tuple[int, str]]:
 @pytest.mark.parametrize("tails", ["a", "abc"], ids=["one subject", "several"])
 @pytest.mark.parametrize("loss", [0.0, 0.05, 0.3, 1.0])
 @pytest.mark.parametrize("push", FEEDS)
-async def test_it_reads_all_in_order_and_once(
-    make_world: MakeWorld, push: Any, loss: float, tails: str
-) -> None:
+async def test_reads_all_in_order_and_once(make_world: MakeWorld, push: Any, loss: float, tails: str) -> None:
     world = await make_world(tails, seed=int(loss * 100), loss=loss, repeat=0.2, reorder=0.2)
     chance = world.chance
     quiet = QuietTimer(0.05, 0.2)
@@ -122,9 +120,7 @@ async def test_it_reads_all_in_order_and_once(
 
 @pytest.mark.covers("T41")
 @pytest.mark.parametrize("seed", range(4))
-async def test_pushed_and_asking_changed_at_random_and_reads_cancelled(
-    make_world: MakeWorld, seed: int
-) -> None:
+async def test_random_switches_and_cancels(make_world: MakeWorld, seed: int) -> None:
     world = await make_world("a", seed=seed, loss=0.3, repeat=0.2, reorder=0.3)
     chance, got = random.Random(seed), []
     async with await open_reader(
@@ -150,9 +146,7 @@ async def test_pushed_and_asking_changed_at_random_and_reads_cancelled(
 @pytest.mark.covers("T24", "T40")
 @pytest.mark.parametrize("tails", ["a", "abc"], ids=["one subject", "several"])
 @pytest.mark.parametrize("push", FEEDS)
-async def test_readers_that_die_leave_one_token_to_the_next(
-    make_world: MakeWorld, push: Any, tails: str
-) -> None:
+async def test_readers_die_leave_one_token_to_next(make_world: MakeWorld, push: Any, tails: str) -> None:
     world = await make_world(tails, loss=0.2, repeat=0.2, reorder=0.2)
     got: dict[tuple[int, str], int] = {}
     again = 0
@@ -174,7 +168,7 @@ async def test_readers_that_die_leave_one_token_to_the_next(
 
 
 @pytest.mark.parametrize("push", FEEDS)
-async def test_a_slow_reader_holds_little_and_misses_nothing(make_world: MakeWorld, push: Any) -> None:
+async def test_slow_reader_holds_little(make_world: MakeWorld, push: Any) -> None:
     world = await make_world("a", loss=0.1)
     got: list[tuple[int, str]] = []
     async with await open_reader(world.log, push=push, quiet=0.05, max_pending=10) as reader:
@@ -195,7 +189,7 @@ async def test_a_slow_reader_holds_little_and_misses_nothing(make_world: MakeWor
 @pytest.mark.parametrize("tails", ["a", "abc"], ids=["one subject", "several"])
 @pytest.mark.parametrize("loss", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("push", FEEDS)
-async def test_with_a_window_it_reads_all_or_says_what_there_is(
+async def test_with_window_reads_all_or_says_there(
     make_world: MakeWorld, push: Any, loss: float, tails: str
 ) -> None:
     for seed in range(3):
@@ -224,9 +218,7 @@ async def test_with_a_window_it_reads_all_or_says_what_there_is(
 @pytest.mark.covers("T2", "T10")
 @pytest.mark.parametrize("limit", [5, 100])
 @pytest.mark.parametrize("push", FEEDS)
-async def test_where_a_limit_by_subject_removes_from_the_middle_that_is_told_too(
-    js: Any, oracle: Any, make_stream: Any, push: Any, limit: int
-) -> None:
+async def test_subject_limit_reported(js: Any, oracle: Any, make_stream: Any, push: Any, limit: int) -> None:
     """The stream's head stays: another subject holds it."""
     stream = await make_stream(allow_direct=True, republish=REPUBLISH, max_msgs_per_subject=limit)
     await stream.publish(1, "other")
@@ -249,9 +241,7 @@ async def test_where_a_limit_by_subject_removes_from_the_middle_that_is_told_too
         assert truncated is None or limit == 5, "there was nothing to be removed"
 
 
-async def test_a_subject_that_begins_late_is_no_loss_though_messages_are_limited_by_subject(
-    js: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_late_subject_is_no_loss(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True, max_msgs_per_subject=10)
     log = await find_log(js._context, stream.subject("a"))
     async with await open_reader(log, "now", push=None, quiet=0.05) as reader:
@@ -268,9 +258,7 @@ async def test_a_subject_that_begins_late_is_no_loss_though_messages_are_limited
 
 @pytest.mark.server(">=2.11")  # before it, a history is read by a consumer
 @pytest.mark.covers("T38")
-async def test_500_readers_by_a_republished_subject_are_nothing_to_the_stream(
-    js: Any, server: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_500_republish_readers(js: Any, server: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True, republish=REPUBLISH)
     log = await find_log(js._context, stream.subject("a"))
     await js.ping()

@@ -35,9 +35,7 @@ async def own_log(server: Any, connect: Any, **config: Any) -> Log:
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
 @pytest.mark.parametrize("direct", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize("push", FEEDS)
-async def test_a_server_that_is_killed_and_started_again_and_again(
-    own_server: Any, connect: Any, push: Any, direct: bool
-) -> None:
+async def test_server_killed_repeatedly(own_server: Any, connect: Any, push: Any, direct: bool) -> None:
     server = await own_server()
     log = await own_log(server, connect, allow_direct=direct)
     producer = Producer(log)
@@ -57,9 +55,7 @@ async def test_a_server_that_is_killed_and_started_again_and_again(
 
 @pytest.mark.covers("T1", "T2", "T22", "T24", "T25")
 @pytest.mark.parametrize("push", FEEDS)
-async def test_connections_that_are_cut_while_others_publish(
-    own_server: Any, proxy: Any, connect: Any, push: Any
-) -> None:
+async def test_connections_cut(own_server: Any, proxy: Any, connect: Any, push: Any) -> None:
     server = await own_server()
     near = await proxy(server, record=False)
     await own_log(server, connect, storage="memory")
@@ -82,9 +78,7 @@ async def test_connections_that_are_cut_while_others_publish(
 
 
 @pytest.mark.server(">=2.11")
-async def test_answers_of_which_a_part_gets_lost(
-    proxy: Any, connect: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_answers_of_part_gets_lost(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     """Of the pages of the history too: what came before the loss counts, the rest is asked for again."""
     stream = await make_stream(allow_direct=True)
     await stream.publish(1000, size=16)
@@ -99,7 +93,7 @@ async def test_answers_of_which_a_part_gets_lost(
 
 
 @pytest.mark.server(">=2.11")
-async def test_an_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
+async def test_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(1000, size=16)
     tap = await proxy()
@@ -113,7 +107,7 @@ async def test_an_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: A
 
 
 @pytest.mark.covers("T33", "T35", "T36", "T37")
-async def test_consumers_that_somebody_deletes(js: Any, oracle: Any, make_stream: Any) -> None:
+async def test_consumers_somebody_deletes(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     log = await find_log(js._context, stream.subject("a"))
     ids: list[str] = []
@@ -131,7 +125,7 @@ async def test_consumers_that_somebody_deletes(js: Any, oracle: Any, make_stream
     assert len(set(ids)) == 4
 
 
-async def test_an_old_leader_does_not_make_a_position_invalid(
+async def test_old_leader_keeps_position(
     js: Any, oracle: Any, proxy: Any, connect: Any, make_stream: Any
 ) -> None:
     """Its answers are those of a leader of three replicas that has not seen the last records."""
@@ -154,9 +148,7 @@ async def test_an_old_leader_does_not_make_a_position_invalid(
 
 
 @pytest.mark.parametrize("push", ["consumer", "republish"])
-async def test_a_stream_that_is_made_anew_is_another_one(
-    js: Any, oracle: Any, make_stream: Any, push: Any
-) -> None:
+async def test_stream_made_anew_another_one(js: Any, oracle: Any, make_stream: Any, push: Any) -> None:
     stream = await make_stream(allow_direct=True, republish=REPUBLISH)
     log = await find_log(js._context, stream.subject("a"))
     await stream.publish(5, "a")
@@ -171,7 +163,7 @@ async def test_a_stream_that_is_made_anew_is_another_one(
 
 
 @pytest.mark.parametrize("direct", [True, False])
-async def test_a_stream_that_is_deleted_ends_its_readers(
+async def test_stream_deleted_ends_readers(
     js: Any, oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch, direct: bool
 ) -> None:
     impatient(monkeypatch, 0.3)
@@ -191,9 +183,7 @@ async def has_no(stream: Any, consumer: str | None) -> bool:
 
 
 @pytest.mark.covers("T20", "T21", "T25", "T26", "T27")
-async def test_each_push_carries_its_subscription_s_id_and_an_old_one_counts_for_nothing(
-    proxy: Any, connect: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_push_has_subscription_id(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream(allow_direct=True)
@@ -227,9 +217,7 @@ async def test_each_push_carries_its_subscription_s_id_and_an_old_one_counts_for
 
 
 @pytest.mark.covers("T20", "T25", "T27")
-async def test_a_republished_push_carries_the_number_of_its_nats_subscription(
-    proxy: Any, connect: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_republish_has_sid(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     tap = await proxy()
     js = await connect(tap)
     stream = await make_stream(allow_direct=True, republish=REPUBLISH)
@@ -295,9 +283,7 @@ async def test_a_reader_that_may_only_ask(
 
 
 @pytest.mark.covers("T3", "T21", "T42")
-async def test_a_publisher_that_never_pushes_and_readers_that_ask(
-    js: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_no_push_readers_ask(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     source = js.events(stream.subject("a"))
     async with await source.subscribe("first", push=None, quiet=0.05) as sub:

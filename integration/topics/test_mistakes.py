@@ -19,7 +19,7 @@ async def stream(oracle: Any, make_stream: Any) -> OwnStream:
     return made
 
 
-async def test_what_was_not_opened_says_how_to_open_it(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_not_opened_says_how_to_open(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     with pytest.raises(AttributeError, match=r"no 'publish': 'async with \.\.\. as name'"):
         await topic.publisher().publish(b"1")
@@ -28,7 +28,7 @@ async def test_what_was_not_opened_says_how_to_open_it(js: Any, oracle: Any, str
     assert "async with" in repr(topic.each())
 
 
-async def test_a_wildcard_is_refused_with_a_reason_that_fits(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_wildcard_refused_with_reason_fits(js: Any, oracle: Any, stream: OwnStream) -> None:
     for call in ("latest", "publisher", "epochs"):
         with pytest.raises(jsclient.InvalidNameError, match="without wildcards is needed here"):
             getattr(js.topic(stream.subject("*")), call)()
@@ -50,7 +50,7 @@ async def test_starts_and_reasons_of_another_type(js: Any, oracle: Any, stream: 
         await topic.each("yesterday")
 
 
-async def test_each_loop_over_one_opening_has_its_own_reader(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_loops_have_own_readers(js: Any, oracle: Any, stream: OwnStream) -> None:
     every = js.topic(stream.subject("a")).each(push="consumer")
 
     async def loop() -> int:
@@ -73,7 +73,7 @@ async def test_each_loop_over_one_opening_has_its_own_reader(js: Any, oracle: An
     await eventually(none_is_left, what="no consumer is left")
 
 
-async def test_a_topic_of_many_subjects_is_made_and_read(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_many_subjects(js: Any, oracle: Any, stream: OwnStream) -> None:
     name = f"{stream.name}_SETTINGS"
     every = js.topic(f"{name}.*.v1", stream=name)
     await every.create(storage="memory")
@@ -86,9 +86,7 @@ async def test_a_topic_of_many_subjects_is_made_and_read(js: Any, oracle: Any, s
         await js.delete_stream(name)
 
 
-async def test_who_looked_at_a_refused_record_cannot_end_a_chained_topic(
-    js: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_peeked_refusal_keeps_chain(js: Any, oracle: Any, stream: OwnStream) -> None:
     async with js.topic(stream.subject("a")).publisher(chained=True) as pub:
         await (await pub.publish(b"1"))
         await js.publish(stream.subject("a"), b"rival")
@@ -104,7 +102,7 @@ async def test_who_looked_at_a_refused_record_cannot_end_a_chained_topic(
         await pub.finish()
 
 
-async def test_a_publisher_waits_for_the_server_as_long_as_it_is_told(own_server: Any, connect: Any) -> None:
+async def test_publisher_timeout_kept(own_server: Any, connect: Any) -> None:
     own = await own_server()
     js = await connect(own, timeout=0.5)
     await js.create_stream("LONG", subjects=["long"])
@@ -122,7 +120,7 @@ async def test_a_publisher_waits_for_the_server_as_long_as_it_is_told(own_server
         assert (await (await sending)).seq == 2
 
 
-async def test_what_is_current_is_not_the_next_one_too(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_current_not_next_one_too(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher() as pub:
         await (await pub.publish(b"1"))
@@ -135,7 +133,7 @@ async def test_what_is_current_is_not_the_next_one_too(js: Any, oracle: Any, str
         assert (await reader.next(5)).data == b"2"
 
 
-async def test_a_batch_that_is_no_list_has_no_items() -> None:
+async def test_batch_no_list_no_items() -> None:
     topic = memory_epochs("trades")
     async with await topic.publisher() as pub, await topic.subscribe(start="first") as sub:
         await pub.send(0, {"price": 1})
@@ -146,7 +144,7 @@ async def test_a_batch_that_is_no_list_has_no_items() -> None:
         assert [batch async for batch in epoch] == [{"price": 1}]
 
 
-async def test_an_error_of_the_server_says_what_was_asked(js: Any) -> None:
+async def test_error_of_server_says_asked(js: Any) -> None:
     """The server's words are "stream not found", whichever it was."""
     with pytest.raises(jsclient.StreamNotFoundError) as caught:
         await js.topic("a.b", stream="NOWHERE").publisher()
@@ -154,9 +152,7 @@ async def test_an_error_of_the_server_says_what_was_asked(js: Any) -> None:
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-async def test_a_stream_that_forgets_what_was_acked_is_for_workers_only(
-    js: Any, oracle: Any, make_stream: Any, retention: str
-) -> None:
+async def test_work_queue_is_for_workers(js: Any, oracle: Any, make_stream: Any, retention: str) -> None:
     topic = js.topic((await make_stream(retention=retention)).subject("a"))
     with pytest.raises(
         jsclient.ConfigError, match=f"retention of stream .* is {retention}: 'limits' is needed"

@@ -126,7 +126,7 @@ async def test_kits_read_odd_blocks(server: Any, js: Any, make_stream: Any, bloc
 
 
 @pytest.mark.parametrize("odd", [b"{", b"[" * 200_000, b"\xff"], ids=["no JSON", "too deep", "no UTF-8"])
-async def test_kits_pass_over_values_that_are_not_json(
+async def test_kits_pass_over_values_not_json(
     server: Any, js: Any, events: list[Any], make_stream: Any, odd: bytes
 ) -> None:
     stream = await make_stream(allow_direct=True, republish={"src": ">", "dest": "pushed.>"})

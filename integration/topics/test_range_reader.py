@@ -66,7 +66,7 @@ async def read_all(reader: Any, wanted: int = 1000) -> list[int]:
         (5, 4, []),
     ],
 )
-async def test_a_range_gives_what_lies_between_its_ends(
+async def test_range_gives_lies_between_ends(
     js: Any, server: Any, oracle: Any, make_stream: Any, way: Any, first: int, last: int, wanted: Any
 ) -> None:
     stream = await make_stream(allow_direct=True)
@@ -91,7 +91,7 @@ async def test_deleted_messages_at_every_place(js: Any, oracle: Any, make_stream
 
 
 @WAYS
-async def test_a_filter_that_few_messages_pass(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
+async def test_filter_few_messages_pass(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     for part in range(4):
         await stream.publish(500, "many", first=part * 501 + 1)
@@ -116,16 +116,14 @@ async def test_several_filters(js: Any, stream: OwnStream) -> None:
 
 
 @WAYS
-async def test_messages_larger_than_what_a_request_asks_for(
-    js: Any, oracle: Any, make_stream: Any, way: Any
-) -> None:
+async def test_messages_beyond_request(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(12, size=300_000)
     reader = await opened(js, stream, way, 1, 12, max_bytes=1000)
     assert await read_all(reader) == [*range(1, 13)]
 
 
-async def test_no_more_is_asked_for_than_the_range_holds(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_no_more_asked_for_than_range_holds(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(5000)
     assert await read_all(await opened(near, stream, ConsumerRange, 1001, 2000)) == [*range(1001, 2001)]
     delivered = [frame for frame in tap.received() if (frame.reply or "").startswith("$JS.ACK.")]
@@ -133,7 +131,7 @@ async def test_no_more_is_asked_for_than_the_range_holds(tap: Any, near: Any, st
 
 
 @WAYS
-async def test_messages_that_get_lost_on_the_way_are_asked_for_again(
+async def test_lost_messages_asked_again(
     tap: Any, near: Any, oracle: Any, make_stream: Any, way: Any
 ) -> None:
     stream = await make_stream(allow_direct=True)
@@ -145,9 +143,7 @@ async def test_messages_that_get_lost_on_the_way_are_asked_for_again(
 
 
 @WAYS
-async def test_what_was_removed_before_it_was_read_is_told(
-    js: Any, oracle: Any, make_stream: Any, way: Any
-) -> None:
+async def test_removed_before_read_told(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(100)
     await stream.oracle.purge(stream.name, seq=31)
@@ -163,9 +159,7 @@ async def test_what_was_removed_before_it_was_read_is_told(
 
 
 @WAYS
-async def test_what_is_removed_while_it_is_read_is_told(
-    js: Any, oracle: Any, make_stream: Any, way: Any
-) -> None:
+async def test_removed_while_read_told(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(100, size=50_000)
     reader = await opened(js, stream, way, 1, 100, max_bytes=1000)
@@ -179,9 +173,7 @@ async def test_what_is_removed_while_it_is_read_is_told(
 
 
 @WAYS
-async def test_another_stream_under_the_name_is_not_read(
-    js: Any, oracle: Any, make_stream: Any, way: Any
-) -> None:
+async def test_another_stream_under_name_not_read(js: Any, oracle: Any, make_stream: Any, way: Any) -> None:
     stream = await make_stream(allow_direct=True)
     await stream.publish(10)
     created = (await (await js.stream(stream.name)).info()).created
@@ -192,7 +184,7 @@ async def test_another_stream_under_the_name_is_not_read(
         await read_all(await opened(js, stream, way, 1, 10, created=created))
 
 
-async def test_a_server_that_restarts_in_the_middle(own_server: Any, connect: Any, oracle_for: Any) -> None:
+async def test_server_restarts_in_middle(own_server: Any, connect: Any, oracle_for: Any) -> None:
     """Every message once, though connection and consumer are made anew."""
     server = await own_server()
     oracle = await oracle_for(server)
@@ -208,9 +200,7 @@ async def test_a_server_that_restarts_in_the_middle(own_server: Any, connect: An
 
 
 @pytest.mark.server(">=2.11")
-async def test_a_replica_that_has_not_all_yet_does_not_end_a_range(
-    js: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_lagging_replica_continues(js: Any, oracle: Any, make_stream: Any) -> None:
     """It answers, as the replica of a cluster that lags, that there is nothing more. The leader knows better."""
 
     class Lagging(DirectRange):

@@ -100,7 +100,7 @@ async def test_a_mirror_that_stores_less(js: Any, oracle: Any, make_stream: Any)
 
 
 @FEEDS
-async def test_a_purge_of_unread_linked_records(js: Any, oracle: Any, stream: OwnStream, push: Any) -> None:
+async def test_purge_of_unread_linked_records(js: Any, oracle: Any, stream: OwnStream, push: Any) -> None:
     subject = stream.subject("a")
     for number in range(5):
         await js.publish(subject, b"%d" % number, expected_last_subject_seq=number)
@@ -114,7 +114,7 @@ async def test_a_purge_of_unread_linked_records(js: Any, oracle: Any, stream: Ow
             await within(5, reader.next(), "the next record")
 
 
-async def test_records_that_expire_while_the_buffer_is_full(js: Any, oracle: Any, make_stream: Any) -> None:
+async def test_records_expire_while_buffer_full(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True, max_age=500_000_000)
     await oracle.update_stream(stream.name, republish=live(stream.all))
     topic = js.topic(stream.subject("a"))

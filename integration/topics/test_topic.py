@@ -35,7 +35,7 @@ async def collect(reader: Any, count: int | None = None) -> list[bytes]:
 
 @pytest.mark.smoke
 @FEEDS
-async def test_each_sees_every_record_and_then_the_end(
+async def test_each_sees_every_record_and_then_end(
     js: Any, oracle: Any, stream: OwnStream, push: Any
 ) -> None:
     topic = js.topic(stream.subject("a"))
@@ -55,9 +55,7 @@ async def test_each_sees_every_record_and_then_the_end(
 
 @pytest.mark.smoke
 @FEEDS
-async def test_since_goes_on_strictly_after_a_position(
-    js: Any, oracle: Any, stream: OwnStream, push: Any
-) -> None:
+async def test_since_after_position(js: Any, oracle: Any, stream: OwnStream, push: Any) -> None:
     topic = js.topic(stream.subject("a"), stream=stream.name)
     async with topic.publisher() as pub:
         for number in range(10):
@@ -95,9 +93,7 @@ async def test_a_start_may_be_a_time(js: Any, oracle: Any, stream: OwnStream) ->
         assert (await reader.next(5)).data == b"new"
 
 
-async def test_a_loop_over_a_topic_opens_and_closes_its_reader(
-    js: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_loop_opens_and_closes(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher() as pub:
         await pub.publish(b"1")
@@ -129,9 +125,7 @@ async def test_nothing_follows_the_end(js: Any, oracle: Any, stream: OwnStream) 
         await topic.publisher()
 
 
-async def test_work_is_shared_by_a_group_that_outlives_its_workers(
-    js: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_group_outlives_workers(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher() as pub:
         for number in range(4):
@@ -148,9 +142,7 @@ async def test_work_is_shared_by_a_group_that_outlives_its_workers(
     assert await stream.consumer_names() == ["crew"]
 
 
-async def test_a_chained_publisher_leaves_no_hole_and_gives_way_to_another(
-    js: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_chained_publisher_fenced(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
 
     async def with_a_rival() -> None:
@@ -173,7 +165,7 @@ async def test_a_chained_publisher_leaves_no_hole_and_gives_way_to_another(
     assert len(await stream.messages()) == 121
 
 
-async def test_what_cannot_work_is_refused_before_it_is_sent(js: Any, oracle: Any, stream: OwnStream) -> None:
+async def test_cannot_work_refused_before_sent(js: Any, oracle: Any, stream: OwnStream) -> None:
     with pytest.raises(jsclient.InvalidNameError):
         js.topic("a..b")
     with pytest.raises(jsclient.InvalidNameError):
@@ -192,9 +184,7 @@ async def test_what_cannot_work_is_refused_before_it_is_sent(js: Any, oracle: An
         await js.topic(stream.subject("a")).each(push="pigeon")
 
 
-async def test_readers_end_with_their_connection(
-    connect: Any, server: Any, oracle: Any, stream: OwnStream
-) -> None:
+async def test_readers_end_with_connection(connect: Any, server: Any, oracle: Any, stream: OwnStream) -> None:
     js = await connect(server)
     reader = await js.topic(stream.subject("a")).each(push="consumer")
     waiting = asyncio.ensure_future(reader.next())

@@ -72,7 +72,7 @@ def _by_chance(share: float, seed: int) -> match.Predicate:
 @pytest.mark.row(92)
 @pytest.mark.parametrize("way", ["next", "callback"])
 @pytest.mark.parametrize("loss", LOSSES)
-async def test_an_object_behind_a_start_time_comes_intact(
+async def test_object_after_start_time(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], loss: str, way: str
 ) -> None:
     """1 MiB behind 50 messages that are not wanted; compared by SHA-256."""
@@ -104,9 +104,7 @@ async def test_an_object_behind_a_start_time_comes_intact(
 
 @pytest.mark.full
 @pytest.mark.row(92, 99, 109)
-async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream) -> None:
     """Each of 200 readers meets faults of its own: 10 % lost, some doubled, some late; then the end of the stream."""
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
@@ -137,7 +135,7 @@ async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
 @pytest.mark.full
 @pytest.mark.row(95, 99, 109)
 @pytest.mark.parametrize("way", ["next", "callback"])
-async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(
+async def test_reconnects_200_no_gap(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     tap = await proxy(record=False)
@@ -173,9 +171,7 @@ async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(
 
 @pytest.mark.row(99, 102)
 @pytest.mark.parametrize("lost", ["deletion of the old consumer", "answer to the creation of the new one"])
-async def test_what_a_cut_leaves_of_a_reset_does_not_stay_for_minutes(
-    tap: Any, near: Any, stream: OwnStream, lost: str
-) -> None:
+async def test_orphans_removed_soon(tap: Any, near: Any, stream: OwnStream, lost: str) -> None:
     """It is deleted after the reconnect, or its threshold takes it away in half a minute at most."""
     sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
     await stream.publish(1)
@@ -204,7 +200,7 @@ async def test_what_a_cut_leaves_of_a_reset_does_not_stay_for_minutes(
 
 
 @pytest.mark.row(95, 105)
-async def test_a_reader_that_nobody_asked_during_a_restart_goes_on_where_it_was(
+async def test_idle_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     """Its consumer is gone with the server's memory; what waited here still waits."""
@@ -233,9 +229,7 @@ STARTS = ["all", "last", "new", "by_start_sequence", "last_per_subject"]
 
 
 @pytest.mark.row(97, 98, 107)
-async def test_a_consumer_that_goes_before_or_among_the_first_messages_changes_nothing(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_early_loss_changes_nothing(js: Any, stream: OwnStream) -> None:
     """Deleted in the moment after it was made: 40 times for each start policy."""
     for number in range(1, 11):
         await stream.publish(1, f"s{number % 3}", first=number)
@@ -278,7 +272,7 @@ async def test_a_consumer_that_goes_before_or_among_the_first_messages_changes_n
 
 
 @pytest.mark.row(100)
-async def test_a_reader_with_a_callback_gives_its_messages_to_nobody_else(js: Any, stream: OwnStream) -> None:
+async def test_callback_owns_messages(js: Any, stream: OwnStream) -> None:
     got: list[Any] = []
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=got.append)
     await stream.publish(3)
@@ -295,7 +289,7 @@ async def test_a_reader_with_a_callback_gives_its_messages_to_nobody_else(js: An
 
 
 @pytest.mark.row(100)
-async def test_several_who_ask_at_once_share_the_messages(js: Any, stream: OwnStream) -> None:
+async def test_concurrent_reads_share(js: Any, stream: OwnStream) -> None:
     await stream.publish(60)
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
     asking = [asyncio.create_task(sub.next(timeout=5)) for _ in range(60)]
@@ -305,9 +299,7 @@ async def test_several_who_ask_at_once_share_the_messages(js: Any, stream: OwnSt
 
 
 @pytest.mark.row(94, 101)
-async def test_whoever_leaves_after_ten_has_taken_ten_whatever_was_lost_on_the_way(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_ten_taken_then_left(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(30)
     # Each next consumer loses a later one: the first loses them all.
     losses = {1: 1, 4: 2, 10: 3}
@@ -328,7 +320,7 @@ async def test_whoever_leaves_after_ten_has_taken_ten_whatever_was_lost_on_the_w
 
 
 @pytest.mark.row(102)
-async def test_an_end_at_any_moment_of_a_reset_leaves_nothing_and_does_not_hang(
+async def test_close_in_reset_is_clean(
     server: Any, oracle: Any, tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     await stream.publish(5)
@@ -360,9 +352,7 @@ async def test_an_end_at_any_moment_of_a_reset_leaves_nothing_and_does_not_hang(
 
 
 @pytest.mark.row(103)
-async def test_errors_timeouts_and_cancelled_calls_do_not_lose_the_position(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_errors_keep_position(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
     for number in range(1, 13):
         kind = number % 4
@@ -387,7 +377,7 @@ async def test_errors_timeouts_and_cancelled_calls_do_not_lose_the_position(
 
 
 @pytest.mark.row(96, 110)
-async def test_where_the_first_consumer_cannot_be_made_it_is_an_error_at_once_and_nothing_is_left(
+async def test_first_create_fails_at_once(
     server: Any, oracle: Any, js: Any, stream: OwnStream, make_stream: Any, events: list[Any]
 ) -> None:
     await js.account_info()
@@ -408,7 +398,7 @@ async def test_where_the_first_consumer_cannot_be_made_it_is_an_error_at_once_an
 
 
 @pytest.mark.row(110)
-async def test_where_a_later_consumer_cannot_be_made_it_is_told_once_and_tried_again_with_pauses(
+async def test_later_create_retried(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
 ) -> None:
     stream = await make_stream(max_consumers=1)
@@ -431,9 +421,7 @@ async def test_where_a_later_consumer_cannot_be_made_it_is_told_once_and_tried_a
 
 
 @pytest.mark.row(106, 108)
-async def test_a_reader_that_pauses_for_longer_than_the_alarm_keeps_what_waits(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_long_pause_keeps_buffer(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Nobody takes anything for many heartbeats, with room and without."""
     await stream.publish(100)
     roomy = await js.subscribe(stream.all, ordered=True, config=QUICK)

@@ -43,9 +43,7 @@ async def _consumers_are(stream: OwnStream, *names: str) -> bool:
 
 @pytest.mark.row(104)
 @pytest.mark.covers("J93")
-async def test_its_consumer_is_the_one_of_adr_17_with_a_prefix_and_a_number(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_consumer_follows_adr_17(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 104."""
     oc = await near.ordered_consumer(stream.name, filter_subject=stream.subject("a"), name_prefix="audit")
     assert (oc.stream, oc.consumer) == (stream.name, "audit_1")
@@ -68,7 +66,7 @@ async def test_its_consumer_is_the_one_of_adr_17_with_a_prefix_and_a_number(
 
 
 @pytest.mark.row(96, 110)
-async def test_where_the_first_consumer_cannot_be_made_it_is_an_error_at_once_and_nothing_is_left(
+async def test_first_create_fails_at_once(
     server: Any, oracle: Any, js: Any, make_stream: Any, events: list[Any]
 ) -> None:
     """Row 110."""
@@ -99,9 +97,7 @@ async def test_where_the_first_consumer_cannot_be_made_it_is_an_error_at_once_an
     ],
     ids=lambda fields: next(iter(fields)),
 )
-async def test_what_it_cannot_have_is_refused_and_nothing_is_sent(
-    tap: Any, near: Any, stream: OwnStream, fields: dict[str, Any]
-) -> None:
+async def test_bad_options_refused(tap: Any, near: Any, stream: OwnStream, fields: dict[str, Any]) -> None:
     """Row 93."""
     with pytest.raises(jsclient.ConfigError):
         await near.ordered_consumer(stream.name, **fields)
@@ -109,7 +105,7 @@ async def test_what_it_cannot_have_is_refused_and_nothing_is_sent(
     assert tap.sent(CREATES) == []
 
 
-async def test_readers_with_the_same_prefix_do_not_disturb_each_other(
+async def test_same_prefix_is_independent(
     js: Any, connect: Any, server: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     other = await connect(server)
@@ -144,7 +140,7 @@ async def between(stream: OwnStream, first: int, second: int) -> datetime:
 @pytest.mark.row(97, 98)
 @pytest.mark.parametrize("loss", ["none", "first message", "consumer before the first message"])
 @pytest.mark.parametrize("policy", ["all", "last", "by_start_sequence", "by_start_time", "last_per_subject"])
-async def test_a_start_policy_holds_whenever_the_consumer_is_lost(
+async def test_start_policy_survives_loss(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], policy: str, loss: str
 ) -> None:
     """Rows 97, 98."""
@@ -179,9 +175,7 @@ async def test_a_start_policy_holds_whenever_the_consumer_is_lost(
 
 
 @pytest.mark.row(97, 98)
-async def test_new_means_new_after_a_reset_before_the_first_message_too(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_new_survives_early_reset(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 97."""
     await stream.publish(50)
     oc = await js.ordered_consumer(stream.name, deliver_policy="new")
@@ -197,7 +191,7 @@ async def test_new_means_new_after_a_reset_before_the_first_message_too(
 
 
 @pytest.mark.row(107)
-async def test_a_start_past_deleted_messages_is_no_gap(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_start_past_deleted_messages_no_gap(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 107."""
     await stream.publish(10)
     for seq in (1, 2, 5, 9):
@@ -214,9 +208,7 @@ async def test_a_start_past_deleted_messages_is_no_gap(js: Any, stream: OwnStrea
 
 
 @pytest.mark.row(101, 104)
-async def test_filters_headers_only_and_what_is_left_of_a_fetch_are_kept_by_a_reset(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_reset_keeps_options(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 101."""
     oc = await near.ordered_consumer(
         stream.name, filter_subjects=[stream.subject("a"), stream.subject("b")], headers_only=True
@@ -237,7 +229,7 @@ async def test_filters_headers_only_and_what_is_left_of_a_fetch_are_kept_by_a_re
     await oc.stop()
 
 
-async def test_another_process_goes_on_where_this_one_was(js: Any, stream: OwnStream) -> None:
+async def test_another_process_continues(js: Any, stream: OwnStream) -> None:
     await stream.publish(20)
     async with js.ordered_consumer(stream.name) as oc:
         assert oc.position == 0
@@ -255,7 +247,7 @@ async def test_another_process_goes_on_where_this_one_was(js: Any, stream: OwnSt
 @pytest.mark.smoke
 @pytest.mark.row(104)
 @pytest.mark.parametrize("connection", ["own", "foreign"])
-async def test_the_ways_to_read_follow_each_other_without_a_hole(
+async def test_mixed_reads_have_no_gap(
     js: Any, foreign_js: Any, connection: str, stream: OwnStream, events: list[Any]
 ) -> None:
     if connection == "foreign":
@@ -281,9 +273,7 @@ async def test_the_ways_to_read_follow_each_other_without_a_hole(
 
 
 @pytest.mark.row(100)
-async def test_it_cannot_be_read_in_two_ways_at_the_same_time(
-    js: Any, stream: OwnStream, oracle: Any
-) -> None:
+async def test_one_way_to_read_at_a_time(js: Any, stream: OwnStream, oracle: Any) -> None:
     """Row 100."""
     async with js.ordered_consumer(stream.name) as oc:
         fetching = asyncio.create_task(oc.fetch(2, expires=10.0))
@@ -302,7 +292,7 @@ async def test_it_cannot_be_read_in_two_ways_at_the_same_time(
         assert numbers(await oc.fetch(4)) == [7, 8, 9, 10]
 
 
-async def test_a_fetch_ends_as_that_of_another_consumer_does(js: Any, stream: OwnStream) -> None:
+async def test_fetch_ends_like_others(js: Any, stream: OwnStream) -> None:
     await stream.publish(10, size=1000)
     async with js.ordered_consumer(stream.name) as oc:
         first = await oc.fetch(2)
@@ -320,9 +310,7 @@ async def test_a_fetch_ends_as_that_of_another_consumer_does(js: Any, stream: Ow
 
 
 @pytest.mark.row(103)
-async def test_errors_timeouts_and_cancelled_calls_do_not_lose_the_position(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_errors_keep_position(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 103."""
     oc = await near.ordered_consumer(stream.name, max_batch=50)
     number = 0
@@ -351,7 +339,7 @@ async def test_errors_timeouts_and_cancelled_calls_do_not_lose_the_position(
     await oc.stop()
 
 
-async def test_calls_that_are_cancelled_at_any_moment_lose_nothing(js: Any, stream: OwnStream) -> None:
+async def test_cancelled_calls_lose_nothing(js: Any, stream: OwnStream) -> None:
     """Row 103: many times in each way of reading."""
     oc = await js.ordered_consumer(stream.name)
     got: list[int] = []
@@ -380,9 +368,7 @@ async def test_calls_that_are_cancelled_at_any_moment_lose_nothing(js: Any, stre
 
 
 @pytest.mark.row(106)
-async def test_a_reader_that_pauses_for_longer_than_the_alarm_keeps_what_waits(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_long_pause_keeps_buffer(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 106: nobody takes anything for many heartbeats, with a full buffer and with room."""
     await stream.publish(100)
     full, roomy = await js.ordered_consumer(stream.name), await js.ordered_consumer(stream.name)
@@ -400,9 +386,7 @@ async def test_a_reader_that_pauses_for_longer_than_the_alarm_keeps_what_waits(
 
 
 @pytest.mark.row(106)
-async def test_a_reader_that_pauses_for_longer_than_its_consumer_is_kept_goes_on_at_once(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_long_pause_recreates(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 106."""
     await stream.publish(50)
     oc = await js.ordered_consumer(stream.name, inactive_threshold=0.3)
@@ -452,9 +436,7 @@ async def test_its_end_leaves_nothing(
 
 
 @pytest.mark.row(102)
-async def test_closing_the_client_ends_it_and_deletes_its_consumer(
-    server: Any, connect: Any, stream: OwnStream
-) -> None:
+async def test_client_close_deletes(server: Any, connect: Any, stream: OwnStream) -> None:
     js = await connect(server)
     oc = await js.ordered_consumer(stream.name)
     waiting = asyncio.create_task(oc.next())

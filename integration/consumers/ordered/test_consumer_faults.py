@@ -134,7 +134,7 @@ FAULTS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_an_object_of_one_mebibyte_comes_intact(
+async def test_object_of_one_mebibyte_comes_intact(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], fault: str, way: Any
 ) -> None:
     """Row 92: compared by SHA-256."""
@@ -164,9 +164,7 @@ async def test_an_object_of_one_mebibyte_comes_intact(
 
 @pytest.mark.full
 @pytest.mark.row(92, 99, 109)
-async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_faults_keep_object_intact(tap: Any, near: Any, stream: OwnStream) -> None:
     """Row 92: each of 200 readers meets faults of its own, in data and heartbeats; then the end of the stream."""
     pieces = [random.Random(number).randbytes(64) for number in range(30)]
     for piece in pieces:
@@ -197,9 +195,7 @@ async def test_whatever_is_lost_doubled_or_overtaken_the_object_comes_intact(
 
 
 @pytest.mark.row(92, 103)
-async def test_one_message_after_the_other_comes_though_the_answer_to_a_request_is_lost(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_lost_answer_to_request(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """Rows 92, 103: the server has served the request, and says nothing more."""
     await stream.publish(4)
     rule = tap.drop_frames(match.is_message(2, 4), count=2)
@@ -214,7 +210,7 @@ async def test_one_message_after_the_other_comes_though_the_answer_to_a_request_
 
 @pytest.mark.row(94, 101)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_whoever_wants_ten_gets_ten_whatever_was_lost_on_the_way(
+async def test_ten_wanted_ten_taken(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: Any
 ) -> None:
     """Rows 94, 101."""
@@ -234,7 +230,7 @@ async def test_whoever_wants_ten_gets_ten_whatever_was_lost_on_the_way(
 @pytest.mark.covers("J93", "J94")
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("fault", ["deleted", "deleted unheard", "silence", "connection cut", "request lost"])
-async def test_it_reads_on_behind_the_last_message_from_a_new_consumer(
+async def test_resumes_after_last_message(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], fault: str, way: Any
 ) -> None:
     """Rows 96, 99."""
@@ -271,9 +267,7 @@ async def test_it_reads_on_behind_the_last_message_from_a_new_consumer(
 
 
 @pytest.mark.row(96)
-async def test_a_consumer_that_goes_between_two_fetches_is_made_anew(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_loss_between_fetches(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Row 96: many times, nobody listens when it goes; the server says so, or nothing."""
     await stream.publish(4)
 
@@ -293,7 +287,7 @@ async def test_a_consumer_that_goes_between_two_fetches_is_made_anew(
 @pytest.mark.full
 @pytest.mark.row(95, 99, 109)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(
+async def test_reconnects_200_no_gap(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any], way: Any
 ) -> None:
     """Rows 95, 109."""
@@ -316,9 +310,7 @@ async def test_two_hundred_reconnects_in_the_middle_leave_no_hole_and_no_repeat(
 
 @pytest.mark.row(99, 102)
 @pytest.mark.parametrize("lost", ["deletion of the old consumer", "answer to the creation of the new one"])
-async def test_what_a_cut_leaves_of_a_reset_is_deleted_after_the_reconnect(
-    tap: Any, near: Any, stream: OwnStream, lost: str
-) -> None:
+async def test_orphan_deleted_on_reconnect(tap: Any, near: Any, stream: OwnStream, lost: str) -> None:
     """Row 102."""
     oc = await near.ordered_consumer(stream.name)
     await stream.publish(1)
@@ -343,7 +335,7 @@ async def test_what_a_cut_leaves_of_a_reset_is_deleted_after_the_reconnect(
 @pytest.mark.row(95, 99, 105)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("end", ["restart", "kill"])
-async def test_a_reader_goes_on_where_it_was_when_the_server_is_back(
+async def test_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any], end: str, way: Any
 ) -> None:
     """Rows 95, 99, 105: its consumer is gone with the server's memory; three times."""
@@ -369,7 +361,7 @@ async def test_a_reader_goes_on_where_it_was_when_the_server_is_back(
 
 
 @pytest.mark.row(105)
-async def test_a_reader_that_nobody_asked_during_a_restart_goes_on_where_it_was(
+async def test_idle_reader_survives_restart(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     """Row 105: what waited here still waits."""
@@ -391,9 +383,7 @@ async def test_a_reader_that_nobody_asked_during_a_restart_goes_on_where_it_was(
 
 
 @pytest.mark.row(96, 110)
-async def test_a_stream_that_is_gone_is_an_error_in_the_end(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_stream_gone_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Rows 96, 110: what had arrived comes before, in each way of reading."""
     await stream.publish(3)
     readers = [(way, await js.ordered_consumer(stream.name)) for way in WAYS]
@@ -417,7 +407,7 @@ async def test_a_stream_that_is_gone_is_an_error_in_the_end(
 
 
 @pytest.mark.row(110)
-async def test_where_no_consumer_can_be_made_it_is_tried_so_often_and_then_an_error(
+async def test_failed_creates_end_in_error(
     tap: Any, near: Any, oracle: Any, make_stream: Any, events: list[Any]
 ) -> None:
     """Row 110."""
@@ -442,7 +432,7 @@ async def test_where_no_consumer_can_be_made_it_is_tried_so_often_and_then_an_er
 
 @pytest.mark.row(96)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_a_stream_that_was_deleted_and_made_again_is_told_and_read_from_its_start(
+async def test_replaced_stream_from_start(
     js: Any, oracle: Any, stream: OwnStream, events: list[Any], way: Any
 ) -> None:
     """Row 96."""
@@ -460,7 +450,7 @@ async def test_a_stream_that_was_deleted_and_made_again_is_told_and_read_from_it
 
 
 @pytest.mark.row(99)
-async def test_a_server_that_stands_still_is_told_and_read_on_from(
+async def test_frozen_server_then_on(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     """Row 99: missing heartbeats."""
@@ -487,7 +477,7 @@ async def test_a_server_that_stands_still_is_told_and_read_on_from(
 
 
 @pytest.mark.row(108)
-async def test_a_slow_reader_just_stops_asking(
+async def test_slow_reader_just_stops_asking(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """Row 108: no more waits than was allowed, nothing is lost, no consumer is made anew."""
@@ -513,7 +503,7 @@ async def test_a_slow_reader_just_stops_asking(
 
 @pytest.mark.full
 @pytest.mark.row(102)
-async def test_an_end_at_any_moment_of_a_reset_leaves_nothing_and_does_not_hang(
+async def test_close_in_reset_is_clean(
     server: Any, oracle: Any, tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """Row 102: 200 times."""

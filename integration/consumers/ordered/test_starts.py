@@ -30,9 +30,7 @@ async def between(stream: OwnStream, first: int, second: int) -> datetime:
 
 @pytest.mark.row(98)
 @pytest.mark.covers("J93")
-async def test_p4_a_start_time_is_not_repeated_beside_a_start_sequence(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_p4_start_time_not_repeated(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """P4: after a reset the server refused "optional start time is also set", for ever."""
     moment = await between(stream, 2, 3)
     config = QUICK.replace(deliver_policy="by_start_time", opt_start_time=moment)
@@ -48,9 +46,7 @@ async def test_p4_a_start_time_is_not_repeated_beside_a_start_sequence(
 
 @pytest.mark.row(97, 98)
 @pytest.mark.covers("J93")
-async def test_p5_new_means_new_after_a_reset_before_the_first_message_too(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_p5_new_survives_early_reset(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """P5: all 50 old messages were replayed."""
     await stream.publish(50)
     config = QUICK.replace(deliver_policy="new")
@@ -69,7 +65,7 @@ async def test_p5_new_means_new_after_a_reset_before_the_first_message_too(
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("loss", ["none", "first message", "consumer before the first message"])
 @pytest.mark.parametrize("policy", ["all", "last", "by_start_sequence", "by_start_time", "last_per_subject"])
-async def test_a_start_policy_holds_whenever_the_consumer_is_lost(
+async def test_start_policy_survives_loss(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any], policy: str, loss: str
 ) -> None:
     config = QUICK.replace(deliver_policy=policy)
@@ -105,7 +101,7 @@ async def test_a_start_policy_holds_whenever_the_consumer_is_lost(
 
 @pytest.mark.row(107)
 @pytest.mark.covers("J93")
-async def test_a_start_past_deleted_messages_is_no_gap(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_start_past_deleted_messages_no_gap(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(10)
     for seq in (1, 2, 5, 9):
         await stream.oracle.delete_message(stream.name, seq)
@@ -120,7 +116,7 @@ async def test_a_start_past_deleted_messages_is_no_gap(js: Any, stream: OwnStrea
 
 
 @pytest.mark.covers("J93")
-async def test_several_filters_are_kept_by_a_reset(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_several_filters_kept_by_reset(js: Any, stream: OwnStream, events: list[Any]) -> None:
     filters = [stream.subject("a"), stream.subject("b")]
     config = QUICK.replace(filter_subjects=filters)
     sub = await js.subscribe(stream=stream.name, ordered=True, config=config)

@@ -85,7 +85,7 @@ def swap_some(tap: Any) -> Any:
     [no_fault, lose_one, lose_a_tenth, lose_the_first, lose_the_last, repeat_some, swap_some],
     ids=lambda fault: fault.__name__,
 )
-async def test_an_object_of_one_mebibyte_comes_intact(
+async def test_object_of_one_mebibyte_comes_intact(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], fault: Any, way: str
 ) -> None:
     wanted = await store_object(stream)
@@ -118,7 +118,7 @@ async def test_an_object_of_one_mebibyte_comes_intact(
 
 @pytest.mark.row(104)
 @pytest.mark.covers("J93", "J94")
-async def test_its_consumer_is_the_one_of_adr_17(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_consumer_one_of_adr_17(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.subscribe(stream.subject("a"), ordered=True)
     [created] = tap.sent(CREATES)
     assert created.subject == f"$JS.API.CONSUMER.CREATE.{stream.name}"
@@ -141,7 +141,7 @@ async def test_its_consumer_is_the_one_of_adr_17(tap: Any, near: Any, stream: Ow
 @pytest.mark.row(96, 99)
 @pytest.mark.covers("J93", "J94")
 @pytest.mark.parametrize("fault", ["consumer deleted", "silence", "connection cut"])
-async def test_it_reads_on_behind_the_last_message_from_a_new_consumer(
+async def test_resumes_after_last_message(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], fault: str
 ) -> None:
     sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
@@ -177,9 +177,7 @@ async def _consumers_are(stream: OwnStream, names: list[str]) -> bool:
 
 @pytest.mark.row(108)
 @pytest.mark.covers("J93")
-async def test_p3_a_reader_that_is_late_and_has_a_small_queue_gets_all(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_p3_late_reader_gets_all(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """P3: 1000 messages, a queue of 100, read late: 100 came, then nothing."""
     await stream.publish(1000)
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK, max_pending=100)
@@ -195,7 +193,7 @@ async def test_p3_a_reader_that_is_late_and_has_a_small_queue_gets_all(
 
 @pytest.mark.row(105)
 @pytest.mark.covers("J93")
-async def test_messages_that_wait_survive_a_reset(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_messages_wait_survive_reset(js: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(10)
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
     await eventually(lambda: sub.pending == 10, what="ten wait")
@@ -207,7 +205,7 @@ async def test_messages_that_wait_survive_a_reset(js: Any, stream: OwnStream, ev
 
 
 @pytest.mark.covers("J93")
-async def test_p29_resets_leave_no_consumers_behind(
+async def test_p29_resets_leave_no_consumer(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """P29: three resets left four consumers on the server, for as long as their inactivity threshold."""
@@ -226,7 +224,7 @@ async def test_p29_resets_leave_no_consumers_behind(
 @pytest.mark.row(102)
 @pytest.mark.covers("J93", "J110", "J113")
 @pytest.mark.parametrize("end", ["drain", "unsubscribe"])
-async def test_p6_its_end_leaves_nothing_and_nothing_is_made_again(
+async def test_p6_end_leaves_nothing(
     server: Any, oracle: Any, tap: Any, near: Any, stream: OwnStream, end: str
 ) -> None:
     """P6: after drain a new consumer was made, and tasks lived on."""
@@ -245,9 +243,7 @@ async def test_p6_its_end_leaves_nothing_and_nothing_is_made_again(
 @pytest.mark.row(102)
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("end", ["drain", "unsubscribe"])
-async def test_its_end_in_the_middle_of_a_reset_leaves_nothing(
-    tap: Any, near: Any, stream: OwnStream, end: str
-) -> None:
+async def test_end_in_reset_leaves_nothing(tap: Any, near: Any, stream: OwnStream, end: str) -> None:
     sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
     await stream.publish(1)
     await take(sub, 1)
@@ -265,9 +261,7 @@ async def test_its_end_in_the_middle_of_a_reset_leaves_nothing(
 
 @pytest.mark.row(96, 110)
 @pytest.mark.covers("J93")
-async def test_a_stream_that_is_gone_is_an_error_in_the_end(
-    js: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_stream_gone_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
     got: list[Any] = []
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
     called = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=got.append)
@@ -285,9 +279,7 @@ async def test_a_stream_that_is_gone_is_an_error_in_the_end(
 
 
 @pytest.mark.covers("J93")
-async def test_a_stream_that_was_deleted_and_made_again_is_told_and_read_from_its_start(
-    js: Any, oracle: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_replaced_stream_from_start(js: Any, oracle: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
     await stream.publish(20)
     assert numbers(await take(sub, 20)) == list(range(1, 21))
@@ -302,9 +294,7 @@ async def test_a_stream_that_was_deleted_and_made_again_is_told_and_read_from_it
 
 @pytest.mark.row(108)
 @pytest.mark.covers("J93")
-async def test_a_message_larger_than_the_queue(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_message_larger_than_queue(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     """A few consumers suffice."""
     await stream.publish(3, size=5000)
     sub = await near.subscribe(stream.all, ordered=True, max_pending_bytes=1000)
@@ -314,7 +304,7 @@ async def test_a_message_larger_than_the_queue(
 
 @pytest.mark.row(106)
 @pytest.mark.covers("J84", "J93")
-async def test_a_slow_reader_is_not_silence(js: Any, stream: OwnStream, events: list[Any]) -> None:
+async def test_slow_reader_not_silence(js: Any, stream: OwnStream, events: list[Any]) -> None:
     """Messages that wait for room are a sign of life too."""
     await stream.publish(300)
     config = jsclient.ConsumerConfig(idle_heartbeat=0.2)

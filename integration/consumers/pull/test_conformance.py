@@ -68,7 +68,7 @@ def assert_once(messages: list[Any], count: int) -> None:
 
 
 @pytest.mark.row(57)
-async def test_fetches_that_race_for_messages_get_each_once(js: Any, stream: OwnStream) -> None:
+async def test_racing_fetches_get_each_once(js: Any, stream: OwnStream) -> None:
     chance = random.Random(57)
     async for subject, sub in consumers(js, stream):
         sizes = [chance.randint(1, 4) for _ in range(3)]
@@ -81,9 +81,7 @@ async def test_fetches_that_race_for_messages_get_each_once(js: Any, stream: Own
 
 
 @pytest.mark.row(58)
-async def test_the_expiry_of_one_fetch_never_ends_another_and_takes_nothing_along(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_expiry_ends_own_fetch_only(js: Any, stream: OwnStream) -> None:
     chance = random.Random(58)
     expired = 0
     async for subject, sub in consumers(js, stream):
@@ -104,7 +102,7 @@ async def test_the_expiry_of_one_fetch_never_ends_another_and_takes_nothing_alon
 
 
 @pytest.mark.row(59)
-async def test_a_fetch_that_is_cancelled_while_messages_arrive_loses_none(js: Any, stream: OwnStream) -> None:
+async def test_cancelled_fetch_loses_none(js: Any, stream: OwnStream) -> None:
     chance = random.Random(59)
     cancelled = partly = 0
     async for subject, sub in consumers(js, stream):
@@ -130,9 +128,7 @@ async def test_a_fetch_that_is_cancelled_while_messages_arrive_loses_none(js: An
 
 @pytest.mark.full
 @pytest.mark.row(67, 69)
-async def test_a_reader_that_is_stopped_and_drained_at_once_ends_and_can_be_begun_again(
-    js: Any, stream: OwnStream
-) -> None:
+async def test_stop_drain_and_restart(js: Any, stream: OwnStream) -> None:
     """Whoever reads gets messages or the end; what nobody took comes again at once, to a new reader."""
     chance = random.Random(67)
 
@@ -161,9 +157,7 @@ async def test_a_reader_that_is_stopped_and_drained_at_once_ends_and_can_be_begu
 @pytest.mark.full
 @pytest.mark.row(67, 124)
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_a_subscription_that_ends_while_messages_arrive_gives_them_back_at_once(
-    js: Any, stream: OwnStream, end: str
-) -> None:
+async def test_end_returns_messages(js: Any, stream: OwnStream, end: str) -> None:
     """A fetch was cancelled; what the server still sends for it is for the next who binds to the consumer."""
     chance = random.Random(124)
     async for subject, again in consumers(js, stream):
@@ -183,7 +177,7 @@ async def test_a_subscription_that_ends_while_messages_arrive_gives_them_back_at
 
 
 @pytest.mark.row(77)
-async def test_the_timeouts_of_single_calls_do_not_end_a_reader(js: Any, stream: OwnStream) -> None:
+async def test_call_timeouts_keep_reader(js: Any, stream: OwnStream) -> None:
     sub = await js.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     reader = sub.messages(max_messages=5)
     chance = random.Random(77)
@@ -210,7 +204,7 @@ async def test_the_timeouts_of_single_calls_do_not_end_a_reader(js: Any, stream:
 @pytest.mark.full
 @pytest.mark.row(62, 68, 79)
 @pytest.mark.parametrize("way", ["messages", "fetch"])
-async def test_through_two_hundred_reconnects_every_message_is_acked_and_no_repeat_is_untold(
+async def test_reconnects_200_all_acked(
     proxy: Any, connect: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     tap = await proxy(record=False)
@@ -252,9 +246,7 @@ async def test_through_two_hundred_reconnects_every_message_is_acked_and_no_repe
 
 
 @pytest.mark.row(54, 56)
-async def test_a_fetch_by_bytes_that_is_not_filled_ends_with_its_time_and_what_came(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_bytes_fetch_ends_in_time(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     empty = await within(5, sub.fetch(100, max_bytes=10_000, expires=0.2), "an empty fetch")
     assert (len(empty), empty.ending, empty.error) == (0, jsclient.Ending.EXPIRED, None)
@@ -265,9 +257,7 @@ async def test_a_fetch_by_bytes_that_is_not_filled_ends_with_its_time_and_what_c
 
 @pytest.mark.row(52)
 @pytest.mark.parametrize("what", ["consumer", "stream"])
-async def test_what_came_before_the_deletion_is_returned_with_its_error(
-    tap: Any, near: Any, stream: OwnStream, what: str
-) -> None:
+async def test_messages_before_deletion(tap: Any, near: Any, stream: OwnStream, what: str) -> None:
     await stream.publish(3)
     sub = await near.pull_subscribe(stream.all)
     fetch = asyncio.create_task(sub.fetch(10, expires=30))
@@ -279,9 +269,7 @@ async def test_what_came_before_the_deletion_is_returned_with_its_error(
 
 
 @pytest.mark.row(60)
-async def test_pulls_that_expired_or_whose_callers_left_do_not_block_later_ones(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_expired_pulls_do_not_block(near: Any, stream: OwnStream) -> None:
     """The consumer takes two waiting pulls, no more."""
     config = jsclient.ConsumerConfig(max_waiting=2)
     sub = await near.pull_subscribe(stream.all, config=config)
@@ -302,9 +290,7 @@ async def test_pulls_that_expired_or_whose_callers_left_do_not_block_later_ones(
 
 @pytest.mark.row(61)
 @pytest.mark.parametrize("end", ["unsubscribe", "drain", "close"])
-async def test_after_the_end_every_way_to_ask_is_an_error_at_once(
-    tap: Any, near: Any, stream: OwnStream, end: str
-) -> None:
+async def test_closed_reads_fail_at_once(tap: Any, near: Any, stream: OwnStream, end: str) -> None:
     await stream.publish(1)
     await stream.create_consumer("d")
     sub = await near.pull_subscribe(stream=stream.name, consumer="d")
@@ -325,9 +311,7 @@ async def test_after_the_end_every_way_to_ask_is_an_error_at_once(
 @pytest.mark.row(77)
 @pytest.mark.parametrize("what", ["consumer", "stream"])
 @pytest.mark.parametrize("way", ["next", "handle", "messages", "async for"])
-async def test_whoever_waits_for_a_message_is_told_at_once_that_the_consumer_is_deleted(
-    near: Any, stream: OwnStream, way: str, what: str
-) -> None:
+async def test_waiter_told_of_deletion(near: Any, stream: OwnStream, way: str, what: str) -> None:
     await stream.create_consumer("d")
     sub = await near.pull_subscribe(stream=stream.name, consumer="d")
     if way == "next":
@@ -346,9 +330,7 @@ async def test_whoever_waits_for_a_message_is_told_at_once_that_the_consumer_is_
 
 
 @pytest.mark.row(81)
-async def test_calls_that_are_answered_expire_or_are_cancelled_leave_nothing(
-    server: Any, oracle: Any, js: Any, stream: OwnStream
-) -> None:
+async def test_calls_leave_nothing(server: Any, oracle: Any, js: Any, stream: OwnStream) -> None:
     await js.account_info()
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
         sub = await js.pull_subscribe(stream.all)
@@ -365,9 +347,7 @@ async def test_calls_that_are_answered_expire_or_are_cancelled_leave_nothing(
 
 
 @pytest.mark.row(85)
-async def test_without_waiting_the_time_to_wait_is_not_sent_and_does_not_count(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_no_wait_ignores_timeout(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     assert len(await within(2, sub.fetch(3, no_wait=True, expires=30), "none")) == 0
     await stream.publish(2)
@@ -382,9 +362,7 @@ async def test_without_waiting_the_time_to_wait_is_not_sent_and_does_not_count(
 
 @pytest.mark.row(66)
 @pytest.mark.parametrize("count", [1, 7, 10, 25])
-async def test_whoever_leaves_after_so_many_messages_has_taken_so_many_and_no_more(
-    near: Any, stream: OwnStream, count: int
-) -> None:
+async def test_early_leave_takes_exactly(near: Any, stream: OwnStream, count: int) -> None:
     """What had been asked for beyond them is given back at once; nothing waits for `ack_wait`."""
     await stream.publish(30)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
@@ -402,9 +380,7 @@ async def test_whoever_leaves_after_so_many_messages_has_taken_so_many_and_no_mo
 
 
 @pytest.mark.row(66)
-async def test_fetches_at_the_same_time_stop_after_what_each_asked_for(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_parallel_fetches_stop(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(100)
     sub = await near.pull_subscribe(stream.all)
     batches = await asyncio.gather(*(sub.fetch(size, expires=5) for size in (5, 10, 15)))
@@ -415,7 +391,7 @@ async def test_fetches_at_the_same_time_stop_after_what_each_asked_for(
 
 
 @pytest.mark.row(71)
-async def test_a_bound_in_messages_and_one_in_bytes_both_hold(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_both_limits_hold(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(40, size=500)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     size = (await sub.fetch(1))[0].size
@@ -437,9 +413,7 @@ async def test_a_bound_in_messages_and_one_in_bytes_both_hold(tap: Any, near: An
 
 @pytest.mark.row(74)
 @pytest.mark.parametrize("how", ["no more reconnects", "closed by its owner"])
-async def test_everybody_is_told_when_a_connection_of_the_users_own_is_closed_for_good(
-    proxy: Any, stream: OwnStream, events: list[Any], how: str
-) -> None:
+async def test_own_connection_close_told(proxy: Any, stream: OwnStream, events: list[Any], how: str) -> None:
     tap = await proxy()
     await stream.publish(2)
     async with client(tap, max_reconnect_attempts=1) as nc:
@@ -489,7 +463,7 @@ ENDS: dict[str, Callable[[Any, Any, Any], Awaitable[None]]] = {
 @pytest.mark.row(75)
 @pytest.mark.parametrize("what", ENDS)
 @pytest.mark.parametrize("plain", [True, False], ids=["function", "coroutine function"])
-async def test_ending_a_reader_from_where_events_are_told_is_safe(
+async def test_end_inside_event_handler(
     tap: Any, connect: Any, stream: OwnStream, what: str, plain: bool
 ) -> None:
     ends: list[asyncio.Future[None]] = []
@@ -517,9 +491,7 @@ async def test_ending_a_reader_from_where_events_are_told_is_safe(
 
 @pytest.mark.row(83)
 @pytest.mark.parametrize("status", ["409 Exceeded MaxWaiting", "409 Message Size Exceeds MaxBytes", "503"])
-async def test_what_a_server_refuses_at_once_is_asked_again_with_pauses(
-    tap: Any, near: Any, stream: OwnStream, status: str
-) -> None:
+async def test_refusal_backs_off(tap: Any, near: Any, stream: OwnStream, status: str) -> None:
     sub = await near.pull_subscribe(stream.all)
     options = {"max_bytes": 1000} if "MaxBytes" in status else {}
     reader = sub.messages(**options)
@@ -544,9 +516,7 @@ async def test_what_a_server_refuses_at_once_is_asked_again_with_pauses(
 
 
 @pytest.mark.row(83)
-async def test_a_message_too_large_for_the_bound_in_bytes_is_told_and_does_not_make_it_spin(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_oversized_message_reported(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     await stream.publish(1, size=2000)
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_bytes=500)
@@ -561,9 +531,7 @@ async def test_a_message_too_large_for_the_bound_in_bytes_is_told_and_does_not_m
 
 @pytest.mark.row(69, 85)
 @pytest.mark.parametrize("end", ["stop", "drain"])
-async def test_a_reader_of_an_empty_stream_ends_at_once_when_told_to(
-    near: Any, stream: OwnStream, end: str
-) -> None:
+async def test_empty_stream_stops_at_once(near: Any, stream: OwnStream, end: str) -> None:
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages()
 

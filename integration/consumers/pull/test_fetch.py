@@ -32,9 +32,7 @@ async def near(tap: Any, connect: Any) -> Any:
 
 @pytest.mark.smoke
 @pytest.mark.row(51, 80)
-async def test_a_fetch_takes_what_it_asked_for_and_leaves_the_rest(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_fetch_takes_its_batch(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(7)
     sub = await near.pull_subscribe(stream.all)
     batch = await sub.fetch(5)
@@ -49,9 +47,7 @@ async def test_a_fetch_takes_what_it_asked_for_and_leaves_the_rest(
 
 @pytest.mark.row(45, 53, 54, 61)
 @pytest.mark.covers("J103", "J104")
-async def test_404_and_408_are_neither_surfaced_nor_counted(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_404_and_408_are_silent(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await near.pull_subscribe(stream.all)
     empty = await sub.fetch(3, no_wait=True)
     assert (list(empty), empty.ending, empty.error) == ([], jsclient.Ending.NO_MESSAGES, None)
@@ -73,9 +69,7 @@ async def test_404_and_408_are_neither_surfaced_nor_counted(
 @pytest.mark.row(45)
 @pytest.mark.covers("J103", "J104")
 @pytest.mark.parametrize("status", ["404 No Messages", "408 Request Timeout"])
-async def test_an_ending_status_between_messages_is_not_counted(
-    tap: Any, near: Any, stream: OwnStream, status: str
-) -> None:
+async def test_ending_status_not_counted(tap: Any, near: Any, stream: OwnStream, status: str) -> None:
     sub = await near.pull_subscribe(stream.all)
     fetching = asyncio.create_task(sub.fetch(3, expires=10))
     request = await tap.wait_for(match.published(NEXT))
@@ -88,7 +82,7 @@ async def test_an_ending_status_between_messages_is_not_counted(
 
 
 @pytest.mark.covers("J81", "J103")
-async def test_p26_heartbeats_of_a_pull_are_not_counted(
+async def test_p26_heartbeats_of_pull_not_counted(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     """P26: heartbeats were counted as messages."""
@@ -102,7 +96,7 @@ async def test_p26_heartbeats_of_a_pull_are_not_counted(
 
 @pytest.mark.row(45)
 @pytest.mark.covers("J105")
-async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(near: Any, stream: OwnStream) -> None:
+async def test_p13_push_consumer_fails(near: Any, stream: OwnStream) -> None:
     """P13: an empty list, or a timeout, after the whole time."""
     name = (await stream.create_consumer("push", deliver_subject=f"d.{stream.prefix}"))["name"]
     consumer = await (await near.stream(stream.name)).consumer(name)
@@ -115,9 +109,7 @@ async def test_p13_pulling_from_a_push_consumer_is_an_error_at_once(near: Any, s
 @pytest.mark.covers("J105")
 @pytest.mark.parametrize("what", ["consumer", "stream"])
 @pytest.mark.parametrize("batch", [1, 10])
-async def test_p13_a_consumer_deleted_in_flight_is_an_error_at_once(
-    near: Any, stream: OwnStream, batch: int, what: str
-) -> None:
+async def test_p13_deleted_in_flight_fails(near: Any, stream: OwnStream, batch: int, what: str) -> None:
     """P13: an empty list, or a timeout, after the whole time."""
     sub = await near.pull_subscribe(stream.all)
     fetching = asyncio.create_task(sub.fetch(batch, expires=30))
@@ -130,9 +122,7 @@ async def test_p13_a_consumer_deleted_in_flight_is_an_error_at_once(
 
 @pytest.mark.row(52)
 @pytest.mark.covers("J105")
-async def test_messages_that_came_before_an_error_are_returned_with_it(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_messages_come_with_error(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(3)
     sub = await near.pull_subscribe(stream.all)
     fetching = asyncio.create_task(sub.fetch(10, expires=30))
@@ -155,7 +145,7 @@ async def test_messages_that_came_before_an_error_are_returned_with_it(
     ],
     ids=["max_batch", "max_expires", "max_bytes"],
 )
-async def test_p13_a_limit_of_the_consumer_is_told_by_name_at_once(
+async def test_p13_limit_named_at_once(
     near: Any, stream: OwnStream, limit: dict[str, Any], ask: dict[str, Any]
 ) -> None:
     """P13: ten stored, `max_batch` 5, fetch(10): an empty list after the whole time."""
@@ -171,9 +161,7 @@ async def test_p13_a_limit_of_the_consumer_is_told_by_name_at_once(
 
 @pytest.mark.row(60, 61)
 @pytest.mark.covers("J105")
-async def test_p13_too_many_waiting_requests_are_told_and_expired_ones_do_not_count(
-    near: Any, stream: OwnStream, server: Any
-) -> None:
+async def test_p13_too_many_waiting(near: Any, stream: OwnStream, server: Any) -> None:
     """P13: an empty list, or a timeout, after the whole time."""
     config = jsclient.ConsumerConfig(max_waiting=1)
     sub = await near.pull_subscribe(stream.all, config=config)
@@ -191,9 +179,7 @@ async def test_p13_too_many_waiting_requests_are_told_and_expired_ones_do_not_co
 @pytest.mark.row(55, 82)
 @pytest.mark.server(">=2.12")
 @pytest.mark.covers("J106")
-async def test_a_consumer_that_does_not_exist_is_an_error_at_once(
-    near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_missing_consumer_fails(near: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await near.pull_subscribe(stream=stream.name, consumer="nothing")
     for call in (sub.fetch(1, expires=30), sub.fetch(10, expires=30), sub.next(timeout=30)):
         with pytest.raises(jsclient.NoRespondersError) as raised:
@@ -206,9 +192,7 @@ async def test_a_consumer_that_does_not_exist_is_an_error_at_once(
 
 @pytest.mark.row(55)
 @pytest.mark.server("<2.12")
-async def test_where_an_older_server_does_not_answer_for_a_missing_consumer_the_heartbeats_tell(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_old_server_missing_consumer(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream=stream.name, consumer="nothing")
     with pytest.raises(jsclient.HeartbeatError):
         await within(5, sub.fetch(1, expires=30, idle_heartbeat=0.3), "the error")
@@ -216,9 +200,7 @@ async def test_where_an_older_server_does_not_answer_for_a_missing_consumer_the_
 
 @pytest.mark.row(58)
 @pytest.mark.covers("J104")
-async def test_p28_fetches_at_the_same_time_do_not_end_or_starve_each_other(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_p28_fetches_do_not_starve(near: Any, stream: OwnStream) -> None:
     """P28: three stored, fetch(3) and fetch(2): both took the whole time."""
     await stream.publish(3)
     sub = await near.pull_subscribe(stream.all)
@@ -240,7 +222,7 @@ async def test_p28_fetches_at_the_same_time_do_not_end_or_starve_each_other(
 
 @pytest.mark.row(57)
 @pytest.mark.covers("J104")
-async def test_many_fetches_at_the_same_time_get_each_message_once(near: Any, stream: OwnStream) -> None:
+async def test_many_fetches_each_once(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     fetches = [asyncio.create_task(sub.fetch(size, expires=10)) for size in (1, 2, 3, 4) * 5]
     publishing = asyncio.create_task(stream.publish(50))
@@ -251,7 +233,7 @@ async def test_many_fetches_at_the_same_time_get_each_message_once(near: Any, st
 
 
 @pytest.mark.row(46, 56, 80)
-async def test_a_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) -> None:
+async def test_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) -> None:
     await stream.publish(13, size=500)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     probe = (await sub.fetch(1))[0].size
@@ -268,9 +250,7 @@ async def test_a_fetch_by_bytes_keeps_within_them(near: Any, stream: OwnStream) 
 
 
 @pytest.mark.row(54, 60)
-async def test_what_the_server_would_refuse_is_refused_before_it_is_sent(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_illegal_requests_refused(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     for wrong in (
         {"batch": 0},
@@ -285,7 +265,7 @@ async def test_what_the_server_would_refuse_is_refused_before_it_is_sent(
 
 
 @pytest.mark.row(59)
-async def test_a_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> None:
+async def test_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     got: list[int] = []
     cancelled = 0
@@ -306,7 +286,7 @@ async def test_a_cancelled_fetch_loses_nothing(near: Any, stream: OwnStream) -> 
 
 
 @pytest.mark.row(50)
-async def test_silence_ends_a_fetch_by_its_heartbeat(
+async def test_silence_ends_fetch_by_heartbeat(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
 ) -> None:
     own = await own_server()
@@ -322,7 +302,7 @@ async def test_silence_ends_a_fetch_by_its_heartbeat(
 
 
 @pytest.mark.row(81)
-async def test_fetching_leaves_no_inboxes_or_tasks_behind(
+async def test_fetches_leave_nothing(
     server: Any, oracle: Any, js: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     await js.stream_names(stream.all).__anext__()
@@ -338,7 +318,7 @@ async def test_fetching_leaves_no_inboxes_or_tasks_behind(
 
 
 @pytest.mark.row(58)
-async def test_a_late_status_ends_no_other_fetch(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_late_status_ends_no_other_fetch(tap: Any, near: Any, stream: OwnStream) -> None:
     """A 408 may come after the fetch that it ends, if a round trip takes half a second."""
     sub = await near.pull_subscribe(stream.all)
     tap.delay(0.4)

@@ -35,9 +35,7 @@ def asked(tap: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.row(78)
-async def test_nothing_is_asked_for_before_the_first_message_is(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_first_read_sends_request(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages()
@@ -52,7 +50,7 @@ async def test_nothing_is_asked_for_before_the_first_message_is(
 @pytest.mark.row(63, 64, 80)
 @pytest.mark.covers("J103", "J104")
 @pytest.mark.parametrize(("size", "threshold"), [(10, 5), (10, 1), (7, 0), (10, None), (1, None)])
-async def test_it_asks_again_at_its_threshold_and_never_for_more_than_it_may_hold(
+async def test_threshold_and_limit_hold(
     tap: Any, near: Any, stream: OwnStream, size: int, threshold: int | None
 ) -> None:
     await stream.publish(60)
@@ -89,9 +87,7 @@ async def test_its_bytes_are_bounded(tap: Any, near: Any, stream: OwnStream, spa
 
 
 @pytest.mark.row(64, 84)
-async def test_a_buffer_of_one_keeps_flowing_while_messages_come_one_by_one(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_buffer_of_one_flows(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=1)
     for number in range(1, 31):
@@ -103,9 +99,7 @@ async def test_a_buffer_of_one_keeps_flowing_while_messages_come_one_by_one(
 
 @pytest.mark.row(45, 77)
 @pytest.mark.covers("J103", "J104", "J81")
-async def test_endings_of_its_requests_are_not_seen_and_it_asks_again(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_request_ends_are_hidden(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=10, expires=0.5)
     with pytest.raises(jsclient.RequestTimeoutError):
@@ -120,7 +114,7 @@ async def test_endings_of_its_requests_are_not_seen_and_it_asks_again(
 
 @pytest.mark.row(70)
 @pytest.mark.covers("J81")
-async def test_batch_completed_does_not_stall_it(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_batch_completed_does_not_stall(tap: Any, near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=4)
     waiting = asyncio.create_task(reader.next(timeout=10))
@@ -136,9 +130,7 @@ async def test_batch_completed_does_not_stall_it(tap: Any, near: Any, stream: Ow
 @pytest.mark.row(65)
 @pytest.mark.covers("J105")
 @pytest.mark.parametrize("what", ["consumer", "stream"])
-async def test_a_deleted_consumer_ends_it_with_an_error_after_what_had_arrived(
-    tap: Any, near: Any, stream: OwnStream, what: str
-) -> None:
+async def test_deletion_after_messages(tap: Any, near: Any, stream: OwnStream, what: str) -> None:
     await stream.publish(3)
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages()
@@ -155,7 +147,7 @@ async def test_a_deleted_consumer_ends_it_with_an_error_after_what_had_arrived(
 
 @pytest.mark.row(47)
 @pytest.mark.covers("J105")
-async def test_a_limit_of_the_consumer_ends_it_with_an_error(near: Any, stream: OwnStream) -> None:
+async def test_limit_of_consumer_ends_with_error(near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
     await stream.create_consumer("limited", max_batch=5)
     sub = await near.pull_subscribe(stream=stream.name, consumer="limited")
@@ -167,9 +159,7 @@ async def test_a_limit_of_the_consumer_ends_it_with_an_error(near: Any, stream: 
 @pytest.mark.row(82)
 @pytest.mark.server(">=2.12")
 @pytest.mark.covers("J106")
-async def test_nobody_who_answers_is_told_and_asked_again_with_pauses(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_no_responders_backs_off(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await near.pull_subscribe(stream=stream.name, consumer="later")
     reader = sub.messages()
     waiting = asyncio.create_task(reader.next(timeout=20))
@@ -185,9 +175,7 @@ async def test_nobody_who_answers_is_told_and_asked_again_with_pauses(
 
 
 @pytest.mark.row(67)
-async def test_stop_gives_back_what_waits_and_a_new_reader_gets_it_at_once(
-    near: Any, stream: OwnStream
-) -> None:
+async def test_stop_returns_messages(near: Any, stream: OwnStream) -> None:
     await stream.publish(10)
     sub = await near.pull_subscribe(stream.all, config=jsclient.ConsumerConfig(ack_wait=60))
     reader = sub.messages()
@@ -206,7 +194,7 @@ async def test_stop_gives_back_what_waits_and_a_new_reader_gets_it_at_once(
 @pytest.mark.row(67)
 @pytest.mark.parametrize("how", ["stop", "cancelled stop", "unsubscribe", "stop while it drains"])
 @pytest.mark.parametrize("policy", ["explicit", "none"])
-async def test_what_is_under_way_when_a_reader_stops_is_not_lost(
+async def test_in_flight_at_stop_not_lost(
     tap: Any, near: Any, stream: OwnStream, how: str, policy: str
 ) -> None:
     await stream.create_consumer("d", ack_policy=policy, ack_wait=60 * 10**9)
@@ -241,9 +229,7 @@ async def test_what_is_under_way_when_a_reader_stops_is_not_lost(
 
 
 @pytest.mark.row(69)
-async def test_drain_ends_the_iteration_after_what_has_arrived(
-    tap: Any, near: Any, stream: OwnStream
-) -> None:
+async def test_drain_ends_iteration_after_arrived(tap: Any, near: Any, stream: OwnStream) -> None:
     await stream.publish(20)
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=10)
@@ -259,7 +245,7 @@ async def test_drain_ends_the_iteration_after_what_has_arrived(
 
 @pytest.mark.smoke
 @pytest.mark.row(73)
-async def test_two_readers_of_one_consumer_share_its_messages(near: Any, stream: OwnStream) -> None:
+async def test_two_readers_share(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     got: list[int] = []
 
@@ -280,9 +266,7 @@ async def test_two_readers_of_one_consumer_share_its_messages(near: Any, stream:
 
 @pytest.mark.row(50, 72)
 @pytest.mark.covers("J82", "J84")
-async def test_silence_is_told_and_the_rest_asked_for_again(
-    tap: Any, near: Any, stream: OwnStream, events: list[Any]
-) -> None:
+async def test_silence_renews_request(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=10, expires=10, idle_heartbeat=0.3)
     waiting = asyncio.create_task(reader.next(timeout=20))
@@ -297,7 +281,7 @@ async def test_silence_is_told_and_the_rest_asked_for_again(
     await reader.stop()
 
 
-async def test_a_cancelled_next_loses_nothing(near: Any, stream: OwnStream) -> None:
+async def test_cancelled_next_loses_nothing(near: Any, stream: OwnStream) -> None:
     sub = await near.pull_subscribe(stream.all)
     reader = sub.messages(max_messages=3)
     publishing = asyncio.create_task(stream.publish(200))
@@ -315,9 +299,7 @@ async def test_a_cancelled_next_loses_nothing(near: Any, stream: OwnStream) -> N
 
 
 @pytest.mark.row(81)
-async def test_leaving_the_iteration_leaves_nothing_behind(
-    server: Any, oracle: Any, js: Any, stream: OwnStream
-) -> None:
+async def test_leaving_leaves_nothing(server: Any, oracle: Any, js: Any, stream: OwnStream) -> None:
     await js.stream_names(stream.all).__anext__()
     await stream.publish(50)
     async with (
@@ -337,7 +319,7 @@ async def _waiting(stream: OwnStream, count: int) -> bool:
 
 @pytest.mark.row(67, 124)
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_the_subscription_ends_its_readers(js: Any, stream: OwnStream, end: str) -> None:
+async def test_subscription_ends_readers(js: Any, stream: OwnStream, end: str) -> None:
     await stream.create_consumer("d")
     sub = await js.pull_subscribe(stream=stream.name, consumer="d")
     got: list[Any] = []
@@ -356,7 +338,7 @@ async def test_the_subscription_ends_its_readers(js: Any, stream: OwnStream, end
 
 
 @pytest.mark.row(67)
-async def test_the_next_loop_gets_what_waits(js: Any, stream: OwnStream) -> None:
+async def test_next_loop_gets_waits(js: Any, stream: OwnStream) -> None:
     await stream.publish(20)
     sub = await js.pull_subscribe(stream.all)
     got: list[Any] = []
@@ -374,7 +356,7 @@ async def test_the_next_loop_gets_what_waits(js: Any, stream: OwnStream) -> None
 
 
 @pytest.mark.row(82)
-async def test_stream_deleted_during_a_disconnect(
+async def test_stream_deleted_during_disconnect(
     tap: Any, near: Any, stream: OwnStream, events: list[Any]
 ) -> None:
     sub = await near.pull_subscribe(stream.all, durable="d")

@@ -101,7 +101,7 @@ WAYS = pytest.mark.parametrize("way", ["fetch", "next", "messages"])
         pytest.param("prioritized", {"priority": 9}, marks=pytest.mark.server(">=2.12")),
     ],
 )
-async def test_a_request_says_its_group_and_no_more_than_was_given(
+async def test_request_has_group_only(
     tap: Any, near: Any, stream: OwnStream, way: str, kind: str, policy: str, options: dict[str, int]
 ) -> None:
     await stream.publish(2)
@@ -116,9 +116,7 @@ async def test_a_request_says_its_group_and_no_more_than_was_given(
 
 
 @WAYS
-async def test_a_consumer_without_groups_is_asked_as_ever(
-    tap: Any, near: Any, stream: OwnStream, way: str
-) -> None:
+async def test_no_group_plain_request(tap: Any, near: Any, stream: OwnStream, way: str) -> None:
     """Its messages may carry what looks like a pin: it is a header like others."""
     for number in (1, 2):
         await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": "mine"})
@@ -154,7 +152,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.row(86, 87)
 @pytest.mark.parametrize(("policy", "options"), BAD)
-async def test_what_cannot_work_is_refused_before_the_wire(
+async def test_cannot_work_refused_before_wire(
     tap: Any, near: Any, stream: OwnStream, policy: str, options: dict[str, Any]
 ) -> None:
     if policy == "none":
@@ -181,9 +179,7 @@ async def test_what_cannot_work_is_refused_before_the_wire(
 @pytest.mark.row(89)
 @pytest.mark.server(">=2.12")
 @pytest.mark.parametrize("priority", [-1, 10, True, 1.0, "1"])
-async def test_a_priority_out_of_range_is_refused_before_the_wire(
-    tap: Any, near: Any, stream: OwnStream, priority: Any
-) -> None:
+async def test_priority_range_checked(tap: Any, near: Any, stream: OwnStream, priority: Any) -> None:
     consumer = await grouped(near, stream, "prioritized")
     before = len(tap.frames)
     with pytest.raises(jsclient.ConfigError, match="0 to 9"):
@@ -224,7 +220,7 @@ async def unknown(tap: Any, near: Any, stream: OwnStream) -> Any:
         ),
     ],
 )
-async def test_where_the_consumer_is_not_known_the_server_refuses_by_name(
+async def test_unknown_consumer_refused(
     tap: Any, near: Any, stream: OwnStream, policy: str, options: dict[str, Any], says: str
 ) -> None:
     await stream.publish(1)
@@ -240,9 +236,7 @@ async def test_where_the_consumer_is_not_known_the_server_refuses_by_name(
 
 @pytest.mark.row(86)
 @WAYS
-async def test_below_its_threshold_a_request_gets_nothing_and_at_it_messages(
-    connect: Any, proxy: Any, stream: OwnStream, way: str
-) -> None:
+async def test_overflow_threshold(connect: Any, proxy: Any, stream: OwnStream, way: str) -> None:
     """Heartbeats go on meanwhile: no alarm."""
     (consumer, tap, events), _ = await two(connect, proxy, stream, "overflow")
     await stream.publish(4)
@@ -269,7 +263,7 @@ async def test_either_threshold_will_do(near: Any, stream: OwnStream) -> None:
 
 
 @pytest.mark.row(86)
-async def test_a_request_with_conditions_never_takes_over_one_without(near: Any, stream: OwnStream) -> None:
+async def test_conditions_never_inherited(near: Any, stream: OwnStream) -> None:
     """A fetch was cancelled, its request lives; one with a threshold must not be served by it."""
     consumer = await grouped(near, stream, "overflow")
     left = asyncio.create_task(consumer.fetch(1, expires=20, group=GROUP))
@@ -292,9 +286,7 @@ async def test_a_request_with_conditions_never_takes_over_one_without(near: Any,
 
 @pytest.mark.row(87)
 @WAYS
-async def test_the_pinned_client_shows_its_pin_with_every_request_and_gets_all(
-    connect: Any, proxy: Any, stream: OwnStream, way: str
-) -> None:
+async def test_pinned_client_gets_all(connect: Any, proxy: Any, stream: OwnStream, way: str) -> None:
     """J7: a reader that forgets its pin stalls after the first batch."""
     (one, tap, events), (other, *_) = await two(connect, proxy, stream, "pinned_client")
     await stream.publish(1)
@@ -333,9 +325,7 @@ async def test_nobody_is_pinned_at_first(near: Any, stream: OwnStream) -> None:
 
 @pytest.mark.row(87)
 @WAYS
-async def test_when_the_pinned_client_is_silent_for_the_timeout_another_takes_over(
-    connect: Any, proxy: Any, stream: OwnStream, way: str
-) -> None:
+async def test_silent_pin_moves_on(connect: Any, proxy: Any, stream: OwnStream, way: str) -> None:
     """The first comes back, is refused its old pin, and waits its turn."""
     (one, tap, events), (other, _, others) = await two(
         connect, proxy, stream, "pinned_client", priority_timeout=0.3
@@ -368,7 +358,7 @@ async def test_when_the_pinned_client_is_silent_for_the_timeout_another_takes_ov
 @pytest.mark.row(87)
 @WAYS
 @pytest.mark.parametrize("status", ["423 Nats-Wrong-Pin-Id", "423 Nats-Pin-Id mismatch"])
-async def test_a_refused_pin_is_forgotten_and_the_same_asked_for_without_it_at_once(
+async def test_refused_pin_forgotten(
     connect: Any, proxy: Any, stream: OwnStream, way: str, status: str
 ) -> None:
     """The one status comes to a request that waits, the other when it comes."""
@@ -405,9 +395,7 @@ async def test_a_refused_pin_is_forgotten_and_the_same_asked_for_without_it_at_o
 
 @pytest.mark.row(87)
 @pytest.mark.parametrize("kind", ["known", "not known"])
-async def test_only_the_pin_that_the_server_put_there_counts(
-    tap: Any, near: Any, stream: OwnStream, kind: str
-) -> None:
+async def test_only_pin_server_put_there_counts(tap: Any, near: Any, stream: OwnStream, kind: str) -> None:
     """Messages stored with such a header, as by a worker that passes on what it got, change nothing."""
 
     async def publish(first: int, last: int) -> None:
@@ -429,7 +417,7 @@ async def test_only_the_pin_that_the_server_put_there_counts(
 
 @pytest.mark.row(86)
 @pytest.mark.parametrize("way", ["fetch", "messages"])
-async def test_a_consumer_that_pins_nobody_and_is_not_known_is_asked_without_the_pins_of_publishers(
+async def test_publisher_pins_ignored(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     """The server refuses the first of them (400), and there is no second."""
@@ -451,7 +439,7 @@ async def test_a_consumer_that_pins_nobody_and_is_not_known_is_asked_without_the
 
 
 @pytest.mark.row(87)
-async def test_a_pin_is_kept_on_a_connection_of_the_users_own_too(foreign_js: Any, stream: OwnStream) -> None:
+async def test_pin_on_user_connection(foreign_js: Any, stream: OwnStream) -> None:
     async def publish(first: int, last: int) -> None:
         for number in range(first, last + 1):
             await stream.oracle.publish(stream.subject(), b"%d" % number, {"Nats-Pin-Id": "old"})
@@ -468,7 +456,7 @@ async def test_a_pin_is_kept_on_a_connection_of_the_users_own_too(foreign_js: An
 
 
 @pytest.mark.row(87)
-async def test_pins_are_told_where_subscriptions_tell_their_events(near: Any, stream: OwnStream) -> None:
+async def test_pin_events_delivered(near: Any, stream: OwnStream) -> None:
     await stream.publish(1)
     consumer = await grouped(near, stream, "pinned_client")
     sub = await near.pull_subscribe(stream=stream.name, consumer="c")
@@ -484,7 +472,7 @@ async def test_pins_are_told_where_subscriptions_tell_their_events(near: Any, st
 
 
 @pytest.mark.row(87)
-async def test_readers_of_one_handle_share_its_pin(tap: Any, near: Any, stream: OwnStream) -> None:
+async def test_readers_of_one_handle_share_pin(tap: Any, near: Any, stream: OwnStream) -> None:
     """The pin is the client's, not the request's."""
     await stream.publish(1)
     consumer = await grouped(near, stream, "pinned_client")
@@ -519,7 +507,7 @@ async def test_a_pin_survives_a_reconnect(tap: Any, near: Any, stream: OwnStream
 
 
 @pytest.mark.row(87)
-async def test_a_server_that_was_restarted_knows_no_pin_and_gives_a_new_one(
+async def test_restart_gives_new_pin(
     own_server: Any, oracle_for: Any, make_stream: Any, connect: Any, events: list[Any]
 ) -> None:
     server = await own_server()
@@ -542,9 +530,7 @@ async def test_a_server_that_was_restarted_knows_no_pin_and_gives_a_new_one(
 
 
 @pytest.mark.row(87, 88)
-async def test_of_two_readers_one_is_pinned_at_a_time_and_unpinning_loses_nothing(
-    connect: Any, proxy: Any, stream: OwnStream
-) -> None:
+async def test_one_pinned_at_a_time(connect: Any, proxy: Any, stream: OwnStream) -> None:
     """A race, run 200 times."""
     clients = await two(connect, proxy, stream, "pinned_client")
     chance = random.Random(88)
@@ -580,9 +566,7 @@ async def test_of_two_readers_one_is_pinned_at_a_time_and_unpinning_loses_nothin
 
 @pytest.mark.row(87)
 @pytest.mark.server(">=2.12")
-async def test_a_standby_that_asks_without_waiting_gets_nothing_and_is_told_so(
-    connect: Any, proxy: Any, stream: OwnStream
-) -> None:
+async def test_no_wait_standby_told(connect: Any, proxy: Any, stream: OwnStream) -> None:
     (one, *_), (other, _, events) = await two(connect, proxy, stream, "pinned_client")
     await stream.publish(3)
     assert numbers([await one.next(group=GROUP)]) == [1]
@@ -593,9 +577,7 @@ async def test_a_standby_that_asks_without_waiting_gets_nothing_and_is_told_so(
 
 
 @pytest.mark.row(81)
-async def test_readers_of_groups_leave_nothing_behind(
-    server: Any, oracle: Any, js: Any, stream: OwnStream
-) -> None:
+async def test_group_readers_clean_up(server: Any, oracle: Any, js: Any, stream: OwnStream) -> None:
     await js.account_info()
     consumer = await grouped(js, stream, "pinned_client")
     async with no_leaks(oracle=oracle, streams=[stream.name], monitor=server.monitor):
@@ -615,7 +597,7 @@ async def test_readers_of_groups_leave_nothing_behind(
 
 @pytest.mark.row(88)
 @pytest.mark.server(">=2.12")
-async def test_unpinning_moves_the_pin_to_who_waits(connect: Any, proxy: Any, stream: OwnStream) -> None:
+async def test_unpinning_moves_pin_to_who_waits(connect: Any, proxy: Any, stream: OwnStream) -> None:
     (one, *_), (other, *_) = await two(connect, proxy, stream, "pinned_client")
     await stream.publish(1)
     assert numbers([await one.next(group=GROUP)]) == [1]
@@ -629,7 +611,7 @@ async def test_unpinning_moves_the_pin_to_who_waits(connect: Any, proxy: Any, st
 
 
 @pytest.mark.row(88)
-async def test_unpinning_what_is_not_there_is_an_error(near: Any, stream: OwnStream) -> None:
+async def test_unpinning_not_there_error(near: Any, stream: OwnStream) -> None:
     """Unknown consumer, unknown group."""
     consumer = await grouped(near, stream, "pinned_client")
     with pytest.raises(jsclient.ApiError) as refused:
@@ -652,7 +634,7 @@ async def test_unpinning_what_is_not_there_is_an_error(near: Any, stream: OwnStr
 
 @pytest.mark.row(89)
 @pytest.mark.server(">=2.12")
-async def test_the_lower_number_is_served_first_whoever_asked_first(near: Any, stream: OwnStream) -> None:
+async def test_lower_number_first(near: Any, stream: OwnStream) -> None:
     consumer = await grouped(near, stream, "prioritized")
     chance = random.Random(89)
     for _ in range(20):
@@ -673,9 +655,7 @@ async def test_the_lower_number_is_served_first_whoever_asked_first(near: Any, s
 @pytest.mark.row(89)
 @pytest.mark.server(">=2.12")
 @pytest.mark.parametrize("leaves", ["stop", "disconnect"])
-async def test_when_the_first_reader_leaves_the_next_in_rank_takes_over(
-    connect: Any, proxy: Any, stream: OwnStream, leaves: str
-) -> None:
+async def test_next_rank_takes_over(connect: Any, proxy: Any, stream: OwnStream, leaves: str) -> None:
     # What the server sends to a connection that just went comes again after `ack_wait`.
     (near, tap, _), (far, *_) = await two(connect, proxy, stream, "prioritized", ack_wait=1)
     first = near.messages(max_messages=10, group=GROUP)

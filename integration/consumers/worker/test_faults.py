@@ -132,7 +132,7 @@ async def all_settled(stream: OwnStream) -> bool:
 
 
 @pytest.mark.limit(90)
-async def test_a_worker_that_is_killed_loses_nothing(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
+async def test_worker_killed_loses_nothing(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
     """SIGKILL in the middle of it; the other goes on and gets what the first one had."""
     await stream.create_consumer("crew", ack_wait=1_000_000_000)
     one, two = await crew.hire(), await crew.hire()
@@ -157,9 +157,7 @@ async def test_a_worker_that_is_killed_loses_nothing(stream: OwnStream, dead: Ow
 
 @pytest.mark.full
 @pytest.mark.limit(90)
-async def test_a_message_that_kills_its_workers_becomes_a_dead_letter(
-    stream: OwnStream, dead: OwnStream, crew: Crew
-) -> None:
+async def test_killer_message_dead_lettered(stream: OwnStream, dead: OwnStream, crew: Crew) -> None:
     """Three workers die of it. What else they had counts its deliveries too, and is handled or kept, never lost."""
     await stream.create_consumer("crew", ack_wait=300_000_000)
     await stream.publish(40, first=761)
@@ -198,7 +196,7 @@ class Handler:
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["push", "pull"])
-async def test_a_connection_that_breaks_again_and_again_loses_nothing(
+async def test_broken_connection_loses_none(
     kind: str, stream: OwnStream, dead: OwnStream, proxy: Any, connect: Any
 ) -> None:
     tap = await proxy()
@@ -228,7 +226,7 @@ async def test_a_connection_that_breaks_again_and_again_loses_nothing(
     assert (counts.running, counts.waiting) == (0, 0)
 
 
-async def test_a_server_that_restarts_is_waited_for(
+async def test_server_restarts_waited_for(
     own_server: Callable[..., Awaitable[OwnServer]],
     oracle_for: Callable[..., Awaitable[Oracle]],
     connect: Any,
@@ -257,7 +255,7 @@ async def test_a_server_that_restarts_is_waited_for(
     assert sorted(dead) == sorted(poison(COUNT))
 
 
-async def test_what_cannot_be_stored_waits_and_holds_nobody_up(
+async def test_unstorable_holds_nobody_up(
     stream: OwnStream,
     oracle: Oracle,
     make_stream: Callable[..., Awaitable[OwnStream]],

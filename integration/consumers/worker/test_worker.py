@@ -126,7 +126,7 @@ async def _stored(stream: OwnStream, count: int) -> bool:
 
 @pytest.mark.limit(120)
 @pytest.mark.parametrize("ordered", [False, True], ids=["any order", "order by key"])
-async def test_every_good_message_is_handled_and_every_poison_one_is_a_dead_letter(
+async def test_good_handled_poison_stored(
     ordered: bool, stream: OwnStream, dead: OwnStream, js: Any, events: list[Any]
 ) -> None:
     await publish_all(stream)
@@ -179,7 +179,7 @@ async def test_every_good_message_is_handled_and_every_poison_one_is_a_dead_lett
 
 
 @pytest.mark.parametrize("kind", ["push", "pull", "consumer"])
-async def test_long_work_is_not_delivered_twice(kind: str, stream: OwnStream, near: Any, tap: Any) -> None:
+async def test_long_work_not_delivered_twice(kind: str, stream: OwnStream, near: Any, tap: Any) -> None:
     """Those that wait behind it neither."""
     await stream.publish(8)
     config = ConsumerConfig(ack_wait=0.4)
@@ -225,9 +225,7 @@ async def test_without_keep_alive_it_is(stream: OwnStream, js: Any) -> None:
 
 @pytest.mark.row(113)
 @pytest.mark.parametrize("given", [None, 0.3], ids=["of the consumer", "given"])
-async def test_the_pauses_are_those_of_backoff_or_those_given(
-    given: float | None, stream: OwnStream, near: Any
-) -> None:
+async def test_pauses_follow_backoff(given: float | None, stream: OwnStream, near: Any) -> None:
     await stream.publish(1)
     config = ConsumerConfig(backoff=[0.1, 0.25, 0.4], max_deliver=6)
     sub = await near.pull_subscribe(stream.all, config=config)
@@ -249,7 +247,7 @@ async def test_the_pauses_are_those_of_backoff_or_those_given(
         assert pause > least - 0.05
 
 
-async def test_what_a_stopping_worker_has_goes_to_the_others_at_once(
+async def test_stopped_worker_returns(
     stream: OwnStream, connect: Callable[..., Awaitable[Any]], server: Any
 ) -> None:
     config = ConsumerConfig(ack_wait=60.0, max_ack_pending=100)
@@ -284,9 +282,7 @@ async def test_what_a_stopping_worker_has_goes_to_the_others_at_once(
 # A push consumer of 2.10 forgets such messages, with any client: its ack floor passes them.
 @pytest.mark.full
 @pytest.mark.parametrize("kind", [pytest.param("push", marks=pytest.mark.server(">=2.12")), "pull"])
-async def test_stopped_at_any_moment_it_gives_back_what_was_under_way(
-    kind: str, stream: OwnStream, js: Any
-) -> None:
+async def test_stop_any_time_returns(kind: str, stream: OwnStream, js: Any) -> None:
     """200 times; a message that got lost on the way from a pull consumer would be missing for a minute.
 
     What a push consumer has handed to the server's own queues when the subscription goes is not sent to anybody, and
@@ -348,7 +344,7 @@ async def test_nothing_is_left_behind(
 
 
 @pytest.mark.parametrize("kind", ["push", "pull"])
-async def test_a_consumer_that_is_deleted_ends_it(kind: str, stream: OwnStream, js: Any) -> None:
+async def test_consumer_deleted_ends(kind: str, stream: OwnStream, js: Any) -> None:
     subscribe = js.subscribe if kind == "push" else js.pull_subscribe
     config = ConsumerConfig(idle_heartbeat=0.2) if kind == "push" else None
     sub = await subscribe(stream.all, durable="gone", config=config)
@@ -360,7 +356,7 @@ async def test_a_consumer_that_is_deleted_ends_it(kind: str, stream: OwnStream, 
         await within(15, worker, "the worker")
 
 
-async def test_dead_letters_of_a_work_queue_leave_it(
+async def test_dead_letters_of_work_queue_leave(
     oracle: Oracle, make_stream: Callable[..., Awaitable[OwnStream]], js: Any
 ) -> None:
     queue = await make_stream(retention="workqueue")
@@ -379,7 +375,7 @@ async def test_dead_letters_of_a_work_queue_leave_it(
 
 
 @pytest.mark.smoke
-async def test_a_dead_letter_is_stored_once_though_its_worker_died_before_it_terminated_the_message(
+async def test_dead_letter_stored_once(
     stream: OwnStream, dead: OwnStream, tap: Any, near: Any, js: Any, events: list[Any]
 ) -> None:
     await stream.publish(1)
@@ -402,7 +398,7 @@ async def _raising(message: Any) -> None:
     raise ValueError("poison")
 
 
-async def test_a_message_whose_last_delivery_died_with_its_worker_is_found(
+async def test_dead_last_delivery_found(
     stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any, events: list[Any]
 ) -> None:
     """The server counts its deliveries and stops; it says so when the next worker reads on."""
@@ -426,7 +422,7 @@ async def test_a_message_whose_last_delivery_died_with_its_worker_is_found(
         assert error == "jsclient.DeliveriesExhaustedError"
 
 
-async def test_a_subject_that_no_stream_holds_is_refused_at_the_start(stream: OwnStream, js: Any) -> None:
+async def test_streamless_subject_refused(stream: OwnStream, js: Any) -> None:
     sub = await js.pull_subscribe(stream.all)
     with pytest.raises(jsclient.NoMatchingStreamError):
         await sub.run(_raising, dead_letter=f"nowhere.{stream.prefix}")
@@ -435,7 +431,7 @@ async def test_a_subject_that_no_stream_holds_is_refused_at_the_start(stream: Ow
     assert sub.is_closed is False
 
 
-async def test_it_works_on_a_connection_of_nats_py(stream: OwnStream, foreign_js: Any) -> None:
+async def test_works_on_connection_of_nats_py(stream: OwnStream, foreign_js: Any) -> None:
     await stream.publish(200)
     sub = await foreign_js.pull_subscribe(stream.all, durable="crew", config=ConsumerConfig(ack_wait=0.4))
     slow = {3, 50}
@@ -450,7 +446,7 @@ async def test_it_works_on_a_connection_of_nats_py(stream: OwnStream, foreign_js
     assert info["num_redelivered"] == 0
 
 
-async def test_limits_of_the_consumer_are_kept(stream: OwnStream, near: Any, tap: Any) -> None:
+async def test_limits_of_consumer_kept(stream: OwnStream, near: Any, tap: Any) -> None:
     await stream.publish(30)
     config = ConsumerConfig(max_batch=2, max_expires=3.0, max_bytes=10_000)
     sub = await near.pull_subscribe(stream.all, config=config)

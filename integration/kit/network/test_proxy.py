@@ -44,14 +44,14 @@ async def test_recording_keeps_the_order(proxy: MakeProxy, stream: OwnStream) ->
     assert sub.time <= create.time <= answer.time
 
 
-async def test_waiting_for_a_frame_that_does_not_come_shows_those_that_did(proxy: MakeProxy) -> None:
+async def test_missing_frame_shows_others(proxy: MakeProxy) -> None:
     tap = await proxy()
     async with client(tap):
         with pytest.raises(AssertionError, match=r"(?s)no such frame within 0.1 s.*CONNECT"):
             await tap.wait_for(match.published("never"), timeout=0.1)
 
 
-async def test_a_plain_proxy_pumps_fast_and_refuses_frame_rules(server: ServerUnderTest) -> None:
+async def test_plain_proxy_is_fast(server: ServerUnderTest) -> None:
     size, count = 1 << 20, 100
     async with Proxy(server.url, frames=False) as plain, client(plain) as nc:
         sub = await nc.subscribe("bulk", pending_bytes_limit=-1)
@@ -79,7 +79,7 @@ async def test_large_frames_are_read_whole(proxy: MakeProxy) -> None:
 # The proxy does harm to frames
 
 
-async def test_drop_the_first_acks_of_publishes(proxy: MakeProxy, stream: OwnStream) -> None:
+async def test_drop_first_acks_of_publishes(proxy: MakeProxy, stream: OwnStream) -> None:
     tap = await proxy()
     rule = tap.drop_frames(match.is_publish_ack, count=2)
     async with client(tap) as nc:
@@ -92,7 +92,7 @@ async def test_drop_the_first_acks_of_publishes(proxy: MakeProxy, stream: OwnStr
     assert [f.fate for f in tap.find(match.is_publish_ack)] == ["dropped", "dropped", "passed"]
 
 
-async def test_drop_duplicate_change_and_hold_deliveries(proxy: MakeProxy, stream: OwnStream) -> None:
+async def test_delivery_rules(proxy: MakeProxy, stream: OwnStream) -> None:
     tap = await proxy()
     await stream.publish(5)
     tap.drop_frames(match.is_message(2))
@@ -140,7 +140,7 @@ async def test_cut_inside_a_publish(proxy: MakeProxy, oracle: Oracle) -> None:
         assert [m.data for m in heard] == [b"next"]
 
 
-async def test_inject_a_status_and_raw_bytes(proxy: MakeProxy) -> None:
+async def test_inject_status_and_raw_bytes(proxy: MakeProxy) -> None:
     tap = await proxy()
     async with client(tap) as nc:
         seen = await subscribed(nc, "inbox.*")
@@ -192,7 +192,7 @@ async def test_stall_loses_nothing(proxy: MakeProxy) -> None:
 
 
 @pytest.mark.parametrize("direction", [TO_SERVER, TO_CLIENT, None])
-async def test_blackhole_swallows_and_the_connection_stays_silent(proxy: MakeProxy, direction: Any) -> None:
+async def test_blackhole_is_silent(proxy: MakeProxy, direction: Any) -> None:
     tap = await proxy()
     async with client(tap, ping_interval=0.1, max_outstanding_pings=2) as nc:
         seen = await subscribed(nc, "s")
@@ -208,7 +208,7 @@ async def test_blackhole_swallows_and_the_connection_stays_silent(proxy: MakePro
         assert seen[0].data == b"seen"
 
 
-async def test_half_open_is_seen_by_the_server_only(proxy: MakeProxy, server: ServerUnderTest) -> None:
+async def test_half_open_seen_by_server_only(proxy: MakeProxy, server: ServerUnderTest) -> None:
     tap = await proxy()
     async with client(tap, name="half") as nc:
 

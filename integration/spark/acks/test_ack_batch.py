@@ -48,7 +48,7 @@ async def state(stream, name="c"):
 
 
 @pytest.mark.parametrize("on", ["executors", "driver"])
-async def test_all_are_acked_when_the_call_returns(server, pulled, on):
+async def test_all_acked_when_call_returns(server, pulled, on):
     from jsclient.spark import ack_batch
 
     stream, frame = await pulled(5000, retention="workqueue")
@@ -59,7 +59,7 @@ async def test_all_are_acked_when_the_call_returns(server, pulled, on):
     assert (await stream.state())["messages"] == 0
 
 
-async def test_only_the_rows_that_are_there(server, pulled):
+async def test_only_rows_there(server, pulled):
     from jsclient.spark import ack_batch
 
     stream, frame = await pulled(100)
@@ -106,7 +106,7 @@ async def test_naks_with_a_delay(server, js, pulled):
 
 
 @pytest.mark.parametrize("on", ["executors", "driver"])
-async def test_terms_end_a_message_with_a_reason(server, oracle, pulled, on):
+async def test_terms_end_message_with_reason(server, oracle, pulled, on):
     from jsclient.spark import term_batch
 
     stream, frame = await pulled(20, ack_wait=ns(1))
@@ -118,7 +118,7 @@ async def test_terms_end_a_message_with_a_reason(server, oracle, pulled, on):
     assert (await state(stream))["num_ack_pending"] == 0
 
 
-async def test_one_ack_of_the_highest_settles_all(server, oracle, pulled):
+async def test_one_ack_of_highest_settles_all(server, oracle, pulled):
     """Row: ack-all when the policy allows; one ack a consumer."""
     from jsclient.spark import ack_batch
 
@@ -133,7 +133,7 @@ async def test_one_ack_of_the_highest_settles_all(server, oracle, pulled):
     assert info["num_ack_pending"] == 500
 
 
-async def test_one_ack_for_all_is_refused_where_the_consumer_acks_each(server, pulled):
+async def test_ack_all_refused(server, pulled):
     from jsclient.spark import ack_batch
 
     stream, frame = await pulled(10)
@@ -142,7 +142,7 @@ async def test_one_ack_for_all_is_refused_where_the_consumer_acks_each(server, p
     assert (await state(stream))["num_ack_pending"] == 10
 
 
-async def test_what_is_wrong_is_said_before_anything_is_sent(spark, server, pulled):
+async def test_wrong_said_before_anything_sent(spark, server, pulled):
     from jsclient.spark import ack_batch, heartbeat, nak_batch, term_batch
 
     stream, frame = await pulled(10)
@@ -191,7 +191,7 @@ async def test_a_consumer_that_is_gone(server, pulled):
 
 
 @pytest.mark.parametrize("every", [ACK_WAIT / 4, pytest.param(None, marks=pytest.mark.full)])
-async def test_signs_of_life_hold_a_long_batch(server, pulled, every):
+async def test_signs_of_life_hold_long_batch(server, pulled, every):
     """Nothing is delivered again while the block lasts 2.5 times the time that the server waits; after it, all is."""
     from jsclient.spark import heartbeat
 
@@ -219,7 +219,7 @@ async def _redelivered(stream):
 
 
 @pytest.mark.full
-async def test_in_a_query_that_acks_by_itself(spark, server, oracle, make_stream, drain):
+async def test_in_query_acks_by_itself(spark, server, oracle, make_stream, drain):
     """`ackOn` manual: what the function acks is acked, the rest comes again."""
     from jsclient.spark import ack_batch, nak_batch, term_batch
 

@@ -36,7 +36,7 @@ def write(frame: Any, checkpoint: Path, **options: Any) -> None:
     finish(writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start(), 120)
 
 
-async def test_micro_batches_become_epochs_and_are_read_as_such(
+async def test_batches_become_epochs(
     server: Any, js: Any, stream: Any, topic: Any, spark: Any, aside: Any, tmp_path: Path
 ) -> None:
     await stream.publish(30)
@@ -98,7 +98,7 @@ def jobs(tmp_path: Path) -> Iterator[Callable[..., SparkJob]]:
 
 
 @pytest.mark.full
-async def test_a_table_of_epochs_is_exact_though_the_writer_is_killed_and_the_reader_fails(
+async def test_exact_table_over_kills(
     own_server: Any, oracle_for: Any, jobs: Any, spark: Any, aside: Any, tmp_path: Path
 ) -> None:
     """The table has a directory for each epoch, which is overwritten: what a batch writes again is the same."""

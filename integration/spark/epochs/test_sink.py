@@ -103,7 +103,7 @@ async def test_a_batch_is_an_epoch(js: Any, topic: Any) -> None:
         assert list(sub.frontier) == [3]
 
 
-async def test_a_batch_that_failed_is_stored_once_after_the_window_too(js: Any, topic: Any) -> None:
+async def test_failed_batch_stored_once(js: Any, topic: Any) -> None:
     """What an earlier try has stored is found by reading, not by the stream's memory of ids."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"])
@@ -121,7 +121,7 @@ async def test_a_batch_that_failed_is_stored_once_after_the_window_too(js: Any, 
     assert sorted((await seen(topic))[1]) == ["v", "w", "x", "x", "y", "z"]
 
 
-async def test_a_task_that_is_tried_again_stores_nothing_twice(js: Any, topic: Any) -> None:
+async def test_retried_task_stores_once(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     attempt = sink.attempt(0)
     await sink.write(attempt, ["a", "b", "c"], upto=2)
@@ -138,7 +138,7 @@ async def late(writer: Any, *rows: str) -> None:
     await writer._bulk.settle()
 
 
-async def test_what_a_lost_try_sends_late_does_not_count(js: Any, topic: Any) -> None:
+async def test_lost_try_sends_late_does_not_count(js: Any, topic: Any) -> None:
     """A task of a driver that was killed goes on while its batch is run again, and after that was committed."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"])
@@ -157,7 +157,7 @@ async def test_what_a_lost_try_sends_late_does_not_count(js: Any, topic: Any) ->
     assert await seen(topic) == {0: ["a"], 1: ["one", "two"]}
 
 
-async def test_what_a_copy_of_a_task_sends_after_the_commit_does_not_count(js: Any, topic: Any) -> None:
+async def test_late_copy_not_counted(js: Any, topic: Any) -> None:
     """Readers would take it for a broken rule: data of an epoch that is completed."""
     sink = Sink(js, topic)
     attempt = sink.attempt(0)
@@ -171,7 +171,7 @@ async def test_what_a_copy_of_a_task_sends_after_the_commit_does_not_count(js: A
     assert await seen(topic) == {0: ["a"], 1: ["b"]}
 
 
-async def test_a_committed_batch_is_not_written_again(js: Any, topic: Any) -> None:
+async def test_committed_batch_not_written_again(js: Any, topic: Any) -> None:
     """The frontier knows it, however the rows are: Spark may not have noted the commit."""
     sink = Sink(js, topic)
     await sink.batch(0, ["a"], ["b"])
@@ -182,7 +182,7 @@ async def test_a_committed_batch_is_not_written_again(js: Any, topic: Any) -> No
     assert await seen(topic) == {0: ["a", "b"]}
 
 
-async def test_a_commit_that_was_interrupted_is_brought_to_its_end(js: Any, topic: Any) -> None:
+async def test_commit_interrupted_brought_to_end(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     attempt = sink.attempt(0)
     for task in (0, 1):
@@ -210,7 +210,7 @@ async def test_another_query_is_refused(js: Any, topic: Any) -> None:
     assert await seen(topic) == {0: ["a"], 1: ["b"]}
 
 
-async def test_a_query_that_begins_at_the_same_moment_is_refused(js: Any, topic: Any) -> None:
+async def test_query_begins_at_same_moment_refused(js: Any, topic: Any) -> None:
     """It has looked before the other one took the topic."""
     sink, other = Sink(js, topic), Sink(js, topic, OTHER)
     attempt = other.attempt(0)
@@ -227,7 +227,7 @@ async def test_a_query_that_begins_at_the_same_moment_is_refused(js: Any, topic:
     await sink.batch(1, ["b"])
 
 
-async def test_who_takes_the_topic_in_the_middle_of_a_batch_fences_the_query(js: Any, topic: Any) -> None:
+async def test_rival_fences_query(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     await sink.batch(0, ["a"], ["b"])
     attempt = sink.attempt(1)
@@ -241,7 +241,7 @@ async def test_who_takes_the_topic_in_the_middle_of_a_batch_fences_the_query(js:
         await sink.batch(1, ["c"], ["c"])
 
 
-async def test_tasks_of_one_try_share_a_partition(js: Any, topic: Any) -> None:
+async def test_tasks_of_one_try_share_partition(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     attempt = sink.attempt(0)
     await asyncio.gather(*(sink.write(attempt, [f"{task}"], task=task) for task in range(8)))
@@ -252,9 +252,7 @@ async def test_tasks_of_one_try_share_a_partition(js: Any, topic: Any) -> None:
 
 
 @pytest.mark.parametrize("options", [{"dedupScope": "epoch"}, {"dedup": "column"}], ids=["scope", "column"])
-async def test_rows_that_change_their_partitions_are_known(
-    js: Any, topic: Any, options: dict[str, str]
-) -> None:
+async def test_rows_change_partitions_known(js: Any, topic: Any, options: dict[str, str]) -> None:
     sink = Sink(js, topic, **options)
     await sink.write(sink.attempt(0), ["a", "b"], upto=1)
     await asyncio.sleep(0.3)
@@ -262,14 +260,14 @@ async def test_rows_that_change_their_partitions_are_known(
     assert sorted((await seen(topic))[0]) == ["a", "b"]
 
 
-async def test_rows_that_an_earlier_try_had_and_this_has_not_are_counted(js: Any, topic: Any) -> None:
+async def test_missing_rows_counted(js: Any, topic: Any) -> None:
     sink = Sink(js, topic)
     await sink.write(sink.attempt(0), ["a", "b"], upto=2)
     outcome, _ = await sink.write(sink.attempt(0), ["a", "c"])
     assert (outcome.rows, outcome.skipped, outcome.strangers) == (2, 1, 1)
 
 
-def test_an_abort_says_that_the_epoch_stays_open(caplog: pytest.LogCaptureFixture) -> None:
+def test_abort_says_epoch_stays_open(caplog: pytest.LogCaptureFixture) -> None:
     """One task ended well, Spark gives None for the other."""
     options = EpochSinkOptions.parse({"servers": "nats://127.0.0.1:1", "epochs": "trades"})
     writer = EpochStreamWriter(options, StructType([StructField("data", BinaryType())]))

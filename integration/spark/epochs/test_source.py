@@ -30,7 +30,7 @@ async def topics(request: Any, js: Any) -> Any:
             await js.delete_stream(topic.name)
 
 
-async def test_epochs_that_are_completed_in_all_partitions_are_given_whole(server: Any, topics: Any) -> None:
+async def test_complete_epochs_whole(server: Any, topics: Any) -> None:
     topic = topics(partitions=2)
     one, two = [await topic.publisher(partition) for partition in (0, 1)]
     await one.send(1, ["a"])
@@ -60,7 +60,7 @@ async def test_epochs_that_are_completed_in_all_partitions_are_given_whole(serve
 
 
 @pytest.mark.parametrize("mode", ["consumer", pytest.param("direct", marks=pytest.mark.server(">=2.11"))])
-async def test_what_fenced_publishers_send_is_no_row(server: Any, topics: Any, js: Any, mode: str) -> None:
+async def test_fenced_publishers_send_no_row(server: Any, topics: Any, js: Any, mode: str) -> None:
     topic = topics()
     first = await topic.publisher()
     await first.send(1, ["first"])
@@ -78,7 +78,7 @@ async def test_what_fenced_publishers_send_is_no_row(server: Any, topics: Any, j
     await first.release()
 
 
-async def test_who_begins_late_gets_epochs_that_had_not_begun(server: Any, topics: Any) -> None:
+async def test_latecomer_new_epochs(server: Any, topics: Any) -> None:
     topic = topics(partitions=2)
     one, two = [await topic.publisher(partition) for partition in (0, 1)]
     await one.send(1, ["past"])
@@ -96,7 +96,7 @@ async def test_who_begins_late_gets_epochs_that_had_not_begun(server: Any, topic
     await asyncio.gather(one.release(), two.release())
 
 
-async def test_a_query_takes_so_many_epochs_at_a_time(server: Any, topics: Any) -> None:
+async def test_query_takes_so_many_epochs_at_time(server: Any, topics: Any) -> None:
     topic = topics()
     async with await topic.publisher() as pub:
         for epoch in range(5):
@@ -115,7 +115,7 @@ async def test_a_query_takes_so_many_epochs_at_a_time(server: Any, topics: Any) 
     assert [{row["epoch"] for row in rows} for rows in later.batches] == [{3, 4}]
 
 
-async def test_a_query_waits_for_an_epoch_that_is_to_come(server: Any, topics: Any) -> None:
+async def test_query_waits_for_epoch_to_come(server: Any, topics: Any) -> None:
     topic = topics()
     async with await topic.publisher() as pub:
         query = EpochQuery(server, topic, startingEpoch=2)
@@ -126,7 +126,7 @@ async def test_a_query_waits_for_an_epoch_that_is_to_come(server: Any, topics: A
     assert query.epochs == [{2: [2]}, {3: [3]}]
 
 
-async def test_a_topic_of_which_a_partition_is_not_there_yet(server: Any, topics: Any) -> None:
+async def test_topic_of_partition_not_there_yet(server: Any, topics: Any) -> None:
     topic = topics(partitions=2)
     one = await topic.publisher(0)
     await one.send(0, ["a"])
@@ -145,7 +145,7 @@ async def test_a_topic_of_which_a_partition_is_not_there_yet(server: Any, topics
     await one.release()
 
 
-async def test_times_that_are_tuples_are_json(server: Any, topics: Any) -> None:
+async def test_times_tuples_json(server: Any, topics: Any) -> None:
     topic = topics(Product(Int(), Int()))
     async with await topic.publisher() as pub:
         for time in ((0, 0), (0, 1), (1, 0), (2, 2)):
@@ -161,7 +161,7 @@ async def test_times_that_are_tuples_are_json(server: Any, topics: Any) -> None:
     ]
 
 
-async def test_a_batch_read_has_all_that_is_whole(server: Any, topics: Any, js: Any) -> None:
+async def test_batch_read_all_whole(server: Any, topics: Any, js: Any) -> None:
     topic = topics()
     async with await topic.publisher() as pub:
         for epoch in range(4):
@@ -189,7 +189,7 @@ def end_of(rows: Any, epoch: int) -> int:
     return max(row["sequence"] for row in rows if row["epoch"] == epoch)
 
 
-async def test_epochs_that_are_removed_before_they_are_read(server: Any, topics: Any, js: Any) -> None:
+async def test_epochs_removed_before_they_read(server: Any, topics: Any, js: Any) -> None:
     topic = topics()
     async with await topic.publisher() as pub:
         strict = EpochQuery(server, topic, startingOffsets="earliest")

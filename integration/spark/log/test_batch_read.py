@@ -66,7 +66,7 @@ async def test_from_one_time_to_another(server, oracle, make_stream, config):
     ],
     ids=str,
 )
-async def test_what_is_not_there_yet_is_an_error(server, stream, options, message):
+async def test_not_there_yet_error(server, stream, options, message):
     await stream.publish(50)
     with pytest.raises(ConfigError, match=message):
         BatchRead(server, stream, **options)
@@ -102,7 +102,7 @@ async def test_how_many_tasks(server, stream, options, sizes):
     assert read.sequences == numbers(1, 100)
 
 
-async def test_many_messages_are_shared_by_two_tasks(server, stream):
+async def test_many_messages_shared_by_two_tasks(server, stream):
     await stream.publish(2000)
     read = BatchRead(server, stream)
     assert [len(part) for part in read.parts] == [1000, 1000]
@@ -110,7 +110,7 @@ async def test_many_messages_are_shared_by_two_tasks(server, stream):
 
 @pytest.mark.server(">=2.11")
 @pytest.mark.parametrize("mode", ["consumer", "direct"])
-async def test_both_ways_to_read_give_the_same_rows(server, oracle, make_stream, mode):
+async def test_both_ways_to_read_give_same_rows(server, oracle, make_stream, mode):
     stream = await make_stream(allow_direct=True)
     await stream.publish(1500, "a")
     await stream.publish(1500, "b")
@@ -124,7 +124,7 @@ async def test_both_ways_to_read_give_the_same_rows(server, oracle, make_stream,
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
-async def test_spark_reads_a_stream_as_a_table(spark, server, stream):
+async def test_spark_reads_stream_as_table(spark, server, stream):
     for number in range(10):
         await stream.publish(300, number, first=300 * number)
     frame = spark.read.format("jetstream").options(**options_of(server, stream, minPartitions=3)).load()
@@ -137,7 +137,7 @@ async def test_spark_reads_a_stream_as_a_table(spark, server, stream):
     assert abs(total[2].replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(hours=1)
 
 
-async def test_spark_reads_headers_and_chosen_columns(spark, server, stream):
+async def test_headers_and_columns(spark, server, stream):
     await stream.oracle.nc.jetstream().publish(stream.subject("x"), b"1", headers={"A": "b"})
     await stream.publish(1)
     load = spark.read.format("jetstream").options(**options_of(server, stream))
@@ -181,13 +181,13 @@ async def test_spark_pushes_filters_down(pushing, server, oracle, stream):
     assert 900 in expected
 
 
-async def test_spark_reads_where_filters_are_pushed_and_the_source_takes_none(pushing, server, stream):
+async def test_filter_pushdown_or_not(pushing, server, stream):
     await stream.publish(20)
     frame = pushing.read.format("jetstream").options(**options_of(server, stream)).load()
     assert frame.where("sequence > 15").count() == 5
 
 
-async def test_spark_connect_reads_streams_and_batches(connect_spark, server, stream, tmp_path):
+async def test_connect_streams_and_batches(connect_spark, server, stream, tmp_path):
     """The same source in the server of Spark Connect, where options and classes come from another process."""
     await stream.publish(500)
     code = """

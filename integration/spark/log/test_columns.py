@@ -41,7 +41,7 @@ def rows(batch: Any) -> list[dict[str, Any]]:
     ),
     alike=st.booleans(),
 )
-def test_the_numbers_of_every_form_of_jsack(acks: list[tuple[Any, ...]], *, alike: bool) -> None:
+def test_numbers_of_every_form_of_jsack(acks: list[tuple[Any, ...]], *, alike: bool) -> None:
     replies = [(acks[0][0] if alike else form) % tuple(numbers) for form, *numbers in acks]
     batch = frame_batch(
         [(b"a.b", reply, b"", b"x") for reply in replies], arrow_schema([*QUEUE_COLUMNS]), "S", "c"
@@ -54,7 +54,7 @@ def test_the_numbers_of_every_form_of_jsack(acks: list[tuple[Any, ...]], *, alik
         assert row["reply"] == reply.decode()
 
 
-def test_headers_subjects_and_payloads_as_they_are() -> None:
+def test_columns_as_stored() -> None:
     frames = [
         (b"a", V1 % (1, 1, 1, NS, 1), b"", b""),
         ("ä.ö".encode(), V1 % (1, 2, 2, NS, 0), b"NATS/1.0\r\nA: 1\r\nB: x y\r\nA: 2\r\n\r\n", b"\xff\x00"),
@@ -99,7 +99,7 @@ def test_what_direct_gets_bring(time: str, ns: int, own: bytes) -> None:
     assert row["headers"] == wanted
 
 
-def test_only_the_wanted_columns_in_the_wanted_order() -> None:
+def test_only_wanted_columns_in_wanted_order() -> None:
     frames = [(b"a", V1 % (1, 1, 1, NS, 1), b"", b"x")]
     batch = frame_batch(frames, arrow_schema(["sequence", "subject"]), "S")
     assert (batch.schema.names, rows(batch)) == (["sequence", "subject"], [{"sequence": 1, "subject": "a"}])

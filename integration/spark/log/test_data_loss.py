@@ -44,7 +44,7 @@ async def test_a_purged_head_is_an_error(server, stream):
     assert query.sequences == numbers(1, 40)
 
 
-async def test_a_purged_head_is_passed_over_where_that_is_wished(server, stream, caplog):
+async def test_purged_head_skipped(server, stream, caplog):
     query = await half_read(server, stream, failOnDataLoss=False)
     await stream.oracle.purge(stream.name, seq=61)
     with caplog.at_level(logging.WARNING, "jsclient.spark"):
@@ -60,7 +60,7 @@ async def test_what_was_read_may_go(server, stream):
     assert query.sequences == numbers(1, 100)
 
 
-async def test_an_idle_stream_may_lose_all_that_was_read(server, stream):
+async def test_idle_stream_may_lose_all_read(server, stream):
     query = await half_read(server, stream)
     query.drain()
     await stream.purge()
@@ -70,7 +70,7 @@ async def test_an_idle_stream_may_lose_all_that_was_read(server, stream):
     assert query.sequences == numbers(1, 105)
 
 
-async def test_a_limit_that_removes_messages_between_planning_and_reading(server, oracle, make_stream):
+async def test_limit_during_read(server, oracle, make_stream):
     """Planned when all was there; the executor finds the head gone, in the middle of the batch."""
     stream = await make_stream(max_msgs=100)
     query = await half_read(server, stream)
@@ -82,14 +82,14 @@ async def test_a_limit_that_removes_messages_between_planning_and_reading(server
         list(query.reader().read(partitions[0]))
 
 
-async def test_a_batch_that_is_replayed_when_its_messages_are_gone(server, stream):
+async def test_batch_replayed_when_messages_gone(server, stream):
     query = await half_read(server, stream)
     await stream.oracle.purge(stream.name, seq=21)
     with pytest.raises(HistoryTruncatedError, match="messages 1 to 20"):
         query.replay(query.reader(), *query.offsets[0])
 
 
-async def test_a_stream_that_lost_everything_unread(server, stream):
+async def test_stream_lost_everything_unread(server, stream):
     query = await half_read(server, stream, failOnDataLoss=False)
     await stream.purge()
     await stream.publish(3)
@@ -97,7 +97,7 @@ async def test_a_stream_that_lost_everything_unread(server, stream):
     assert query.sequences == [*numbers(1, 40), 101, 102, 103]
 
 
-async def test_a_start_that_is_gone_is_an_error(server, stream):
+async def test_start_gone_error(server, stream):
     await stream.publish(50)
     await stream.oracle.purge(stream.name, seq=11)
     with pytest.raises(HistoryTruncatedError, match="messages 1 to 10"):
@@ -107,7 +107,7 @@ async def test_a_start_that_is_gone_is_an_error(server, stream):
     assert query.sequences == numbers(11, 50)
 
 
-async def test_messages_that_were_deleted_one_by_one_are_no_loss(server, stream):
+async def test_messages_deleted_one_by_one_no_loss(server, stream):
     query = await half_read(server, stream)
     for seq in (50, 51, 75):
         await stream.oracle.api(f"STREAM.MSG.DELETE.{stream.name}", {"seq": seq})
@@ -119,7 +119,7 @@ async def test_messages_that_were_deleted_one_by_one_are_no_loss(server, stream)
 
 
 @pytest.mark.parametrize("messages", [0, 10, 40, 200])
-async def test_a_stream_that_was_made_anew_is_an_error(server, stream, messages):
+async def test_stream_made_anew_error(server, stream, messages):
     """However many messages the new one has."""
     query = await half_read(server, stream)
     await make_anew(stream, messages)
@@ -130,9 +130,7 @@ async def test_a_stream_that_was_made_anew_is_an_error(server, stream, messages)
 
 
 @pytest.mark.parametrize("messages", [10, 40, 200])
-async def test_a_stream_that_was_made_anew_is_read_from_its_start_where_that_is_wished(
-    server, stream, messages
-):
+async def test_replaced_stream_restarts(server, stream, messages):
     query = await half_read(server, stream, failOnDataLoss=False)
     await make_anew(stream, messages)
     query.drain()
@@ -142,14 +140,14 @@ async def test_a_stream_that_was_made_anew_is_read_from_its_start_where_that_is_
     assert query.sequences[-5:] == numbers(messages + 1, messages + 5)
 
 
-async def test_a_batch_of_a_stream_that_is_gone_has_no_rows_where_that_is_wished(server, stream):
+async def test_gone_stream_has_no_rows(server, stream):
     """Replayed: its offsets are those of the old stream."""
     query = await half_read(server, stream, failOnDataLoss=False)
     await make_anew(stream, 200)
     assert query.replay(query.reader(), *query.offsets[0]) == []
 
 
-async def test_a_new_stream_that_is_empty_is_waited_for(server, stream):
+async def test_new_stream_empty_waited_for(server, stream):
     query = await half_read(server, stream, failOnDataLoss=False)
     await make_anew(stream, 0)
     assert query.drain() == []
@@ -158,7 +156,7 @@ async def test_a_new_stream_that_is_empty_is_waited_for(server, stream):
     assert query.sequences == [*numbers(1, 40), 1, 2]
 
 
-async def test_a_stream_that_is_made_anew_between_planning_and_reading(server, stream):
+async def test_replaced_during_read(server, stream):
     query = await half_read(server, stream)
     reader, start = query.reader(), query.offsets[-1][1]
     partitions = reader.partitions(start, query.ask(reader, start))
@@ -167,7 +165,7 @@ async def test_a_stream_that_is_made_anew_between_planning_and_reading(server, s
         list(query.reader().read(partitions[0]))
 
 
-async def test_a_stream_that_ends_before_what_was_read(server, stream, monkeypatch):
+async def test_stream_ends_before_read(server, stream, monkeypatch):
     """As one that was restored from a backup does; the same stream, so it keeps its time."""
     monkeypatch.setattr("jsclient.spark.log.stream._CONFIRMED", 0.3)
     query = await half_read(server, stream)
@@ -177,9 +175,7 @@ async def test_a_stream_that_ends_before_what_was_read(server, stream, monkeypat
         query.drain()
 
 
-async def test_a_stream_that_ends_before_what_was_read_is_gone_on_with_where_that_is_wished(
-    server, stream, monkeypatch
-):
+async def test_shorter_stream_continues(server, stream, monkeypatch):
     monkeypatch.setattr("jsclient.spark.log.stream._CONFIRMED", 0.3)
     query = await half_read(server, stream, failOnDataLoss=False)
     start, end = query.offsets[0]
@@ -190,14 +186,14 @@ async def test_a_stream_that_ends_before_what_was_read_is_gone_on_with_where_tha
     assert query.sequences == [*numbers(1, 40), *numbers(101, 105)]
 
 
-async def test_a_stream_that_is_deleted_is_an_error_that_names_the_option(server, stream):
+async def test_stream_deleted_error_names_option(server, stream):
     query = await half_read(server, stream)
     await stream.delete()
     with pytest.raises(ConfigError, match="option 'stream': there is no stream"):
         query.drain()
 
 
-async def test_a_leader_that_does_not_know_all_yet_is_waited_for(server, stream, monkeypatch):
+async def test_lagging_leader_awaited(server, stream, monkeypatch):
     """As a new one may be for a moment: what seems to be lost is looked at again."""
     query = await half_read(server, stream)
     reader, (start, end) = query.reader(), query.offsets[0]
@@ -222,7 +218,7 @@ async def test_a_leader_that_does_not_know_all_yet_is_waited_for(server, stream,
 # --- batch reads ---------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_read_of_what_is_gone_is_an_error(server, stream):
+async def test_batch_read_of_gone_error(server, stream):
     await stream.publish(50)
     await stream.oracle.purge(stream.name, seq=11)
     assert BatchRead(server, stream).sequences == numbers(11, 50)
@@ -236,7 +232,7 @@ async def test_a_batch_read_of_what_is_gone_is_an_error(server, stream):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
-async def test_spark_ends_the_query_with_the_reason(spark, drain, server, stream):
+async def test_spark_ends_query_with_reason(spark, drain, server, stream):
     await stream.publish(50)
     options = options_of(server, stream, startingOffsets="earliest")
     frame = spark.readStream.format("jetstream").options(**options).load()

@@ -31,7 +31,7 @@ async def test_a_stream_that_is_not_there(server, read):
 
 
 @READS
-async def test_direct_gets_that_are_not_allowed(server, oracle, make_stream, read):
+async def test_direct_gets_not_allowed(server, oracle, make_stream, read):
     stream = await make_stream(allow_direct=False)
     await stream.publish(5)
     with pytest.raises(ConfigError, match=r"option 'readMode' is 'direct', .* allow_direct = true"):
@@ -40,7 +40,7 @@ async def test_direct_gets_that_are_not_allowed(server, oracle, make_stream, rea
 
 
 @READS
-async def test_a_work_queue_without_direct_gets(server, oracle, make_stream, read):
+async def test_work_queue_without_direct_gets(server, oracle, make_stream, read):
     stream = await make_stream(retention="workqueue", allow_direct=False)
     await stream.publish(5)
     with pytest.raises(ConfigError, match=r"is a work queue, .* allow_direct = true"):
@@ -57,7 +57,7 @@ async def test_a_work_queue_by_consumer(server, oracle, make_stream, read):
 
 @GETS
 @READS
-async def test_a_work_queue_with_two_filters(server, oracle, make_stream, read):
+async def test_work_queue_with_two_filters(server, oracle, make_stream, read):
     stream = await make_stream(retention="workqueue", allow_direct=True)
     await stream.publish(5, "a")
     with pytest.raises(ConfigError, match="option 'subjects' has more than one filter"):
@@ -65,7 +65,7 @@ async def test_a_work_queue_with_two_filters(server, oracle, make_stream, read):
 
 
 @GETS
-async def test_a_work_queue_is_looked_at_and_left_alone(server, oracle, make_stream):
+async def test_work_queue_looked_at_and_left_alone(server, oracle, make_stream):
     stream = await make_stream(retention="workqueue", allow_direct=True)
     await stream.publish(700)
     await stream.create_consumer("worker", ack_policy="explicit")
@@ -77,7 +77,7 @@ async def test_a_work_queue_is_looked_at_and_left_alone(server, oracle, make_str
 # --- the server ----------------------------------------------------------------------------------------------
 
 
-async def test_direct_gets_of_an_older_server(own_server, oracle_for):
+async def test_direct_gets_of_older_server(own_server, oracle_for):
     own = await own_server(version="2.10.25", ack_v2=False)
     stream = await OwnStream.create(await oracle_for(own), "old", allow_direct=True)
     await stream.publish(2500)
@@ -127,7 +127,7 @@ ANN = {"user": "ann", "password": "hunter2"}
 
 
 @READS
-async def test_a_user_who_may_not_ask_for_the_stream(guarded, read):
+async def test_user_who_may_not_ask_for_stream(guarded, read):
     own, _ = await guarded("$JS.API.STREAM.INFO.S")
     with pytest.raises(ConfigError, match=r"may not publish to '\$JS.API.STREAM.INFO.S'") as error:
         plan(read, own, "S", **ANN)
@@ -135,7 +135,7 @@ async def test_a_user_who_may_not_ask_for_the_stream(guarded, read):
 
 
 @READS
-async def test_a_user_who_may_not_make_consumers(guarded, read):
+async def test_user_who_may_not_make_consumers(guarded, read):
     own, stream = await guarded("$JS.API.CONSUMER.>", allow_direct=False)
     await stream.publish(5)
     with pytest.raises(ConfigError, match=r"may not publish to '\$JS.API.CONSUMER.CREATE"):
@@ -143,7 +143,7 @@ async def test_a_user_who_may_not_make_consumers(guarded, read):
 
 
 @GETS
-async def test_a_user_who_may_not_make_consumers_reads_by_direct_get(guarded):
+async def test_no_consumers_direct_get(guarded):
     own, stream = await guarded("$JS.API.CONSUMER.>")
     await stream.publish(1000)
     assert BatchRead(own, "S", **ANN).sequences == list(range(1, 1001))
@@ -154,7 +154,7 @@ async def test_a_user_who_may_not_make_consumers_reads_by_direct_get(guarded):
         plan("batch", own, "S", readMode="consumer", **ANN)
 
 
-async def test_a_password_that_is_wrong_is_not_shown(guarded):
+async def test_password_wrong_not_shown(guarded):
     own, _ = await guarded()
     with pytest.raises(AuthenticationError) as error:
         plan("batch", own, "S", user="ann", password="correct horse")
@@ -174,7 +174,7 @@ BAD = [
 
 @pytest.mark.parametrize(("options", "message"), BAD, ids=[next(iter(given)) for given, _ in BAD])
 @READS
-def test_spark_tells_what_is_wrong_with_an_option_when_it_loads(spark, options, message, read):
+def test_option_errors_on_load(spark, options, message, read):
     reader = spark.readStream if read == "stream" else spark.read
     given = {"servers": "nats://127.0.0.1:4222", "stream": "S", **options}
     with pytest.raises(Exception, match=message) as error:
@@ -191,14 +191,14 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize(("schema", "message"), SCHEMAS, ids=[given for given, _ in SCHEMAS])
-async def test_spark_refuses_a_schema_that_is_no_part_of_the_columns(spark, server, stream, schema, message):
+async def test_foreign_schema_refused(spark, server, stream, schema, message):
     await stream.publish(1)
     frame = spark.read.format("jetstream").options(**options_of(server, stream)).schema(schema)
     with pytest.raises(Exception, match=message):
         frame.load().collect()
 
 
-async def test_spark_shows_no_secret_in_a_plan(spark, drain, guarded):
+async def test_spark_shows_no_secret_in_plan(spark, drain, guarded):
     own, stream = await guarded()
     await stream.publish(3)
     options = options_of(own, "S", **ANN)

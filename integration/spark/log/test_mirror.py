@@ -18,7 +18,7 @@ async def lag(stream, name="progress"):
 
 
 @RESET
-async def test_the_mirror_shows_what_is_left_after_each_batch(server, stream):
+async def test_mirror_shows_left_after_each_batch(server, stream):
     await stream.publish(100)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=40)
     reader = query.reader()
@@ -36,7 +36,7 @@ async def test_the_mirror_shows_what_is_left_after_each_batch(server, stream):
 
 
 @RESET
-async def test_the_mirror_goes_on_with_the_query(server, stream):
+async def test_mirror_goes_on_with_query(server, stream):
     await stream.publish(50)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest")
     query.drain()
@@ -47,7 +47,7 @@ async def test_the_mirror_goes_on_with_the_query(server, stream):
 
 
 @RESET
-async def test_a_batch_that_failed_is_not_shown_as_done(server, stream):
+async def test_batch_failed_not_shown_as_done(server, stream):
     await stream.publish(50)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest")
     reader = query.reader()
@@ -62,7 +62,7 @@ async def test_a_batch_that_failed_is_not_shown_as_done(server, stream):
 
 
 @RESET
-async def test_a_query_that_starts_at_the_end_has_no_lag(server, stream):
+async def test_query_starts_at_end_no_lag(server, stream):
     await stream.publish(50)
     query = Query(server, stream, consumer="progress")
     query.start(query.reader())
@@ -70,7 +70,7 @@ async def test_a_query_that_starts_at_the_end_has_no_lag(server, stream):
 
 
 @RESET
-async def test_the_mirror_counts_what_the_filter_matches(server, stream):
+async def test_mirror_counts_filter_matches(server, stream):
     await stream.publish(20, "mine")
     await stream.publish(20, "yours")
     mine, also = stream.subject("mine"), stream.subject("also")
@@ -91,7 +91,7 @@ async def test_the_mirror_counts_what_the_filter_matches(server, stream):
 
 
 @RESET
-async def test_an_interest_stream_keeps_what_is_not_processed(server, oracle, make_stream):
+async def test_interest_stream_keeps_not_processed(server, oracle, make_stream):
     stream = await make_stream(retention="interest")
     query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=40)
     query.drain()  # makes the mirror, whose interest keeps what comes
@@ -109,7 +109,7 @@ async def test_an_interest_stream_keeps_what_is_not_processed(server, oracle, ma
 
 
 @RESET
-async def test_a_mirror_that_was_there_before_is_moved_when_a_batch_is_done(server, stream):
+async def test_mirror_moved_after_batch(server, stream):
     await stream.create_consumer("progress", ack_policy="explicit", deliver_policy="all")
     await stream.publish(50)
     query = Query(server, stream, consumer="progress")
@@ -125,7 +125,7 @@ async def test_a_mirror_that_was_there_before_is_moved_when_a_batch_is_done(serv
 
 
 @RESET
-async def test_a_mirror_that_somebody_deleted_is_made_again(server, stream):
+async def test_mirror_somebody_deleted_made_again(server, stream):
     await stream.publish(50)
     query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=20)
     reader = query.reader()
@@ -150,7 +150,7 @@ async def test_a_mirror_that_somebody_deleted_is_made_again(server, stream):
     ],
     ids=str,
 )
-async def test_a_consumer_that_cannot_be_a_mirror_is_refused(server, stream, config):
+async def test_consumer_cannot_be_mirror_refused(server, stream, config):
     if "filter_subject" in config:
         config = {"filter_subject": stream.subject("other")}
     await stream.create_consumer("progress", **{"ack_policy": "explicit", "deliver_policy": "all", **config})
@@ -166,7 +166,7 @@ async def test_a_work_queue_has_no_mirror(server, oracle, make_stream):
 
 
 @pytest.mark.server("<2.14")
-async def test_a_server_that_knows_no_reset_is_refused_here(server, stream):
+async def test_server_knows_no_reset_refused_here(server, stream):
     with pytest.raises(ConfigError, match=r"needs nats-server 2\.14"):
         Query(server, stream, consumer="progress").reader().initialOffset()
 
@@ -180,7 +180,7 @@ async def test_an_older_server_is_refused(own_server, oracle_for):
 
 
 @RESET
-async def test_a_mirror_that_cannot_be_moved_is_told_and_ends_nothing(server, stream, caplog, monkeypatch):
+async def test_failed_move_reported(server, stream, caplog, monkeypatch):
     from jsclient.errors import ApiError
 
     async def refuse(self, seq=None):
@@ -199,7 +199,7 @@ async def test_a_mirror_that_cannot_be_moved_is_told_and_ends_nothing(server, st
 
 
 @RESET
-async def test_spark_moves_the_mirror_behind_the_last_batch(spark, drain, server, stream):
+async def test_mirror_after_last_batch(spark, drain, server, stream):
     await stream.publish(250)
     options = options_of(
         server, stream, startingOffsets="earliest", maxMessagesPerTrigger=100, consumer="progress"

@@ -45,7 +45,7 @@ async def sparse(stream, *, every=10_000, foreign=60_000):
 
 
 @BOTH
-async def test_a_filter_that_matches_one_in_10_000(server, oracle, make_stream, config):
+async def test_filter_matches_one_in_10_000(server, oracle, make_stream, config):
     """Row-exact, in parts that have about as many rows each, and in batches of the size that is allowed."""
     stream = await make_stream(**config)
     wanted = await sparse(stream)
@@ -88,7 +88,7 @@ async def test_messages_of_others_start_no_batch(server, stream):
     assert end["free"] == 35  # what is known to hold nothing is not read again
 
 
-async def test_messages_of_others_that_expire_are_no_loss(server, stream):
+async def test_messages_of_others_expire_no_loss(server, stream):
     """The offset of a filtered query stays behind; what goes after it was seen not to match."""
     await stream.publish(5, "mine")
     query = Query(
@@ -108,7 +108,7 @@ async def test_messages_of_others_that_expire_are_no_loss(server, stream):
     assert query.sequences == [1, 2, 3, 4, 5, 56, 57, 58]
 
 
-async def test_messages_that_expire_unseen_are_a_loss(server, stream):
+async def test_messages_expire_unseen_loss(server, stream):
     """Nobody looked, so what went may have matched."""
     await stream.publish(5, "mine")
     query = Query(
@@ -122,7 +122,7 @@ async def test_messages_that_expire_unseen_are_a_loss(server, stream):
         query.drain()
 
 
-async def test_messages_that_expire_between_two_looks_are_a_loss(server, stream):
+async def test_expiry_between_looks(server, stream):
     """What was seen to match nothing is one thing, what came and went since is another."""
     query = Query(server, stream, subjects=stream.subject("mine"), pollIntervalMs=1)
     reader = query.reader()
@@ -138,7 +138,7 @@ async def test_messages_that_expire_between_two_looks_are_a_loss(server, stream)
         query.batch(reader, start, query.ask(reader, start))
 
 
-async def test_a_leader_that_did_not_know_all_hides_nothing(server, stream, monkeypatch):
+async def test_lagging_leader_hides_none(server, stream, monkeypatch):
     """Asked in between, a new one said that nothing matches: what it did not know yet is read all the same."""
     query = Query(
         server, stream, subjects=stream.subject("mine"), startingOffsets="earliest", pollIntervalMs=1
@@ -157,7 +157,7 @@ async def test_a_leader_that_did_not_know_all_hides_nothing(server, stream, monk
     assert query.sequences == [6, 7, 8, 14]
 
 
-async def test_what_was_seen_of_a_stream_says_nothing_of_the_next_one(server, stream):
+async def test_seen_is_per_stream(server, stream):
     query = Query(
         server,
         stream,
@@ -181,7 +181,7 @@ async def test_what_was_seen_of_a_stream_says_nothing_of_the_next_one(server, st
 
 
 @BOTH
-async def test_a_range_of_which_nearly_all_was_deleted(server, oracle, make_stream, config):
+async def test_range_of_nearly_all_deleted(server, oracle, make_stream, config):
     """Only the last message of each subject is kept: 30,000 sequences, 30 messages, most of them at the end."""
     stream = await make_stream(max_msgs_per_subject=1, **config)
     await stream.publish(1, "first")
@@ -221,7 +221,7 @@ async def test_one_message_more_than_allowed(server, oracle, make_stream, config
     assert len(query.rows) == 11
 
 
-async def test_a_tail_that_was_deleted_ends_a_batch_without_rows(server, stream):
+async def test_deleted_tail_no_rows(server, stream):
     await stream.publish(10)
     for seq in (8, 9, 10):
         await stream.oracle.api(f"STREAM.MSG.DELETE.{stream.name}", {"seq": seq})
@@ -238,7 +238,7 @@ async def test_a_tail_that_was_deleted_ends_a_batch_without_rows(server, stream)
 @pytest.mark.parametrize(
     ("filters", "foreign"), [(0, False), (1, False), (2, False), (1, True), (2, True)], ids=str
 )
-async def test_an_idle_query_asks_ten_times_a_second_at_most(server, oracle, stream, filters, foreign):
+async def test_idle_query_asks_seldom(server, oracle, stream, filters, foreign):
     """Whether or not others publish to the stream."""
     await stream.publish(5, "mine", 0)
     mine = ",".join(stream.subject("mine", number) for number in range(filters))
@@ -266,9 +266,7 @@ async def test_an_idle_query_asks_ten_times_a_second_at_most(server, oracle, str
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
-async def test_spark_asks_ten_times_a_second_at_most_while_nothing_comes(
-    spark, checkpoint, server, oracle, stream
-):
+async def test_idle_spark_asks_seldom(spark, checkpoint, server, oracle, stream):
     """Spark itself asks a source as often as it can."""
     await stream.publish(5)
     rows = []

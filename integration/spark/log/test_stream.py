@@ -27,7 +27,7 @@ async def stored_at(oracle, stream, seq):
 # --- start ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_query_starts_with_the_first_message(server, stream):
+async def test_query_starts_with_first_message(server, stream):
     await stream.publish(50)
     await stream.oracle.purge(stream.name, seq=11)
     query = Query(server, stream, startingOffsets="earliest")
@@ -37,7 +37,7 @@ async def test_a_query_starts_with_the_first_message(server, stream):
     assert "init" not in query.offsets[0][1]
 
 
-async def test_a_query_starts_behind_the_last_message(server, stream):
+async def test_query_starts_behind_last_message(server, stream):
     await stream.publish(50)
     query = Query(server, stream)
     reader = query.reader()
@@ -48,14 +48,14 @@ async def test_a_query_starts_behind_the_last_message(server, stream):
     )
 
 
-async def test_a_query_starts_at_a_sequence(server, stream):
+async def test_query_starts_at_sequence(server, stream):
     await stream.publish(50)
     query = Query(server, stream, startingSequence=21)
     query.drain()
     assert query.sequences == numbers(21, 50)
 
 
-async def test_a_query_waits_for_a_sequence_that_is_to_come(server, stream):
+async def test_query_waits_for_sequence_to_come(server, stream):
     await stream.publish(5)
     query = Query(server, stream, startingSequence=8)
     reader = query.reader()
@@ -75,7 +75,7 @@ async def test_a_query_starts_at_a_time(server, oracle, make_stream, config):
     assert query.sequences == numbers(17, 40)
 
 
-async def test_a_start_before_all_messages_and_one_behind_them(server, stream):
+async def test_starts_before_and_after(server, stream):
     await stream.publish(10)
     before = Query(server, stream, startingTimestamp="2020-01-01T00:00:00Z")
     before.drain()
@@ -85,7 +85,7 @@ async def test_a_start_before_all_messages_and_one_behind_them(server, stream):
     assert after.start(reader)["seq"] == 10
 
 
-async def test_a_start_in_the_future_is_refused(server, stream):
+async def test_start_in_future_refused(server, stream):
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat().replace("+00:00", "Z")
     with pytest.raises(ValueError, match=r"'startingTimestamp' .* in the future"):
         Query(server, stream, startingTimestamp=later).reader().initialOffset()
@@ -94,14 +94,14 @@ async def test_a_start_in_the_future_is_refused(server, stream):
 # --- how much ------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_has_as_many_messages_as_allowed(server, stream):
+async def test_batch_as_many_messages_as_allowed(server, stream):
     await stream.publish(250)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=100)
     assert [len(batch) for batch in query.drain()] == [100, 100, 50]
     assert query.sequences == numbers(1, 250)
 
 
-async def test_a_batch_has_as_many_bytes_as_allowed(server, stream):
+async def test_batch_as_many_bytes_as_allowed(server, stream):
     await stream.publish(100, size=1000)
     query = Query(server, stream, startingOffsets="earliest", maxBytesPerTrigger=30_000)
     sizes = [len(batch) for batch in query.drain()]
@@ -111,7 +111,7 @@ async def test_a_batch_has_as_many_bytes_as_allowed(server, stream):
 
 
 @pytest.mark.parametrize(("messages", "size", "first"), [(10, 30_000, 10), (90, 30_000, 28)])
-async def test_of_two_limits_the_smaller_one_holds(server, stream, messages, size, first):
+async def test_of_two_limits_smaller_one_holds(server, stream, messages, size, first):
     await stream.publish(100, size=1000)
     query = Query(
         server, stream, startingOffsets="earliest", maxMessagesPerTrigger=messages, maxBytesPerTrigger=size
@@ -120,13 +120,13 @@ async def test_of_two_limits_the_smaller_one_holds(server, stream, messages, siz
     assert query.sequences == numbers(1, 100)
 
 
-async def test_a_message_that_is_larger_than_the_limit_goes_by_itself(server, stream):
+async def test_oversized_message_alone(server, stream):
     await stream.publish(3, size=1000)
     query = Query(server, stream, startingOffsets="earliest", maxBytesPerTrigger=10)
     assert [len(batch) for batch in query.drain()] == [1, 1, 1]
 
 
-async def test_the_limit_that_spark_gives_is_the_one_that_holds(server, stream):
+async def test_limit_spark_gives_one_holds(server, stream):
     await stream.publish(100)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=10)
     reader = query.reader()
@@ -136,7 +136,7 @@ async def test_the_limit_that_spark_gives_is_the_one_that_holds(server, stream):
     assert query.ask(reader, start, ReadMaxBytes(1))["seq"] == 1
 
 
-async def test_what_comes_later_is_for_the_next_run(server, stream):
+async def test_comes_later_for_next_run(server, stream):
     await stream.publish(30)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=10)
     reader = query.reader()
@@ -154,7 +154,7 @@ async def test_what_comes_later_is_for_the_next_run(server, stream):
 # --- going on ------------------------------------------------------------------------------------------------
 
 
-async def test_a_query_goes_on_where_it_was_and_reads_a_batch_again_as_it_was(server, stream):
+async def test_query_replays_batch(server, stream):
     await stream.publish(100)
     query = Query(server, stream, startingOffsets="earliest", maxMessagesPerTrigger=40)
     query.drain()
@@ -166,7 +166,7 @@ async def test_a_query_goes_on_where_it_was_and_reads_a_batch_again_as_it_was(se
     assert query.sequences == numbers(1, 200)
 
 
-async def test_where_nothing_is_new_the_same_offset_comes_back(server, stream):
+async def test_same_offset_when_idle(server, stream):
     """Spark compares texts: any other one would start a batch."""
     await stream.publish(5)
     query = Query(server, stream, startingOffsets="earliest", pollIntervalMs=1)
@@ -176,7 +176,7 @@ async def test_where_nothing_is_new_the_same_offset_comes_back(server, stream):
         assert json.dumps(reader.latestOffset(start, ReadAllAvailable())) == json.dumps(start)
 
 
-async def test_an_empty_stream_starts_no_batch(server, stream):
+async def test_empty_stream_starts_no_batch(server, stream):
     query = Query(server, stream, startingOffsets="earliest")
     assert query.drain() == []
     await stream.publish(3)
@@ -184,12 +184,12 @@ async def test_an_empty_stream_starts_no_batch(server, stream):
     assert query.sequences == [1, 2, 3]
 
 
-async def test_an_offset_of_another_mode_is_refused(server, stream):
+async def test_offset_of_another_mode_refused(server, stream):
     with pytest.raises(Exception, match="not valid in mode 'log'"):
         Query(server, stream).reader().latestOffset({"b": 1, "runs": []}, ReadAllAvailable())
 
 
-async def test_a_server_that_is_restarted_is_waited_for(own_server, oracle_for):
+async def test_server_restarted_waited_for(own_server, oracle_for):
     own = await own_server()
     stream = await OwnStream.create(await oracle_for(own), "restart", storage="file")
     await stream.publish(50)
@@ -209,7 +209,7 @@ async def test_a_server_that_is_restarted_is_waited_for(own_server, oracle_for):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
-async def test_spark_reads_a_stream_in_batches_and_goes_on_after_a_restart(spark, drain, server, stream):
+async def test_query_resumes_after_restart(spark, drain, server, stream):
     await stream.publish(2500)
     options = options_of(
         server, stream, startingOffsets="earliest", maxMessagesPerTrigger=1000, minPartitions=2
@@ -226,7 +226,7 @@ async def test_spark_reads_a_stream_in_batches_and_goes_on_after_a_restart(spark
     assert sorted(again.column("sequence")) == numbers(2501, 3200)
 
 
-async def test_spark_replays_a_batch_that_failed_with_the_same_rows(spark, drain, server, stream):
+async def test_failed_batch_same_rows(spark, drain, server, stream):
     await stream.publish(300)
     frame = (
         spark.readStream.format("jetstream")
@@ -249,7 +249,7 @@ async def test_spark_replays_a_batch_that_failed_with_the_same_rows(spark, drain
     assert seen[-1][1] == numbers(301, 350)
 
 
-async def test_spark_takes_a_schema_of_the_user_as_the_choice_of_columns(spark, drain, server, stream):
+async def test_schema_chooses_columns(spark, drain, server, stream):
     await stream.publish(10)
     reader = spark.readStream.format("jetstream").options(
         **options_of(server, stream, startingOffsets="earliest")
@@ -261,7 +261,7 @@ async def test_spark_takes_a_schema_of_the_user_as_the_choice_of_columns(spark, 
     assert all(row["timestamp_ns"] > 1_700_000_000 * 10**9 for row in rows)
 
 
-async def test_spark_refuses_a_schema_whose_columns_may_not_be_null(spark, drain, server, stream):
+async def test_non_null_schema_refused(spark, drain, server, stream):
     """Batches have columns that may be, and Spark compares."""
     schema = StructType([StructField("sequence", LongType(), nullable=False)])
     frame = spark.readStream.format("jetstream").options(**options_of(server, stream)).schema(schema).load()

@@ -58,7 +58,7 @@ def seen(first, last):
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "limits", "interest"])
-async def test_every_message_is_read_once_and_acked_after_its_batch(queue, retention):
+async def test_read_once_acked_after(queue, retention):
     """Never an ack before the batch was committed; all of them when Spark asks on."""
     query = await queue(stream={"retention": retention}, maxMessagesPerTrigger=400)
     await query.stream.publish(1000)
@@ -77,7 +77,7 @@ async def test_every_message_is_read_once_and_acked_after_its_batch(queue, reten
     assert query._reader.reportLatestOffset() == {"b": 3, "pending": 0, "lapsed": 0}
 
 
-async def test_rows_say_what_the_deliveries_said(queue, oracle, server):
+async def test_rows_say_deliveries_said(queue, oracle, server):
     """All columns, as a delivery of the same message to somebody else shows them; the reply in the server's form."""
     query = await queue(stream={"retention": "limits"})
     await oracle.publish(query.stream.subject("a"), b"1", headers={"H": "h"})
@@ -103,13 +103,13 @@ async def test_rows_say_what_the_deliveries_said(queue, oracle, server):
         assert abs(row["timestamp"].timestamp() - row["timestamp_ns"] / 1e9) < 1e-5
 
 
-async def test_only_the_columns_that_are_wanted(queue):
+async def test_only_columns_wanted(queue):
     query = await queue(count=5, columns=("reply", "sequence"))
     rows = await query.batch()
     assert [list(row) for row in rows] == [["reply", "sequence"]] * 5
 
 
-async def test_a_filter_that_matches_little(queue, oracle):
+async def test_filter_matches_little(queue, oracle):
     """One message in 50: requests name the filter, so that the others do not come."""
     query = await queue()
     await query.stream.delete_consumer("q")
@@ -137,7 +137,7 @@ async def test_several_filters(queue, oracle):
     assert numbers(query.rows) == seen(1, 30)
 
 
-async def test_a_consumer_that_delivers_headers_only(queue):
+async def test_consumer_delivers_headers_only(queue):
     """The claim needs no payload; rows have it."""
     query = await queue(count=50, consumer={"headers_only": True}, maxBytesPerTrigger=100_000)
     await query.stream.publish(50, first=51, size=10_000)
@@ -161,18 +161,18 @@ async def test_limits_of_a_batch(queue):
     assert numbers(query.rows) == seen(1, 200)
 
 
-async def test_a_message_that_is_larger_than_the_limit_comes_alone(queue):
+async def test_oversized_message_alone(queue):
     query = await queue(maxBytesPerTrigger=1000, fetchMaxBytes=2000)
     await query.stream.publish(3, size=50_000)
     assert await query.drain() == [1, 1, 1]
 
 
-async def test_by_default_a_batch_is_what_may_be_unacked(queue):
+async def test_by_default_batch_may_be_unacked(queue):
     query = await queue(count=250, consumer={"max_ack_pending": 100})
     assert await query.drain() == [100, 100, 50]
 
 
-async def test_available_now_ends_with_what_was_there(queue):
+async def test_available_now_ends_with_there(queue):
     """Messages that come meanwhile are for the next run."""
     query = await queue(count=50, maxMessagesPerTrigger=20)
     query.available_now = True
@@ -186,7 +186,7 @@ async def test_available_now_ends_with_what_was_there(queue):
     assert numbers(query.rows) == seen(1, 80)
 
 
-async def test_an_idle_query_asks_once_a_poll(queue, oracle):
+async def test_idle_query_asks_once_poll(queue, oracle):
     """One pull waits as long as a poll; nothing else is asked."""
     query = await queue(count=1, pollIntervalMs=50)
     assert len(await query.batch()) == 1
@@ -200,7 +200,7 @@ async def test_an_idle_query_asks_once_a_poll(queue, oracle):
     assert ours == [f"$JS.API.CONSUMER.MSG.NEXT.{query.stream.name}.q"] * 10
 
 
-async def test_an_idle_query_takes_what_comes_at_once(queue):
+async def test_idle_query_takes_comes_at_once(queue):
     query = await queue(pollIntervalMs=30_000)
     await query.start()
     waiting = asyncio.create_task(query.batch())
@@ -209,7 +209,7 @@ async def test_an_idle_query_takes_what_comes_at_once(queue):
     assert numbers(await asyncio.wait_for(waiting, 10)) == [1]
 
 
-async def test_an_offset_that_was_not_run_is_handed_out_again(queue):
+async def test_offset_not_run_handed_out_again(queue):
     query = await queue(count=10)
     await query.plan()
     first, query.logged = query.logged, None
@@ -223,7 +223,7 @@ async def test_an_offset_that_was_not_run_is_handed_out_again(queue):
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "limits"])
-async def test_a_batch_that_failed_is_the_same_after_a_restart(queue, retention):
+async def test_batch_failed_same_after_restart(queue, retention):
     """And nothing is delivered twice while it lasts for 2.5 times the time that the server waits for acks."""
     query = await queue(count=500, stream={"retention": retention}, maxMessagesPerTrigger=200)
     await query.batch()
@@ -245,7 +245,7 @@ async def test_a_batch_that_failed_is_the_same_after_a_restart(queue, retention)
     assert state["delivered"]["consumer_seq"] == 600  # each was delivered once
 
 
-async def test_a_restart_keeps_the_claims_of_the_checkpoint_alive(queue):
+async def test_restart_keeps_claims(queue):
     query = await queue(count=50)
     await query.plan()
     await query.stop()
@@ -256,7 +256,7 @@ async def test_a_restart_keeps_the_claims_of_the_checkpoint_alive(queue):
     assert query._reader.reportLatestOffset()["lapsed"] == 0
 
 
-async def test_acks_that_were_not_sent_before_a_stop_are_sent_after_it(queue):
+async def test_unsent_acks_after_stop(queue):
     query = await queue(count=50)
     await query.batch()
     await query.stop()
@@ -265,7 +265,7 @@ async def test_acks_that_were_not_sent_before_a_stop_are_sent_after_it(queue):
     assert (await info(query))["num_ack_pending"] == 0
 
 
-async def test_two_other_workers_share_the_consumer(queue, js):
+async def test_two_other_workers_share_consumer(queue, js):
     """Each message goes to one of three, once."""
     query = await queue(maxMessagesPerTrigger=200)
     await query.stream.publish(3000)
@@ -291,7 +291,7 @@ async def test_two_other_workers_share_the_consumer(queue, js):
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "limits"])
-async def test_a_driver_that_is_away_too_long_is_told_what_others_may_have_got(queue, js, caplog, retention):
+async def test_long_absence_reported(queue, js, caplog, retention):
     """They come twice where the stream still has them; in a work queue they are left out. Nothing is missing."""
     query = await queue(count=100, stream={"retention": retention})
     await query.plan()
@@ -315,7 +315,7 @@ async def test_a_driver_that_is_away_too_long_is_told_what_others_may_have_got(q
     assert (await info(query))["num_ack_pending"] == 0
 
 
-async def test_a_driver_that_is_away_too_long_and_was_alone_loses_nothing(queue, caplog):
+async def test_long_absence_alone(queue, caplog):
     """The time ran out, but nobody asked for the messages: they are still claimed by us alone."""
     query = await queue(count=100)
     await query.plan()
@@ -329,7 +329,7 @@ async def test_a_driver_that_is_away_too_long_and_was_alone_loses_nothing(queue,
     assert state["num_ack_pending"] == state["num_redelivered"] == 0
 
 
-async def test_what_ran_out_may_go_to_others_until_it_is_acked(queue, js, caplog):
+async def test_lapsed_may_go_to_others(queue, js, caplog):
     """A restart that came too late, and another worker who asks only after it: told when the batch is finished."""
     query = await queue(count=20)
     await query.plan()
@@ -349,7 +349,7 @@ async def test_what_ran_out_may_go_to_others_until_it_is_acked(queue, js, caplog
     assert "ClaimsLapsed(" in caplog.text
 
 
-async def test_claims_that_are_gone_are_an_error(queue, oracle):
+async def test_claims_gone_error(queue, oracle):
     """The error says how many, where, and what to do; and nothing is acked."""
     query = await queue(count=100, stream={"retention": "limits"})
     partitions = await query.plan()
@@ -360,7 +360,7 @@ async def test_claims_that_are_gone_are_an_error(queue, oracle):
     assert (await info(query))["num_ack_pending"] >= 97
 
 
-async def test_claims_that_are_gone_are_told_and_settled(queue, oracle, caplog):
+async def test_claims_gone_told_and_settled(queue, oracle, caplog):
     query = await queue(count=100, stream={"retention": "limits"}, failOnDataLoss="false")
     partitions = await query.plan()
     for seq in (1, 10, 11, 50, 51, 90, 100):
@@ -382,7 +382,7 @@ async def test_a_purge_takes_all_claims(queue):
     assert await query.plan() is None
 
 
-async def test_a_consumer_that_was_made_anew_voids_the_claims(queue):
+async def test_consumer_made_anew_voids_claims(queue):
     query = await queue(count=20, stream={"retention": "limits"})
     await query.plan()
     await query.stop()
@@ -411,7 +411,7 @@ async def test_redelivered_messages_say_so(queue, js):
     assert (await query.stream.state())["messages"] == 0
 
 
-async def test_a_checkpoint_that_skips_a_batch_is_refused(queue):
+async def test_checkpoint_skips_batch_refused(queue):
     """As one of asyncProgressTrackingEnabled does."""
     query = await queue(count=10)
     await query.plan()
@@ -423,7 +423,7 @@ async def test_a_checkpoint_that_skips_a_batch_is_refused(queue):
 # --- ackOn -----------------------------------------------------------------------------------------------------
 
 
-async def test_purge_takes_what_was_claimed(queue, oracle):
+async def test_purge_takes_claimed(queue, oracle):
     """One request in place of many acks, since nothing else is below."""
     query = await queue(count=100, maxMessagesPerTrigger=60, ackOn="purge")
     await query.batch()
@@ -437,7 +437,7 @@ async def test_purge_takes_what_was_claimed(queue, oracle):
     assert (await query.stream.state())["messages"] == 0
 
 
-async def test_purge_leaves_what_others_claimed(queue, js):
+async def test_purge_leaves_others_claimed(queue, js):
     query = await queue(count=100, ackOn="purge")
     handle = await (await js.stream(query.stream.name)).consumer("q")
     others = await handle.fetch(10, no_wait=True)
@@ -447,7 +447,7 @@ async def test_purge_leaves_what_others_claimed(queue, js):
     assert [number_of(message.data) for message in others] == seen(1, 10)
 
 
-async def test_manual_leaves_acks_to_the_user(queue):
+async def test_manual_leaves_acks_to_user(queue):
     """Claims are kept alive as long as their batch lasts, and not longer."""
     query = await queue(count=100, ackOn="manual", stream={"retention": "limits"})
     partitions = await query.plan()
@@ -460,7 +460,7 @@ async def test_manual_leaves_acks_to_the_user(queue):
     assert {row["num_delivered"] for row in again} == {2}
 
 
-async def test_manual_replays_a_batch_without_what_was_acked(queue):
+async def test_manual_replays_batch_without_acked(queue):
     """What the user acked before the batch failed is gone from a work queue: that is no loss."""
     query = await queue(count=20, ackOn="manual")
     rows = await query.read(await query.plan())
@@ -473,7 +473,7 @@ async def test_manual_replays_a_batch_without_what_was_acked(queue):
     assert (await info(query))["num_ack_pending"] == 15
 
 
-async def test_manual_settles_what_nobody_can_ack(queue, oracle):
+async def test_manual_settles_nobody_can_ack(queue, oracle):
     query = await queue(count=10, ackOn="manual", stream={"retention": "limits"})
     partitions = await query.plan()
     await oracle.delete_message(query.stream.name, 5)
@@ -482,7 +482,7 @@ async def test_manual_settles_what_nobody_can_ack(queue, oracle):
     assert (await info(query))["num_ack_pending"] == 9
 
 
-async def test_manual_needs_the_column_to_ack_by(queue):
+async def test_manual_needs_column_to_ack_by(queue):
     query = await queue(ackOn="manual", columns=("data",))
     with pytest.raises(ValueError, match=r"'ackOn'.*'reply'"):
         await query.start()

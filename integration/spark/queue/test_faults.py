@@ -46,7 +46,7 @@ def seen(first, last):
         ({"retention": "limits"}, {"name": "q"}, {"ackOn": "purge"}, "'ackOn'.*no work queue"),
     ],
 )
-async def test_what_does_not_fit_is_refused(server, oracle, make_stream, stream, consumer, options, says):
+async def test_does_not_fit_refused(server, oracle, make_stream, stream, consumer, options, says):
     own = await make_stream(**{"retention": "workqueue", "allow_direct": True, **stream})
     await own.create_consumer(**consumer)
     with pytest.raises(ConfigError, match=says):
@@ -74,7 +74,7 @@ async def test_a_server_that_is_not_there():
         ("$JS.ACK.>", "'consumer'.*acked.*JS.ACK.*allow it"),
     ],
 )
-async def test_a_right_that_is_missing_is_named_before_a_batch_runs(own_server, oracle_for, denied, says):
+async def test_missing_right_named(own_server, oracle_for, denied, says):
     rights = {"publish": {"deny": [denied]}}
     own = await own_server(
         config={
@@ -129,7 +129,7 @@ async def own_queue(own_server, oracle_for):
         await asyncio.to_thread(opened.run, opened.js.close())
 
 
-async def test_a_server_of_2_10_is_read_message_by_message(own_queue):
+async def test_old_server_message_get(own_queue):
     """It has no direct get of many messages."""
     _, query = await own_queue(version="2.10.25")
     await query.stream.publish(1500)
@@ -138,7 +138,7 @@ async def test_a_server_of_2_10_is_read_message_by_message(own_queue):
     assert (await query.stream.state())["messages"] == 0
 
 
-async def test_the_second_form_of_ack_subjects(own_queue):
+async def test_second_form_of_ack_subjects(own_queue):
     """Acks and signs of life are made from claims in the form that the server uses."""
     _, query = await own_queue(ack_v2=True, version="newest")
     await query.stream.publish(200)
@@ -155,7 +155,7 @@ async def test_the_second_form_of_ack_subjects(own_queue):
 
 
 @pytest.mark.server(">=2.14")
-async def test_what_the_server_forgot_is_acked_when_it_comes_again(server, oracle, make_stream, caplog):
+async def test_forgotten_acked_again(server, oracle, make_stream, caplog):
     """A server that is killed may not have noted its last deliveries: it answers no ack of them, and delivers them
     again. A reset of the consumer does the same. Spark gets them once, and it is told."""
     stream = await make_stream(allow_direct=True)
@@ -175,7 +175,7 @@ async def test_what_the_server_forgot_is_acked_when_it_comes_again(server, oracl
 
 
 @pytest.mark.parametrize("how", ["restart", "kill"])
-async def test_a_server_that_restarts_during_a_batch(own_queue, how):
+async def test_server_restarts_during_batch(own_queue, how):
     """Claims are kept alive again, rows are read, acks are counted: each message once."""
     own, query = await own_queue(ack_wait=20.0)
     await query.stream.publish(300)
@@ -194,7 +194,7 @@ async def test_a_server_that_restarts_during_a_batch(own_queue, how):
     assert (await query.stream.state())["messages"] == 0
 
 
-async def test_a_server_that_is_away_while_the_query_is_idle(own_queue):
+async def test_server_away_while_query_idle(own_queue):
     own, query = await own_queue()
     await query.stream.publish(10)
     assert len(await query.batch()) == 10
@@ -219,7 +219,7 @@ async def _published(stream):
         return False
 
 
-async def test_a_frozen_server_ends_no_available_now_run(own_queue):
+async def test_frozen_server_available_now(own_queue):
     """No answer is not "no messages"."""
     own, query = await own_queue(ack_wait=30.0, options={"maxMessagesPerTrigger": "10", "timeout": "1"})
     await query.stream.publish(20)
@@ -236,7 +236,7 @@ async def test_a_frozen_server_ends_no_available_now_run(own_queue):
     assert numbers(query.rows) == seen(1, 20)
 
 
-async def test_signs_of_life_that_came_too_late_are_told(own_queue, caplog):
+async def test_signs_of_life_came_too_late_told(own_queue, caplog):
     """A frozen server gives nothing to others; another worker who pulls first after that gets what ran out."""
     own, query = await own_queue(ack_wait=1.0)
     await query.stream.publish(5)
@@ -263,7 +263,7 @@ async def _beat(holder):
     await holder._sign_of_life(holder._now())
 
 
-async def test_a_consumer_that_is_deleted_meanwhile_is_an_error_that_says_so(own_queue):
+async def test_deleted_consumer_named(own_queue):
     _, query = await own_queue()
     await query.stream.publish(10)
     await query.batch()

@@ -39,7 +39,7 @@ async def queue(server, oracle, spark, make_stream):
 
 
 @pytest.mark.parametrize("retention", ["workqueue", pytest.param("limits", marks=pytest.mark.full)])
-async def test_a_batch_that_is_slow_and_fails_comes_again_as_it_was(queue, drain, retention):
+async def test_batch_slow_and_fails_comes_again_as(queue, drain, retention):
     """Row: queue source, batch failure, restart, batch longer than AckWait. Nothing is acked before its batch is
     committed, nothing is delivered twice."""
     stream, reader = await queue(retention=retention, maxMessagesPerTrigger="200")
@@ -73,7 +73,7 @@ async def test_a_batch_that_is_slow_and_fails_comes_again_as_it_was(queue, drain
 
 
 @pytest.mark.full
-async def test_a_driver_that_is_away_too_long(queue, drain, js):
+async def test_driver_away_too_long(queue, drain, js):
     """Row: queue source, driver loss longer than AckWait: at least once. What another worker got and acked is gone from
     the work queue, told in the progress, and nothing is missing."""
     stream, reader = await queue()
@@ -103,14 +103,14 @@ async def left(stream):
     return (await stream.consumer_info("q"))["num_ack_pending"]
 
 
-async def test_errors_come_from_the_start_and_name_the_option(queue, drain):
+async def test_errors_name_option(queue, drain):
     stream, reader = await queue()
     await stream.delete_consumer("q")
     with pytest.raises(Exception, match=r"(?s)ConfigError.*option 'consumer'.*no consumer 'q'"):
         await asyncio.to_thread(drain, reader.load())
 
 
-async def test_columns_by_schema_and_rows_by_many_tasks(queue, drain):
+async def test_schema_and_many_tasks(queue, drain):
     stream, reader = await queue(minPartitions="4")
     await stream.publish(1000)
     frame = reader.schema("reply string, data binary, num_delivered int").load()

@@ -85,7 +85,7 @@ async def test_replay_with_a_column_of_ids(connect: Any, server: Any, short: Own
     assert sorted(await stored(short)) == sorted([*numbers(1, 60), *numbers(101, 110)])
 
 
-async def test_without_the_ledger_rows_are_stored_twice(connect: Any, server: Any, short: OwnStream) -> None:
+async def test_without_ledger_rows_stored_twice(connect: Any, server: Any, short: OwnStream) -> None:
     """What the ledger is for."""
     js = await connect(server)
     await write(js, plan_of(), rows_of(short, 1, 40))
@@ -94,7 +94,7 @@ async def test_without_the_ledger_rows_are_stored_twice(connect: Any, server: An
     assert (await short.state())["messages"] == 90
 
 
-async def test_task_again_behind_the_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
+async def test_task_again_behind_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
     """A slow task fails, and its next attempt comes when its ids are forgotten: same run, same epoch."""
     js = await connect(server)
     plan = plan_of(ledger=LedgerPlace(bucket, "query", short.name, "run-1"), epoch=0)
@@ -145,7 +145,7 @@ async def test_many_tasks_begin_at_once(connect: Any, server: Any, short: OwnStr
     assert sorted(await stored(short)) == sorted(numbers(1, 200))
 
 
-async def test_slow_task_begins_behind_a_quick_one(
+async def test_slow_task_begins_behind_quick_one(
     connect: Any, server: Any, short: OwnStream, bucket: str
 ) -> None:
     """It has seen no beginning, and looks at the stream when the quick one has stored rows already: the beginning that
@@ -195,9 +195,7 @@ async def test_ledger_is_gone(connect: Any, server: Any, short: OwnStream) -> No
     assert (await short.state())["messages"] == 0
 
 
-async def test_bucket_that_holds_something_else(
-    connect: Any, server: Any, short: OwnStream, oracle: Any
-) -> None:
+async def test_bucket_holds_something_else(connect: Any, server: Any, short: OwnStream, oracle: Any) -> None:
     """A stream of that name which would lose values, or has other subjects, is refused."""
     js = await connect(server)
     name = f"other_{short.prefix}"

@@ -24,7 +24,7 @@ from jsclient.spark.task_context import Task
 
 
 @pytest.mark.parametrize("ids", ["content", "index", "none"])
-async def test_all_rows_are_stored_in_order(connect: Any, server: Any, stream: OwnStream, ids: str) -> None:
+async def test_all_rows_stored_in_order(connect: Any, server: Any, stream: OwnStream, ids: str) -> None:
     """The outcome tells rows and sequences; nothing is left behind on the connection."""
     js = await connect(server)
     await js.ping()
@@ -152,9 +152,7 @@ async def test_server_killed_in_the_middle(
     assert sorted(found) == sorted(numbers(1, 10_000))
 
 
-async def test_stream_that_is_away_for_a_moment(
-    connect: Any, server: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_stream_away_for_moment(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:
     """503 for longer than a publish tries by itself: rows are sent again, and all are stored once."""
     js = await connect(server)
     stream = await make_stream()

@@ -124,7 +124,7 @@ async def test_replay_without_ids_stores_twice(
 
 
 @pytest.mark.parametrize("dedup", ["content", "index", "none"])
-async def test_task_fails_in_the_middle_and_is_tried_again(
+async def test_failing_task_retried(
     spark: Any, server: Any, stream: OwnStream, tmp_path: Path, dedup: str
 ) -> None:
     """Half a partition is published when the task fails: its next attempt stores the rest. Without ids the first half
@@ -175,7 +175,7 @@ async def test_task_fails_in_the_middle_and_is_tried_again(
 
 
 @pytest.mark.full
-async def test_restart_behind_the_window_needs_the_ledger(
+async def test_restart_behind_window_needs_ledger(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
     """The stream has forgotten the ids when the batch is replayed: the ledger has not. Rows that are equal and rows
@@ -204,7 +204,7 @@ async def test_replay_in_another_shape(
     assert await numbers_of(short) == once()
 
 
-async def test_rows_of_a_stream_into_another(
+async def test_rows_of_stream_into_another(
     spark: Any, server: Any, oracle: Any, make_stream: Any, run: Any, checkpoint: Path
 ) -> None:
     """From JetStream to JetStream with subjects, payloads and headers; the replay of a batch changes nothing."""

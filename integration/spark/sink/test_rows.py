@@ -52,7 +52,7 @@ async def test_bad_row(connect: Any, server: Any, stream: OwnStream, case: str) 
     assert (await stream.state())["messages"] == 5
 
 
-async def test_row_larger_than_the_server_takes(connect: Any, server: Any, stream: OwnStream) -> None:
+async def test_row_larger_than_server_takes(connect: Any, server: Any, stream: OwnStream) -> None:
     js = await connect(server)
     data = [b"1", b"2", b"x" * (js._context.connection.max_payload + 1), b"4"]
     batch = pa.record_batch({"subject": [stream.subject("a")] * 4, "data": pa.array(data)})
@@ -96,7 +96,7 @@ async def test_another_stream_than_expected(connect: Any, server: Any, stream: O
     assert (await write(js, plan_of(expectedStream=stream.name), rows_of(stream, 1, 3))).rows == 3
 
 
-async def test_rows_that_may_not_be_published(connect: Any, own_server: Any) -> None:
+async def test_rows_may_not_be_published(connect: Any, own_server: Any) -> None:
     """Permission denied: at once, with the fix."""
     rights = {"publish": {"deny": ["no.>"]}}
     own = await own_server(

@@ -116,7 +116,7 @@ async def test_no_such_stream(server: Any, stream: Any) -> None:
         await sent(writer_of(server, subject="no.one", expectedStream=stream.name))
 
 
-async def test_ledger_has_to_know_the_stream(server: Any, oracle: Any, make_stream: Any) -> None:
+async def test_ledger_to_know_stream(server: Any, oracle: Any, make_stream: Any) -> None:
     with pytest.raises(ConfigError, match="'expectedStream' is missing"):
         await sent(writer_of(server, exactlyOnce="ledger"))
     queue = await make_stream(retention="workqueue")
@@ -204,9 +204,7 @@ async def test_error_of_the_rows_before(server: Any, stream: Any) -> None:
     assert (written.outcome.rows, written.outcome.duplicates) == (50, 50)
 
 
-async def test_epoch_is_needed_for_ids_only(
-    server: Any, stream: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_epoch_needed_for_ids_only(server: Any, stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Spark does not tell the epoch, ids of content are refused; a column of ids needs none."""
 
     def missing() -> Any:

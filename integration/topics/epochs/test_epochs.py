@@ -55,7 +55,7 @@ class TestStream(EpochSuite):
 
 
 @pytest.mark.covers("S48", "S50", "S51")
-async def test_what_a_topic_is_stands_in_its_stream(js: Any, make: Any) -> None:
+async def test_topic_stands_in_stream(js: Any, make: Any) -> None:
     topic = make(order=Product(Int(), Int(3)), partitions=4)
     assert await topic.create(storage="memory") == 4
     stream = await js.stream(topic.name.replace(".", "_"))
@@ -86,7 +86,7 @@ async def test_many_at_once_make_one_topic(js: Any, make: Any) -> None:
     assert [one for one in results if not isinstance(one, int | TopicMismatchError)] == []
 
 
-async def test_a_topic_in_a_users_stream_and_two_in_one(js: Any, oracle: Any, make_stream: Any) -> None:
+async def test_topics_in_a_users_stream(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(metadata={"team": "red"})
     one, two = (js.epochs(f"{stream.name}.{name}", stream=stream.name) for name in ("one", "two"))
     with pytest.raises(TopicNotFoundError):
@@ -102,7 +102,7 @@ async def test_a_topic_in_a_users_stream_and_two_in_one(js: Any, oracle: Any, ma
     assert await all_of(sub.completed()) == {1: ["one"]}
 
 
-async def test_streams_that_lose_parts_are_refused(js: Any, oracle: Any, make_stream: Any) -> None:
+async def test_streams_lose_parts_refused(js: Any, oracle: Any, make_stream: Any) -> None:
     """D37: what no consumer wanted is not kept there, or what is in the middle goes first."""
     for field in ({"retention": "interest"}, {"retention": "workqueue"}, {"max_msgs_per_subject": 5}):
         stream = await make_stream(**field)
@@ -125,7 +125,7 @@ async def test_streams_that_lose_parts_are_refused(js: Any, oracle: Any, make_st
         await js.delete_stream(name)
 
 
-async def test_a_place_in_a_stream_that_was_made_anew_is_refused(js: Any, make: Any) -> None:
+async def test_place_in_stream_made_anew_refused(js: Any, make: Any) -> None:
     topic = make()
     async with await topic.publisher() as pub:
         await pub.advance(5)
@@ -142,7 +142,7 @@ async def test_a_place_in_a_stream_that_was_made_anew_is_refused(js: Any, make: 
             await sub.close()
 
 
-async def test_history_that_was_removed_is_told_and_the_rest_is_whole(js: Any, make: Any) -> None:
+async def test_history_removed_told_and_rest_whole(js: Any, make: Any) -> None:
     topic = make()
     stream = None
     async with await topic.publisher() as pub:
@@ -174,9 +174,7 @@ async def test_history_that_was_removed_is_told_and_the_rest_is_whole(js: Any, m
 # --- connections and servers -------------------------------------------------------------------------------
 
 
-async def test_a_publisher_waits_as_long_as_it_was_told_for_its_frontier_records_too(
-    oracle: Any, make: Any
-) -> None:
+async def test_publisher_timeout_frontier(oracle: Any, make: Any) -> None:
     """Nobody takes them for longer than the timeout of the connection, as in an election."""
     topic = make()
     stream = topic.name.replace(".", "_")
@@ -215,7 +213,7 @@ async def test_nothing_is_left_behind(js: Any, server: Any, oracle: Any, make: A
 
 
 @pytest.mark.covers("S1", "S2")
-async def test_publishers_keep_nothing_for_subscribers(js: Any, make: Any) -> None:
+async def test_publishers_keep_nothing(js: Any, make: Any) -> None:
     """What a publisher holds is what is under way, and that is nothing after a flush; the stream has the rest."""
     topic = make()
     async with await topic.publisher(max_in_flight=50) as pub:
@@ -225,7 +223,7 @@ async def test_publishers_keep_nothing_for_subscribers(js: Any, make: Any) -> No
         assert (pub._out._publisher.in_flight, pub._out._publisher.in_flight_bytes) == (0, 0)
 
 
-async def test_data_that_was_refused_stops_the_publisher_and_the_next_one_goes_on(js: Any, make: Any) -> None:
+async def test_refused_data_then_successor(js: Any, make: Any) -> None:
     topic = make()
     await topic.create(max_msgs=6, discard="new")
     async with await topic.publisher() as first:
@@ -248,7 +246,7 @@ async def test_data_that_was_refused_stops_the_publisher_and_the_next_one_goes_o
 
 
 @pytest.mark.server(">=2.12")
-async def test_a_batch_that_is_not_committed_leaves_nothing(js: Any, make: Any) -> None:
+async def test_batch_not_committed_leaves_nothing(js: Any, make: Any) -> None:
     topic = make()
     await topic.create(allow_atomic=True)
     pub = await topic.publisher()
@@ -273,7 +271,7 @@ async def test_a_batch_that_is_not_committed_leaves_nothing(js: Any, make: Any) 
     await pub.release()
 
 
-async def test_the_right_to_read_is_enough_for_a_subscriber(own_server: Any, connect: Any) -> None:
+async def test_right_to_read_enough_for_subscriber(own_server: Any, connect: Any) -> None:
     name = "T"
     reader = {
         "publish": [
@@ -304,7 +302,7 @@ async def test_the_right_to_read_is_enough_for_a_subscriber(own_server: Any, con
             await within(20, theirs.publisher())
 
 
-async def test_a_frontier_record_is_written_again_before_it_is_too_old(js: Any, make: Any) -> None:
+async def test_frontier_refreshed(js: Any, make: Any) -> None:
     topic = make()
     await topic.create(max_age=0.6)
     stream = await js.stream(topic.name.replace(".", "_"))
@@ -323,7 +321,7 @@ async def first_seq_over(stream: Any, seq: int) -> bool:
     return (await stream.info()).state.first_seq > seq
 
 
-async def test_frontier_age_grows_while_nobody_advances(js: Any, make: Any) -> None:
+async def test_frontier_age_grows(js: Any, make: Any) -> None:
     topic = make()
     async with await topic.publisher() as pub, await topic.subscribe() as sub:
         await pub.send(1, ["a"])

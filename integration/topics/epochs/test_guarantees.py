@@ -52,7 +52,7 @@ async def read(completed: Any, count: int) -> dict[int, list[str]]:
 
 
 @pytest.mark.guarantee("epochs.sees", "epochs.ends")
-async def test_all_or_nothing_of_each_epoch_and_then_the_end(js: Any, topic: Any) -> None:
+async def test_all_or_nothing_then_end(js: Any, topic: Any) -> None:
     one, other = [await topic.publisher(number) for number in range(PARTITIONS)]
     await one.send(1, ["begun before anybody looked"])
     await one.advance(1)  # what was sent since the last frontier record would be seen
@@ -66,7 +66,7 @@ async def test_all_or_nothing_of_each_epoch_and_then_the_end(js: Any, topic: Any
 
 
 @pytest.mark.guarantee("epochs.slow")
-async def test_who_is_slow_gets_every_epoch_and_holds_nobody_up(js: Any, topic: Any) -> None:
+async def test_slow_reader_gets_all(js: Any, topic: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as slow, await topic.subscribe() as quick:
         await publish(topic, range(1, 60))
@@ -75,9 +75,7 @@ async def test_who_is_slow_gets_every_epoch_and_holds_nobody_up(js: Any, topic: 
 
 
 @pytest.mark.guarantee("epochs.lost")
-async def test_a_connection_that_is_lost_makes_no_part_of_an_epoch(
-    js: Any, topic: Any, connect: Any, proxy: Any
-) -> None:
+async def test_lost_connection_no_part(js: Any, topic: Any, connect: Any, proxy: Any) -> None:
     await publish(topic, range(1))
     near = await proxy()
     far = (await connect(near)).topic(topic.name).epochs()
@@ -90,7 +88,7 @@ async def test_a_connection_that_is_lost_makes_no_part_of_an_epoch(
 
 
 @pytest.mark.guarantee("epochs.resumes")
-async def test_a_place_is_all_that_must_be_kept(js: Any, topic: Any, connect: Any, server: Any) -> None:
+async def test_place_all_must_be_kept(js: Any, topic: Any, connect: Any, server: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as sub:
         token = sub.position.to_json()
@@ -108,7 +106,7 @@ async def test_a_place_is_all_that_must_be_kept(js: Any, topic: Any, connect: An
 
 
 @pytest.mark.guarantee("epochs.gone")
-async def test_parts_whose_rest_is_gone_are_an_error_and_not_given(js: Any, topic: Any) -> None:
+async def test_lost_parts_are_error(js: Any, topic: Any) -> None:
     await publish(topic, range(1))
     async with await topic.subscribe() as sub:
         place = sub.position
@@ -134,7 +132,7 @@ async def test_parts_whose_rest_is_gone_are_an_error_and_not_given(js: Any, topi
 
 
 @pytest.mark.guarantee("epochs.state")
-async def test_what_the_server_keeps_of_a_reader_of_epochs(js: Any, topic: Any, oracle: Any) -> None:
+async def test_server_keeps_of_reader_of_epochs(js: Any, topic: Any, oracle: Any) -> None:
     await publish(topic, range(1))
     republishes = (await js.stream(stream_of(topic))).config.republish is not None
     async with await topic.subscribe() as sub:

@@ -39,9 +39,7 @@ async def pubs(topic: Any) -> Any:
 
 
 @pytest.mark.covers("S1", "S23", "S34", "S35", "S37", "S38", "S39", "S40")
-async def test_without_subscribers_nothing_is_kept_and_each_has_a_queue_that_begins_with_the_snapshot(
-    topic: Any, pubs: Any
-) -> None:
+async def test_queue_begins_with_snapshot(topic: Any, pubs: Any) -> None:
     one, two = pubs
     assert (one.frontier.elements, one.upper.elements) == ((0,), ())
     for number in range(5000):
@@ -65,7 +63,7 @@ async def test_without_subscribers_nothing_is_kept_and_each_has_a_queue_that_beg
 
 
 @pytest.mark.covers("S24", "S25", "S46", "S52")
-async def test_whole_epochs_and_an_end_when_all_was_had(topic: Any, pubs: Any) -> None:
+async def test_whole_epochs_and_end_when_all_had(topic: Any, pubs: Any) -> None:
     sub = await topic.live_subscribe(beat=BEAT)
 
     async def publish(number: int) -> None:
@@ -90,7 +88,7 @@ async def test_whole_epochs_and_an_end_when_all_was_had(topic: Any, pubs: Any) -
 
 
 @pytest.mark.covers("S2", "S40", "S51")
-async def test_who_comes_first_waits_for_publishers(topic: Any) -> None:
+async def test_early_subscriber_waits(topic: Any) -> None:
     with pytest.raises(TopicNotFoundError):
         await topic.live_subscribe(wait=False, beat=BEAT)
     with pytest.raises(RequestTimeoutError):
@@ -112,7 +110,7 @@ async def test_types_are_compared(js: Any, topic: Any, pubs: Any) -> None:
             await other.live_subscribe(beat=BEAT)
 
 
-async def test_a_lost_message_is_noticed_and_a_new_snapshot_begins(topic: Any, pubs: Any) -> None:
+async def test_lost_message_new_snapshot(topic: Any, pubs: Any) -> None:
     """One that is lost between others, and one that is the last for now."""
     one = pubs[0]
     sub = await topic.live_subscribe(beat=BEAT)
@@ -151,7 +149,7 @@ async def test_a_lost_message_is_noticed_and_a_new_snapshot_begins(topic: Any, p
     await sub.close()
 
 
-async def test_a_publisher_that_is_gone_is_noticed_and_its_successor_found(topic: Any, pubs: Any) -> None:
+async def test_successor_is_found(topic: Any, pubs: Any) -> None:
     one, two = pubs
     sub = await topic.live_subscribe(beat=BEAT)
     await one.send(1, ["part"])
@@ -168,7 +166,7 @@ async def test_a_publisher_that_is_gone_is_noticed_and_its_successor_found(topic
         await eventually(lambda: two.subscribers == 0)
 
 
-async def test_subscribers_that_are_gone_are_forgotten(topic: Any, pubs: Any, js: Any) -> None:
+async def test_subscribers_gone_forgotten(topic: Any, pubs: Any, js: Any) -> None:
     sub = await topic.live_subscribe(beat=BEAT)
     sub._tending.cancel()  # it says nothing any more
     await eventually(lambda: pubs[0].subscribers == 0)
@@ -196,7 +194,7 @@ async def test_a_lost_connection_is_a_loss(
     await sub.close()
 
 
-async def test_what_is_too_large_to_be_kept_is_lost(topic: Any, pubs: Any) -> None:
+async def test_too_large_to_be_kept_lost(topic: Any, pubs: Any) -> None:
     sub = await topic.live_subscribe(beat=BEAT)
     whole = sub.completed(max_bytes=10)
     await pubs[0].send(1, ["x" * 100])
@@ -210,7 +208,7 @@ async def test_what_is_too_large_to_be_kept_is_lost(topic: Any, pubs: Any) -> No
 
 
 @pytest.mark.covers("S53", "S54")
-async def test_what_makes_no_sense_disturbs_nobody_else(js: Any, topic: Any, pubs: Any, events: Any) -> None:
+async def test_makes_no_sense_disturbs_nobody_else(js: Any, topic: Any, pubs: Any, events: Any) -> None:
     sub, other = [await topic.live_subscribe(beat=BEAT) for _ in range(2)]
     for payload, reply in (
         (b"", None),

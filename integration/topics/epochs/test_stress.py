@@ -153,7 +153,7 @@ async def run(world: World, disturb: Any = None) -> dict[int, list[str]]:
 @pytest.mark.limit(120)
 @pytest.mark.covers("S2", "S4", "S12", "S13", "S34", "S38", "S39", "S45", "S46", "S47", "S52", "S53")
 @pytest.mark.parametrize("atomic", [False, pytest.param(True, marks=pytest.mark.server(">=2.12"))])
-async def test_publishers_die_and_subscribers_come_when_they_like(
+async def test_random_deaths_and_joins(
     server: Any, connect: Any, js: Any, request: Any, atomic: bool
 ) -> None:
     name = f"stress{atomic}"
@@ -172,7 +172,7 @@ async def test_publishers_die_and_subscribers_come_when_they_like(
 
 
 @pytest.mark.limit(120)
-async def test_a_server_restarts_in_the_middle(own_server: Any, connect: Any) -> None:
+async def test_server_restarts_in_middle(own_server: Any, connect: Any) -> None:
     server = await own_server()
     world = World(connect, server, "stress", random.Random(5))
     topic = await world.topic()

@@ -48,7 +48,7 @@ async def publisher(world: Any) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("verb", ["alive", "connect", "leave"])
-async def test_live_reply_cannot_be_an_api_call(world: Any, publisher: Any, verb: str) -> None:
+async def test_live_reply_cannot_be_api_call(world: Any, publisher: Any, verb: str) -> None:
     _, oracle, _, guest = world
     for _ in range(3):
         await guest._connection.publish("open.0.live", asked(verb), reply=VICTIM)
@@ -72,7 +72,7 @@ async def test_live_data_goes_only_to_inboxes(world: Any, publisher: Any, reply:
     await owner._connection.unsubscribe(loot)
 
 
-async def test_live_subscribers_are_limited(world: Any) -> None:
+async def test_live_subscribers_limited(world: Any) -> None:
     _, _, owner, guest = world
     topic = owner.epochs("open")
     async with (
@@ -86,7 +86,7 @@ async def test_live_subscribers_are_limited(world: Any) -> None:
         assert pub.subscribers == 1
 
 
-async def test_live_reply_prefix_is_an_option(world: Any) -> None:
+async def test_live_reply_prefix_option(world: Any) -> None:
     _, _, owner, guest = world
     topic = owner.epochs("open")
     async with await topic.live_publisher(beat=BEAT, reply_prefix="_INBOX_team"):
@@ -97,7 +97,7 @@ async def test_live_reply_prefix_is_an_option(world: Any) -> None:
             await topic.live_publisher(max_subscribers=wrong)
 
 
-async def test_guest_with_an_inbox_is_served(world: Any, publisher: Any) -> None:
+async def test_guest_with_inbox_served(world: Any, publisher: Any) -> None:
     _, _, _, guest = world
     async with await guest.epochs("open").live_subscribe(beat=BEAT) as sub:
         await publisher.send(1, ["a"])

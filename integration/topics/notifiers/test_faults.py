@@ -43,9 +43,7 @@ def stored(messages: list[Any]) -> list[bytes]:
 @KINDS
 @pytest.mark.covers("A10", "A19", "A21", "A23", "A66")
 @pytest.mark.parametrize("restart", ["restart", "kill"])
-async def test_the_server_restarts_in_the_middle(
-    own_server: Any, connect: Any, kind: str, restart: str
-) -> None:
+async def test_server_restarts_in_middle(own_server: Any, connect: Any, kind: str, restart: str) -> None:
     server = await own_server()
     kits = Kits(await connect(server), await connect(server), storage="file")
     producer, iterable = await getattr(kits, kind)()
@@ -77,7 +75,7 @@ async def test_the_server_restarts_in_the_middle(
 
 @KINDS
 @pytest.mark.covers("A10", "A18")
-async def test_answers_that_get_lost_store_nothing_twice_and_refuse_nobody(
+async def test_lost_answers_store_once(
     proxy: Any, server: Any, connect: Any, oracle: Oracle, make_stream: Any, kind: str
 ) -> None:
     """The compare-and-set of a second try fails by the first one, which is known by its message id."""
@@ -101,9 +99,7 @@ async def test_answers_that_get_lost_store_nothing_twice_and_refuse_nobody(
 
 
 @KINDS
-async def test_the_connection_is_cut_while_a_value_is_under_way(
-    proxy: Any, connect: Any, make_stream: Any, kind: str
-) -> None:
+async def test_cut_with_value_in_flight(proxy: Any, connect: Any, make_stream: Any, kind: str) -> None:
     tap, stream = await proxy(), await make_stream()
     js = await connect(tap)
     kit = await getattr(js, kind)(stream.subject("x"), stream=stream.name)
@@ -114,9 +110,7 @@ async def test_the_connection_is_cut_while_a_value_is_under_way(
     assert stored(await stream.messages()) == [b"%d" % number for number in range(10)]
 
 
-async def test_who_gives_up_a_value_knows_later_that_it_was_stored(
-    proxy: Any, connect: Any, make_stream: Any
-) -> None:
+async def test_abandoned_value_known_later(proxy: Any, connect: Any, make_stream: Any) -> None:
     """Its outcome is unknown, and told so; the next one follows it and is not refused."""
     tap, stream = await proxy(), await make_stream()
     js = await connect(tap)
@@ -132,9 +126,7 @@ async def test_who_gives_up_a_value_knows_later_that_it_was_stored(
 @KINDS
 @pytest.mark.covers("A68")
 @pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), {1: 2}, b"bytes", 2**70, "\ud800"])
-async def test_a_value_that_may_not_pass_is_refused_and_nothing_is_published(
-    kits: Kits, kind: str, value: Any
-) -> None:
+async def test_lossy_value_refused(kits: Kits, kind: str, value: Any) -> None:
     producer, iterable = await getattr(kits, kind)()
     for method in ("update_state", "finish", "fail"):
         with pytest.raises(ConfigError):
@@ -146,7 +138,7 @@ async def test_a_value_that_may_not_pass_is_refused_and_nothing_is_published(
 
 @KINDS
 @pytest.mark.covers("A6", "A60", "A68")
-async def test_an_exception_passes_as_its_class_and_text(kits: Kits, kind: str) -> None:
+async def test_exception_passes_as_class_and_text(kits: Kits, kind: str) -> None:
     """D14."""
     producer, iterable = await getattr(kits, kind)()
     await producer.fail(ValueError("no such column"))
@@ -157,9 +149,7 @@ async def test_an_exception_passes_as_its_class_and_text(kits: Kits, kind: str) 
 
 @KINDS
 @pytest.mark.covers("A66", "A67")
-async def test_a_consumer_that_reads_nothing_from_its_socket_slows_nobody(
-    proxy: Any, server: Any, connect: Any, kind: str
-) -> None:
+async def test_blocked_consumer_harmless(proxy: Any, server: Any, connect: Any, kind: str) -> None:
     tap = await proxy(frames=False)
     kits = Kits(await connect(server), await connect(server))
     producer, iterable = await getattr(kits, kind)()
@@ -189,9 +179,7 @@ async def test_a_consumer_that_reads_nothing_from_its_socket_slows_nobody(
     await kits.clear()
 
 
-async def test_iterators_that_nobody_has_any_more_hold_nothing(
-    kits: Kits, oracle: Oracle, server: Any, make_stream: Any
-) -> None:
+async def test_dropped_iterators_freed(kits: Kits, oracle: Oracle, server: Any, make_stream: Any) -> None:
     """A stream that does not republish: each iterator that reads has a consumer."""
     stream = await make_stream()
     publication, subscription = await kits.here.subscription_kit(stream.subject("x"), stream=stream.name)
@@ -214,9 +202,7 @@ async def test_iterators_that_nobody_has_any_more_hold_nothing(
 
 
 @pytest.mark.covers("A10")
-async def test_history_that_was_cut_is_an_error_and_never_a_hole(
-    kits: Kits, oracle: Oracle, make_stream: Any
-) -> None:
+async def test_history_cut_error_and_never_hole(kits: Kits, oracle: Oracle, make_stream: Any) -> None:
     stream = await make_stream(max_msgs=5)
     subject = stream.subject("x")
     publication, subscription = await kits.here.subscription_kit(subject, stream=stream.name)
@@ -236,9 +222,7 @@ async def test_history_that_was_cut_is_an_error_and_never_a_hole(
         await anext(aiter(again.subscription))
 
 
-async def test_a_value_that_is_not_json_is_skipped_and_a_completion_raises(
-    kits: Kits, oracle: Oracle
-) -> None:
+async def test_non_json_skipped(kits: Kits, oracle: Oracle) -> None:
     subject = kits.subject()
     _, subscription = await kits.subscription_kit(subject=subject)
     await oracle.publish(subject, b"{")
@@ -252,7 +236,7 @@ async def test_a_value_that_is_not_json_is_skipped_and_a_completion_raises(
     await iterator.aclose()
 
 
-async def test_closing_stores_what_is_under_way_and_tells_of_what_is_not(
+async def test_close_stores_in_flight(
     server: Any, proxy: Any, connect: Any, make_stream: Any, events: list[Any]
 ) -> None:
     stream = await make_stream()

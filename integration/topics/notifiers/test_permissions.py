@@ -61,7 +61,7 @@ async def every(own_server: Any, connect: Any) -> Site:
 
 
 @pytest.mark.covers("A14", "A15", "A66")
-async def test_a_writer_produces_and_readers_consume(newest: Site, events: list[Any]) -> None:
+async def test_writer_produces_and_readers_consume(newest: Site, events: list[Any]) -> None:
     shared = await newest.kit.notifier.get_sharable_notifier_internals()
     writer = await newest.user("writer")
     updater, _ = await writer.notifier_kit("price.gold")
@@ -77,7 +77,7 @@ async def test_a_writer_produces_and_readers_consume(newest: Site, events: list[
 
 
 @pytest.mark.covers("A14", "A15", "A66")
-async def test_a_writer_publishes_and_readers_read_all(every: Site, events: list[Any]) -> None:
+async def test_writer_and_readers(every: Site, events: list[Any]) -> None:
     shared = await every.kit.subscription.get_sharable_subscription_internals()
     writer = await every.user("writer")
     publication, _ = await writer.subscription_kit("price.gold")
@@ -103,7 +103,7 @@ async def test_a_writer_publishes_and_readers_read_all(every: Site, events: list
 
 @pytest.mark.covers("A14", "A15", "A66", "A67")
 @pytest.mark.parametrize("role", ROLES[1:])
-async def test_a_reader_cannot_write_and_an_untrusted_one_makes_no_consumers(newest: Site, role: str) -> None:
+async def test_reader_cannot_write(newest: Site, role: str) -> None:
     js = await newest.user(role)
     stream = (await newest.kit.notifier.get_sharable_notifier_internals())["stream"]
     refused = [
@@ -133,7 +133,7 @@ async def test_a_reader_cannot_write_and_an_untrusted_one_makes_no_consumers(new
 
 
 @pytest.mark.covers("A15")
-async def test_a_writer_does_what_it_is_for_and_nothing_else(newest: Site) -> None:
+async def test_writer_does_for_and_nothing_else(newest: Site) -> None:
     js = await newest.user("writer")
     stream = (await newest.kit.notifier.get_sharable_notifier_internals())["stream"]
     for call in (
@@ -146,7 +146,7 @@ async def test_a_writer_does_what_it_is_for_and_nothing_else(newest: Site) -> No
             await call
 
 
-async def test_no_user_hears_what_another_one_is_answered(newest: Site) -> None:
+async def test_no_user_hears_another_one_answered(newest: Site) -> None:
     js = await newest.user("reader")
     inbox = await js._connection.subscribe("_INBOX_untrusted.>", lambda _: None)
     await js.ping()
@@ -154,7 +154,7 @@ async def test_no_user_hears_what_another_one_is_answered(newest: Site) -> None:
     await js._connection.unsubscribe(inbox)
 
 
-async def test_a_count_from_elsewhere_that_an_untrusted_reader_cannot_check_gives_what_is_there(
+async def test_untrusted_foreign_count(
     newest: Site,
 ) -> None:
     """It may not ask the leader, so what a replica has is current."""
@@ -164,9 +164,7 @@ async def test_a_count_from_elsewhere_that_an_untrusted_reader_cannot_check_give
 
 
 @pytest.mark.covers("A14", "A15")
-async def test_a_reader_may_make_the_consumers_that_it_needs(
-    own_server: Any, connect: Any, events: list[Any]
-) -> None:
+async def test_reader_may_make_consumers_needs(own_server: Any, connect: Any, events: list[Any]) -> None:
     """A stream that does not republish."""
 
     async def make(js: Any) -> Any:
@@ -193,9 +191,7 @@ async def _has_consumer(stream: Any) -> bool:
     return bool((await stream.info()).state.consumer_count)
 
 
-async def test_who_would_need_consumers_or_could_read_more_is_no_untrusted_reader(
-    js: Any, oracle: Any, make_stream: Any
-) -> None:
+async def test_untrusted_is_limited(js: Any, oracle: Any, make_stream: Any) -> None:
     plain = await make_stream()
     kits = [await make(plain.subject("x")) for make in (js.notifier_kit, js.subscription_kit)]
     for kit in kits:

@@ -27,7 +27,7 @@ async def seat(kits: Kits, **allocation: int) -> Seat:
 
 
 @pytest.mark.covers("A51", "A52", "A53", "A55")
-async def test_the_holder_elsewhere_sees_each_change_of_the_allocation(kits: Kits) -> None:
+async def test_holder_sees_changes(kits: Kits) -> None:
     held = await seat(kits, money=10)
     notifier = held.user.get_notifier()
     assert held.get_notifier() is notifier
@@ -46,7 +46,7 @@ async def test_the_holder_elsewhere_sees_each_change_of_the_allocation(kits: Kit
 
 
 @pytest.mark.covers("A54", "A55")
-async def test_the_exit_is_the_final_value_and_what_was_shown_last_is_paid(kits: Kits) -> None:
+async def test_exit_is_last_shown(kits: Kits) -> None:
     held = await seat(kits, money=10)
     held.trade(money=-4, tickets=1)
     notifier = held.user.get_notifier()
@@ -61,7 +61,7 @@ async def test_the_exit_is_the_final_value_and_what_was_shown_last_is_paid(kits:
     assert await notifier.get_update_since() == (last, None)
 
 
-async def test_a_seat_that_is_kicked_out_tells_why(kits: Kits) -> None:
+async def test_seat_kicked_out_tells_why(kits: Kits) -> None:
     held = await seat(kits, money=10)
     held.kick_out(PermissionError("the contract was stopped"))
     with pytest.raises(IterationFailed, match="PermissionError: the contract was stopped"):
@@ -69,7 +69,7 @@ async def test_a_seat_that_is_kicked_out_tells_why(kits: Kits) -> None:
 
 
 @pytest.mark.covers("A9", "A21")
-async def test_a_display_elsewhere_shows_the_current_price_as_fast_as_it_can(kits: Kits) -> None:
+async def test_remote_display_keeps_pace(kits: Kits) -> None:
     updater, prices = await kits.notifier_kit(100)
     shown, may_draw = [], asyncio.Semaphore(0)
 

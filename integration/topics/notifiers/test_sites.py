@@ -84,7 +84,7 @@ async def kits(server: Any, connect: Any) -> AsyncIterator[Kits]:
 
 @pytest.mark.covers("A65", "A69", "A71", "A72", "A77")
 @pytest.mark.parametrize("fails", [True, pytest.param(False, marks=pytest.mark.full)])
-async def test_consumers_in_other_processes_read_from_the_source(kits: Kits, child: Any, fails: bool) -> None:
+async def test_remote_consumers_read(kits: Kits, child: Any, fails: bool) -> None:
     """And go on when the one who shared it has gone."""
     updater, notifier = await kits.notifier_kit("first")
     publication, subscription = await kits.subscription_kit()
@@ -112,7 +112,7 @@ async def test_consumers_in_other_processes_read_from_the_source(kits: Kits, chi
 
 
 @pytest.mark.covers("A70", "A73", "A75", "A76")
-async def test_what_was_shared_may_be_to_come_and_shared_again(kits: Kits, connect: Any, server: Any) -> None:
+async def test_shared_again_and_promised(kits: Kits, connect: Any, server: Any) -> None:
     there, beyond = await connect(server), await connect(server)
     updater, notifier = await kits.notifier_kit("a")
     publication, subscription = await kits.subscription_kit()
@@ -144,7 +144,7 @@ async def test_what_was_shared_may_be_to_come_and_shared_again(kits: Kits, conne
 
 
 @pytest.mark.covers("A74")
-async def test_a_loop_needs_an_iterable_that_is_here(kits: Kits) -> None:
+async def test_loop_needs_iterable_here(kits: Kits) -> None:
     _, subscription = await kits.subscription_kit()
     promise = subscription.get_sharable_subscription_internals()
     with pytest.raises(TypeError):
@@ -158,9 +158,7 @@ async def test_a_loop_needs_an_iterable_that_is_here(kits: Kits) -> None:
 
 @pytest.mark.covers("A50")
 @pytest.mark.parametrize("end", ["finish", "fail"])
-async def test_after_the_end_nobody_can_append_in_another_process_either(
-    kits: Kits, child: Any, end: str
-) -> None:
+async def test_ended_for_all_processes(kits: Kits, child: Any, end: str) -> None:
     subject = kits.subject()
     updater, notifier = await kits.notifier_kit("a", subject=subject)
     rival, _ = await kits.here.notifier_kit(subject)  # it was there before the end
@@ -181,7 +179,7 @@ async def test_after_the_end_nobody_can_append_in_another_process_either(
 
 @pytest.mark.covers("A50", "A66")
 @pytest.mark.parametrize("kind", ["notifier_kit", "subscription_kit"])
-async def test_of_two_producers_one_is_refused(kits: Kits, kind: str) -> None:
+async def test_of_two_producers_one_refused(kits: Kits, kind: str) -> None:
     subject = kits.subject()
     one, iterable = await getattr(kits, kind)(subject=subject)
     other, _ = await getattr(kits.here, kind)(subject)
@@ -199,7 +197,7 @@ async def test_of_two_producers_one_is_refused(kits: Kits, kind: str) -> None:
 
 
 @pytest.mark.covers("A66")
-async def test_a_producer_takes_over_and_the_one_before_is_refused(kits: Kits, child: Any) -> None:
+async def test_takeover_refuses_former(kits: Kits, child: Any) -> None:
     """The first one is frozen, not dead: when it wakes, it may not go on."""
     subject = kits.subject()
     first = await child("produce", subject, "0")
@@ -213,7 +211,7 @@ async def test_a_producer_takes_over_and_the_one_before_is_refused(kits: Kits, c
 
 
 @pytest.mark.covers("A19", "A66")
-async def test_a_producer_is_killed_and_another_process_goes_on(kits: Kits, child: Any) -> None:
+async def test_killed_producer_replaced(kits: Kits, child: Any) -> None:
     subject = kits.subject()
     first = await child("produce", subject, "0")
     updater, notifier = await kits.notifier_kit(subject=subject)
@@ -241,9 +239,7 @@ async def test_a_producer_is_killed_and_another_process_goes_on(kits: Kits, chil
         await updater.update_state("late")
 
 
-async def test_a_failure_that_nobody_awaits_is_told_and_fails_the_next_call(
-    kits: Kits, events: list[Any], oracle: Any
-) -> None:
+async def test_unawaited_failure_reported(kits: Kits, events: list[Any], oracle: Any) -> None:
     subject = kits.subject()
     updater, _ = await kits.notifier_kit("a", subject=subject)
     await oracle.publish(subject, b'"foreign"')

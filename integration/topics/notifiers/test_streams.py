@@ -26,7 +26,7 @@ async def kits(server: Any, connect: Any) -> Any:
 
 
 @KINDS
-async def test_a_users_stream_is_left_as_it_is(kits: Kits, stream: Any, oracle: Oracle, kind: str) -> None:
+async def test_users_stream_left_as(kits: Kits, stream: Any, oracle: Oracle, kind: str) -> None:
     """D33."""
     before = (await oracle.stream_info(stream.name))["config"]
     producer, iterable = await getattr(kits.here, kind)(stream.subject("x"))
@@ -37,7 +37,7 @@ async def test_a_users_stream_is_left_as_it_is(kits: Kits, stream: Any, oracle: 
 
 
 @KINDS
-async def test_a_stream_that_is_made_has_what_was_asked_for(kits: Kits, oracle: Oracle, kind: str) -> None:
+async def test_stream_made_asked_for(kits: Kits, oracle: Oracle, kind: str) -> None:
     subject = kits.subject()
     options = {"max_age": 3600.0, "storage": "memory"}
     kit = await getattr(kits.here, kind)(subject, stream=f"named_{subject.replace('.', '_')}", **options)
@@ -54,7 +54,7 @@ async def test_a_stream_that_is_made_has_what_was_asked_for(kits: Kits, oracle: 
 
 
 @KINDS
-async def test_kits_made_at_the_same_time_find_the_same_stream(kits: Kits, kind: str) -> None:
+async def test_same_time_same_stream(kits: Kits, kind: str) -> None:
     subject = kits.subject()
     made = [getattr(js, kind)(subject, storage="memory") for js in (kits.here, kits.there) for _ in range(5)]
     opened = await asyncio.gather(*made)
@@ -83,7 +83,7 @@ async def test_what_cannot_work_is_refused(kits: Kits, make_stream: Any, kind: s
         assert [name async for name in kits.here.stream_names("not.made")] == []
 
 
-async def test_a_stream_that_is_deleted_ends_the_waiting(server: Any, connect: Any, monkeypatch: Any) -> None:
+async def test_stream_deleted_ends_waiting(server: Any, connect: Any, monkeypatch: Any) -> None:
     impatient(monkeypatch, 0.5)
     kits = Kits(await connect(server), await connect(server, timeout=0.5))
     updater, notifier = await kits.notifier_kit("a")
@@ -100,7 +100,7 @@ async def test_a_stream_that_is_deleted_ends_the_waiting(server: Any, connect: A
     del updater
 
 
-async def test_descriptors_that_are_none_are_refused(kits: Kits, js: Any) -> None:
+async def test_descriptors_none_refused(kits: Kits, js: Any) -> None:
     _, notifier = await kits.notifier_kit("a")
     _, subscription = await kits.subscription_kit()
     newest = await notifier.get_sharable_notifier_internals()

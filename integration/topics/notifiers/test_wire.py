@@ -63,7 +63,7 @@ async def waiting(tap: Any, since: int = 0) -> None:
 
 
 @pytest.mark.covers("A9", "A11")
-async def test_a_thousand_updates_between_two_asks_cost_one_delivery(kits: Kits, tap: Any) -> None:
+async def test_thousand_updates_one_read(kits: Kits, tap: Any) -> None:
     updater, notifier = await kits.notifier_kit(0)
     record = await notifier.get_update_since()
     (waiter,) = [asyncio.create_task(notifier.get_update_since(record.update_count))]
@@ -84,7 +84,7 @@ async def test_a_thousand_updates_between_two_asks_cost_one_delivery(kits: Kits,
 
 
 @pytest.mark.covers("A9", "A11", "A16", "A17", "A18", "A21", "A22")
-async def test_a_few_asks_during_many_updates(kits: Kits, tap: Any, oracle: Any, server: Any) -> None:
+async def test_few_asks_during_many_updates(kits: Kits, tap: Any, oracle: Any, server: Any) -> None:
     updater, notifier = await kits.notifier_kit()
     subject = (await notifier.get_sharable_notifier_internals())["stream"]
     mark, seen, asks = len(tap.frames), [], 0
@@ -117,7 +117,7 @@ async def test_a_few_asks_during_many_updates(kits: Kits, tap: Any, oracle: Any,
 @pytest.mark.smoke
 @republished
 @pytest.mark.covers("A11")
-async def test_a_wait_is_a_subscription_for_one_message_and_then_a_question(kits: Kits, tap: Any) -> None:
+async def test_wait_costs_one_message(kits: Kits, tap: Any) -> None:
     updater, notifier = await kits.notifier_kit("a")
     record = await notifier.get_update_since()
     mark = len(tap.frames)
@@ -136,7 +136,7 @@ async def test_a_wait_is_a_subscription_for_one_message_and_then_a_question(kits
 
 @republished
 @pytest.mark.covers("A1", "A48", "A65", "A67")
-async def test_many_who_wait_in_a_process_cost_what_one_does(kits: Kits, tap: Any) -> None:
+async def test_many_waiters_cost_one(kits: Kits, tap: Any) -> None:
     updater, notifier = await kits.notifier_kit("a")
     count = (await notifier.get_update_since()).update_count
     mark = len(tap.frames)
@@ -152,7 +152,7 @@ async def test_many_who_wait_in_a_process_cost_what_one_does(kits: Kits, tap: An
 
 
 @pytest.mark.covers("A66", "A67")
-async def test_asking_without_end_has_one_question_under_way(kits: Kits, tap: Any) -> None:
+async def test_one_question_in_flight(kits: Kits, tap: Any) -> None:
     """A consumer that floods is slowed by its own connection, and asks no more than that can carry."""
     updater, notifier = await kits.notifier_kit("a")
     mark = len(tap.frames)
@@ -163,9 +163,7 @@ async def test_asking_without_end_has_one_question_under_way(kits: Kits, tap: An
 
 @pulled
 @pytest.mark.covers("A9", "A11")
-async def test_without_republishing_one_consumer_serves_all_and_is_pulled_while_somebody_waits(
-    kits: Kits, tap: Any, oracle: Any
-) -> None:
+async def test_one_pulled_consumer(kits: Kits, tap: Any, oracle: Any) -> None:
     name = kits.stream.name
     updater, notifier = await kits.notifier_kit("a")
     count = (await notifier.get_update_since()).update_count
@@ -191,9 +189,7 @@ async def test_without_republishing_one_consumer_serves_all_and_is_pulled_while_
     assert await oracle.consumer_names(name) == []
 
 
-async def test_a_stream_that_keeps_more_than_the_newest_still_gives_the_newest(
-    server: Any, oracle: Any, connect: Any, make_stream: Any
-) -> None:
+async def test_newest_of_longer_stream(server: Any, oracle: Any, connect: Any, make_stream: Any) -> None:
     """With a history and without republishing: a consumer that lags behind what was read is made anew."""
     stream = await make_stream()
     js = await connect(server)
@@ -218,7 +214,7 @@ async def test_a_stream_that_keeps_more_than_the_newest_still_gives_the_newest(
 
 
 @pytest.mark.covers("A21", "A22")
-async def test_a_push_that_is_lost_is_asked_for(server: Any, tap: Any, connect: Any) -> None:
+async def test_push_lost_asked_for(server: Any, tap: Any, connect: Any) -> None:
     here, there = await connect(server), await connect(tap)
     kits = Kits(here, there)
     updater, notifier = await kits.notifier_kit("a")
@@ -235,7 +231,7 @@ async def test_a_push_that_is_lost_is_asked_for(server: Any, tap: Any, connect: 
 
 @pytest.mark.covers("A21", "A66")
 @pytest.mark.parametrize("way", ["before", "while away"])
-async def test_who_waits_goes_on_after_a_disconnect(kits: Kits, tap: Any, way: str) -> None:
+async def test_who_waits_goes_on_after_disconnect(kits: Kits, tap: Any, way: str) -> None:
     updater, notifier = await kits.notifier_kit("a")
     count = (await notifier.get_update_since()).update_count
     waiter = asyncio.create_task(notifier.get_update_since(count))
@@ -254,7 +250,7 @@ async def test_who_waits_goes_on_after_a_disconnect(kits: Kits, tap: Any, way: s
     assert await within(10, ended, "the end") == "done"
 
 
-async def test_nothing_is_left_of_those_who_waited(kits: Kits, oracle: Any, server: Any) -> None:
+async def test_nothing_left_of_those_who_waited(kits: Kits, oracle: Any, server: Any) -> None:
     updater, notifier = await kits.notifier_kit("a")
     stream = (await notifier.get_sharable_notifier_internals())["stream"]
     count = (await notifier.get_update_since()).update_count
@@ -275,7 +271,7 @@ async def test_nothing_is_left_of_those_who_waited(kits: Kits, oracle: Any, serv
         await asyncio.gather(*waiters)
 
 
-async def test_closing_the_connection_tells_who_waits(kits: Kits, tap: Any) -> None:
+async def test_closing_connection_tells_who_waits(kits: Kits, tap: Any) -> None:
     _, notifier = await kits.notifier_kit("a")
     count = (await notifier.get_update_since()).update_count
     waiter = asyncio.create_task(notifier.get_update_since(count))
@@ -287,7 +283,7 @@ async def test_closing_the_connection_tells_who_waits(kits: Kits, tap: Any) -> N
         await notifier.get_update_since(count)
 
 
-async def test_a_consumer_on_a_connection_of_nats_py(foreign_js: Any, js: Any) -> None:
+async def test_consumer_on_connection_of_nats_py(foreign_js: Any, js: Any) -> None:
     kits = Kits(js, foreign_js)
     updater, notifier = await kits.notifier_kit("a")
     seen = []
@@ -306,7 +302,7 @@ async def test_a_consumer_on_a_connection_of_nats_py(foreign_js: Any, js: Any) -
     await kits.clear()
 
 
-async def test_a_purged_subject_has_no_state_until_the_next(kits: Kits, oracle: Any) -> None:
+async def test_purged_subject_no_state_until_next(kits: Kits, oracle: Any) -> None:
     updater, notifier = await kits.notifier_kit("a")
     internals = await notifier.get_sharable_notifier_internals()
     count = (await notifier.get_update_since()).update_count
