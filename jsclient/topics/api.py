@@ -6,9 +6,7 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .._runtime.context import Context
 from ..protocol.epochs.frontier import Int, Order
-from ..protocol.wire.names import check_filter_subject, check_stream_name
 from ..streams.api import StreamManager
 from .notifiers.iteration import NO_STATE, IterationSubscription, Notifier, source_of
 
@@ -18,7 +16,6 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
     from .event_history import EventSource
     from .log import Push
     from .notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
-    from .stream_log import StreamLog
     from .topic import Topic
 
 __all__ = ["Topics"]
@@ -58,10 +55,7 @@ class Topics(StreamManager):
         """
         from .event_history import EventSource
 
-        check_filter_subject(subject)
-        if stream is not None:
-            check_stream_name(stream)
-        return EventSource(partial(_with_history, self._context, subject, stream))
+        return EventSource(self.topic(subject, stream=stream)._kept_log)  # noqa: SLF001  one room
 
     def epochs(
         self,
@@ -226,12 +220,3 @@ class Topics(StreamManager):
 
         find = partial(subscription_source, self._context, codec=codec, push=push, quiet=quiet)
         return IterationSubscription(source_of(internals, find))
-
-
-async def _with_history(context: Context, subject: str, stream: str | None) -> StreamLog:
-    """A log that keeps its records after they were read."""
-    from .stream_log import check_retention, find_log
-
-    log = await find_log(context, subject, stream)
-    check_retention(log.config)
-    return log

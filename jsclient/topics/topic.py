@@ -20,7 +20,6 @@ from ..protocol.consumers.subscribe import SubscribeRequest
 from ..protocol.epochs.frontier import Int, Order
 from ..protocol.epochs.records import check_topic
 from ..protocol.models.consumer import ConsumerConfig
-from ..protocol.streams.republish import republished_subject
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.value_codec import Codec, JsonCodec
@@ -36,7 +35,7 @@ from .epochs.home import StreamHome
 from .epochs.topic import EpochTopic
 from .log import Push, Start, deadline_of
 from .log_reader import TopicReader, open_reader, raise_end
-from .notifiers.descriptors import NotifierDescriptor
+from .notifiers.descriptors import notifier_descriptor
 from .notifiers.newest import newest_log
 from .notifiers.stream_notifier import StreamNotifier
 from .publisher import TopicPublisher
@@ -151,6 +150,12 @@ class Topic:
         """
         return await find_log(self._context, self.subject, self._stream)
 
+    async def _kept_log(self) -> StreamLog:
+        """As `log`. Raises `ConfigError` if the retention of the stream is not by limits: it keeps no history."""
+        log = await self.log()
+        check_retention(log.config)
+        return log
+
     async def create(self, **fields: Any) -> StreamLog:
         """Create a stream for the topic if none exists. An existing stream is not changed.
 
@@ -244,8 +249,7 @@ class Topic:
         return self.each(position, **options)
 
     async def _open(self, start: Start, options: dict[str, Any]) -> TopicReader:
-        log = await self.log()
-        check_retention(log.config)
+        log = await self._kept_log()
         return TopicReader(await open_reader(log, start, extent=log.found, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
@@ -265,16 +269,9 @@ class Topic:
         return LatestReader(partial(self._notifier, check_seconds("quiet", quiet)))
 
     async def _notifier(self, quiet: float) -> StreamNotifier:
-        log = await self.log()
-        check_retention(log.config)
-        at = NotifierDescriptor(
-            stream=log.stream,
-            subject=self.subject,
-            republished=republished_subject(log.config.republish, self.subject) or "",
-            direct=bool(log.config.allow_direct),
-            codec="",  # records are returned as they are stored
-            api_prefix=self._context.api.prefix,
-        )
+        log = await self._kept_log()
+        # "": records are returned as they are stored
+        at = notifier_descriptor(self._context, log.handle, self.subject, "")
         return StreamNotifier(newest_log(self._context, at, quiet=quiet), JsonCodec(), quiet=quiet)
 
     def epochs(

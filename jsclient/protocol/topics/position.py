@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from functools import total_ordering
 from typing import Final, Literal
 
 import msgspec
@@ -36,6 +37,7 @@ class _Token(msgspec.Struct, forbid_unknown_fields=True):
     time_ns: int
 
 
+@total_ordering
 @dataclass(frozen=True, slots=True)
 class Position:
     """The position after a record of a stream.
@@ -86,22 +88,10 @@ class Position:
             raise PositionInvalidError(f"{token!r:.200} is not a position token: {error}") from None
 
     def __lt__(self, other: Position) -> bool:
-        return self.seq < self._comparable(other).seq
-
-    def __le__(self, other: Position) -> bool:
-        return self.seq <= self._comparable(other).seq
-
-    def __gt__(self, other: Position) -> bool:
-        return self.seq > self._comparable(other).seq
-
-    def __ge__(self, other: Position) -> bool:
-        return self.seq >= self._comparable(other).seq
-
-    def _comparable(self, other: Position) -> Position:
         if not isinstance(other, Position):
             raise TypeError(f"a position cannot be compared with {type(other).__name__}")
         self._same_stream(other.stream, other.incarnation)
-        return other
+        return self.seq < other.seq
 
     def _same_stream(self, stream: str, incarnation: str) -> None:
         if self.stream != stream:

@@ -12,12 +12,22 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from ..._runtime.context import Context
 from ...errors import ConfigError
+from ...protocol.streams.republish import republished_subject
 from ...protocol.topics.position import Position
 from ...protocol.wire.names import check_publish_subject, check_stream_name
 from ...protocol.wire.subjects import Api
+from ...streams.stream import Stream
 
-__all__ = ["NotifierDescriptor", "Role", "SubscriptionDescriptor", "permissions_for", "read_descriptor"]
+__all__ = [
+    "NotifierDescriptor",
+    "Role",
+    "SubscriptionDescriptor",
+    "notifier_descriptor",
+    "permissions_for",
+    "read_descriptor",
+]
 
 
 class _Descriptor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
@@ -46,6 +56,18 @@ class NotifierDescriptor(_Descriptor, frozen=True, kw_only=True, tag="notifier")
 
     republished: str = ""
     direct: bool = False
+
+
+def notifier_descriptor(context: Context, stream: Stream, subject: str, codec: str) -> NotifierDescriptor:
+    """The descriptor of a notifier of a subject of this stream."""
+    return NotifierDescriptor(
+        stream=stream.name,
+        subject=subject,
+        republished=republished_subject(stream.config.republish, subject) or "",
+        direct=bool(stream.config.allow_direct),
+        codec=codec,
+        api_prefix=context.api.prefix,
+    )
 
 
 class SubscriptionDescriptor(_Descriptor, frozen=True, kw_only=True, tag="subscription"):
@@ -95,22 +117,13 @@ Role: TypeAlias = Literal["writer", "reader", "untrusted reader"]
 
 
 def permissions_for(
-    role: Role,
-    *,
-    api_prefix: str,
-    stream: str,
-    subject: str,
-    republished: str,
-    direct: bool,
-    history: bool,
-    alone: bool,
-    inbox_prefix: str = "_INBOX",
+    role: Role, *, at: NotifierDescriptor, history: bool, alone: bool, inbox_prefix: str = "_INBOX"
 ) -> dict[str, Any]:
     """See `StreamNotifierKit.permissions`.
 
     ``history``: the user reads all values, not only the newest. ``alone``: the stream holds no other subject.
     """
-    api = Api(api_prefix)
+    api, stream, subject, republished = Api(at.api_prefix), at.stream, at.subject, at.republished
     inbox = f"{check_publish_subject(inbox_prefix)}.>"
     info, get = api.stream_info(stream), api.stream_msg_get(stream)
     newest, batch = api.direct_get_last(stream, subject), api.direct_get(stream)
@@ -126,7 +139,7 @@ def permissions_for(
             ]
             return _permissions([info, get, batch if history else newest, *consumers], listens)
         case "untrusted reader":
-            if not republished or not direct:
+            if not republished or not at.direct:
                 raise ConfigError(
                     f"stream {stream!r} does not republish {subject!r}, or does not allow direct gets: its readers "
                     "need consumers, so use the role 'reader'"

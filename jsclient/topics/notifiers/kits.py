@@ -11,17 +11,22 @@ from ..._runtime.context import Context
 from ...errors import (
     MessageNotFoundError,
 )
-from ...protocol.streams.republish import republished_subject
 from ...protocol.topics.position import Position
 from ...protocol.topics.record import Kind
 from ...protocol.topics.record_codec import stored_record
 from ...protocol.topics.value_codec import Codec, JsonCodec, codec_for, codec_name
 from ...protocol.wire.names import check_publish_subject
 from ...streams.api import StreamManager
-from ...streams.stream import Stream
 from ..log import Log, Push
 from ..stream_log import StreamLog, find_stream, stream_for
-from .descriptors import NotifierDescriptor, Role, SubscriptionDescriptor, permissions_for, read_descriptor
+from .descriptors import (
+    NotifierDescriptor,
+    Role,
+    SubscriptionDescriptor,
+    notifier_descriptor,
+    permissions_for,
+    read_descriptor,
+)
 from .iteration import (
     NO_STATE,
     IterationSubscription,
@@ -93,20 +98,15 @@ async def open_notifier_kit(
     if initial is not NO_STATE:
         codec.encode(initial)  # raises before a stream is created
     found = await stream_for(manager, subject, stream, {"max_msgs_per_subject": 1, **fields})
-    at = NotifierDescriptor(
-        stream=found.name,
-        subject=subject,
-        republished=republished_subject(found.config.republish, subject) or "",
-        direct=bool(found.config.allow_direct),
-        codec=codec_name(codec),
-        api_prefix=context.api.prefix,
-    )
+    at = notifier_descriptor(context, found, subject, codec_name(codec))
     notifier = Notifier(StreamNotifier(newest_log(context, at, quiet=quiet), codec, quiet=quiet))
-    producer = await _producer(context, found, subject, codec, timeout)
+    log = StreamLog(context, found, subject)
+    producer = LogProducer(log, await log.last(), codec, timeout=timeout)
     if initial is not NO_STATE:
         await producer.publish(Kind.VALUE, initial)
     kit = StreamNotifierKit(Producer(producer.publish), notifier)
-    kit._rights = _rights(context, found, subject, history=False)  # noqa: SLF001  its own module
+    alone = found.config.subjects == [subject]
+    kit._rights = partial(permissions_for, at=at, history=False, alone=alone)  # noqa: SLF001  its own module
     return kit
 
 
@@ -126,7 +126,8 @@ async def open_subscription_kit(
     codec = JsonCodec() if codec is None else codec
     check_publish_subject(subject)
     found = await stream_for(manager, subject, stream, fields)
-    start = await _beginning(context, found, subject)
+    log = StreamLog(context, found, subject)
+    start = await _beginning(log)
     at = SubscriptionDescriptor(
         stream=found.name,
         subject=subject,
@@ -135,9 +136,11 @@ async def open_subscription_kit(
         api_prefix=context.api.prefix,
     )
     source = _subscription_source(context, at, codec, push=push, quiet=quiet)
-    producer = await _producer(context, found, subject, codec, timeout)
+    producer = LogProducer(log, await log.last(), codec, timeout=timeout)
     kit = StreamSubscriptionKit(Producer(producer.publish), IterationSubscription(source))
-    kit._rights = _rights(context, found, subject, history=True)  # noqa: SLF001  its own module
+    newest = notifier_descriptor(context, found, subject, codec_name(codec))
+    alone = found.config.subjects == [subject]
+    kit._rights = partial(permissions_for, at=newest, history=True, alone=alone)  # noqa: SLF001  its own module
     return kit
 
 
@@ -169,31 +172,11 @@ def _subscription_source(
     return LogSubscription(log, at.position, codec, share, push=push, quiet=quiet)
 
 
-async def _producer(
-    context: Context, stream: Stream, subject: str, codec: Codec, timeout: float
-) -> LogProducer:
-    log = StreamLog(context, stream, subject)
-    return LogProducer(log, await log.last(), codec, timeout=timeout)
-
-
-async def _beginning(context: Context, stream: Stream, subject: str) -> Position:
+async def _beginning(log: StreamLog) -> Position:
     """The position before the first value. If that one was removed, its readers raise `HistoryTruncatedError`."""
-    end = (await StreamLog(context, stream, subject).extent()).end
+    end = (await log.extent()).end
     try:
-        first = await stream.get_next_message(subject)
+        first = await log.handle.get_next_message(log.subject)
     except MessageNotFoundError:
         return end
     return end.at(0 if stored_record(first, linked=True).previous else first.seq - 1)
-
-
-def _rights(context: Context, stream: Stream, subject: str, *, history: bool) -> partial[dict[str, Any]]:
-    return partial(
-        permissions_for,
-        api_prefix=context.api.prefix,
-        stream=stream.name,
-        subject=subject,
-        republished=republished_subject(stream.config.republish, subject) or "",
-        direct=bool(stream.config.allow_direct),
-        history=history,
-        alone=stream.config.subjects == [subject],
-    )

@@ -40,7 +40,7 @@ from ...protocol.wire.frames import Frame
 from ..stream_log import find_stream
 from .descriptors import NotifierDescriptor
 
-__all__ = ["Arrived", "NewestLog", "PulledPush", "Push", "RepublishedPush", "newest_log"]
+__all__ = ["Arrived", "NewestLog", "newest_log"]
 
 Arrived: TypeAlias = Callable[[Record | JetStreamError | None], None]
 """Receives a newer record; None if a newer one must be requested; or the error that ends the pushes."""
@@ -49,12 +49,24 @@ _KEPT: Final = 2.0  # seconds that a consumer is kept without waiters
 _FORGOTTEN: Final = 30.0  # seconds after which the server removes it if this process has ended
 
 
-class Push(abc.ABC):
-    """Pushes a newer record."""
+class NewestLog(abc.ABC):
+    """The newest record of a subject: requests for it, and pushes of one newer record.
+
+    Args:
+        context: The context of the handle.
+        at: Where the records are.
+        quiet: Seconds of waiting after which the newest record is requested again.
+    """
+
+    def __init__(self, context: Context, at: NotifierDescriptor, quiet: float) -> None:
+        self.context = context
+        self.at = at
+        self._quiet = quiet
+        self._arrived: Arrived | None = None
 
     @abc.abstractmethod
     async def open(self, arrived: Arrived) -> None:
-        """Start. Called before the newest record is requested."""
+        """Start to push. Called before the newest record is requested."""
 
     @abc.abstractmethod
     def wait(self, seq: int) -> None:
@@ -62,16 +74,7 @@ class Push(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Stop."""
-
-
-class NewestLog:
-    """The requests of a notifier for its newest record."""
-
-    def __init__(self, context: Context, at: NotifierDescriptor, push: Push) -> None:
-        self.context = context
-        self.at = at
-        self.push = push
+        """Stop pushing."""
 
     @property
     def stream(self) -> str:
@@ -112,22 +115,17 @@ class NewestLog:
 
 def newest_log(context: Context, at: NotifierDescriptor, *, quiet: float) -> NewestLog:
     """The log of a descriptor, with its kind of push."""
-    push = RepublishedPush(context, at) if at.republished else PulledPush(context, at, quiet)
-    return NewestLog(context, at, push)
+    return (_Republished if at.republished else _Pulled)(context, at, quiet)
 
 
-class RepublishedPush(Push):
-    """A NATS subscription for one message."""
+class _Republished(NewestLog):
+    """Pushed by a NATS subscription for one message."""
 
-    def __init__(self, context: Context, at: NotifierDescriptor) -> None:
-        self._context = context
-        self._at = at
-        self._inbox: Inbox | None = None
-        self._arrived: Arrived | None = None
+    _inbox: Inbox | None = None
 
     async def open(self, arrived: Arrived) -> None:
         self._arrived = arrived
-        self._inbox = await self._context.connection.subscribe(self._at.republished, self._receive, limit=1)
+        self._inbox = await self.context.connection.subscribe(self.at.republished, self._receive, limit=1)
 
     def wait(self, seq: int) -> None:
         # A refusal of the subscription arrives before the answer to the request.
@@ -138,27 +136,24 @@ class RepublishedPush(Push):
         self._arrived = None
         inbox, self._inbox = self._inbox, None
         if inbox is not None:
-            await self._context.connection.unsubscribe(inbox)
+            await self.context.connection.unsubscribe(inbox)
 
     def _receive(self, frames: list[Frame]) -> None:
         for frame in frames:
             if self._arrived is None:
                 return
             try:
-                self._arrived(republished_record(frame, self._at.stream))
+                self._arrived(republished_record(frame, self.at.stream))
             except ProtocolError:
                 self._arrived(None)  # from another client, and the only message of this wait
 
 
-class PulledPush(Push):
-    """A consumer without acks, from which one message at a time is pulled."""
+class _Pulled(NewestLog):
+    """Pushed by a consumer without acks, from which one message at a time is pulled."""
 
     def __init__(self, context: Context, at: NotifierDescriptor, quiet: float) -> None:
-        self._context = context
-        self._at = at
-        self._quiet = quiet
+        super().__init__(context, at, quiet)
         self._consumer: Consumer | None = None
-        self._arrived: Arrived | None = None
         self._pulling: asyncio.Task[None] | None = None
         self._timer = Timer(self._forget)
 
@@ -168,7 +163,7 @@ class PulledPush(Push):
 
     def wait(self, seq: int) -> None:
         if self._pulling is None or self._pulling.done():
-            self._pulling = self._context.tasks.start(self._pull(seq), "pull for a notifier")
+            self._pulling = self.context.tasks.start(self._pull(seq), "pull for a notifier")
 
     async def close(self) -> None:
         self._arrived = None
@@ -177,9 +172,9 @@ class PulledPush(Push):
             pulling.cancel()
             await asyncio.wait({pulling})
         if self._consumer is None:
-            self._context.open.discard(self)  # it was being created
+            self.context.open.discard(self)  # it was being created
         else:
-            self._timer.set(self._context.connection.now() + _KEPT)
+            self._timer.set(self.context.connection.now() + _KEPT)
 
     async def abandon(self) -> None:
         """Close it because the connection is being closed."""
@@ -189,7 +184,7 @@ class PulledPush(Push):
 
     def _forget(self) -> None:
         if self._arrived is None:
-            self._context.tasks.start(self._drop(), "end of a notifier's consumer")
+            self.context.tasks.start(self._drop(), "end of a notifier's consumer")
 
     async def _pull(self, seq: int) -> None:
         tries = Retry()
@@ -223,14 +218,14 @@ class PulledPush(Push):
         return None
 
     async def _create(self, seq: int) -> Consumer:
-        stream = await find_stream(self._context, self._at.stream)
-        self._context.open.add(self)
+        stream = await find_stream(self.context, self.at.stream)
+        self.context.open.add(self)
         config = ConsumerConfig(
             name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=seq + 1,
             ack_policy=AckPolicy.NONE,
-            filter_subject=self._at.subject,
+            filter_subject=self.at.subject,
             inactive_threshold=max(_FORGOTTEN, 2 * self._quiet),
             mem_storage=True,
             num_replicas=1,
@@ -238,21 +233,21 @@ class PulledPush(Push):
         try:
             return await stream.create_consumer(config)
         except asyncio.CancelledError:
-            self._context.tasks.start(self._delete(config.name or ""), "end of a notifier's consumer")
+            self.context.tasks.start(self._delete(config.name or ""), "end of a notifier's consumer")
             raise
 
     async def _drop(self) -> None:
         consumer, self._consumer = self._consumer, None
-        self._context.open.discard(self)
+        self.context.open.discard(self)
         if consumer is None:
             return
         await consumer.close()
         await self._delete(consumer.name)
 
     async def _delete(self, name: str) -> None:
-        if self._context.connection.is_connected:
+        if self.context.connection.is_connected:
             try:
-                await delete_consumer(self._context, self._at.stream, name)
+                await delete_consumer(self.context, self.at.stream, name)
             except JetStreamError:
                 pass  # the server removes it anyway
 

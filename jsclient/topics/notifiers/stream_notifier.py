@@ -187,26 +187,26 @@ class StreamNotifier(NotifierSource):
 
     async def _round(self) -> None:
         """Wait until a record is pushed, and pass it to all waiters."""
-        connection, push = self._log.context.connection, self._log.push
+        log, connection = self._log, self._log.context.connection
         self._has_push, self._pushed, self._must_ask = False, None, True
         if self._closing is not None:
             await asyncio.wait({self._closing})
         connection.add_listener(self._lifecycle)
         try:
-            await push.open(self._arrived)
+            await log.open(self._arrived)
             while self._has_waiters and not self._has_push:
                 if self._must_ask:
                     self._must_ask = False
                     answer = await self._newest()
                     self._offer(answer)
                     if self._has_waiters:
-                        push.wait(_seq(answer.record))
+                        log.wait(_seq(answer.record))
                 elif not await self._changed.wait_until(connection.now() + self._quiet):
                     self._must_ask = True
         finally:
             connection.remove_listener(self._lifecycle)
             # As a task, so that it is closed even if this one is cancelled.
-            self._closing = self._log.context.tasks.start(push.close(), "end of a wait")
+            self._closing = log.context.tasks.start(log.close(), "end of a wait")
             await asyncio.wait({self._closing})
         if isinstance(self._pushed, Record) and self._pushed.seq >= self._seen:
             self._note(self._pushed)

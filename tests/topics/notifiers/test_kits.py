@@ -32,7 +32,7 @@ from jsclient.topics.notifiers.iteration import (
     source_of,
 )
 from jsclient.topics.notifiers.log_iteration import LogProducer, LogSubscription
-from jsclient.topics.notifiers.newest import Push
+from jsclient.topics.notifiers.newest import NewestLog
 from jsclient.topics.notifiers.stream_notifier import StreamNotifier
 from tests.support.virtual import settle, virtual
 from tests.topics.notifiers.test_iteration import BothSuite, NotifierSuite, SubscriptionSuite, in_virtual_time
@@ -41,12 +41,11 @@ from tests.topics.notifiers.test_stream_notifier import Context
 CODEC = JsonCodec()
 
 
-class OnMemory(Push):
+class OnMemory(NewestLog):
     """What a notifier needs, of a log in this process."""
 
     def __init__(self, log):
         self.log = log
-        self.push = self
         self.context = Context()
 
     async def read(self):

@@ -18,7 +18,7 @@ from jsclient._runtime.nats.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
 from jsclient.protocol.topics.record import Kind, Record
 from jsclient.protocol.topics.value_codec import JsonCodec
-from jsclient.topics.notifiers.newest import Push
+from jsclient.topics.notifiers.newest import NewestLog
 from jsclient.topics.notifiers.stream_notifier import StreamNotifier
 from tests.support.virtual import settle, virtual
 
@@ -53,7 +53,7 @@ class Context:
         self.open = set()
 
 
-class Pushes(Push):
+class Pushes(NewestLog):
     def __init__(self):
         self.arrived = None
         self.opened = 0
@@ -71,12 +71,12 @@ class Pushes(Push):
         self.arrived = None
 
 
-class Log:
+class Log(Pushes):
     """What the replica that is asked has, and what the leader has; an error in its place is raised."""
 
     def __init__(self, replica=None, leader="as the replica"):
         self.context = Context()
-        self.push = Pushes()
+        super().__init__()
         self.replica = replica
         self.leader = leader
         self.asked = []
@@ -117,7 +117,7 @@ async def start(coroutine):
 async def ended(log):
     """Nobody waits, and nothing is held."""
     await settle()
-    assert log.push.arrived is None
+    assert log.arrived is None
     assert not log.context.open
     assert not log.context.connection.listeners
     assert not log.context.errors
@@ -172,7 +172,7 @@ async def test_a_later_count_that_comes_while_the_leader_is_asked_is_not_lowered
     assert (await first).value in (9, 10)
     await settle()
     assert not second.done(), "what it has had is the newest"
-    log.push.arrived(record(11))
+    log.arrived(record(11))
     assert (await second).value == 11
     await ended(log)
 
@@ -188,7 +188,7 @@ async def test_a_stream_that_was_made_anew_begins_again():
     assert await anext(iterator) == "new"
     waiting = await start(anext(iterator))
     assert not waiting.done()
-    log.push.arrived(record(2, "next"))
+    log.arrived(record(2, "next"))
     assert await waiting == "next"
     await ended(log)
 
@@ -212,11 +212,11 @@ async def test_a_push_that_is_lost_is_asked_for_once_per_quiet_period():
 async def test_a_push_that_is_older_than_what_was_had_is_not_taken():
     log = Log(replica=record(5))
     task = await start(notifier(log).get_update_since(5))
-    log.push.arrived(record(4))
+    log.arrived(record(4))
     await settle()
     assert not task.done()
-    assert log.push.opened == 2, "and there is a new push to wait for"
-    log.push.arrived(record(6))
+    assert log.opened == 2, "and there is a new push to wait for"
+    log.arrived(record(6))
     assert (await task).value == 6
     await ended(log)
 
@@ -226,7 +226,7 @@ async def test_a_push_that_says_nothing_is_a_reason_to_ask():
     log = Log(replica=record(5))
     task = await start(notifier(log).get_update_since(5))
     log.replica = record(6)
-    log.push.arrived(None)
+    log.arrived(None)
     assert (await task).value == 6
     await ended(log)
 
@@ -236,13 +236,13 @@ async def test_a_push_that_is_refused_is_an_error_to_all_who_wait():
     log = Log(replica=record(5))
     shared = notifier(log)
     tasks = [await start(shared.get_update_since(5)) for _ in range(3)]
-    log.push.arrived(PermissionDeniedError("subscribe", "jsc.push.x"))
+    log.arrived(PermissionDeniedError("subscribe", "jsc.push.x"))
     for task in tasks:
         with pytest.raises(PermissionDeniedError):
             await task
     await ended(log)
     again = await start(shared.get_update_since(5))
-    log.push.arrived(record(6))
+    log.arrived(record(6))
     assert (await again).value == 6
 
 
@@ -315,8 +315,8 @@ async def test_any_mixture_of_who_waits_leaves_and_comes_is_served():
         late = asyncio.create_task(shared.get_update_since(turn - 1))
         await settle(turn % 11)
         log.replica = record(turn)
-        if log.push.arrived is not None and turn % 2:
-            log.push.arrived(record(turn))
+        if log.arrived is not None and turn % 2:
+            log.arrived(record(turn))
         else:
             for listener in list(log.context.connection.listeners):
                 listener(Lifecycle.CONNECTED)
