@@ -16,11 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from .._runtime.context import Closable
 from .._runtime.retry import Retry
 from .._runtime.tasks import Tasks
-from ..errors import (
-    ConfigError,
-    JetStreamError,
-    PositionInvalidError,
-)
+from ..errors import ConfigError, JetStreamError, PositionInvalidError
 from ..protocol.events import Event
 from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import EndDoubt, Extent, Position

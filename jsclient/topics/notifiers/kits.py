@@ -8,9 +8,7 @@ from typing import Any
 import msgspec
 
 from ..._runtime.context import Context
-from ...errors import (
-    MessageNotFoundError,
-)
+from ...errors import MessageNotFoundError
 from ...protocol.topics.position import Position
 from ...protocol.topics.record import Kind
 from ...protocol.topics.record_codec import stored_record
