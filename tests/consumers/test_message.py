@@ -51,7 +51,7 @@ async def test_it_says_where_it_stands():
 
 
 @virtual
-async def test_headers_are_read_and_a_subject_that_is_no_utf8_is_kept():
+async def test_headers_and_odd_subject():
     header = b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n"
     msg = message(FakeConnection(), (b"a.\xff", jsack(1), header, b""))
     assert msg.headers.get_all("A") == ["1", "2"]
@@ -76,7 +76,7 @@ async def test_headers_are_read_and_a_subject_that_is_no_utf8_is_kept():
     ],
 )
 @pytest.mark.parametrize("domain", [None, "hub", "_"])
-async def test_an_ack_is_a_publish_to_the_jsack_as_it_came(call, payload, domain):
+async def test_ack_publish_to_jsack_as_came(call, payload, domain):
     connection = FakeConnection()
     msg = message(connection, data(7, domain=domain))
     await call(msg)
@@ -88,7 +88,7 @@ async def test_an_ack_is_a_publish_to_the_jsack_as_it_came(call, payload, domain
 @virtual
 @pytest.mark.covers("J76")
 @pytest.mark.parametrize("first", range(3))
-async def test_after_a_terminal_ack_every_other_is_ignored(first):
+async def test_terminal_ack_is_final(first):
     connection = FakeConnection()
     msg = message(connection)
     await verbs(msg)[first]()
@@ -100,7 +100,7 @@ async def test_after_a_terminal_ack_every_other_is_ignored(first):
 
 @virtual
 @pytest.mark.covers("J77")
-async def test_progress_may_be_told_again_and_again_and_then_acked():
+async def test_progress_repeats_then_ack():
     connection = FakeConnection()
     msg = message(connection)
     for _ in range(3):
@@ -115,7 +115,7 @@ async def test_progress_may_be_told_again_and_again_and_then_acked():
 @pytest.mark.covers("J78", "J80")
 @pytest.mark.parametrize("which", range(5))
 @pytest.mark.parametrize("error", [ConnectError("x"), DisconnectedError("x"), ClosedError("x")])
-async def test_an_ack_that_could_not_be_published_raises_and_the_message_stays_ackable(which, error):
+async def test_failed_ack_can_be_repeated(which, error):
     connection = FakeConnection()
     msg = message(connection)
     with connection.broken(error), pytest.raises(type(error)):
@@ -127,7 +127,7 @@ async def test_an_ack_that_could_not_be_published_raises_and_the_message_stays_a
 
 @virtual
 @pytest.mark.covers("J79", "J80")
-async def test_with_ack_policy_none_every_ack_is_ignored():
+async def test_ack_policy_none_ignores_acks():
     connection = FakeConnection()
     msg = message(connection, silent=True)
     connection.disconnect()
@@ -142,7 +142,7 @@ async def test_with_ack_policy_none_every_ack_is_ignored():
 @pytest.mark.parametrize(
     "reply", [b"", b"_INBOX.x", b"$JS.ACK.broken", jsack(1) + b".x", b"$JS.ACK.S.C.1.1.1.1.x", jsack(1)[:-1]]
 )
-async def test_what_is_no_jetstream_message_has_neither_metadata_nor_acks(reply):
+async def test_plain_message_has_no_acks(reply):
     connection = FakeConnection()
     msg = message(connection, (b"a", reply, b"", b""))
     with pytest.raises(NotJetStreamMessageError):
@@ -154,7 +154,7 @@ async def test_what_is_no_jetstream_message_has_neither_metadata_nor_acks(reply)
 
 
 @virtual
-async def test_an_argument_that_cannot_be_sent_is_refused_and_the_message_stays_ackable():
+async def test_bad_ack_argument_refused():
     connection = FakeConnection()
     msg = message(connection)
     with pytest.raises(ConfigError):
@@ -167,7 +167,7 @@ async def test_an_argument_that_cannot_be_sent_is_refused_and_the_message_stays_
 
 @virtual
 @pytest.mark.covers("J76", "J78")
-async def test_only_one_terminal_ack_goes_out_whatever_overlaps_fails_or_is_cancelled():
+async def test_one_terminal_ack_goes_out():
     for seed in range(150):
         chance, connection = random.Random(seed), FakeConnection()
         connection.publishing = chance.randrange(4)
@@ -193,7 +193,7 @@ async def test_only_one_terminal_ack_goes_out_whatever_overlaps_fails_or_is_canc
 
 @virtual
 @pytest.mark.covers("J71")
-async def test_a_synchronous_ack_waits_for_the_servers_word():
+async def test_ack_sync_waits_for_server():
     connection = FakeConnection()
     msg = message(connection)
     task = asyncio.ensure_future(msg.ack_sync())
@@ -207,7 +207,7 @@ async def test_a_synchronous_ack_waits_for_the_servers_word():
 
 
 @virtual
-async def test_a_synchronous_ack_without_an_answer_is_unknown_and_may_be_repeated():
+async def test_unanswered_ack_sync_unknown():
     connection = FakeConnection()
     msg = message(connection)
     with pytest.raises(RequestTimeoutError, match="ack of message 1"):
@@ -218,7 +218,7 @@ async def test_a_synchronous_ack_without_an_answer_is_unknown_and_may_be_repeate
 
 
 @virtual
-async def test_many_are_acked_at_once_and_the_failures_are_told_together():
+async def test_ack_all_reports_failures():
     connection = FakeConnection()
     messages = [message(connection, data(number)) for number in range(1, 2500)]
     await ack_all(messages)

@@ -45,7 +45,7 @@ def numbers(messages) -> list[int]:
 
 @virtual
 @pytest.mark.covers("J1")
-async def test_messages_are_taken_one_by_one_in_batches_and_by_iteration():
+async def test_next_batches_and_iteration():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.deliver(sub.subject, [data(number) for number in range(1, 8)])
@@ -59,7 +59,7 @@ async def test_messages_are_taken_one_by_one_in_batches_and_by_iteration():
 
 
 @virtual
-async def test_next_waits_as_long_as_it_is_told():
+async def test_next_waits_as_long_as_told():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         started = now()
@@ -75,7 +75,7 @@ async def test_next_waits_as_long_as_it_is_told():
 
 @virtual
 @pytest.mark.covers("J81", "J95", "J96", "J97")
-async def test_flow_control_is_answered_inside_next_which_goes_on_for_the_time_left():
+async def test_next_answers_flow_control():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", config=FLOW)
         connection.deliver(sub.subject, [data(1), flow_control(1), data(2), flow_control(2)])
@@ -95,7 +95,7 @@ async def test_flow_control_is_answered_inside_next_which_goes_on_for_the_time_l
 
 @virtual
 @pytest.mark.covers("J100", "J101")
-async def test_a_stalled_heartbeat_is_answered_once():
+async def test_stalled_heartbeat_answered_once():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", config=FLOW)
         connection.deliver(sub.subject, [heartbeat(0, 0, FC % 9)])
@@ -109,7 +109,7 @@ async def test_a_stalled_heartbeat_is_answered_once():
 
 @virtual
 @pytest.mark.covers("J105", "J106", "J107")
-async def test_error_statuses_are_raised_at_their_place():
+async def test_error_statuses_raised_at_place():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.deliver(
@@ -126,7 +126,7 @@ async def test_error_statuses_are_raised_at_their_place():
 
 
 @virtual
-async def test_an_error_does_not_take_the_batch_before_it_away():
+async def test_batch_comes_before_error():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", config=FLOW)
         connection.deliver(sub.subject, [data(1), data(2), flow_control(1), status(503), data(3)])
@@ -138,7 +138,7 @@ async def test_an_error_does_not_take_the_batch_before_it_away():
 
 @virtual
 @pytest.mark.covers("J103", "J104")
-async def test_ordinary_statuses_and_foreign_messages_do_not_come_out():
+async def test_statuses_stay_inside():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.deliver(sub.subject, [status(404), status(408), heartbeat(0, 0), foreign(), data(1)])
@@ -148,7 +148,7 @@ async def test_ordinary_statuses_and_foreign_messages_do_not_come_out():
 
 
 @virtual
-async def test_whenever_next_is_cancelled_no_message_is_lost():
+async def test_cancelled_next_loses_nothing():
     for seed in range(60):
         chance = random.Random(seed)
         async with connected() as (js, connection):
@@ -182,7 +182,7 @@ async def test_whenever_next_is_cancelled_no_message_is_lost():
 
 @virtual
 @pytest.mark.covers("J1")
-async def test_a_callback_gets_one_message_after_the_other_and_each_is_acked():
+async def test_callback_acks_each_in_turn():
     async with connected() as (js, connection):
         got, inside = [], 0
 
@@ -205,7 +205,7 @@ async def test_a_callback_gets_one_message_after_the_other_and_each_is_acked():
 
 @pytest.mark.row(117)
 @virtual
-async def test_what_the_callback_acked_itself_is_not_acked_again_and_what_it_raised_is_told():
+async def test_callback_own_ack_and_error():
     async with connected() as (js, connection):
 
         def handle(message):
@@ -224,7 +224,7 @@ async def test_what_the_callback_acked_itself_is_not_acked_again_and_what_it_rai
 @virtual
 @pytest.mark.covers("J79")
 @pytest.mark.parametrize("how", [{"auto_ack": False}, {"config": ConsumerConfig(ack_policy="none")}])
-async def test_nothing_is_acked_by_itself_where_that_is_switched_off_or_the_policy_is_none(how):
+async def test_automatic_ack_can_be_off(how):
     async with connected() as (js, connection):
         got = []
         sub = await js.subscribe("orders.new", callback=got.append, **how)
@@ -236,7 +236,7 @@ async def test_nothing_is_acked_by_itself_where_that_is_switched_off_or_the_poli
 
 @virtual
 @pytest.mark.covers("J95", "J105", "J107")
-async def test_with_a_callback_flow_control_keeps_its_place_and_errors_are_events():
+async def test_callback_flow_control_in_order():
     async with connected() as (js, connection):
         seen = []
 
@@ -258,7 +258,7 @@ async def test_with_a_callback_flow_control_keeps_its_place_and_errors_are_event
 
 @virtual
 @pytest.mark.covers("J82", "J84", "J85", "J87")
-async def test_silence_is_told_after_three_intervals_and_the_subscription_goes_on():
+async def test_silence_after_three_intervals():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", config=BEATS)
         await asyncio.sleep(14.9)
@@ -277,7 +277,7 @@ async def test_silence_is_told_after_three_intervals_and_the_subscription_goes_o
 
 @virtual
 @pytest.mark.covers("J86")
-async def test_how_many_heartbeats_may_be_missed_can_be_set():
+async def test_missed_heartbeats_configurable():
     async with connected() as (js, connection):
         await js.subscribe("orders.new", config=BEATS, heartbeat_alarm=10)
         await asyncio.sleep(49)
@@ -288,7 +288,7 @@ async def test_how_many_heartbeats_may_be_missed_can_be_set():
 
 @virtual
 @pytest.mark.covers("J82", "J83")
-async def test_the_interval_of_a_consumer_that_was_found_is_watched_too_and_anything_resets_it():
+async def test_found_heartbeat_is_watched():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there", idle_heartbeat=5_000_000_000)
         sub = await js.subscribe("orders.new", durable="d")
@@ -301,7 +301,7 @@ async def test_the_interval_of_a_consumer_that_was_found_is_watched_too_and_anyt
 
 
 @virtual
-async def test_silence_of_a_consumer_that_is_gone_is_told_by_name_and_once():
+async def test_gone_consumer_named_once():
     async with connected() as (js, connection):
         await js.subscribe("orders.new", config=BEATS)
         connection.api.consumers.clear()
@@ -315,7 +315,7 @@ async def test_silence_of_a_consumer_that_is_gone_is_told_by_name_and_once():
 @pytest.mark.parametrize(
     ("how", "told"), [({}, 1), ({"gap_alarm": False}, 0), ({"queue": "q"}, 0), ({"durable": "d"}, 1)]
 )
-async def test_gaps_are_told_except_to_queue_members_and_where_that_is_switched_off(how, told):
+async def test_gaps_reported_unless_off(how, told):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", **how)
         connection.deliver(sub.subject, [data(1), data(5)])
@@ -325,7 +325,7 @@ async def test_gaps_are_told_except_to_queue_members_and_where_that_is_switched_
 
 
 @virtual
-async def test_an_overflow_and_a_refused_answer_are_told_here_and_by_the_connection():
+async def test_overflow_reported_twice():
     async with connected() as (js, connection):
         config = ConsumerConfig(ack_policy="none")
         sub = await js.subscribe("orders.new", max_pending=2, config=config)

@@ -20,7 +20,7 @@ def numbers(messages) -> list[int]:
 @virtual
 @pytest.mark.covers("J52", "J108", "J113")
 @pytest.mark.parametrize("how", [{}, {"durable": "d"}, {"queue": "q"}])
-async def test_unsubscribe_stops_listening_and_then_deletes_what_it_created(how):
+async def test_unsubscribe_then_delete(how):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", **how)
         await sub.unsubscribe()
@@ -37,7 +37,7 @@ async def test_unsubscribe_stops_listening_and_then_deletes_what_it_created(how)
 @virtual
 @pytest.mark.covers("J112")
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_what_it_did_not_create_or_was_told_to_keep_is_not_deleted(end):
+async def test_kept_consumer_not_deleted(end):
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there")
         for sub in [
@@ -55,7 +55,7 @@ async def test_what_it_did_not_create_or_was_told_to_keep_is_not_deleted(end):
 @pytest.mark.parametrize(
     ("answer", "error"), [(Refusal(10008, 503), ApiError), (SILENCE, RequestTimeoutError)]
 )
-async def test_trouble_with_the_deletion_is_raised_by_unsubscribe(answer, error):
+async def test_failed_deletion_is_raised(answer, error):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.api.on("CONSUMER.DELETE", answer)
@@ -67,7 +67,7 @@ async def test_trouble_with_the_deletion_is_raised_by_unsubscribe(answer, error)
 
 
 @virtual
-async def test_a_consumer_that_is_gone_already_is_as_wished():
+async def test_consumer_gone_already_as_wished():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.api.on("CONSUMER.DELETE", Refusal(10014, 404))
@@ -76,7 +76,7 @@ async def test_a_consumer_that_is_gone_already_is_as_wished():
 
 @virtual
 @pytest.mark.covers("J110", "J113")
-async def test_drain_deletes_only_after_all_under_way_has_come_and_was_taken():
+async def test_drain_deletes_after_last():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.deliver(sub.subject, [data(1)])
@@ -92,7 +92,7 @@ async def test_drain_deletes_only_after_all_under_way_has_come_and_was_taken():
 
 @virtual
 @pytest.mark.covers("J110")
-async def test_a_reader_that_waits_while_it_is_drained_gets_what_is_still_under_way():
+async def test_drain_serves_waiting_reader():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
 
@@ -111,7 +111,7 @@ async def test_a_reader_that_waits_while_it_is_drained_gets_what_is_still_under_
 
 @virtual
 @pytest.mark.covers("J110")
-async def test_a_callback_that_is_idle_while_it_is_drained_gets_what_is_still_under_way():
+async def test_drain_serves_idle_callback():
     async with connected() as (js, connection):
         handled = []
         sub = await js.subscribe("orders.new", callback=handled.append)
@@ -124,7 +124,7 @@ async def test_a_callback_that_is_idle_while_it_is_drained_gets_what_is_still_un
 
 @virtual
 @pytest.mark.covers("J110")
-async def test_with_a_callback_drain_returns_when_all_was_handled_and_the_consumer_is_deleted():
+async def test_drain_waits_for_callback():
     async with connected() as (js, connection):
         handled = []
 
@@ -143,7 +143,7 @@ async def test_with_a_callback_drain_returns_when_all_was_handled_and_the_consum
 
 
 @virtual
-async def test_a_callback_that_hangs_ends_the_drain_with_an_error_and_what_waits_is_given_back():
+async def test_hanging_callback_ends_drain():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there")
         sub = await js.subscribe("orders.new", durable="d", callback=lambda _: asyncio.Event().wait())
@@ -155,7 +155,7 @@ async def test_a_callback_that_hangs_ends_the_drain_with_an_error_and_what_waits
 
 
 @virtual
-async def test_a_callback_may_drain_its_own_subscription():
+async def test_callback_may_drain_own_subscription():
     async with connected() as (js, connection):
 
         async def handle(message):
@@ -171,7 +171,7 @@ async def test_a_callback_may_drain_its_own_subscription():
 
 @virtual
 @pytest.mark.covers("J111")
-async def test_trouble_with_the_deletion_after_a_drain_is_an_event():
+async def test_failed_deletion_is_event():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.api.on("CONSUMER.DELETE", Refusal(10008, 503, "no quorum"))
@@ -183,7 +183,7 @@ async def test_trouble_with_the_deletion_after_a_drain_is_an_event():
 
 
 @virtual
-async def test_what_waits_is_given_back_where_the_consumer_stays():
+async def test_untaken_returned_if_kept():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there")
         sub = await js.subscribe("orders.new", durable="d")
@@ -194,7 +194,7 @@ async def test_what_waits_is_given_back_where_the_consumer_stays():
 
 
 @virtual
-async def test_closing_ends_everything_and_deletes_ephemeral_consumers_only():
+async def test_close_deletes_ephemeral_only():
     async with connected() as (js, connection):
         one = await js.subscribe("orders.new")
         await js.subscribe("orders.new", durable="d")
@@ -207,7 +207,7 @@ async def test_closing_ends_everything_and_deletes_ephemeral_consumers_only():
 
 
 @virtual
-async def test_when_the_connection_ends_what_waits_can_still_be_taken():
+async def test_buffer_outlives_connection():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         connection.deliver(sub.subject, [data(1), data(2)])

@@ -71,7 +71,7 @@ async def asked(reader) -> asyncio.Task:
 
 @virtual
 @pytest.mark.covers("J93")
-async def test_the_consumer_is_that_of_adr_17_and_has_a_name_with_a_number():
+async def test_consumer_follows_adr_17():
     """Row 104."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -93,7 +93,7 @@ async def test_the_consumer_is_that_of_adr_17_and_has_a_name_with_a_number():
 
 
 @virtual
-async def test_filters_and_what_else_was_given_stay_over_a_reset():
+async def test_reset_keeps_filters():
     """Row 104, and what is carried over."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(
@@ -120,7 +120,7 @@ async def test_filters_and_what_else_was_given_stay_over_a_reset():
 
 
 @virtual
-async def test_one_filter_stands_in_the_subject_of_the_request():
+async def test_one_filter_in_subject():
     async with connected() as (js, connection):
         async with js.ordered_consumer(STREAM, filter_subject="orders.*", name_prefix="p") as oc:
             assert oc.consumer == "p_1"
@@ -129,7 +129,7 @@ async def test_one_filter_stands_in_the_subject_of_the_request():
 
 
 @virtual
-async def test_leaving_the_context_deletes_the_consumer_and_leaves_nothing():
+async def test_context_exit_deletes_consumer():
     async with connected() as (js, connection):
         async with js.ordered_consumer(STREAM) as oc:
             name = oc.consumer
@@ -149,7 +149,7 @@ async def test_leaving_the_context_deletes_the_consumer_and_leaves_nothing():
 
 
 @virtual
-async def test_a_stream_that_is_not_there_is_an_error_at_once_and_nothing_is_left():
+async def test_missing_stream_fails_at_once():
     """Row 110."""
     async with connected() as (js, connection):
         for refusal, error in ((Refusal(10059, 404), StreamNotFoundError), (Refusal(10008, 503), ApiError)):
@@ -171,7 +171,7 @@ def unanswered(connection):
 @virtual
 @pytest.mark.parametrize("prefix", ["p", None])
 @pytest.mark.parametrize("way", ["cancelled", "no answer"])
-async def test_a_consumer_that_nobody_waits_for_is_deleted(way, prefix):
+async def test_consumer_nobody_waits_for_deleted(way, prefix):
     async with connected() as (js, connection):
         opening = asyncio.ensure_future(js.ordered_consumer(STREAM, name_prefix=prefix).__aenter__())
         if way == "no answer":
@@ -191,7 +191,7 @@ async def test_a_consumer_that_nobody_waits_for_is_deleted(way, prefix):
 
 
 @virtual
-async def test_a_consumer_that_may_be_somebody_elses_is_not_deleted():
+async def test_foreign_consumer_not_deleted():
     async with connected() as (js, connection):
         connection.api.has("p_1", durable_name=None)
         connection.api.on("CONSUMER.CREATE", SILENCE)
@@ -202,7 +202,7 @@ async def test_a_consumer_that_may_be_somebody_elses_is_not_deleted():
 
 
 @virtual
-async def test_what_a_lost_connection_left_behind_is_deleted_with_the_next_reset():
+async def test_reset_deletes_orphan():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)
@@ -221,7 +221,7 @@ async def test_what_a_lost_connection_left_behind_is_deleted_with_the_next_reset
 
 
 @virtual
-async def test_a_name_that_somebody_else_has_is_passed_over():
+async def test_name_somebody_else_passed_over():
     async with connected() as (js, connection):
         connection.api.on("CONSUMER.CREATE", *[Refusal(10148, 400)] * 3)
         oc = await js.ordered_consumer(STREAM, name_prefix="p")
@@ -251,7 +251,7 @@ async def test_a_name_that_somebody_else_has_is_passed_over():
         {"no_such_field": 1},
     ],
 )
-async def test_what_cannot_work_is_refused_before_anything_is_sent(options):
+async def test_bad_arguments_refused(options):
     """Row 93."""
     async with connected() as (js, connection):
         with pytest.raises((ConfigError, TypeError)):
@@ -265,7 +265,7 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(options):
 
 
 @virtual
-async def test_the_ways_to_read_one_after_the_other_leave_nothing_out():
+async def test_mixed_reads_skip_nothing():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)
@@ -288,7 +288,7 @@ async def test_the_ways_to_read_one_after_the_other_leave_nothing_out():
 
 
 @virtual
-async def test_it_asks_for_a_buffer_full_and_again_at_half():
+async def test_refills_at_half():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         reader = oc.messages(max_messages=4)
@@ -302,7 +302,7 @@ async def test_it_asks_for_a_buffer_full_and_again_at_half():
 
 
 @virtual
-async def test_it_cannot_be_read_in_two_ways_at_the_same_time():
+async def test_one_way_to_read_at_a_time():
     """Row 100."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -330,7 +330,7 @@ async def test_it_cannot_be_read_in_two_ways_at_the_same_time():
 
 
 @virtual
-async def test_a_reader_that_is_stopped_or_drained_leaves_the_rest_to_the_next_one():
+async def test_stop_and_drain_leave_the_rest():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         reader = oc.messages(max_messages=10)
@@ -356,7 +356,7 @@ async def test_a_reader_that_is_stopped_or_drained_leaves_the_rest_to_the_next_o
 
 
 @virtual
-async def test_a_forgotten_loop_asks_for_no_more():
+async def test_forgotten_loop_asks_for_no_more():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
 
@@ -380,7 +380,7 @@ async def test_a_forgotten_loop_asks_for_no_more():
 
 @virtual
 @pytest.mark.covers("J92", "J93")
-async def test_a_gap_lets_the_consumer_go_and_makes_a_new_one():
+async def test_gap_recreates_consumer():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)
@@ -401,7 +401,7 @@ async def test_a_gap_lets_the_consumer_go_and_makes_a_new_one():
 
 
 @virtual
-async def test_missed_heartbeats_make_a_new_consumer():
+async def test_missed_heartbeats_make_new_consumer():
     """Row 99."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -419,7 +419,7 @@ async def test_missed_heartbeats_make_a_new_consumer():
 
 
 @virtual
-async def test_a_reconnect_makes_a_new_consumer_at_once_though_nobody_reads():
+async def test_idle_reconnect_recreates():
     """Rows 95, 105."""
     async with connected() as (js, connection):
         connection.api.delivered = connection.api.last_seq = 100
@@ -436,7 +436,7 @@ async def test_a_reconnect_makes_a_new_consumer_at_once_though_nobody_reads():
 
 
 @virtual
-async def test_what_waits_survives_a_pause_and_a_consumer_that_was_removed_meanwhile_is_made_anew_at_once():
+async def test_pause_keeps_buffer():
     """Row 106."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -456,7 +456,7 @@ async def test_what_waits_survives_a_pause_and_a_consumer_that_was_removed_meanw
 
 
 @virtual
-async def test_a_consumer_that_cannot_be_made_is_tried_again_and_told_once():
+async def test_failed_create_retried():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)
@@ -470,7 +470,7 @@ async def test_a_consumer_that_cannot_be_made_is_tried_again_and_told_once():
 
 
 @virtual
-async def test_consumers_that_are_lost_as_soon_as_they_are_made_follow_more_and_more_slowly():
+async def test_repeated_loss_backs_off():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)
@@ -485,7 +485,7 @@ async def test_consumers_that_are_lost_as_soon_as_they_are_made_follow_more_and_
 
 @virtual
 @pytest.mark.parametrize("read", ["next", "fetch", "async for"])
-async def test_after_so_many_attempts_it_is_given_up(read):
+async def test_after_so_many_attempts_given_up(read):
     """Row 110."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM, max_reset_attempts=3)
@@ -506,7 +506,7 @@ async def test_after_so_many_attempts_it_is_given_up(read):
 
 
 @virtual
-async def test_a_stream_that_is_gone_ends_it_behind_what_waits():
+async def test_stream_gone_ends_behind_waits():
     """Row 96."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -523,7 +523,7 @@ async def test_a_stream_that_is_gone_ends_it_behind_what_waits():
 
 
 @virtual
-async def test_a_stream_that_was_made_again_is_read_from_its_start():
+async def test_stream_made_again_read_from_start():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         await settle(60)
@@ -543,7 +543,7 @@ async def test_a_stream_that_was_made_again_is_read_from_its_start():
 
 
 @virtual
-async def test_a_reader_that_asks_for_what_it_may_not_have_ends_and_another_one_goes_on():
+async def test_refused_pull_ends_reader():
     """Row 103."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM, max_batch=10)
@@ -578,7 +578,7 @@ async def test_who_may_not_pull_is_told_so():
 
 
 @virtual
-async def test_a_fetch_ends_when_the_server_says_so():
+async def test_fetch_ends_when_server_says_so():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         for end, ending in (
@@ -597,7 +597,7 @@ async def test_a_fetch_ends_when_the_server_says_so():
 
 
 @virtual
-async def test_a_fetch_goes_on_through_a_reset_and_gets_exactly_what_it_asked_for():
+async def test_fetch_survives_reset():
     """Rows 94, 101: what is left is carried over."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -614,7 +614,7 @@ async def test_a_fetch_goes_on_through_a_reset_and_gets_exactly_what_it_asked_fo
 
 
 @virtual
-async def test_a_fetch_whose_end_is_lost_ends_by_itself_and_the_next_one_has_a_new_consumer():
+async def test_lost_fetch_end_recreates():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         batch = await oc.fetch(4, expires=1.0)
@@ -628,7 +628,7 @@ async def test_a_fetch_whose_end_is_lost_ends_by_itself_and_the_next_one_has_a_n
 
 
 @virtual
-async def test_a_fetch_without_a_connection_says_so_at_its_end():
+async def test_fetch_without_connection_fails():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         connection.disconnect()
@@ -648,7 +648,7 @@ async def test_a_fetch_without_a_connection_says_so_at_its_end():
 
 
 @virtual
-async def test_a_fetch_for_which_no_consumer_can_be_made_says_why():
+async def test_fetch_without_consumer_fails():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         fetching = asyncio.ensure_future(oc.fetch(2, expires=3.0))
@@ -666,7 +666,7 @@ async def test_a_fetch_for_which_no_consumer_can_be_made_says_why():
 @pytest.mark.parametrize(
     "arguments", [{"batch": 0}, {"batch": 1, "expires": 0}, {"batch": 1, "max_bytes": 0}]
 )
-async def test_a_fetch_that_cannot_work_is_refused(arguments):
+async def test_fetch_cannot_work_refused(arguments):
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         with pytest.raises(ConfigError):
@@ -677,7 +677,7 @@ async def test_a_fetch_that_cannot_work_is_refused(arguments):
 
 
 @virtual
-async def test_bytes_of_a_fetch_are_bounded():
+async def test_bytes_of_fetch_bounded():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         size = sum(map(len, data(1)))
@@ -693,7 +693,7 @@ async def test_bytes_of_a_fetch_are_bounded():
 
 @virtual
 @pytest.mark.parametrize("way", ["next", "messages", "fetch", "all"])
-async def test_whenever_a_call_is_cancelled_nothing_is_lost_and_the_order_is_kept(way):
+async def test_cancelled_calls_lose_nothing(way):
     for seed in range(40):
         chance = random.Random(seed)
         async with connected() as (js, connection):
@@ -741,7 +741,7 @@ async def test_whenever_a_call_is_cancelled_nothing_is_lost_and_the_order_is_kep
 
 @virtual
 @pytest.mark.parametrize("end", ["stop", "drain", "close"])
-async def test_an_end_in_the_middle_of_a_reset_leaves_no_consumer_and_no_task(end):
+async def test_close_in_reset_leaves_nothing(end):
     """Row 102."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM, name_prefix="p")
@@ -771,7 +771,7 @@ def answer(connection, create) -> bytes:
 
 @virtual
 @pytest.mark.parametrize("end", ["stop", "drain"])
-async def test_an_end_while_it_waits_to_make_a_new_consumer_leaves_no_task(end):
+async def test_close_in_wait_leaves_no_task(end):
     """Row 102."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -792,7 +792,7 @@ async def test_an_end_while_it_waits_to_make_a_new_consumer_leaves_no_task(end):
 
 
 @virtual
-async def test_draining_takes_in_what_is_under_way():
+async def test_draining_takes_in_under_way():
     """Row 102."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -813,7 +813,7 @@ async def test_draining_takes_in_what_is_under_way():
 
 
 @virtual
-async def test_what_waits_after_draining_can_be_fetched():
+async def test_waits_after_draining_can_be_fetched():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)
@@ -827,7 +827,7 @@ async def test_what_waits_after_draining_can_be_fetched():
 
 
 @virtual
-async def test_a_fetch_that_is_under_way_ends_when_it_is_stopped():
+async def test_fetch_under_way_ends_when_stopped():
     """Row 102."""
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
@@ -859,7 +859,7 @@ async def test_it_ends_with_the_connection():
 
 
 @virtual
-async def test_closing_the_client_deletes_its_consumers():
+async def test_closing_client_deletes_consumers():
     async with connected() as (js, connection):
         oc = await js.ordered_consumer(STREAM)
         waiting = await asked(oc)

@@ -30,7 +30,7 @@ async def taken(sub, count: int) -> list[int]:
 
 @virtual
 @pytest.mark.covers("J93", "J94")
-async def test_the_consumer_is_that_of_adr_17():
+async def test_consumer_of_adr_17():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         assert isinstance(sub, OrderedSubscription)
@@ -52,7 +52,7 @@ async def test_the_consumer_is_that_of_adr_17():
 
 @virtual
 @pytest.mark.covers("J92", "J93")
-async def test_a_gap_closes_the_subscription_releases_the_consumer_and_makes_a_new_one():
+async def test_gap_recreates_consumer():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         first = sub.consumer
@@ -74,7 +74,7 @@ async def test_a_gap_closes_the_subscription_releases_the_consumer_and_makes_a_n
 
 @virtual
 @pytest.mark.covers("J94")
-async def test_missed_heartbeats_make_a_new_consumer():
+async def test_missed_heartbeats_make_new_consumer():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         arrives(connection, data(1, 1))
@@ -89,7 +89,7 @@ async def test_missed_heartbeats_make_a_new_consumer():
 
 
 @virtual
-async def test_a_reconnect_makes_a_new_consumer_at_once():
+async def test_reconnect_recreates_at_once():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         arrives(connection, data(1, 1), data(2, 2))
@@ -104,7 +104,7 @@ async def test_a_reconnect_makes_a_new_consumer_at_once():
 
 
 @virtual
-async def test_what_was_new_stays_where_it_began_though_nothing_had_come():
+async def test_new_stays_at_its_start():
     async with connected() as (js, connection):
         connection.api.delivered = connection.api.last_seq = 100
         sub = await js.subscribe("orders.new", ordered=True, config=ConsumerConfig(deliver_policy="new"))
@@ -118,7 +118,7 @@ async def test_what_was_new_stays_where_it_began_though_nothing_had_come():
 
 
 @virtual
-async def test_after_an_overflow_it_waits_for_room_and_reads_on_without_a_hole():
+async def test_overflow_reads_on_without_gap():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True, max_pending=4)
         arrives(connection, *[data(number, number) for number in range(1, 10)])
@@ -133,7 +133,7 @@ async def test_after_an_overflow_it_waits_for_room_and_reads_on_without_a_hole()
 
 @virtual
 @pytest.mark.parametrize("end", ["unsubscribe", "drain"])
-async def test_an_end_while_it_waits_for_room_leaves_no_task_and_makes_no_consumer(end):
+async def test_close_while_full_leaves_no_task(end):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True, max_pending=1)
         arrives(connection, data(1, 1), data(2, 2))
@@ -150,7 +150,7 @@ async def test_an_end_while_it_waits_for_room_leaves_no_task_and_makes_no_consum
 
 @pytest.mark.row(110)
 @virtual
-async def test_a_consumer_that_cannot_be_made_is_tried_again_and_told_once():
+async def test_failed_create_retried():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         connection.api.on("CONSUMER.CREATE", *[Refusal(10008, 503)] * 5)
@@ -163,7 +163,7 @@ async def test_a_consumer_that_cannot_be_made_is_tried_again_and_told_once():
 
 
 @virtual
-async def test_a_stream_that_is_gone_ends_it_behind_what_waits():
+async def test_stream_gone_ends_behind_waits():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         arrives(connection, data(1, 1), data(5, 5))
@@ -177,7 +177,7 @@ async def test_a_stream_that_is_gone_ends_it_behind_what_waits():
 
 
 @virtual
-async def test_a_stream_that_was_made_again_is_read_from_its_start():
+async def test_stream_made_again_read_from_start():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", ordered=True)
         await settle(60)
@@ -196,7 +196,7 @@ async def test_a_stream_that_was_made_again_is_read_from_its_start():
 
 
 @virtual
-async def test_its_messages_are_not_acked_and_its_end_deletes_the_newest_consumer():
+async def test_no_acks_and_end_deletes():
     async with connected() as (js, connection):
         got = []
         sub = await js.subscribe("orders.new", ordered=True, callback=got.append)
@@ -223,7 +223,7 @@ async def test_its_messages_are_not_acked_and_its_end_deletes_the_newest_consume
     ],
 )
 @pytest.mark.covers("J3", "J93")
-async def test_what_an_ordered_subscription_cannot_be_is_refused_before_anything_is_sent(how):
+async def test_bad_options_refused(how):
     async with connected() as (js, connection):
         with pytest.raises(ConfigError):
             await js.subscribe("orders.new", ordered=True, **how)

@@ -55,7 +55,7 @@ class fetching:  # noqa: N801  reads as: async with fetching(sub, connection, 3)
 
 @virtual
 @pytest.mark.covers("J1", "J46")
-async def test_a_fetch_is_one_request_and_is_over_when_it_is_full():
+async def test_fetch_is_one_request():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3, expires=2.0) as fetch:
@@ -83,7 +83,7 @@ async def test_a_fetch_is_one_request_and_is_over_when_it_is_full():
         (status(409, "Message Size Exceeds MaxBytes"), Ending.MAX_BYTES),
     ],
 )
-async def test_an_ordinary_end_is_neither_raised_nor_counted(frame, ending):
+async def test_ordinary_end_is_silent(frame, ending):
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3) as fetch:
@@ -107,7 +107,7 @@ async def test_an_ordinary_end_is_neither_raised_nor_counted(frame, ending):
         (status(777, "New"), StatusError),
     ],
 )
-async def test_an_error_is_raised_or_told_by_the_batch_where_messages_came_before(frame, error):
+async def test_error_raised_or_in_batch(frame, error):
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3) as fetch:
@@ -123,7 +123,7 @@ async def test_an_error_is_raised_or_told_by_the_batch_where_messages_came_befor
 
 @virtual
 @pytest.mark.covers("J81", "J102")
-async def test_heartbeats_and_foreign_messages_do_not_come_out():
+async def test_heartbeats_stay_inside():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 1) as fetch:
@@ -135,7 +135,7 @@ async def test_heartbeats_and_foreign_messages_do_not_come_out():
 
 
 @virtual
-async def test_where_the_server_says_nothing_it_ends_by_itself():
+async def test_silent_server_ends_fetch():
     async with connected() as (js, _connection):
         sub = await js.pull_subscribe("orders.new")
         started = now()
@@ -149,7 +149,7 @@ async def test_where_the_server_says_nothing_it_ends_by_itself():
 
 
 @virtual
-async def test_what_cannot_work_is_refused_before_it_is_sent():
+async def test_cannot_work_refused_before_sent():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         for options in (
@@ -165,7 +165,7 @@ async def test_what_cannot_work_is_refused_before_it_is_sent():
 
 
 @virtual
-async def test_without_waiting_one_takes_what_is_there():
+async def test_without_waiting_one_takes_there():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3, no_wait=True) as fetch:
@@ -175,7 +175,7 @@ async def test_without_waiting_one_takes_what_is_there():
 
 
 @virtual
-async def test_silence_does_not_say_that_nothing_is_there():
+async def test_silence_does_not_say_nothing_there():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         with pytest.raises(RequestTimeoutError):
@@ -188,7 +188,7 @@ async def test_silence_does_not_say_that_nothing_is_there():
 
 
 @virtual
-async def test_statuses_of_one_request_do_not_end_another():
+async def test_statuses_end_their_own_request():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         first = asyncio.ensure_future(sub.fetch(2, expires=5))
@@ -215,7 +215,7 @@ async def test_inboxes_are_used_again():
 
 
 @virtual
-async def test_after_a_reconnect_the_rest_is_asked_for_for_the_time_left():
+async def test_reconnect_requests_the_rest():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3, expires=10.0) as fetch:
@@ -234,7 +234,7 @@ async def test_after_a_reconnect_the_rest_is_asked_for_for_the_time_left():
 
 
 @virtual
-async def test_a_connection_that_does_not_come_back_in_a_moment_ends_it():
+async def test_long_outage_ends_fetch():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3, expires=60.0) as fetch:
@@ -247,7 +247,7 @@ async def test_a_connection_that_does_not_come_back_in_a_moment_ends_it():
 
 
 @virtual
-async def test_a_fetch_that_is_cancelled_leaves_its_messages_to_the_next():
+async def test_cancelled_fetch_keeps_messages():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         async with fetching(sub, connection, 3, expires=30.0) as fetch:
@@ -262,7 +262,7 @@ async def test_a_fetch_that_is_cancelled_leaves_its_messages_to_the_next():
 
 
 @virtual
-async def test_whenever_fetches_are_cancelled_nothing_is_lost_and_the_order_is_kept():
+async def test_cancelled_fetches_lose_nothing():
     for seed in range(60):
         chance = random.Random(seed)
         async with connected() as (js, connection):
@@ -290,7 +290,7 @@ async def test_whenever_fetches_are_cancelled_nothing_is_lost_and_the_order_is_k
 
 @virtual
 @pytest.mark.covers("J108", "J112", "J113")
-async def test_unsubscribe_deletes_what_it_created_and_nothing_else():
+async def test_unsubscribe_deletes_own_only():
     async with connected() as (js, connection):
         connection.api.has("d")
         for how, deleted in [({}, 1), ({"durable": "e"}, 1), ({"durable": "d"}, 0), ({"consumer": "d"}, 0)]:
@@ -305,7 +305,7 @@ async def test_unsubscribe_deletes_what_it_created_and_nothing_else():
 
 @virtual
 @pytest.mark.covers("J23")
-async def test_a_consumer_that_cannot_be_looked_up_is_pulled_from_all_the_same():
+async def test_pulls_without_lookup():
     async with connected() as (js, connection):
         connection.api.on("CONSUMER.INFO", Refusal(10014, 404))
         sub = await js.pull_subscribe("orders.new", consumer="mine")
@@ -319,7 +319,7 @@ async def test_a_consumer_that_cannot_be_looked_up_is_pulled_from_all_the_same()
 
 @virtual
 @pytest.mark.covers("J111")
-async def test_trouble_with_the_deletion_after_a_drain_is_an_event():
+async def test_failed_deletion_is_event():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         connection.api.on("CONSUMER.DELETE", Refusal(10008, 503))
@@ -329,7 +329,7 @@ async def test_trouble_with_the_deletion_after_a_drain_is_an_event():
 
 
 @virtual
-async def test_closing_ends_a_fetch_and_gives_back_what_nobody_took():
+async def test_close_returns_untaken():
     async with connected() as (js, connection):
         connection.api.has("d")
         sub = await js.pull_subscribe("orders.new", durable="d")

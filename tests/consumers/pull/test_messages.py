@@ -53,7 +53,7 @@ def batches(connection) -> list[int]:
 
 @virtual
 @pytest.mark.covers("J1")
-async def test_it_asks_for_a_buffer_full_and_again_at_half():
+async def test_refills_at_half():
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         assert batches(connection) == [4]
         read.arrives(*[data(number) for number in range(1, 5)])
@@ -75,7 +75,7 @@ async def test_a_buffer_of_one_message():
 
 @virtual
 @pytest.mark.covers("J81", "J103", "J104")
-async def test_it_goes_on_after_ordinary_ends_and_nothing_of_them_comes_out():
+async def test_continues_after_ordinary_ends():
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         read.arrives(data(1), status(408, "Request Timeout", Nats_Pending_Messages=3, Nats_Pending_Bytes=0))
         assert batches(connection) == [4, 3]
@@ -93,7 +93,7 @@ async def test_it_goes_on_after_ordinary_ends_and_nothing_of_them_comes_out():
         (status(400, "Bad Request"), BadRequestError),
     ],
 )
-async def test_what_cannot_go_on_ends_it_behind_what_had_arrived(frame, error):
+async def test_final_error_after_messages(frame, error):
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         read.arrives(data(1), data(2), frame)
         assert await read.numbers(2) == [1, 2]
@@ -104,7 +104,7 @@ async def test_what_cannot_go_on_ends_it_behind_what_had_arrived(frame, error):
 
 
 @virtual
-async def test_a_refusal_is_told_and_asked_again_after_a_pause():
+async def test_refusal_retried_after_pause():
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         read.arrives(status(409, "Leadership Change"))
         await settle()
@@ -118,7 +118,7 @@ async def test_a_refusal_is_told_and_asked_again_after_a_pause():
 
 @virtual
 @pytest.mark.covers("J106")
-async def test_nobody_there_is_told_once_and_believed_only_if_the_consumer_is_gone():
+async def test_no_responders_checked_once():
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         waiting = asyncio.ensure_future(read.reader.next())
         connection.api.consumers.clear()
@@ -137,7 +137,7 @@ async def test_nobody_there_is_told_once_and_believed_only_if_the_consumer_is_go
 
 
 @virtual
-async def test_a_message_larger_than_the_buffer_is_told_and_does_not_spin():
+async def test_oversized_message_reported():
     async with connected() as (js, connection), reading(connection, js, max_bytes=100) as read:
         for _ in range(5):
             unserved = {"Nats_Pending_Messages": 1_000_000, "Nats_Pending_Bytes": 100}
@@ -151,7 +151,7 @@ async def test_a_message_larger_than_the_buffer_is_told_and_does_not_spin():
 
 
 @virtual
-async def test_silence_is_told_and_what_is_owed_is_asked_for_again():
+async def test_silence_renews_request():
     async with (
         connected() as (js, connection),
         reading(connection, js, max_messages=4, idle_heartbeat=5.0) as read,
@@ -168,7 +168,7 @@ async def test_silence_is_told_and_what_is_owed_is_asked_for_again():
 
 
 @virtual
-async def test_after_a_reconnect_it_asks_at_once_for_what_is_missing():
+async def test_reconnect_requests_missing():
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         read.arrives(data(1), data(2), data(3))
         connection.disconnect()
@@ -205,7 +205,7 @@ async def test_what_cannot_work_is_refused(options):
 
 
 @virtual
-async def test_stopping_gives_back_what_nobody_took():
+async def test_stopping_gives_back_nobody_took():
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         read.arrives(data(1), data(2), data(3))
         await read.numbers(1)
@@ -219,7 +219,7 @@ async def test_stopping_gives_back_what_nobody_took():
 
 @virtual
 @pytest.mark.covers("J110")
-async def test_a_reader_that_waits_while_it_is_drained_gets_what_is_still_under_way():
+async def test_drain_serves_waiting_reader():
     async with connected() as (js, connection), reading(connection, js, max_messages=10) as read:
 
         async def rest():
@@ -236,7 +236,7 @@ async def test_a_reader_that_waits_while_it_is_drained_gets_what_is_still_under_
 
 
 @virtual
-async def test_whenever_next_is_cancelled_nothing_is_lost_and_the_order_is_kept():
+async def test_cancelled_next_loses_nothing():
     for seed in range(60):
         chance = random.Random(seed)
         async with connected() as (js, connection):
@@ -266,7 +266,7 @@ async def test_whenever_next_is_cancelled_nothing_is_lost_and_the_order_is_kept(
 
 
 @virtual
-async def test_a_consumer_that_is_asked_about_may_be_there_after_all():
+async def test_consumer_exists_after_all():
     async with connected() as (js, connection), reading(connection, js, max_messages=4) as read:
         connection.api.on("CONSUMER.INFO", *[Refusal(10008, 503)] * 3)
         for _ in range(4):

@@ -33,7 +33,7 @@ def wire(connection) -> list[tuple[str, str]]:
 
 @virtual
 @pytest.mark.covers("J15", "J41", "J45", "J51")
-async def test_an_ephemeral_push_subscription_on_the_wire():
+async def test_ephemeral_push_subscription_on_wire():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new")
         assert wire(connection) == [
@@ -57,7 +57,7 @@ async def test_an_ephemeral_push_subscription_on_the_wire():
 
 @virtual
 @pytest.mark.covers("J50", "J52")
-async def test_a_durable_is_created_under_its_own_subject():
+async def test_durable_created_under_own_subject():
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", durable="d")
         (create,) = connection.to(DURABLE)
@@ -68,7 +68,7 @@ async def test_a_durable_is_created_under_its_own_subject():
 
 @virtual
 @pytest.mark.covers("J3", "J4", "J5", "J6", "J7", "J8", "J14", "J26")
-async def test_what_cannot_work_puts_nothing_on_the_wire():
+async def test_cannot_work_puts_nothing_on_wire():
     async with connected() as (js, connection):
         for call in (
             js.subscribe(),
@@ -103,7 +103,7 @@ async def test_what_cannot_work_puts_nothing_on_the_wire():
         (SILENCE, RequestTimeoutError),
     ],
 )
-async def test_without_a_stream_nothing_is_left(answer, error):
+async def test_without_stream_nothing_left(answer, error):
     async with connected() as (js, connection):
         connection.api.on("STREAM.NAMES", answer)
         with pytest.raises(error):
@@ -115,7 +115,7 @@ async def test_without_a_stream_nothing_is_left(answer, error):
 @virtual
 @pytest.mark.covers("J60", "J11", "J12", "J13", "J99")
 @pytest.mark.parametrize("code", [10080, 10094, 10108])
-async def test_an_error_of_the_create_is_raised_and_the_nats_subscription_is_taken_away(code):
+async def test_create_error_unsubscribes(code):
     async with connected() as (js, connection):
         connection.api.on("CONSUMER.CREATE", Refusal(code))
         with pytest.raises(ApiError) as caught:
@@ -127,7 +127,7 @@ async def test_an_error_of_the_create_is_raised_and_the_nats_subscription_is_tak
 
 @virtual
 @pytest.mark.covers("J54", "J57", "J58", "J59")
-async def test_a_queue_member_that_lost_the_race_listens_where_the_consumer_delivers():
+async def test_race_loser_joins_queue():
     async with connected() as (js, connection):
         there = {"deliver_group": "q", "deliver_subject": "_INBOX.there", "durable_name": "q"}
 
@@ -146,7 +146,7 @@ async def test_a_queue_member_that_lost_the_race_listens_where_the_consumer_deli
 
 @virtual
 @pytest.mark.covers("J54", "J56")
-async def test_a_plain_subscription_that_lost_the_race_leaves_nothing():
+async def test_race_loser_leaves_nothing():
     async with connected() as (js, connection):
 
         def lost(request):
@@ -162,7 +162,7 @@ async def test_a_plain_subscription_that_lost_the_race_leaves_nothing():
 
 @virtual
 @pytest.mark.covers("J36", "J3")
-async def test_a_consumer_that_does_not_fit_is_neither_listened_to_nor_changed():
+async def test_misfit_consumer_untouched():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there", ack_wait=30_000_000_000)
         with pytest.raises(ConfigMismatchError):
@@ -174,7 +174,7 @@ async def test_a_consumer_that_does_not_fit_is_neither_listened_to_nor_changed()
 
 @virtual
 @pytest.mark.covers("J40")
-async def test_what_the_server_sends_before_its_answer_is_read_is_not_lost():
+async def test_early_deliveries_kept():
     async with connected() as (js, connection):
 
         def early(request):
@@ -190,7 +190,7 @@ async def test_what_the_server_sends_before_its_answer_is_read_is_not_lost():
 @virtual
 @pytest.mark.parametrize("turns", range(0, 40, 3))
 @pytest.mark.parametrize("how", [{}, {"durable": "d"}, {"queue": "q"}, {"ordered": True}])
-async def test_a_subscribe_that_is_cancelled_leaves_no_subscription_and_no_consumer(turns, how):
+async def test_cancelled_subscribe_cleans_up(turns, how):
     async with connected() as (js, connection):
         task = asyncio.ensure_future(js.subscribe("orders.new", **how))
         await settle(turns)
@@ -206,7 +206,7 @@ async def test_a_subscribe_that_is_cancelled_leaves_no_subscription_and_no_consu
 
 
 @virtual
-async def test_a_deliver_subject_that_may_not_be_subscribed_to_takes_the_consumer_away_again():
+async def test_denied_deliver_subject_cleans_up():
     async with connected() as (js, connection):
 
         def deny(request):
@@ -223,7 +223,7 @@ async def test_a_deliver_subject_that_may_not_be_subscribed_to_takes_the_consume
 
 
 @virtual
-async def test_a_connection_lost_in_the_middle_is_an_error_and_leaves_nothing():
+async def test_lost_connection_cleans_up():
     for cut in range(1, 30, 2):
         async with connected() as (js, connection):
             task = asyncio.ensure_future(js.subscribe("orders.new", durable="d"))

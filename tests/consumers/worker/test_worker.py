@@ -137,7 +137,7 @@ async def test_what_is_handled_is_acked(pull):
 
 
 @virtual
-async def test_what_fails_is_tried_again_after_a_pause_that_grows():
+async def test_fails_tried_again_after_pause_grows():
     handler = Handler()
     async with working(handler) as work:
         for deliveries in (1, 2, 3):
@@ -155,7 +155,7 @@ async def test_what_fails_is_tried_again_after_a_pause_that_grows():
 
 @virtual
 @pytest.mark.row(113)
-async def test_the_backoff_of_the_consumer_is_left_to_the_server():
+async def test_backoff_of_consumer_left_to_server():
     """A nak would be at once, and a nak with a delay is off by what the server adds."""
     handler = Handler()
     async with working(handler, config=ConsumerConfig(backoff=[3.0, 9.0], max_deliver=5)) as work:
@@ -179,7 +179,7 @@ async def test_a_delay_of_ones_own():
 
 
 @virtual
-async def test_a_delay_function_that_raises_is_told_and_does_no_harm():
+async def test_delay_function_may_raise():
     handler = Handler()
     async with working(handler, retry_delay=lambda attempt: 1 / 0) as work:
         await work.deliver(data(1))
@@ -192,7 +192,7 @@ async def test_a_delay_function_that_raises_is_told_and_does_no_harm():
 
 @virtual
 @pytest.mark.parametrize("raises", [False, True])
-async def test_what_the_handler_settles_itself_is_left_at_that(raises):
+async def test_handler_settles_itself_left_at(raises):
     async def handler(message):
         await message.nak(delay=5)
         if raises:
@@ -207,7 +207,7 @@ async def test_what_the_handler_settles_itself_is_left_at_that(raises):
 
 
 @virtual
-async def test_cancelled_from_within_is_a_failure_of_that_message_alone():
+async def test_inner_cancel_fails_message():
     handler = Handler()
     async with working(handler, concurrency=2) as work:
         await work.deliver(data(1), data(2))
@@ -222,7 +222,7 @@ async def test_cancelled_from_within_is_a_failure_of_that_message_alone():
 
 
 @virtual
-async def test_what_is_no_exception_ends_the_worker_after_everything_was_given_back():
+async def test_base_exception_ends_worker():
     handler = Handler()
     async with working(handler, concurrency=2) as work:
         await work.deliver(*[data(seq) for seq in range(1, 7)])
@@ -235,7 +235,7 @@ async def test_what_is_no_exception_ends_the_worker_after_everything_was_given_b
 
 
 @virtual
-async def test_the_ack_may_be_one_that_the_server_confirms():
+async def test_ack_may_be_one_server_confirms():
     handler = Handler(waits=False)
     async with working(handler, ack_sync=True) as work:
         await work.deliver(data(1))
@@ -248,7 +248,7 @@ async def test_the_ack_may_be_one_that_the_server_confirms():
 
 
 @virtual
-async def test_an_ack_that_is_never_confirmed_is_told():
+async def test_ack_never_confirmed_told():
     handler = Handler(waits=False)
     async with working(handler, ack_sync=True) as work:
         await work.deliver(data(1))
@@ -274,7 +274,7 @@ async def test_never_more_than_so_many_at_once(pull):
 
 
 @virtual
-async def test_a_pull_worker_asks_for_no_more_than_it_can_work_on():
+async def test_pull_worker_limits_requests():
     """Asked for, waiting and handled together stay within ``concurrency + prefetch``."""
     handler = Handler()
     async with working(handler, pull=True, concurrency=4, prefetch=4) as work:
@@ -291,7 +291,7 @@ async def test_a_pull_worker_asks_for_no_more_than_it_can_work_on():
 
 
 @virtual
-async def test_one_after_the_other_for_each_key():
+async def test_one_after_other_for_each_key():
     handler = Handler()
     async with working(handler, concurrency=4, key=lambda m: m.data) as work:
         keys = {seq: bytes([65 + seq % 2]) for seq in range(1, 9)}
@@ -314,7 +314,7 @@ async def test_one_after_the_other_for_each_key():
 
 @virtual
 @pytest.mark.parametrize("key", [lambda _: 1 / 0, lambda _: []])
-async def test_a_message_without_a_key_has_failed(key):
+async def test_message_without_key_failed(key):
     handler = Handler()
     async with working(handler, key=key, max_deliver=2) as work:
         await work.deliver(data(1))
@@ -330,7 +330,7 @@ async def test_a_message_without_a_key_has_failed(key):
 @virtual
 @pytest.mark.row(112)
 @pytest.mark.parametrize("pull", [True, False])
-async def test_what_is_handled_and_what_waits_is_kept_alive(pull):
+async def test_handled_and_waits_kept_alive(pull):
     handler = Handler()
     async with working(handler, pull=pull, prefetch=10) as work:
         await work.deliver(data(1), data(2))
@@ -345,7 +345,7 @@ async def test_what_is_handled_and_what_waits_is_kept_alive(pull):
 
 
 @virtual
-async def test_what_waits_where_it_came_from_is_taken_before_it_runs_out_of_time():
+async def test_old_messages_taken_first():
     """A pull reader that is full ends meanwhile: nothing comes that could not be kept alive."""
     handler = Handler()
     async with working(handler, pull=True, concurrency=1, prefetch=6) as work:
@@ -369,7 +369,7 @@ async def test_what_waits_where_it_came_from_is_taken_before_it_runs_out_of_time
 
 
 @virtual
-async def test_what_a_push_subscription_holds_is_kept_alive_too():
+async def test_push_buffer_kept_alive():
     handler = Handler()
     async with working(handler) as work:
         await work.deliver(*[data(seq) for seq in range(1, 31)])
@@ -385,7 +385,7 @@ async def test_what_a_push_subscription_holds_is_kept_alive_too():
 
 
 @virtual
-async def test_without_keep_alive_nothing_is_said():
+async def test_without_keep_alive_nothing_said():
     handler = Handler()
     async with working(handler, keep_alive=False, handler_timeout=None) as work:
         await work.deliver(data(1))
@@ -394,7 +394,7 @@ async def test_without_keep_alive_nothing_is_said():
 
 
 @virtual
-async def test_a_redelivery_of_what_is_being_handled_is_not_handled_twice():
+async def test_redelivery_not_handled_twice():
     handler = Handler()
     async with working(handler, concurrency=3) as work:
         await work.deliver(data(1))
@@ -411,7 +411,7 @@ async def test_a_redelivery_of_what_is_being_handled_is_not_handled_twice():
 
 
 @virtual
-async def test_a_handler_that_hangs_is_cancelled_and_its_message_tried_again():
+async def test_hanging_handler_cancelled():
     handler = Handler()
     async with working(handler, handler_timeout=60.0) as work:
         await work.deliver(data(1), data(2))
@@ -429,7 +429,7 @@ async def test_a_handler_that_hangs_is_cancelled_and_its_message_tried_again():
 
 
 @virtual
-async def test_a_handler_that_cannot_be_cancelled_keeps_its_place_but_not_its_message():
+async def test_stuck_handler_loses_message():
     gate = asyncio.Event()
     seen = []
 
@@ -454,7 +454,7 @@ async def test_a_handler_that_cannot_be_cancelled_keeps_its_place_but_not_its_me
 
 
 @virtual
-async def test_the_time_that_an_ack_takes_is_not_the_handlers():
+async def test_time_ack_takes_not_handlers():
     handler = Handler()
     async with working(handler, handler_timeout=5.0, ack_sync=True) as work:
         await work.deliver(data(1))
@@ -468,7 +468,7 @@ async def test_the_time_that_an_ack_takes_is_not_the_handlers():
 
 
 @virtual
-async def test_a_handler_that_ends_well_though_cancelled_has_handled():
+async def test_success_despite_cancel():
     async def late(_):
         try:
             await asyncio.sleep(1000)
@@ -511,7 +511,7 @@ class Stored:
 
 
 @virtual
-async def test_after_its_last_delivery_a_message_is_stored_and_then_terminated():
+async def test_last_delivery_dead_letters():
     handler = Handler()
     async with working(handler, max_deliver=3, dead_letter="dead.>") as work:
         stored = Stored(work)
@@ -539,7 +539,7 @@ async def test_after_its_last_delivery_a_message_is_stored_and_then_terminated()
 
 
 @virtual
-async def test_a_rejected_message_goes_there_at_once():
+async def test_rejected_message_goes_there_at_once():
     handler = Handler()
     async with working(handler, dead_letter="dead") as work:
         stored = Stored(work)
@@ -552,7 +552,7 @@ async def test_a_rejected_message_goes_there_at_once():
 
 
 @virtual
-async def test_without_a_subject_it_is_terminated_and_told():
+async def test_without_subject_terminated_and_told():
     handler = Handler()
     async with working(handler, max_deliver=1) as work:
         await work.deliver(data(1))
@@ -566,7 +566,7 @@ async def test_without_a_subject_it_is_terminated_and_told():
 
 @virtual
 @pytest.mark.parametrize("mode", ["refuse", "silent"])
-async def test_what_cannot_be_stored_is_not_terminated(mode):
+async def test_cannot_be_stored_not_terminated(mode):
     handler = Handler()
     async with working(handler, max_deliver=1, dead_letter="dead") as work:
         stored = Stored(work)
@@ -585,7 +585,7 @@ async def test_what_cannot_be_stored_is_not_terminated(mode):
 
 
 @virtual
-async def test_what_cannot_be_stored_for_long_is_given_back_if_it_can_be():
+async def test_unstorable_returned():
     handler = Handler()
     async with working(handler, max_deliver=1, dead_letter="dead") as work:
         Stored(work).mode = "refuse"
@@ -598,7 +598,7 @@ async def test_what_cannot_be_stored_for_long_is_given_back_if_it_can_be():
 
 
 @virtual
-async def test_in_its_last_delivery_it_is_held_until_it_is_stored():
+async def test_in_last_delivery_held_until_stored():
     """Given back it would not come again."""
     handler = Handler()
     async with working(handler, config=ConsumerConfig(max_deliver=2), dead_letter="dead") as work:
@@ -615,7 +615,7 @@ async def test_in_its_last_delivery_it_is_held_until_it_is_stored():
 
 
 @virtual
-async def test_what_nobody_survived_is_stored_without_being_handled():
+async def test_unsurvived_is_dead_lettered():
     handler = Handler()
     async with working(handler, max_deliver=3, dead_letter="dead") as work:
         stored = Stored(work)
@@ -626,7 +626,7 @@ async def test_what_nobody_survived_is_stored_without_being_handled():
 
 
 @virtual
-async def test_what_the_server_gave_up_is_found_by_its_advisory():
+async def test_server_gave_up_found_by_advisory():
     handler = Handler()
     async with working(handler, config=ConsumerConfig(max_deliver=2), dead_letter="dead") as work:
         stored = Stored(work)
@@ -668,7 +668,7 @@ async def test_what_the_server_gave_up_is_found_by_its_advisory():
         (None, [], None),  # it may not ask
     ],
 )
-async def test_a_subject_that_cannot_work_is_refused_at_the_start(streams, filters, error):
+async def test_bad_dead_subject_refused(streams, filters, error):
     async with connected() as (js, connection):
         connection.api.has("worker", filter_subjects=filters)
         sub = await js.pull_subscribe(stream=STREAM, consumer="worker")
@@ -690,7 +690,7 @@ async def test_a_subject_that_cannot_work_is_refused_at_the_start(streams, filte
 
 @virtual
 @pytest.mark.parametrize("pull", [True, False])
-async def test_stopped_it_gives_back_what_waits_and_lets_the_rest_finish(pull):
+async def test_stop_returns_waiting(pull):
     handler = Handler()
     async with working(handler, pull=pull, concurrency=2, prefetch=4, grace=30.0) as work:
         await work.deliver(*[data(seq) for seq in range(1, 5)])
@@ -713,7 +713,7 @@ async def test_stopped_it_gives_back_what_waits_and_lets_the_rest_finish(pull):
 
 @virtual
 @pytest.mark.parametrize("pull", [True, False])
-async def test_what_runs_longer_than_the_grace_is_cancelled_and_given_back(pull):
+async def test_grace_cancels_handlers(pull):
     handler = Handler()
     async with working(handler, pull=pull, concurrency=2, prefetch=4) as work:
         await work.deliver(data(1), data(2))
@@ -728,7 +728,7 @@ async def test_what_runs_longer_than_the_grace_is_cancelled_and_given_back(pull)
 
 
 @virtual
-async def test_a_handler_that_does_not_end_does_not_keep_the_worker():
+async def test_stuck_handler_ends_with_stop():
     gate = asyncio.Event()
 
     async def stubborn(_):
@@ -753,7 +753,7 @@ async def test_a_handler_that_does_not_end_does_not_keep_the_worker():
 
 
 @virtual
-async def test_a_second_stop_can_only_be_sooner():
+async def test_second_stop_can_only_be_sooner():
     handler = Handler()
     async with working(handler) as work:
         await work.deliver(data(1))
@@ -767,7 +767,7 @@ async def test_a_second_stop_can_only_be_sooner():
 
 
 @virtual
-async def test_cancelled_it_stops_as_well_and_cancelled_again_at_once():
+async def test_second_cancel_stops_at_once():
     handler = Handler()
     async with working(handler, grace=50.0) as work:
         await work.deliver(data(1), data(2))
@@ -798,7 +798,7 @@ async def test_an_event_stops_it():
 
 @virtual
 @pytest.mark.parametrize("how", ["event", "stop", "cancel"])
-async def test_it_can_be_stopped_while_a_drain_waits_for_it(how):
+async def test_stop_during_drain(how):
     handler, stop = Handler(), asyncio.Event()
     async with working(handler, stop=stop, grace=3.0) as work:
         await work.deliver(data(1), data(2))
@@ -814,7 +814,7 @@ async def test_it_can_be_stopped_while_a_drain_waits_for_it(how):
 
 
 @virtual
-async def test_a_signal_stops_it_and_a_second_one_does_not_wait():
+async def test_second_signal_does_not_wait():
     handler = Handler()
     async with working(handler, stop_signals=[signal.SIGUSR1]) as work:
         await work.deliver(data(1), data(2))
@@ -845,7 +845,7 @@ async def test_it_runs_as_long_as_a_block():
 
 @virtual
 @pytest.mark.parametrize("prefetch", [2, 40])
-async def test_drained_everything_is_handled_before_the_consumer_goes(prefetch):
+async def test_drain_handles_everything(prefetch):
     handler = Handler()
     async with working(handler, concurrency=2, prefetch=prefetch) as work:
         await work.deliver(*[data(seq) for seq in range(1, 8)])
@@ -863,7 +863,7 @@ async def test_drained_everything_is_handled_before_the_consumer_goes(prefetch):
 
 
 @virtual
-async def test_a_drain_that_lasts_too_long_gives_the_rest_back():
+async def test_slow_drain_returns_rest():
     handler = Handler()
     async with working(handler) as work:
         await work.deliver(data(1), data(2), data(3))
@@ -875,7 +875,7 @@ async def test_a_drain_that_lasts_too_long_gives_the_rest_back():
 
 
 @virtual
-async def test_a_pull_subscription_drains_its_worker():
+async def test_pull_subscription_drains_worker():
     handler = Handler()
     async with working(handler, pull=True, prefetch=4) as work:
         await work.deliver(data(1), data(2))
@@ -890,7 +890,7 @@ async def test_a_pull_subscription_drains_its_worker():
 
 @virtual
 @pytest.mark.parametrize("pull", [True, False])
-async def test_unsubscribed_it_ends_but_interrupts_nobody(pull):
+async def test_unsubscribe_interrupts_nothing(pull):
     handler = Handler()
     async with working(handler, pull=pull, prefetch=4) as work:
         await work.deliver(data(1), data(2))
@@ -928,7 +928,7 @@ async def test_a_handler_may_end_it_all():
 
 @virtual
 @pytest.mark.parametrize("durable", [True, False])
-async def test_closing_keeps_a_durable_consumer_and_deletes_another(durable):
+async def test_close_keeps_durable(durable):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", durable="worker" if durable else None)
         worker = sub.run(Handler(), grace=1.0)
@@ -942,7 +942,7 @@ async def test_closing_keeps_a_durable_consumer_and_deletes_another(durable):
 
 @virtual
 @pytest.mark.parametrize("pull", [True, False])
-async def test_the_connection_is_closed_after_the_handlers_had_their_time(pull):
+async def test_close_waits_for_handlers(pull):
     handler = Handler()
     async with working(handler, pull=pull, grace=5.0) as work:
         await work.deliver(data(1))
@@ -955,7 +955,7 @@ async def test_the_connection_is_closed_after_the_handlers_had_their_time(pull):
 
 
 @virtual
-async def test_a_pull_consumer_that_is_deleted_ends_it_with_an_error():
+async def test_deleted_pull_consumer_ends():
     handler = Handler()
     async with working(handler, pull=True) as work:
         await work.deliver(data(1))
@@ -968,7 +968,7 @@ async def test_a_pull_consumer_that_is_deleted_ends_it_with_an_error():
 
 
 @virtual
-async def test_a_push_consumer_that_is_deleted_ends_it_with_an_error():
+async def test_deleted_push_consumer_ends():
     handler = Handler()
     async with working(handler, config=ConsumerConfig(idle_heartbeat=5.0)) as work:
         work.connection.api.consumers.clear()
@@ -977,7 +977,7 @@ async def test_a_push_consumer_that_is_deleted_ends_it_with_an_error():
 
 
 @virtual
-async def test_a_status_on_a_push_subscription_is_told_and_goes_by():
+async def test_push_status_is_event():
     handler = Handler(waits=False)
     async with working(handler) as work:
         await work.deliver(status(503, ""), data(1))
@@ -986,7 +986,7 @@ async def test_a_status_on_a_push_subscription_is_told_and_goes_by():
 
 
 @virtual
-async def test_in_the_last_delivery_nothing_is_given_back():
+async def test_in_last_delivery_nothing_given_back():
     handler = Handler()
     async with working(handler, config=ConsumerConfig(max_deliver=2), dead_letter="dead") as work:
         stored = Stored(work)
@@ -1006,7 +1006,7 @@ async def test_in_the_last_delivery_nothing_is_given_back():
 
 
 @virtual
-async def test_without_a_connection_answers_wait_and_messages_are_kept():
+async def test_offline_answers_wait():
     handler = Handler()
     async with working(handler, concurrency=3) as work:
         await work.deliver(data(1), data(2), data(3))
@@ -1024,7 +1024,7 @@ async def test_without_a_connection_answers_wait_and_messages_are_kept():
 
 
 @virtual
-async def test_stopped_without_a_connection_it_ends_in_time():
+async def test_offline_stop_ends_in_time():
     handler = Handler()
     async with working(handler, concurrency=2) as work:
         await work.deliver(data(1), data(2), data(3))
@@ -1050,7 +1050,7 @@ async def test_closed_under_way_it_ends():
 
 @virtual
 @pytest.mark.parametrize("pull", [True, False])
-async def test_one_who_may_not_ask_what_the_consumer_is_works_with_what_was_known(pull):
+async def test_worker_without_info_right(pull):
     handler = Handler(waits=False)
     async with connected() as (js, connection):
         subscribe = js.pull_subscribe if pull else js.subscribe
@@ -1067,7 +1067,7 @@ async def test_one_who_may_not_ask_what_the_consumer_is_works_with_what_was_know
 
 
 @virtual
-async def test_it_cannot_begin_with_a_consumer_that_is_gone():
+async def test_cannot_begin_with_consumer_gone():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         connection.api.consumers.clear()
@@ -1082,7 +1082,7 @@ async def test_it_cannot_begin_with_a_consumer_that_is_gone():
 
 
 @virtual
-async def test_stopped_before_it_began_it_ends():
+async def test_stopped_before_began_ends():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         connection.api.on("CONSUMER.INFO", SILENCE)
@@ -1096,7 +1096,7 @@ async def test_stopped_before_it_began_it_ends():
 
 
 @virtual
-async def test_what_cannot_work_is_refused_before_anything_is_sent():
+async def test_bad_arguments_refused():
     async with connected() as (js, _):
         sub = await js.subscribe("orders.new", callback=Handler())
         with pytest.raises(ConfigError, match="callback"):
@@ -1131,7 +1131,7 @@ def in_real_time(scenario) -> None:
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-def test_a_plain_function_runs_in_a_thread():
+def test_plain_function_runs_in_thread():
     async def scenario():
         threads, gate = set(), threading.Event()
 
@@ -1156,7 +1156,7 @@ def test_a_plain_function_runs_in_a_thread():
     in_real_time(scenario)
 
 
-def test_a_plain_function_may_give_a_coroutine():
+def test_plain_function_may_give_coroutine():
     async def scenario():
         async def real(message):
             await message.term("unfit")
@@ -1173,7 +1173,7 @@ def test_a_plain_function_may_give_a_coroutine():
     in_real_time(scenario)
 
 
-def test_a_plain_function_that_hangs_keeps_its_thread_but_not_its_message():
+def test_stuck_function_loses_message():
     async def scenario():
         gate, seen = threading.Event(), []
 
@@ -1196,7 +1196,7 @@ def test_a_plain_function_that_hangs_keeps_its_thread_but_not_its_message():
     in_real_time(scenario)
 
 
-def test_a_plain_function_does_not_keep_a_worker_that_stops():
+def test_stuck_function_lets_stop():
     async def scenario():
         gate = threading.Event()
         try:

@@ -63,18 +63,18 @@ def outcome(function, reply):
 
 
 @pytest.mark.covers("J61", "J63")
-def test_the_first_form_has_nine_tokens():
+def test_first_form_nine_tokens():
     assert read_jsack((V1).encode()) == Metadata(**FIELDS, domain=None)
 
 
 @pytest.mark.covers("J64", "J67")
-def test_the_second_form_gives_the_same_fields_and_the_domain():
+def test_second_form_same_fields():
     assert read_jsack((V2).encode()) == Metadata(**FIELDS, domain="hub")
 
 
 @pytest.mark.covers("J65")
 @pytest.mark.parametrize("extra", [".x", ".x.y", ".12345", "." + ".".join("abcdefgh")])
-def test_tokens_past_the_eleventh_are_ignored(extra):
+def test_tokens_past_eleventh_ignored(extra):
     assert read_jsack((V2 + extra).encode()) == read_jsack((V2).encode())
     assert sequences((V2 + extra).encode()) == (22, 20, FIELDS["timestamp_ns"], 7)
 
@@ -97,7 +97,7 @@ def test_tokens_past_the_eleventh_are_ignored(extra):
         "_INBOX.a.b.c.d.e.f.g.h",
     ],
 )
-def test_what_does_not_start_right_or_has_fewer_than_nine_or_ten_tokens_is_refused(reply):
+def test_wrong_start_or_count_refused(reply):
     with pytest.raises(NotJetStreamMessageError) as caught:
         read_jsack(reply.encode())
     assert caught.value.reply == reply
@@ -108,7 +108,7 @@ def test_what_does_not_start_right_or_has_fewer_than_nine_or_ten_tokens_is_refus
 @pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("place", range(1, 6))
 @pytest.mark.parametrize("text", NOT_NUMBERS)
-def test_a_numeric_token_is_ascii_digits_within_64_bits_and_nothing_else(form, place, text):
+def test_numeric_tokens_64_bits(form, place, text):
     tokens = form.split(".")
     tokens[-place] = text
     reply = ".".join(tokens)
@@ -126,7 +126,7 @@ def test_no_token_may_be_empty(form):
         assert outcome(sequences, reply.encode()) is NotJetStreamMessageError, reply
 
 
-def test_the_largest_numbers_of_the_server_pass():
+def test_largest_numbers_of_server_pass():
     top = 2**64 - 1
     found = read_jsack(b"$JS.ACK.S.C" + b".%d" % top * 5)
     assert (found.num_delivered, found.stream_seq, found.timestamp_ns, found.num_pending) == (top,) * 4
@@ -134,12 +134,12 @@ def test_the_largest_numbers_of_the_server_pass():
 
 
 @pytest.mark.covers("J68")
-def test_an_underscore_as_domain_means_none():
+def test_underscore_as_domain_means_none():
     assert read_jsack((V2.replace("hub", "_")).encode()).domain is None
 
 
 @pytest.mark.covers("J69")
-def test_the_account_hash_is_not_used():
+def test_account_hash_not_used():
     other = read_jsack((V2.replace("aHash", "another")).encode())
     assert other == read_jsack((V2).encode())
     assert "aHash" not in repr(other)
@@ -147,7 +147,7 @@ def test_the_account_hash_is_not_used():
 
 
 @pytest.mark.covers("J70")
-def test_the_nanoseconds_of_the_timestamp_are_kept():
+def test_nanoseconds_of_timestamp_kept():
     found = read_jsack((V1).encode())
     assert found.timestamp_ns == 1_700_000_000_123_456_789
     assert found.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
@@ -181,7 +181,7 @@ def by_the_grammar(reply: str) -> Metadata | None:
 
 @settings(max_examples=1500)
 @given(odd_jsacks)
-def test_all_readers_of_a_jsack_agree_on_every_input(reply):
+def test_all_jsack_readers_agree(reply):
     wire = reply.encode("utf-8", "surrogatepass")
     whole, short = outcome(read_jsack, wire), outcome(sequences, wire)
     assert is_jsack(wire) == isinstance(whole, Metadata)
@@ -193,7 +193,7 @@ def test_all_readers_of_a_jsack_agree_on_every_input(reply):
         assert by_the_grammar(reply) is None
 
 
-def test_a_run_counts_on_and_anything_else_is_looked_at_one_by_one():
+def test_run_continues_or_single():
     frames = [data(10 + number, number) for number in range(5, 9)]
     run = run_of(frames[0][1])
     assert last_of_run(frames, run, 5) == 18
@@ -215,12 +215,12 @@ def test_a_run_counts_on_and_anything_else_is_looked_at_one_by_one():
 
 
 @pytest.mark.parametrize("reply", [V1 + ".more", V2 + ".more", "$JS.ACK.S", ""])
-def test_a_reply_whose_numbers_stand_elsewhere_begins_no_run(reply):
+def test_odd_reply_starts_no_run(reply):
     assert run_of(reply.encode()) == b""
 
 
 @pytest.mark.covers("J61")
-def test_a_reply_that_starts_right_marks_data():
+def test_reply_starts_right_marks_data():
     assert is_data((b"s", V1.encode(), b"", b""))
     assert not is_data((b"s", b"$JS.ACKS.a", b"", b""))
     assert not is_data((b"s", b"_INBOX.a", b"", b""))
@@ -230,36 +230,36 @@ def test_a_reply_that_starts_right_marks_data():
 
 
 @pytest.mark.covers("J72", "J73", "J74", "J75", "J77")
-def test_the_four_acks_as_they_stand_on_the_wire():
+def test_four_acks_as_they_stand_on_wire():
     assert [kind.value for kind in AckKind] == [b"+ACK", b"-NAK", b"+TERM", b"+WPI"]
     assert [kind.is_terminal for kind in AckKind] == [True, True, True, False]
 
 
-def test_a_nak_may_carry_a_delay_in_nanoseconds():
+def test_nak_may_carry_delay_in_nanoseconds():
     assert ack_payload(AckKind.NAK) == b"-NAK"
     assert ack_payload(AckKind.NAK, delay=0) == b'-NAK {"delay": 0}'
     assert ack_payload(AckKind.NAK, delay=1.5) == b'-NAK {"delay": 1500000000}'
 
 
 @pytest.mark.parametrize("delay", [-1, float("nan"), float("inf"), "1", True])
-def test_a_delay_that_is_none_is_refused(delay):
+def test_delay_none_refused(delay):
     with pytest.raises(ConfigError):
         ack_payload(AckKind.NAK, delay=delay)
 
 
-def test_a_term_may_carry_a_reason_of_one_line():
+def test_term_may_carry_reason_of_one_line():
     assert ack_payload(AckKind.TERM, reason="") == b"+TERM"
     assert ack_payload(AckKind.TERM, reason="bad — input") == "+TERM bad — input".encode()
 
 
 @pytest.mark.parametrize("reason", ["a\r\nPUB x 0\r\n", "a\nb", "a\x00b", "\ud800"])
-def test_a_reason_that_could_end_its_line_is_refused(reason):
+def test_reason_could_end_line_refused(reason):
     with pytest.raises(ConfigError):
         ack_payload(AckKind.TERM, reason=reason)
 
 
 @pytest.mark.covers("J76", "J77")
-def test_a_terminal_ack_is_the_last_one():
+def test_terminal_ack_last_one():
     state = AckState()
     for _ in range(3):
         assert state.begin(AckKind.IN_PROGRESS)
@@ -272,7 +272,7 @@ def test_a_terminal_ack_is_the_last_one():
 
 
 @pytest.mark.covers("J78")
-def test_a_failed_ack_leaves_the_message_ackable():
+def test_failed_ack_leaves_message_ackable():
     state = AckState()
     assert state.begin(AckKind.ACK)
     state.failed(AckKind.ACK)
@@ -282,7 +282,7 @@ def test_a_failed_ack_leaves_the_message_ackable():
 
 @given(st.lists(st.tuples(st.sampled_from(AckKind), st.booleans(), st.integers(0, 5)), max_size=20))
 @pytest.mark.covers("J76", "J78")
-def test_whatever_overlaps_only_one_terminal_ack_is_under_way_or_sent(steps):
+def test_one_terminal_ack_in_flight(steps):
     state, under_way, sent = AckState(), [], []
     for kind, succeeds, which in steps:
         if which < len(under_way):

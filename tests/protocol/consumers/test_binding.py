@@ -86,14 +86,14 @@ def test_queue_group_and_push_bound(queue, group, bound, error):
         ("q", None, False, "consumer created without a deliver group"),
     ],
 )
-def test_the_errors_say_it_in_the_words_of_the_adr(queue, group, bound, words):
+def test_errors_say_in_words_of_adr(queue, group, bound, words):
     with pytest.raises(BindError, match=words):
         check_binding(wanted(queue=queue), info(push_bound=bound, deliver_group=group, **PUSH))
 
 
 @pytest.mark.covers("J33")
 @pytest.mark.parametrize("pull", ANY)
-def test_another_filter_subject_is_a_mismatch_and_none_or_the_same_is_not(pull):
+def test_other_filter_is_mismatch(pull):
     push = {} if pull else PUSH
     for filter_subject, error in [
         ("orders.old", SubjectMismatchError),
@@ -112,12 +112,12 @@ def test_another_filter_subject_is_a_mismatch_and_none_or_the_same_is_not(pull):
 
 
 @pytest.mark.covers("J33")
-def test_without_a_subject_any_filter_fits():
+def test_without_subject_any_filter_fits():
     assert refusal(wanted(subject=None, stream="ORDERS"), info(filter_subject="a", **PUSH)) is None
 
 
 @pytest.mark.covers("J34")
-def test_a_pull_subscription_does_not_take_a_push_consumer():
+def test_pull_refuses_push_consumer():
     with pytest.raises(PushConsumerError, match="cannot create a pull subscription for a push consumer"):
         check_binding(wanted(pull=True), info(**PUSH))
     assert refusal(wanted(pull=True), info()) is None
@@ -125,13 +125,13 @@ def test_a_pull_subscription_does_not_take_a_push_consumer():
 
 @pytest.mark.covers("J35")
 @pytest.mark.parametrize("deliver_subject", [None, ""])
-def test_a_push_subscription_does_not_take_a_pull_consumer(deliver_subject):
+def test_push_refuses_pull_consumer(deliver_subject):
     with pytest.raises(PullConsumerError, match="a pull subscription is required"):
         check_binding(wanted(), info(deliver_subject=deliver_subject))
 
 
 @pytest.mark.covers("J38")
-def test_flow_control_is_not_supported_over_queues():
+def test_queue_refuses_flow_control():
     found = info(deliver_group="q", flow_control=True, idle_heartbeat=1.0, **PUSH)
     with pytest.raises(QueueFlowControlError, match="flow control is not supported over queues"):
         check_binding(wanted(queue="q"), found)
@@ -139,14 +139,14 @@ def test_flow_control_is_not_supported_over_queues():
 
 
 @pytest.mark.covers("J39")
-def test_heartbeats_are_not_supported_over_queues():
+def test_queue_refuses_heartbeats():
     with pytest.raises(QueueHeartbeatError, match="heartbeats are not supported over queues"):
         check_binding(wanted(queue="q"), info(deliver_group="q", idle_heartbeat=1.0, **PUSH))
     assert refusal(wanted(), info(idle_heartbeat=1.0, **PUSH)) is None
 
 
 @pytest.mark.covers("J55")
-def test_a_pull_subscription_is_not_held_against_what_concerns_push_only():
+def test_pull_ignores_push_fields():
     found = info(push_bound=True, flow_control=True, idle_heartbeat=1.0)
     assert refusal(wanted(pull=True), found) is None
 
@@ -176,7 +176,7 @@ DIFFERENT = {
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize("field", DIFFERENT)
-def test_a_field_that_the_user_set_and_that_differs_is_named_with_both_values(field):
+def test_mismatch_names_both_values(field):
     mine, theirs = DIFFERENT[field]
     config = ConsumerConfig(**{field: mine})
     request = SubscribeRequest(stream="ORDERS", queue="q", config=config)
@@ -193,7 +193,7 @@ def test_a_field_that_the_user_set_and_that_differs_is_named_with_both_values(fi
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize("field", DIFFERENT)
-def test_a_field_that_the_user_did_not_set_is_not_compared(field):
+def test_field_user_did_not_set_not_compared(field):
     theirs = DIFFERENT[field][1]
     fields = {"deliver_group": None} | PUSH | {field: theirs}
     queue = "q" if field == "deliver_group" else None
@@ -201,7 +201,7 @@ def test_a_field_that_the_user_did_not_set_is_not_compared(field):
 
 
 @pytest.mark.covers("J36")
-def test_all_that_differs_is_told_at_once():
+def test_all_differs_told_at_once():
     config = ConsumerConfig(ack_wait=5.0, max_deliver=3, description="same", replay_policy="original")
     with pytest.raises(ConfigMismatchError) as caught:
         check_binding(wanted(config=config), info(ack_wait=30.0, max_deliver=-1, description="same", **PUSH))
@@ -209,6 +209,6 @@ def test_all_that_differs_is_told_at_once():
 
 
 @pytest.mark.covers("J37")
-def test_another_deliver_subject_is_no_mismatch():
+def test_another_deliver_subject_no_mismatch():
     config = ConsumerConfig(deliver_subject="my.inbox", ack_wait=30.0)
     assert refusal(wanted(config=config), info(ack_wait=30.0, **PUSH)) is None

@@ -62,7 +62,7 @@ class Model:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_it_is_a_bounded_list_with_marks(part):
+def test_bounded_list_with_marks(part):
     for seed in range(part * 100, part * 100 + 100):
         model = Model(seed)
         actions = [model.arrive] * 3 + [model.take] * 6 + [model.mark, model.mark_first]
@@ -74,7 +74,7 @@ def test_it_is_a_bounded_list_with_marks(part):
         assert (model.queue.messages, model.queue.bytes, model.queue.marks) == (0, 0, 0)
 
 
-def test_half_empty_counts_what_was_taken_of_a_run_when_all_of_it_was():
+def test_half_empty_counts_runs():
     queue = DeliveryQueue[str](100, 2 * total_size([data(1), data(2)]))
     queue.add([data(1), data(2), data(3)])
     assert not queue.is_half_empty

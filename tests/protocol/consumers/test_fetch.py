@@ -48,7 +48,7 @@ from jsclient.protocol.wire.headers import Headers
         (1, None, None, 0.5),
     ],
 )
-def test_what_the_server_would_refuse_is_refused_here(batch, expires, max_bytes, heartbeat):
+def test_server_would_refuse_refused_here(batch, expires, max_bytes, heartbeat):
     with pytest.raises(ConfigError):
         check_pull(batch, expires, max_bytes, heartbeat)
 
@@ -57,11 +57,11 @@ def test_what_the_server_would_refuse_is_refused_here(batch, expires, max_bytes,
     ("batch", "expires", "max_bytes", "heartbeat"),
     [(1, 0.001, None, None), (10**6, None, 1, None), (1, 1.0, 2**40, 0.5), (1, 1, None, 0.1)],
 )
-def test_what_the_server_takes_passes(batch, expires, max_bytes, heartbeat):
+def test_server_takes_passes(batch, expires, max_bytes, heartbeat):
     check_pull(batch, expires, max_bytes, heartbeat)
 
 
-def test_only_what_was_asked_for_is_sent_durations_in_nanoseconds():
+def test_request_in_nanoseconds():
     assert json.loads(encode_pull(Pull(1))) == {"batch": 1}
     assert json.loads(encode_pull(Pull(5, 1.5, 100, True, 0.25))) == {
         "batch": 5,
@@ -73,14 +73,14 @@ def test_only_what_was_asked_for_is_sent_durations_in_nanoseconds():
 
 
 @given(st.floats(0.001, 1e6))
-def test_the_heartbeat_by_default_is_one_the_server_takes(expires):
+def test_default_heartbeat_allowed(expires):
     check_pull(1, expires, None, default_heartbeat(expires))
 
 
 # --- one request ---------------------------------------------------------------------------------------------
 
 
-def test_a_request_is_over_when_all_it_asked_for_has_come():
+def test_full_request_is_over():
     request = PullRequest(Pull(3, 5.0), 0.0)
     for owed in (2, 1):
         request.data(1.0)
@@ -100,7 +100,7 @@ def test_a_request_is_over_when_all_it_asked_for_has_come():
         (409, "Batch Completed", Ending.FULL),
     ],
 )
-def test_an_ordinary_status_ends_it_and_is_no_error_and_no_message(code, text, ending):
+def test_ordinary_status_ends_it(code, text, ending):
     request = PullRequest(Pull(3, 5.0), 0.0)
     request.status(code, text, 1.0)
     assert (request.ending, request.error, request.owed) == (ending, None, 3)
@@ -117,7 +117,7 @@ def test_an_ordinary_status_ends_it_and_is_no_error_and_no_message(code, text, e
         (777, "New", Ending.REFUSED, StatusError),
     ],
 )
-def test_an_error_status_ends_it_with_the_error(code, text, ending, error):
+def test_error_status_ends_with_error(code, text, ending, error):
     request = PullRequest(Pull(3, 5.0), 0.0)
     request.status(code, text, 1.0)
     assert request.ending is ending
@@ -127,7 +127,7 @@ def test_an_error_status_ends_it_with_the_error(code, text, ending, error):
 
 @pytest.mark.covers("J102")
 @pytest.mark.parametrize("text", ["Idle Heartbeat", "FlowControl Request"])
-def test_a_heartbeat_is_a_sign_of_life_and_nothing_else(text):
+def test_heartbeat_is_sign_of_life(text):
     request = PullRequest(Pull(3, 10.0, idle_heartbeat=1.0), 0.0)
     assert request.deadline == 2.0
     request.status(100, text, 1.5)
@@ -135,7 +135,7 @@ def test_a_heartbeat_is_a_sign_of_life_and_nothing_else(text):
     assert request.deadline == 3.5
 
 
-def test_two_heartbeats_missed_end_it():
+def test_two_heartbeats_missed_end():
     request = PullRequest(Pull(3, 10.0, idle_heartbeat=1.0), 0.0)
     request.tick(2.0)  # a second look
     assert not request.ended
@@ -151,7 +151,7 @@ def test_two_heartbeats_missed_end_it():
         (Pull(1, no_wait=True), 5.0, Ending.SILENT, RequestTimeoutError),  # is there nothing? Nobody said so
     ],
 )
-def test_where_the_servers_word_is_lost_it_ends_a_little_later_by_itself(pull, over, ending, error):
+def test_lost_status_ends_by_time(pull, over, ending, error):
     request = PullRequest(pull, 100.0)
     assert request.deadline == 100.0 + over
     request.tick(100.0 + over - 0.01)
@@ -186,7 +186,7 @@ def pending(messages: int, size: int = 0) -> Headers:
 
 
 @pytest.mark.row(76)
-def test_it_asks_again_at_the_threshold():
+def test_asks_again_at_threshold():
     buffer = online(10, 4)
     assert buffer.ask() == (10, None)
     for _ in range(10):
@@ -222,7 +222,7 @@ def test_it_asks_again_at_the_threshold():
         (500, 250, 0, 251, None),
     ],
 )
-def test_what_is_asked_for_goes_by_what_is_owed_and_what_waits(most, threshold, owed, buffered, asked):
+def test_asked_for_goes_by_owed_and_waits(most, threshold, owed, buffered, asked):
     buffer = online(most, threshold)
     buffer.owed, buffer.buffered = owed, buffered
     assert buffer.ask() == (None if asked is None else (asked, None))
@@ -234,9 +234,7 @@ def test_what_is_asked_for_goes_by_what_is_owed_and_what_waits(most, threshold, 
     ("owed_bytes", "buffered_bytes", "asked"),
     [(0, 0, (1000, 100)), (0, 50, (999, 50)), (0, 51, None), (0, 100, None), (60, 0, None)],
 )
-def test_a_bound_in_bytes_is_asked_for_when_nothing_is_owed_and_half_is_free(
-    owed_bytes, buffered_bytes, asked
-):
+def test_bytes_requested_at_half(owed_bytes, buffered_bytes, asked):
     buffer = online(1000, 999, 100)
     buffer.owed, buffer.owed_bytes = int(owed_bytes > 0), owed_bytes
     buffer.buffered, buffer.buffered_bytes = int(buffered_bytes > 0), buffered_bytes
@@ -244,7 +242,7 @@ def test_a_bound_in_bytes_is_asked_for_when_nothing_is_owed_and_half_is_free(
 
 
 @pytest.mark.row(76, 84)
-def test_a_buffer_of_one_message_asks_for_one_after_the_other():
+def test_buffer_of_one():
     buffer = online(1, 0)
     for _ in range(5):
         assert buffer.ask() == (1, None)
@@ -254,7 +252,7 @@ def test_a_buffer_of_one_message_asks_for_one_after_the_other():
 
 
 @pytest.mark.row(76)
-def test_a_request_that_ended_early_is_asked_for_again():
+def test_request_ended_early_asked_for_again():
     buffer = online(10, 5)
     buffer.ask()
     buffer.delivered(1)
@@ -263,7 +261,7 @@ def test_a_request_that_ended_early_is_asked_for_again():
     assert buffer.ask() == (9, None)
 
 
-def test_where_the_server_does_not_say_what_is_left_nothing_is_owed():
+def test_no_counts_owes_nothing():
     for fields in (Headers(), pending(-1), Headers({"Nats-Pending-Messages": "9" * 400})):
         buffer = online(10, 5)
         buffer.ask()
@@ -272,7 +270,7 @@ def test_where_the_server_does_not_say_what_is_left_nothing_is_owed():
 
 
 @pytest.mark.row(83)
-def test_a_refusal_is_followed_by_a_pause_that_doubles_up_to_five_seconds():
+def test_refusals_back_off():
     buffer, now, pauses = online(10, 5), 0.0, []
     for _ in range(10):
         assert buffer.ask() == (10, None)
@@ -286,7 +284,7 @@ def test_a_refusal_is_followed_by_a_pause_that_doubles_up_to_five_seconds():
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0])
 
 
-def test_a_message_ends_the_row_of_refusals():
+def test_message_ends_row_of_refusals():
     buffer = online(10, 5)
     for _ in range(5):
         buffer.ended(Meaning.RETRY, Ending.REFUSED, Headers(), 0.0)
@@ -297,7 +295,7 @@ def test_a_message_ends_the_row_of_refusals():
     assert buffer.paused_until == 100.05
 
 
-def test_a_new_connection_is_asked_at_once():
+def test_new_connection_asked_at_once():
     buffer = online(10, 5)
     buffer.ask()
     buffer.delivered(1)
@@ -308,7 +306,7 @@ def test_a_new_connection_is_asked_at_once():
     assert buffer.ask() == (9, None)
 
 
-def test_silence_gives_up_what_is_owed():
+def test_silence_gives_up_owed():
     buffer = online(10, 5)
     buffer.ask()
     buffer.silent()
@@ -316,7 +314,7 @@ def test_silence_gives_up_what_is_owed():
 
 
 @pytest.mark.row(76)
-def test_bytes_are_asked_for_when_half_of_them_are_free():
+def test_bytes_at_half_free():
     buffer = online(1000, 999, 100)
     assert buffer.ask() == (1000, 100)
     buffer.delivered(60)
@@ -326,7 +324,7 @@ def test_bytes_are_asked_for_when_half_of_them_are_free():
     assert buffer.ask() == (1000, 100)
 
 
-def test_a_message_that_is_larger_than_the_buffer_does_not_make_it_spin():
+def test_oversized_does_not_spin():
     buffer = online(1000, 999, 100)
     buffer.ask()
     assert buffer.ended(Meaning.ENDED, Ending.MAX_BYTES, pending(1000, 100), 0.0)

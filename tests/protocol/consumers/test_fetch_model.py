@@ -93,7 +93,7 @@ class Simulation:
 
 @pytest.mark.row(63, 76)
 @pytest.mark.parametrize("max_bytes", [None, 700])
-def test_what_is_owed_and_what_waits_never_pass_the_limits_and_an_empty_reader_asks(max_bytes):
+def test_limits_hold_and_empty_asks(max_bytes):
     for seed in range(300):
         simulation = Simulation(seed, max_bytes)
         simulation.run(200)

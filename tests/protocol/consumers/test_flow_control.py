@@ -10,7 +10,7 @@ from jsclient.protocol.consumers.monitors import FlowControl
 
 
 @pytest.mark.covers("J101")
-def test_a_subject_that_was_answered_is_not_answered_again():
+def test_subject_answered_not_answered_again():
     flow = FlowControl()
     assert flow.requested(b"a")
     assert flow.reached(b"a")
@@ -20,7 +20,7 @@ def test_a_subject_that_was_answered_is_not_answered_again():
 
 
 @pytest.mark.covers("J100", "J101")
-def test_a_stalled_heartbeat_does_not_repeat_a_request_whose_place_is_not_reached():
+def test_stalled_waits_for_its_place():
     flow = FlowControl()
     assert flow.requested(b"a")
     assert not flow.requested(b"a")
@@ -30,7 +30,7 @@ def test_a_stalled_heartbeat_does_not_repeat_a_request_whose_place_is_not_reache
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2)), max_size=30))
 @pytest.mark.covers("J101")
-def test_as_the_server_asks_one_request_after_the_other_each_is_answered_once(rounds):
+def test_requests_answered_once(rounds):
     """A request, repeated by stalled heartbeats before and after its place is reached."""
     flow, answers = FlowControl(), []
     for number, (before, after) in enumerate(rounds):
@@ -42,7 +42,7 @@ def test_as_the_server_asks_one_request_after_the_other_each_is_answered_once(ro
 
 
 @pytest.mark.covers("J100")
-def test_an_answer_that_heartbeats_an_interval_apart_still_miss_was_lost():
+def test_missed_answer_was_lost():
     flow = FlowControl()
     assert flow.requested(b"a")
     assert flow.reached(b"a")
@@ -56,7 +56,7 @@ def test_an_answer_that_heartbeats_an_interval_apart_still_miss_was_lost():
 
 
 @pytest.mark.covers("J100")
-def test_an_answer_that_did_not_go_out_is_asked_for_again():
+def test_unsent_answer_repeated():
     flow = FlowControl()
     assert flow.requested(b"a")
     assert flow.reached(b"a")

@@ -11,14 +11,14 @@ from jsclient.protocol.events import ConsumerReset, GapDetected
 
 
 @pytest.mark.covers("J88")
-def test_deliveries_in_order_are_no_gap_redeliveries_included():
+def test_in_order_is_no_gap():
     tracker = GapTracker(consumer_seq=0)
     for consumer_seq, stream_seq in enumerate([1, 2, 3, 1, 2, 4, 9], 1):
         assert tracker.message(stream_seq, consumer_seq) is None
 
 
 @pytest.mark.covers("J90")
-def test_a_jump_tells_what_was_seen_what_was_found_and_where_to_read_on():
+def test_jump_reports_both_sides():
     tracker = GapTracker("ORDERS", "worker", 0)
     tracker.message(11, 1)
     tracker.message(12, 2)
@@ -35,7 +35,7 @@ def test_a_jump_tells_what_was_seen_what_was_found_and_where_to_read_on():
 
 
 @pytest.mark.covers("J90")
-def test_reading_on_begins_behind_the_last_message_before_the_gap():
+def test_resume_before_the_gap():
     tracker = GapTracker(consumer_seq=0)
     tracker.message(12, 1)
     event = tracker.message(20, 6)
@@ -44,7 +44,7 @@ def test_reading_on_begins_behind_the_last_message_before_the_gap():
 
 
 @pytest.mark.covers("J89", "J90")
-def test_a_heartbeat_tells_of_deliveries_that_never_came():
+def test_heartbeat_reveals_gap():
     tracker = GapTracker(consumer_seq=0)
     tracker.message(11, 1)
     assert tracker.heartbeat(11, 1) is None
@@ -57,13 +57,13 @@ def test_a_heartbeat_tells_of_deliveries_that_never_came():
 
 
 @pytest.mark.covers("J90")
-def test_on_a_new_consumer_the_first_delivery_must_be_the_first():
+def test_new_consumer_starts_at_one():
     event = GapTracker(consumer_seq=0).message(3, 3)
     assert isinstance(event, GapDetected)
     assert (event.last_consumer_seq, event.missed, event.resume_stream_seq) == (0, 2, 1)
 
 
-def test_on_a_consumer_that_was_found_the_first_delivery_is_taken_as_it_is():
+def test_found_consumer_starts_anywhere():
     tracker = GapTracker()
     assert tracker.message(900, 512) is None
     assert isinstance(tracker.message(902, 514), GapDetected)
@@ -72,7 +72,7 @@ def test_on_a_consumer_that_was_found_the_first_delivery_is_taken_as_it_is():
     assert tracker.message(901, 513) is None
 
 
-def test_a_sequence_that_goes_back_is_another_consumer_and_not_a_gap():
+def test_backward_is_other_consumer():
     tracker = GapTracker("ORDERS", "worker", 0)
     for number in range(1, 10):
         tracker.message(number, number)
@@ -85,7 +85,7 @@ def test_a_sequence_that_goes_back_is_another_consumer_and_not_a_gap():
 
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.lists(st.integers(0, 59), max_size=10))
 @pytest.mark.covers("J88", "J89", "J90")
-def test_every_loss_is_told_by_the_next_thing_that_arrives_and_nothing_else_is(lost, beats):
+def test_every_loss_reported_once(lost, beats):
     """``lost`` says of each delivery whether it is; heartbeats come after some of them."""
     tracker, missed = GapTracker(consumer_seq=0), 0
     told = 0

@@ -35,7 +35,7 @@ def taken(tracker: OrderedTracker) -> list[int]:
 
 @pytest.mark.row(104)
 @pytest.mark.covers("J93", "J94")
-def test_the_configuration_is_that_of_adr_17():
+def test_configuration_of_adr_17():
     assert ordered_config(ConsumerConfig()) == ConsumerConfig(
         ack_policy=AckPolicy.NONE,
         max_deliver=1,
@@ -47,7 +47,7 @@ def test_the_configuration_is_that_of_adr_17():
     )
 
 
-def test_what_the_user_may_choose_is_kept():
+def test_user_may_choose_kept():
     given = ConsumerConfig(
         idle_heartbeat=1.0,
         deliver_policy="new",
@@ -81,7 +81,7 @@ def test_what_the_user_may_choose_is_kept():
         {"flow_control": False},
     ],
 )
-def test_what_an_ordered_consumer_cannot_have_is_refused(fields):
+def test_bad_config_refused(fields):
     with pytest.raises(ConfigError):
         check_ordered(ConsumerConfig(**fields), None)
     with pytest.raises(ConfigError):
@@ -90,13 +90,13 @@ def test_what_an_ordered_consumer_cannot_have_is_refused(fields):
 
 @pytest.mark.covers("J93")
 @pytest.mark.parametrize("fields", [{"queue": "q"}, {"durable": "d"}, {"consumer": "c"}])
-def test_it_is_no_queue_not_durable_and_not_bound(fields):
+def test_no_queue_not_durable_and_not_bound(fields):
     with pytest.raises(ConfigError):
         check_request(SubscribeRequest(subject="a", ordered=True, **fields))
 
 
 @pytest.mark.covers("J93")
-def test_it_starts_again_behind_the_last_message_and_otherwise_as_before():
+def test_resumes_after_last_message():
     config = ordered_config(ConsumerConfig(filter_subject="a", opt_start_time="2026-01-01T00:00:00Z"))
     again = restart_config(config, 18)
     assert again == config.replace(
@@ -109,7 +109,7 @@ def test_it_starts_again_behind_the_last_message_and_otherwise_as_before():
 
 
 @pytest.mark.covers("J93")
-def test_a_gap_in_the_consumer_sequence_asks_for_a_new_consumer_from_behind_the_last_good_message():
+def test_gap_recreates_after_last_good():
     tracker = reader()
     tracker.receive([data(3, 1), data(4, 2), data(9, 4), data(10, 5)], 0.0)
     assert tracker.cursor.wants is not None
@@ -122,7 +122,7 @@ def test_a_gap_in_the_consumer_sequence_asks_for_a_new_consumer_from_behind_the_
 
 
 @pytest.mark.covers("J93")
-def test_a_heartbeat_that_knows_of_more_deliveries_asks_for_a_new_consumer():
+def test_heartbeat_gap_recreates():
     tracker = reader()
     tracker.receive([data(1, 1), heartbeat(1, 1)], 0.0)
     assert tracker.cursor.wants is None
@@ -132,7 +132,7 @@ def test_a_heartbeat_that_knows_of_more_deliveries_asks_for_a_new_consumer():
 
 
 @pytest.mark.covers("J94")
-def test_silence_asks_for_a_new_consumer_and_is_told():
+def test_silence_recreates():
     tracker = reader()
     assert tracker.tick(tracker.deadline) == []
     assert tracker.cursor.wants is None
@@ -141,7 +141,7 @@ def test_silence_asks_for_a_new_consumer_and_is_told():
     assert tracker.cursor.wants is not None
 
 
-def test_an_overflow_is_read_again_and_not_lost():
+def test_overflow_read_again_and_not_lost():
     tracker = reader(max_pending=2)
     (command,) = tracker.receive([data(1, 1), data(2, 2), data(3, 3), data(4, 4)], 0.0)
     assert isinstance(command.event, SlowConsumer)
@@ -157,7 +157,7 @@ def test_an_overflow_is_read_again_and_not_lost():
     assert taken(tracker) == [2, 3]
 
 
-def test_messages_of_a_lagging_replica_are_skipped():
+def test_messages_of_lagging_replica_skipped():
     tracker = reader()
     tracker.receive([data(number, number) for number in range(1, 6)], 0.0)
     tracker.cursor.lost("test")
@@ -167,7 +167,7 @@ def test_messages_of_a_lagging_replica_are_skipped():
     assert taken(tracker) == [1, 2, 3, 4, 5, 6]
 
 
-def test_only_what_is_new_comes_though_there_was_a_reset_before_the_first_message():
+def test_new_survives_early_reset():
     tracker = reader(delivered=100)
     tracker.cursor.lost("the connection was made anew")
     assert tracker.cursor.resume_stream_seq == 101
@@ -178,7 +178,7 @@ def test_only_what_is_new_comes_though_there_was_a_reset_before_the_first_messag
     assert taken(tracker) == [101]
 
 
-def test_last_per_subject_keeps_its_policy_until_the_first_message():
+def test_last_per_subject_until_first():
     tracker = reader(delivered=40, keeps_policy=True)
     tracker.cursor.lost("test")
     assert tracker.cursor.resume_stream_seq == 0
@@ -188,7 +188,7 @@ def test_last_per_subject_keeps_its_policy_until_the_first_message():
     assert taken(tracker) == [7, 30]
 
 
-def test_a_stream_that_began_again_is_read_from_its_start():
+def test_stream_began_again_read_from_start():
     tracker = reader()
     tracker.receive([data(1, 1), data(2, 2)], 0.0)
     assert taken(tracker) == [1, 2]
@@ -201,7 +201,7 @@ def test_a_stream_that_began_again_is_read_from_its_start():
     assert taken(tracker) == [1]
 
 
-def test_flow_control_of_a_new_consumer_is_answered_though_the_subject_was_seen():
+def test_new_consumer_flow_control():
     tracker = reader()
     tracker.receive([flow_control(1)], 0.0)
     assert tracker.take() == (None, [Answer(FC % 1)])
@@ -211,7 +211,7 @@ def test_flow_control_of_a_new_consumer_is_answered_though_the_subject_was_seen(
     assert tracker.take() == (None, [Answer(FC % 1)])
 
 
-def test_a_broken_jsack_is_told_at_its_place():
+def test_broken_jsack_told_at_place():
     tracker = reader()
     tracker.receive([data(1, 1), (b"a", b"$JS.ACK.broken", b"", b"")], 0.0)
     tracker.take()

@@ -54,7 +54,7 @@ def of_request(tracker: OrderedConsume, frame):
 
 
 @pytest.mark.covers("J93")
-def test_the_configuration_is_that_of_adr_17():
+def test_configuration_of_adr_17():
     """Row 104."""
     assert ordered_pull_config(ConsumerConfig()) == ConsumerConfig(
         ack_policy=AckPolicy.NONE,
@@ -65,7 +65,7 @@ def test_the_configuration_is_that_of_adr_17():
     )
 
 
-def test_what_the_user_may_choose_is_kept():
+def test_user_may_choose_kept():
     given = ConsumerConfig(
         deliver_policy="new",
         headers_only=True,
@@ -113,7 +113,7 @@ def test_what_the_user_may_choose_is_kept():
         {"opt_start_seq": 0},
     ],
 )
-def test_what_an_ordered_pull_consumer_cannot_have_is_refused(fields):
+def test_bad_config_refused(fields):
     """Row 93."""
     with pytest.raises(ConfigError):
         ordered_pull_config(ConsumerConfig(**fields))
@@ -131,7 +131,7 @@ def test_a_start_implies_its_policy():
     )
 
 
-def test_one_filter_is_one_filter_and_the_last_of_each_subject_needs_one():
+def test_last_per_subject_needs_filter():
     assert ordered_pull_config(ConsumerConfig(filter_subjects=["a"])).filter_subject == "a"
     assert ordered_pull_config(ConsumerConfig(deliver_policy="last_per_subject")).filter_subject == ">"
 
@@ -139,7 +139,7 @@ def test_one_filter_is_one_filter_and_the_last_of_each_subject_needs_one():
 # --- reading on and on ---------------------------------------------------------------------------------------
 
 
-def test_it_asks_for_a_buffer_full_and_again_at_its_threshold():
+def test_refills_at_threshold():
     tracker = reading()
     assert tracker.receive([data(number) for number in range(1, 11)], 0.0) == []
     commands = []
@@ -150,7 +150,7 @@ def test_it_asks_for_a_buffer_full_and_again_at_its_threshold():
     assert tracker.low == 1, "five wait and five are owed: one more is free to be taken"
 
 
-def test_where_there_is_more_than_the_threshold_it_is_taken_without_a_call():
+def test_above_threshold_no_request():
     tracker = reading()
     tracker.receive([data(number) for number in range(1, 11)], 0.0)
     while len(tracker.front) > tracker.low:
@@ -159,7 +159,7 @@ def test_where_there_is_more_than_the_threshold_it_is_taken_without_a_call():
     assert asks(tracker.take()[1]) == [5]
 
 
-def test_first_batch_of_a_consumer_is_taken_whole(monkeypatch):
+def test_first_batch_of_consumer_taken_whole(monkeypatch):
     placed = []
     place = OrderedCursor.place
     monkeypatch.setattr(
@@ -175,13 +175,13 @@ def test_first_batch_of_a_consumer_is_taken_whole(monkeypatch):
     assert taken(tracker) == list(range(1, 2001))
 
 
-def test_it_asks_again_where_a_request_ended():
+def test_asks_again_where_request_ended():
     tracker = reading()
     ended = status(408, "Request Timeout", Nats_Pending_Messages=8, Nats_Pending_Bytes=0)
     assert asks(tracker.receive([data(1), data(2), ended], 1.0)) == [8]
 
 
-def test_a_gap_asks_for_a_new_consumer_from_behind_the_last_good_message():
+def test_gap_recreates_after_last_good():
     tracker = reading()
     assert asks(tracker.receive([data(3, 1), data(4, 2), data(9, 4), data(10, 5)], 0.0)) == []
     assert tracker.cursor.wants is not None
@@ -195,7 +195,7 @@ def test_a_gap_asks_for_a_new_consumer_from_behind_the_last_good_message():
     assert tracker.consumer == "c_2"
 
 
-def test_a_heartbeat_that_knows_of_more_deliveries_asks_for_a_new_consumer():
+def test_heartbeat_gap_recreates():
     """Row 92: the last message lost."""
     tracker = reading()
     tracker.receive([data(1), heartbeat(1, 1)], 0.0)
@@ -205,7 +205,7 @@ def test_a_heartbeat_that_knows_of_more_deliveries_asks_for_a_new_consumer():
     assert tracker.cursor.resume_stream_seq == 2
 
 
-def test_silence_asks_for_a_new_consumer_and_is_told():
+def test_silence_recreates():
     """Row 99."""
     tracker = reading()
     assert tracker.deadline == 10.0
@@ -216,7 +216,7 @@ def test_silence_asks_for_a_new_consumer_and_is_told():
     assert tracker.cursor.wants.doubtful
 
 
-def test_silence_of_a_full_buffer_is_no_alarm():
+def test_silence_of_full_buffer_no_alarm():
     """Row 106: messages that wait survive an application that pauses."""
     tracker = reading()
     tracker.receive([data(number) for number in range(1, 11)], 0.0)
@@ -229,7 +229,7 @@ def test_silence_of_a_full_buffer_is_no_alarm():
 @pytest.mark.parametrize(
     "frame", [status(409, "Consumer Deleted"), status(503), status(409, "Consumer is push based")]
 )
-def test_a_consumer_that_is_gone_is_made_anew(frame):
+def test_consumer_gone_made_anew(frame):
     """Row 96."""
     tracker = reading()
     assert tracker.receive([data(1), frame, data(2)], 0.0) == []
@@ -238,7 +238,7 @@ def test_a_consumer_that_is_gone_is_made_anew(frame):
     assert asks(tracker.recreated("c_2", 1, 0.0)) == [9]
 
 
-def test_what_is_refused_ends_the_reader_and_not_the_place_where_it_stands():
+def test_refusal_keeps_position():
     """Row 103."""
     tracker = reading()
     tracker.receive([data(1), status(409, "Exceeded MaxRequestBatch of 1")], 0.0)
@@ -251,7 +251,7 @@ def test_what_is_refused_ends_the_reader_and_not_the_place_where_it_stands():
     assert taken(tracker) == [2]
 
 
-def test_messages_of_a_lagging_replica_are_skipped():
+def test_messages_of_lagging_replica_skipped():
     tracker = reading()
     tracker.receive([data(number) for number in range(1, 6)], 0.0)
     tracker.cursor.lost("test")
@@ -263,7 +263,7 @@ def test_messages_of_a_lagging_replica_are_skipped():
     assert taken(tracker) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_message_that_cannot_be_read_is_told_and_what_follows_it_is_a_gap():
+def test_unreadable_then_gap():
     tracker = reading()
     (command,) = tracker.receive([data(1), (b"a", b"$JS.ACK.broken", b"", b""), data(3)], 0.0)
     assert isinstance(command.event, ErrorRaised)
@@ -272,12 +272,12 @@ def test_a_message_that_cannot_be_read_is_told_and_what_follows_it_is_a_gap():
     assert taken(tracker) == [1]
 
 
-def test_what_is_foreign_is_told_and_dropped():
+def test_foreign_told_and_dropped():
     (command,) = reading().receive([foreign()], 0.0)
     assert isinstance(command.event, ForeignMessage)
 
 
-def test_bytes_are_counted_where_they_are_bounded():
+def test_bytes_counted_where_they_bounded():
     size = frame_size(data(1))
     tracker = reading(Pull(1000, 30.0, 4 * size, idle_heartbeat=5.0), 500)
     tracker.receive([data(number) for number in range(1, 5)], 0.0)
@@ -288,7 +288,7 @@ def test_bytes_are_counted_where_they_are_bounded():
     assert tracker.read(Pull(1000, 30.0, 2 * size), 500, 0.0) == []
 
 
-def test_only_what_is_new_comes_though_there_was_a_reset_before_the_first_message():
+def test_new_survives_early_reset():
     """Rows 97, 98."""
     tracker = reading(delivered=100)
     tracker.cursor.lost("the connection was made anew")
@@ -298,7 +298,7 @@ def test_only_what_is_new_comes_though_there_was_a_reset_before_the_first_messag
     assert taken(tracker) == [101]
 
 
-def test_last_per_subject_keeps_its_policy_until_the_first_message():
+def test_last_per_subject_until_first():
     """Row 98."""
     tracker = reading(delivered=40, keeps_policy=True)
     tracker.cursor.lost("test")
@@ -309,7 +309,7 @@ def test_last_per_subject_keeps_its_policy_until_the_first_message():
     assert taken(tracker) == [7, 30]
 
 
-def test_a_consumer_that_the_server_has_removed_is_not_asked():
+def test_consumer_server_removed_not_asked():
     tracker = reading(inactive_threshold=100.0)
     tracker.receive([data(number) for number in range(1, 11)], 20.0)
     assert not tracker.is_forgotten(100.0)
@@ -318,7 +318,7 @@ def test_a_consumer_that_the_server_has_removed_is_not_asked():
     assert taken(tracker) == list(range(1, 11))
 
 
-def test_the_position_is_behind_what_was_taken():
+def test_position_behind_taken():
     tracker = reading(delivered=6)
     assert tracker.position == 6
     tracker.receive([data(8, 1), data(12, 2)], 0.0)
@@ -340,14 +340,14 @@ def fetching(batch: int = 5, expires: float = 10.0, **fields) -> OrderedConsume:
     return tracker
 
 
-def test_a_fetch_is_over_when_it_has_all_it_asked_for():
+def test_fetch_over_when_all_asked_for():
     tracker = fetching(2)
     assert tracker.receive([data(1), data(2)], 0.0) == []
     assert tracker.request.ending is Ending.FULL
     assert tracker.buffer.owed == 0
 
 
-def test_a_fetch_is_over_when_the_server_says_so_of_its_own_request():
+def test_fetch_ends_on_own_status():
     tracker = fetching()
     tracker.request = None  # its caller left
     tracker.fetch(Pull(3, 10.0), 0.0)
@@ -371,7 +371,7 @@ def test_a_fetch_is_bounded_in_bytes():
     assert tracker.request.ending is Ending.MAX_BYTES
 
 
-def test_what_is_refused_ends_that_fetch_alone():
+def test_refused_ends_fetch_alone():
     """Row 103."""
     tracker = fetching()
     tracker.receive([of_request(tracker, status(409, "Exceeded MaxRequestBatch of 1"))], 0.0)
@@ -380,7 +380,7 @@ def test_what_is_refused_ends_that_fetch_alone():
     assert tracker.cursor.wants is None
 
 
-def test_a_fetch_that_the_server_forgot_asks_for_a_new_consumer():
+def test_forgotten_fetch_recreates():
     tracker = fetching(expires=1.0)
     assert tracker.tick_request(1.0) == []
     assert tracker.cursor.wants is None
@@ -389,7 +389,7 @@ def test_a_fetch_that_the_server_forgot_asks_for_a_new_consumer():
     assert tracker.cursor.wants is not None
 
 
-def test_silence_during_a_fetch_asks_for_a_new_consumer_and_is_told():
+def test_silent_fetch_recreates():
     tracker = fetching(idle_heartbeat=2.0)
     tracker.tick_request(tracker.request.deadline)
     (command,) = tracker.tick_request(tracker.request.deadline)
@@ -400,7 +400,7 @@ def test_silence_during_a_fetch_asks_for_a_new_consumer_and_is_told():
     assert tracker.request is None
 
 
-def test_messages_that_are_skipped_count_for_the_request():
+def test_messages_skipped_count_for_request():
     tracker = reader()
     tracker.receive([data(1), data(2)], 0.0)
     tracker.cursor.lost("test")
@@ -412,7 +412,7 @@ def test_messages_that_are_skipped_count_for_the_request():
     assert taken(tracker) == [1, 2]
 
 
-def test_what_a_fetch_left_owed_counts_for_the_reader_that_follows():
+def test_owed_carries_to_reader():
     tracker = fetching(4)
     tracker.receive([data(1)], 0.0)
     tracker.request = None

@@ -262,7 +262,7 @@ def check(simulation: Simulation) -> None:
 
 
 @pytest.mark.covers("J93", "J94")
-def test_whatever_happens_every_message_comes_once_and_in_order():
+def test_each_message_once_in_order():
     """Rows 92, 95 to 99, 105: losses, repeats, silence, restarts, lagging replicas, in both ways of reading."""
     resets = 0
     for seed in range(400):
@@ -276,7 +276,7 @@ def test_whatever_happens_every_message_comes_once_and_in_order():
     assert resets > 1000, "the faults do happen"
 
 
-def test_without_faults_there_is_no_reset_and_no_more_waits_than_was_allowed():
+def test_no_faults_no_reset():
     for seed in range(100):
         simulation = Simulation(seed)
         simulation.faults = False

@@ -167,7 +167,7 @@ def check(simulation: Simulation) -> None:
 
 @pytest.mark.row(92, 109)
 @pytest.mark.covers("J93", "J94")
-def test_whatever_happens_every_message_comes_once_and_in_order():
+def test_each_message_once_in_order():
     resets = 0
     for seed in range(400):
         simulation = Simulation(seed)
@@ -180,7 +180,7 @@ def test_whatever_happens_every_message_comes_once_and_in_order():
     assert resets > 1000, "the faults do happen"
 
 
-def test_without_faults_there_is_no_reset():
+def test_without_faults_there_no_reset():
     for seed in range(50):
         simulation = Simulation(seed, room=10_000)
         simulation.faults = False

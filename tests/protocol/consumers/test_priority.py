@@ -96,7 +96,7 @@ def test_what_cannot_work_is_refused(config, options, says):
         group_request(config, **{"group": None, **options})
 
 
-def test_a_policy_that_only_the_server_knows_may_take_anything():
+def test_unknown_policy_allows_all():
     config = PLAIN.replace(priority_groups=["a"])
     future = ConsumerConfig.__reduce__(config.replace())[1][1] | {"priority_policy": "of_2050"}
     config = config.__reduce__()[0](ConsumerConfig, future)
@@ -126,7 +126,7 @@ def test_only_what_was_given_is_sent():
         (PINNED.replace(priority_timeout=10.0), 5.0),
     ],
 )
-def test_a_reader_that_waits_asks_anew_before_its_pin_runs_out(config, expires):
+def test_pin_renewed_in_time(config, expires):
     assert default_expires(config) == expires
 
 
@@ -150,7 +150,7 @@ def unpinned(pin_id: str) -> Unpinned:
     return Unpinned(stream=STREAM, consumer=CONSUMER, group="a", pin_id=pin_id)
 
 
-def test_whether_a_consumer_pins_clients():
+def test_whether_consumer_pins_clients():
     assert [pins_clients(config) for config in (None, PINNED, OVERFLOW, PRIORITIZED, PLAIN)] == [
         True,
         True,
@@ -161,7 +161,7 @@ def test_whether_a_consumer_pins_clients():
 
 
 @pytest.mark.row(87)
-def test_a_pin_is_told_when_it_comes_and_when_it_goes():
+def test_pin_told_when_comes_and_when_goes():
     mine = pin()
     assert mine.message(block("one")) == pinned("one")
     assert mine.message(block("one")) is None
@@ -172,7 +172,7 @@ def test_a_pin_is_told_when_it_comes_and_when_it_goes():
 
 
 @pytest.mark.row(87)
-def test_the_last_line_is_the_servers():
+def test_last_line_servers():
     """One that was stored with the message stands before it."""
     mine = pin()
     mine.message(block("stored", "stored too", "server"))
@@ -194,7 +194,7 @@ def test_the_last_line_is_the_servers():
         b"NATS/1.0\r\nA: Nats-Pin-Id: x\r\n\r\n",
     ],
 )
-def test_what_is_no_pin_changes_nothing(header):
+def test_no_pin_changes_nothing(header):
     mine = pin()
     mine.message(block("good"))
     assert mine.message(header) is None
@@ -207,7 +207,7 @@ def test_any_bytes_are_read(junk):
 
 
 @pytest.mark.row(87)
-def test_a_late_refusal_changes_nothing():
+def test_late_refusal_changes_nothing():
     mine = pin()
     mine.message(block("one"))
     mine.message(block("two"))
@@ -216,7 +216,7 @@ def test_a_late_refusal_changes_nothing():
     assert mine.id == "two"
 
 
-def test_where_nobody_is_pinned_the_header_is_a_publishers():
+def test_unpinned_header_is_data():
     mine = pin()
     mine.message(block("poison"))
     assert mine.refused(400, "poison") == unpinned("poison")
@@ -229,7 +229,7 @@ def test_where_nobody_is_pinned_the_header_is_a_publishers():
 
 @pytest.mark.row(87)
 @pytest.mark.parametrize("text", [WRONG, MISMATCH])
-def test_a_request_that_is_refused_for_its_pin_is_unpinned_and_one_that_had_none_is_refused(text):
+def test_refused_pin_or_refusal(text):
     request = PullRequest(Pull(1, 5.0, pin="p"), 0.0)
     request.status(423, text, 1.0)
     assert (request.ending, request.is_unpinned, request.settled) == (Ending.UNPINNED, True, True)
@@ -243,7 +243,7 @@ def test_a_request_that_is_refused_for_its_pin_is_unpinned_and_one_that_had_none
     assert (without.is_unpinned, type(without.error)) == (False, StatusError)
 
 
-def test_a_request_that_showed_a_pin_to_a_consumer_without_pins_may_be_repeated_without():
+def test_pinless_consumer_retry():
     request = PullRequest(Pull(1, 5.0, pin="p"), 0.0)
     request.status(400, "Bad Request - Not a Pinned Client Priority consumer", 1.0)
     assert request.is_unpinned
@@ -294,7 +294,7 @@ def unserved(messages: int):
 
 
 @pytest.mark.row(87)
-def test_its_requests_show_the_pin_as_soon_as_it_came():
+def test_requests_show_pin_as_soon_as_came():
     read = reading()
     read.arrives(*[message(number, "one") for number in range(1, 11)])
     read.take(6)
@@ -304,7 +304,7 @@ def test_its_requests_show_the_pin_as_soon_as_it_came():
 
 
 @pytest.mark.row(87)
-def test_a_refused_request_is_asked_for_again_at_once_and_never_for_more_than_it_may_hold():
+def test_refused_amount_asked_again():
     """One request waits, the other is refused as it comes; the first may have been given its pin by the server."""
     read = reading()
     read.arrives(*[message(number, "one") for number in range(1, 9)])
@@ -320,7 +320,7 @@ def test_a_refused_request_is_asked_for_again_at_once_and_never_for_more_than_it
 
 
 @pytest.mark.row(87)
-def test_a_request_that_was_given_its_pin_while_it_waited_may_be_refused_for_it():
+def test_pin_given_while_waiting():
     read = reading(10, 0)
     read.arrives(message(1, "one"))
     read.take(1)
@@ -330,7 +330,7 @@ def test_a_request_that_was_given_its_pin_while_it_waited_may_be_refused_for_it(
 
 
 @pytest.mark.row(87)
-def test_a_late_refusal_of_an_old_pin_leaves_the_new_one():
+def test_late_refusal_keeps_new_pin():
     read = reading(10, 9)
     read.arrives(message(1, "one"))
     read.take(1)
@@ -349,7 +349,7 @@ def test_a_late_refusal_of_an_old_pin_leaves_the_new_one():
 
 
 @pytest.mark.row(83, 87)
-def test_a_server_that_refuses_a_pin_where_none_was_shown_or_given_is_not_asked_in_a_hot_loop():
+def test_strange_refusals_not_hot():
     read = reading()
     for number in range(1, 4):
         read.arrives(refusal(len(read.asks)))
@@ -361,7 +361,7 @@ def test_a_server_that_refuses_a_pin_where_none_was_shown_or_given_is_not_asked_
 
 
 @pytest.mark.parametrize("number", ["0", "3", "x", "-1", "1" * 30, "²"])
-def test_a_refusal_of_no_request_of_ours_is_a_refusal_as_any_other(number):
+def test_unmatched_refusal_is_plain(number):
     read = reading()
     read.arrives(message(1, "one"))
     read.arrives(refusal(number))
@@ -371,7 +371,7 @@ def test_a_refusal_of_no_request_of_ours_is_a_refusal_as_any_other(number):
 
 @pytest.mark.row(83, 87)
 @pytest.mark.parametrize("first", ["oldest", "newest"])
-def test_of_many_requests_at_once_each_is_asked_for_again_once(first):
+def test_each_refused_asked_once(first):
     """More than it remembers of them: what is known of old ones must not make it spin."""
     read = reading(500, 499)
     for number in range(1, 301):
@@ -387,7 +387,7 @@ def test_of_many_requests_at_once_each_is_asked_for_again_once(first):
     assert read.tracker.buffer.owed == 500
 
 
-def test_when_pins_changed_often_what_an_old_request_showed_is_not_known_and_it_is_asked_for_again():
+def test_unknown_old_pin_asked_again():
     read = reading(100, 99)
     for number in range(1, 51):
         read.arrives(message(number, f"pin{number}"))
@@ -399,7 +399,7 @@ def test_when_pins_changed_often_what_an_old_request_showed_is_not_known_and_it_
     assert read.tracker.buffer.paused_until is None
 
 
-def test_a_consumer_that_pins_nobody_is_asked_without_pins_from_then_on():
+def test_pinless_consumer_remembered():
     read = reading(10, 0)
     read.arrives(*[message(number, "poison") for number in range(1, 11)])
     read.take(10)
@@ -410,7 +410,7 @@ def test_a_consumer_that_pins_nobody_is_asked_without_pins_from_then_on():
     assert read.tracker.error is None
 
 
-def test_without_a_group_a_pin_is_a_header_like_others():
+def test_pin_without_group_is_header():
     tracker = ConsumeTracker(STREAM, CONSUMER, Pull(10, 30.0), 5)
     tracker.connected(0.0)
     assert tracker.receive([message(number, "one") for number in range(1, 11)], 0.0) == []

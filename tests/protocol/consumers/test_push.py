@@ -88,7 +88,7 @@ def test_first_batch_is_taken_whole(make, monkeypatch):
         foreign(),
     ],
 )
-def test_no_status_and_nothing_foreign_ever_comes_out(frame):
+def test_no_status_comes_out(frame):
     push = watching()
     push.receive([*messages(1), frame, *messages(2)], 0.0)
     assert [item for item in drained(push) if item in (b"1", b"2")] == [b"1", b"2"]
@@ -100,7 +100,7 @@ def test_no_status_and_nothing_foreign_ever_comes_out(frame):
     "header", [heartbeat(9, 9)[2], flow_control()[2], status(409, "Consumer Deleted")[2]]
 )
 @pytest.mark.parametrize("payload", [b"", b"x"])
-def test_a_message_is_not_taken_for_a_status_whatever_its_headers(header, payload):
+def test_data_is_never_status(header, payload):
     push = watching()
     frame = data(1, payload=payload, header=header)
     assert push.receive([frame], 0.0) == []
@@ -108,13 +108,13 @@ def test_a_message_is_not_taken_for_a_status_whatever_its_headers(header, payloa
 
 
 @pytest.mark.covers("J66")
-def test_a_message_with_a_broken_jsack_is_told_at_its_place_and_the_next_one_comes():
+def test_broken_jsack_then_next():
     push = tracker()
     push.receive([*messages(1), (b"orders.new", b"$JS.ACK.x", b"", b"odd"), *messages(2)], 0.0)
     assert drained(push) == [b"1", NotJetStreamMessageError, b"2"]
 
 
-def test_foreign_messages_are_counted_and_told_at_each_doubling():
+def test_foreign_reported_at_doubling():
     push = tracker()
     events = told(push.receive([foreign()] * 100, 0.0))
     assert [event.count for event in events] == [1, 2, 4, 8, 16, 32, 64]
@@ -128,7 +128,7 @@ def test_foreign_messages_are_counted_and_told_at_each_doubling():
 
 @pytest.mark.covers("J82", "J83", "J84")
 @pytest.mark.parametrize("frame", [data(1), heartbeat(), flow_control(), status(409, "x")])
-def test_any_message_or_status_puts_off_the_alarm(frame):
+def test_anything_delays_alarm(frame):
     push = watching()
     push.receive([frame], 10.0)
     assert push.deadline == 13.0
@@ -139,14 +139,14 @@ def test_any_message_or_status_puts_off_the_alarm(frame):
 
 
 @pytest.mark.covers("J82")
-def test_without_an_idle_heartbeat_there_is_no_watch():
+def test_no_heartbeat_no_watch():
     push = tracker()
     assert push.deadline is None
     assert push.tick(1e9) == []
 
 
 @pytest.mark.covers("J87")
-def test_after_an_alarm_messages_come_as_before():
+def test_after_alarm_messages_come_as_before():
     push = watching()
     push.tick(push.deadline)
     assert push.tick(push.deadline)
@@ -159,7 +159,7 @@ def test_after_an_alarm_messages_come_as_before():
 
 
 @pytest.mark.covers("J88", "J90")
-def test_a_hole_between_messages_is_told():
+def test_hole_between_messages_told():
     push = watching()
     (event,) = told(push.receive(messages(1, 2, 5), 0.0))
     assert (event.last_consumer_seq, event.consumer_seq, event.missed) == (2, 5, 2)
@@ -168,7 +168,7 @@ def test_a_hole_between_messages_is_told():
 
 
 @pytest.mark.covers("J89")
-def test_a_hole_before_a_heartbeat_is_told():
+def test_hole_before_heartbeat_told():
     push = watching()
     (event,) = told(push.receive([*messages(1), heartbeat(4, 40)], 0.0))
     assert isinstance(event, GapDetected)
@@ -177,19 +177,19 @@ def test_a_hole_before_a_heartbeat_is_told():
 
 @pytest.mark.covers("J89")
 @pytest.mark.parametrize("odd", ["", "x", "-1", "+4", "4_0", "٤", "9" * 400])
-def test_a_heartbeat_whose_numbers_are_none_says_nothing_of_deliveries(odd):
+def test_bad_heartbeat_numbers(odd):
     push = watching()
     frame = status(100, "Idle Heartbeat", Nats_Last_Consumer=odd, Nats_Last_Stream=odd)
     assert push.receive([*messages(1), frame, *messages(2)], 0.0) == []
 
 
 @pytest.mark.covers("J91", "J92")
-def test_without_a_gap_tracker_nothing_is_told():
+def test_without_gap_tracker_nothing_told():
     push = tracker()
     assert push.receive([*messages(1, 5), heartbeat(9, 9), *messages(2)], 0.0) == []
 
 
-def test_a_consumer_that_begins_again_is_told():
+def test_consumer_begins_again_told():
     (event,) = told(watching().receive(messages(1, 2, 3, 1), 0.0))
     assert isinstance(event, ConsumerReset)
 
@@ -198,7 +198,7 @@ def test_a_consumer_that_begins_again_is_told():
 
 
 @pytest.mark.covers("J95", "J96")
-def test_flow_control_is_answered_when_its_place_is_reached_and_not_before():
+def test_flow_control_at_its_place():
     push = tracker()
     assert push.receive([*messages(1, 2), flow_control(7), *messages(3)], 0.0) == []
     assert push.take()[1] == []
@@ -207,7 +207,7 @@ def test_flow_control_is_answered_when_its_place_is_reached_and_not_before():
 
 
 @pytest.mark.covers("J95")
-def test_flow_control_behind_the_last_message_is_answered_by_asking():
+def test_trailing_request_answered():
     push = tracker()
     push.receive([*messages(1), flow_control(7)], 0.0)
     push.take()
@@ -217,7 +217,7 @@ def test_flow_control_behind_the_last_message_is_answered_by_asking():
 
 
 @pytest.mark.covers("J100", "J101")
-def test_a_stalled_heartbeat_is_answered_where_the_request_was_lost():
+def test_stalled_heartbeat_answered():
     push = tracker()
     (event,) = told(push.receive([*messages(1), heartbeat(1, 1, stalled=FC % 7)], 0.0))
     assert event == FlowControlStalled(stream="ORDERS", consumer="worker", subject=(FC % 7).decode())
@@ -227,7 +227,7 @@ def test_a_stalled_heartbeat_is_answered_where_the_request_was_lost():
 
 
 @pytest.mark.covers("J101")
-def test_a_stalled_heartbeat_is_not_answered_twice_while_its_request_waits_in_the_queue():
+def test_stalled_not_answered_twice():
     push = tracker()
     push.receive([*messages(1), flow_control(7)], 0.0)
     assert push.receive([heartbeat(1, 1, stalled=FC % 7)] * 3, 0.0) == []
@@ -235,7 +235,7 @@ def test_a_stalled_heartbeat_is_not_answered_twice_while_its_request_waits_in_th
 
 
 @pytest.mark.covers("J98")
-def test_any_subject_that_can_be_published_to_is_answered():
+def test_legal_subjects_answered():
     push = tracker()
     for subject in (b"anything", b"$JS.FC.a.b", "ü.α".encode()):
         push.receive([flow_control(subject=subject)], 0.0)
@@ -246,7 +246,7 @@ def test_any_subject_that_can_be_published_to_is_answered():
     "subject",
     [b"", b"$JS.API.STREAM.DELETE.ORDERS", b"$SYS.REQ.X", b"a b", b"a.*", b"own.api.STREAM.DELETE.S"],
 )
-def test_an_illegal_flow_control_subject_is_refused_and_told(subject):
+def test_illegal_subject_refused(subject):
     push = tracker(api_prefix=b"own.api")
     (event,) = told(
         push.receive([(b"_INBOX.x", subject, b"NATS/1.0 100 FlowControl Request\r\n\r\n", b"")], 0.0)
@@ -255,7 +255,7 @@ def test_an_illegal_flow_control_subject_is_refused_and_told(subject):
     assert drained(push) == []
 
 
-def test_a_flood_of_flow_control_requests_is_bounded():
+def test_request_flood_bounded():
     push = tracker()
     for number in range(5000):
         push.receive([flow_control(number)], 0.0)
@@ -266,7 +266,7 @@ def test_a_flood_of_flow_control_requests_is_bounded():
 
 
 @pytest.mark.covers("J105", "J106", "J107")
-def test_errors_are_raised_at_their_place_and_reading_goes_on():
+def test_errors_in_place_then_on():
     push = tracker()
     frames = [*messages(1), status(409, "Consumer Deleted"), *messages(2), status(503), status(777, "New")]
     assert push.receive(frames, 0.0) == []
@@ -274,7 +274,7 @@ def test_errors_are_raised_at_their_place_and_reading_goes_on():
 
 
 @pytest.mark.covers("J105", "J106", "J107")
-def test_with_a_callback_errors_are_events():
+def test_with_callback_errors_events():
     push = tracker(raises=False)
     events = told(push.receive([status(409, "Consumer Deleted"), status(503), status(777, "New")], 0.0))
     assert all(isinstance(event, ErrorRaised) for event in events)
@@ -282,7 +282,7 @@ def test_with_a_callback_errors_are_events():
     assert not push.waits
 
 
-def test_what_is_answered_before_an_error_is_not_lost_with_it():
+def test_answered_before_error_not_lost_with():
     push = tracker()
     push.receive([flow_control(7), status(409, "x")], 0.0)
     assert push.take() == (None, [Answer(FC % 7)])
@@ -291,7 +291,7 @@ def test_what_is_answered_before_an_error_is_not_lost_with_it():
     assert not push.waits
 
 
-def test_an_error_that_was_put_back_is_raised_again():
+def test_error_put_back_raised_again():
     push = tracker()
     push.receive([status(503), *messages(1)], 0.0)
     with pytest.raises(NoRespondersError) as caught:
@@ -300,7 +300,7 @@ def test_an_error_that_was_put_back_is_raised_again():
     assert drained(push) == [NoRespondersError, b"1"]
 
 
-def test_a_flood_of_errors_does_not_fill_the_memory():
+def test_error_flood_bounded():
     push = tracker(max_pending=10)
     events = told(push.receive([status(503)] * 1000, 0.0))
     assert len(drained(push)) <= 11
@@ -311,7 +311,7 @@ def test_a_flood_of_errors_does_not_fill_the_memory():
 
 
 @pytest.mark.parametrize("limits", [{"max_pending": 3}, {"max_pending_bytes": 3 * 60}])
-def test_an_overflow_is_counted_and_told_once_an_episode(limits):
+def test_overflow_once_per_episode(limits):
     push = tracker(**limits)
     events = told(push.receive(messages(1, 2, 3, 4, 5, 6), 0.0))
     wanted = SlowConsumer(
@@ -327,14 +327,14 @@ def test_an_overflow_is_counted_and_told_once_an_episode(limits):
     assert (push.pending, push.pending_bytes) == (0, 0)
 
 
-def test_clearing_gives_the_messages_and_nothing_else():
+def test_clear_returns_messages():
     push = tracker()
     push.receive([*messages(1), flow_control(1), status(503), *messages(2)], 0.0)
     assert push.clear() == messages(1, 2)
     assert (push.pending, push.pending_bytes, push.waits) == (0, 0, False)
 
 
-def test_the_end_is_raised_behind_what_waits():
+def test_end_raised_behind_waits():
     push = tracker(raises=False)
     push.receive(messages(1, 2), 0.0)
     push.fail(ConsumerDeletedError(409))

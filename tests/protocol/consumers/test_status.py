@@ -59,17 +59,17 @@ def test_the_catalogue(code, description, meaning, ending, error):
 @pytest.mark.row(49)
 @pytest.mark.parametrize(("code", "description"), [row[:2] for row in CATALOGUE])
 @pytest.mark.parametrize("change", [str.upper, str.lower, str.swapcase, lambda text: f"  {text} "])
-def test_descriptions_are_compared_without_case_and_blanks(code, description, change):
+def test_descriptions_normalized(code, description, change):
     assert classify(code, change(description)) == classify(code, description)
 
 
 @pytest.mark.row(49)
-def test_both_spellings_of_flow_control_are_known():
+def test_both_flow_control_spellings():
     assert classify(100, "Flow Control Request") == classify(100, "FlowControl Request")
 
 
 @pytest.mark.covers("J105")
-def test_an_unknown_409_is_an_error_that_may_pass():
+def test_unknown_409_error_may_pass():
     found = classify(409, "Something New")
     assert found.error is errors.StatusError
     assert found.retryable
@@ -78,7 +78,7 @@ def test_an_unknown_409_is_an_error_that_may_pass():
 @pytest.mark.covers("J107")
 @pytest.mark.parametrize("code", [101, 200, 204, 304, 413, 418, 500, 504, 999])
 @pytest.mark.parametrize("description", ["", "Idle Heartbeat", "Consumer Deleted", "EOB"])
-def test_an_unknown_status_is_an_error_and_never_repeated(code, description):
+def test_unknown_status_is_final(code, description):
     found = classify(code, description)
     assert found.meaning is M.REFUSED
     assert found.ending is E.REFUSED
@@ -87,7 +87,7 @@ def test_an_unknown_status_is_an_error_and_never_repeated(code, description):
 
 
 @pytest.mark.covers("J105", "J106", "J107")
-def test_every_verdict_is_an_ordinary_end_or_an_error_but_never_both():
+def test_verdict_is_end_or_error():
     for code in range(100, 1000):
         for description in ("", "x", *(row[1] for row in CATALOGUE)):
             found = classify(code, description)

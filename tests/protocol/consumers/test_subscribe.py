@@ -25,32 +25,32 @@ def refused(match: str = "", **fields) -> ConfigError:
 
 
 @pytest.mark.covers("J3", "J4")
-def test_a_queue_with_an_idle_heartbeat_is_refused():
+def test_queue_with_idle_heartbeat_refused():
     refused("idle heartbeat", subject="a", queue="q", config=ConsumerConfig(idle_heartbeat=1.0))
     refused("idle heartbeat", subject="a", config=ConsumerConfig(idle_heartbeat=1.0, deliver_group="q"))
 
 
 @pytest.mark.covers("J3", "J5")
-def test_a_queue_with_flow_control_is_refused():
+def test_queue_with_flow_control_refused():
     refused("flow control", subject="a", queue="q", config=ConsumerConfig(flow_control=True))
 
 
 @pytest.mark.covers("J3", "J6", "J14")
 @pytest.mark.parametrize("fields", [{}, {"subject": ""}, {"durable": "d"}, {"consumer": "c"}, {"queue": "q"}])
 @pytest.mark.parametrize("pull", [True, False])
-def test_neither_subject_nor_stream_is_refused(fields, pull):
+def test_neither_subject_nor_stream_refused(fields, pull):
     refused("neither a subject nor a stream", pull=pull, **fields)
 
 
 @pytest.mark.covers("J3", "J7", "J8")
 @pytest.mark.parametrize("policy", ["none", "all", AckPolicy.NONE, AckPolicy.ALL])
-def test_a_pull_subscription_without_explicit_acks_is_refused(policy):
+def test_pull_needs_explicit_acks(policy):
     refused("ack policy", subject="a", pull=True, config=ConsumerConfig(ack_policy=policy))
 
 
 @pytest.mark.covers("J3", "J46")
 @pytest.mark.parametrize("fields", [{"deliver_subject": "x"}, {"deliver_group": "g"}])
-def test_a_pull_subscription_has_nothing_of_push(fields):
+def test_pull_subscription_nothing_of_push(fields):
     refused("pull subscription", subject="a", pull=True, config=ConsumerConfig(**fields))
 
 
@@ -60,7 +60,7 @@ ILLEGAL_NAMES = ["a.b", "a b", "a*", ">", "a\r\nPUB x", "a/b", "a\\b", "", "\x00
 @pytest.mark.covers("J3")
 @pytest.mark.parametrize("name", [name for name in ILLEGAL_NAMES if name])
 @pytest.mark.parametrize("field", ["stream", "consumer", "durable", "queue"])
-def test_an_illegal_name_is_refused_before_any_step(field, name):
+def test_illegal_name_refused_first(field, name):
     error = refused(subject="a", **{field: name})
     assert isinstance(error, InvalidNameError)
     assert error.value == name
@@ -68,14 +68,14 @@ def test_an_illegal_name_is_refused_before_any_step(field, name):
 
 @pytest.mark.covers("J26")
 @pytest.mark.parametrize("name", ["a.b", "a*", "a>", "orders.workers"])
-def test_a_queue_that_is_no_consumer_name_is_refused_where_it_would_become_one(name):
+def test_queue_as_durable_checked(name):
     refused(subject="a", queue=name)
     assert check_request(SubscribeRequest(subject="a", queue="a.b", durable="d")).durable == "d"
 
 
 @pytest.mark.covers("J3")
 @pytest.mark.parametrize("name", ILLEGAL_NAMES)
-def test_an_illegal_name_in_the_config_is_refused_too(name):
+def test_illegal_name_in_config_refused_too(name):
     assert isinstance(refused(subject="a", config=ConsumerConfig(name=name)), InvalidNameError)
     if name:
         refused(subject="a", config=ConsumerConfig(durable_name=name))
@@ -83,7 +83,7 @@ def test_an_illegal_name_in_the_config_is_refused_too(name):
 
 @pytest.mark.covers("J3")
 @pytest.mark.parametrize("subject", [" ", "a b", "a..b", ".a", "a.", "a.>.b", "a\r\nb", "a\x00"])
-def test_an_illegal_subject_is_refused_wherever_it_stands(subject):
+def test_illegal_subject_refused(subject):
     for fields in (
         {"subject": subject},
         {"subject": "a", "config": ConsumerConfig(deliver_subject=subject)},
@@ -94,7 +94,7 @@ def test_an_illegal_subject_is_refused_wherever_it_stands(subject):
 
 
 @pytest.mark.parametrize("subject", ["a.*", "a.>", ">"])
-def test_wildcards_may_be_read_but_not_delivered_to(subject):
+def test_wildcard_read_not_deliver(subject):
     assert check_request(SubscribeRequest(subject=subject)).subject == subject
     refused(subject="a", config=ConsumerConfig(deliver_subject=subject))
 
@@ -112,11 +112,11 @@ def test_wildcards_may_be_read_but_not_delivered_to(subject):
         {"durable": "a", "config": ConsumerConfig(name="b")},
     ],
 )
-def test_what_is_said_twice_must_agree(fields):
+def test_said_twice_must_agree(fields):
     refused(**({"stream": "S"} | fields))
 
 
-def test_what_is_said_twice_and_agrees_is_said_once():
+def test_said_twice_and_agrees_said_once():
     request = SubscribeRequest(
         subject="a",
         durable="d",
@@ -128,13 +128,13 @@ def test_what_is_said_twice_and_agrees_is_said_once():
 
 
 @pytest.mark.covers("J24")
-def test_a_queue_alone_becomes_the_durable_name():
+def test_queue_alone_becomes_durable_name():
     assert check_request(SubscribeRequest(subject="a", queue="q")).durable == "q"
     assert check_request(SubscribeRequest(subject="a", queue="q", durable="d")).durable == "d"
     assert check_request(SubscribeRequest(subject="a", queue="q", consumer="c")).durable is None
 
 
-def test_a_bound_below_the_flow_control_window_is_refused():
+def test_bound_below_window_refused():
     config = ConsumerConfig(flow_control=True, idle_heartbeat=1.0)
     refused("max_pending_bytes", subject="a", config=config, max_pending_bytes=FLOW_CONTROL_WINDOW - 1)
     for fields in (
@@ -147,7 +147,7 @@ def test_a_bound_below_the_flow_control_window_is_refused():
 
 @pytest.mark.parametrize("field", ["max_pending", "max_pending_bytes"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "1"])
-def test_a_bound_is_a_whole_number_of_one_or_more(field, value):
+def test_bound_whole_number_of_one_or_more(field, value):
     refused(field, subject="a", **{field: value})
 
 
@@ -159,7 +159,7 @@ def created(**fields) -> ConsumerConfig:
 
 
 @pytest.mark.covers("J44")
-def test_the_users_object_is_not_changed_and_all_of_it_is_kept():
+def test_users_config_unchanged():
     mine = ConsumerConfig(ack_wait=5.0, max_deliver=3, description="mine", deliver_policy="new")
     before = msgspec.structs.asdict(mine)
     made = created(subject="a", queue="q", config=mine, max_pending=5)
@@ -178,14 +178,14 @@ def test_the_filter_is_the_subject():
 
 
 @pytest.mark.covers("J48")
-def test_acks_are_explicit_unless_told_otherwise():
+def test_acks_explicit_unless_told_otherwise():
     assert created(subject="a").ack_policy is AckPolicy.EXPLICIT
     assert created(subject="a", pull=True).ack_policy is AckPolicy.EXPLICIT
     assert created(subject="a", config=ConsumerConfig(ack_policy="none")).ack_policy == "none"
 
 
 @pytest.mark.covers("J48")
-def test_a_small_queue_bounds_what_may_be_unacked():
+def test_small_queue_bounds_may_be_unacked():
     assert created(subject="a", max_pending=10).max_ack_pending == 10
     assert created(subject="a").max_ack_pending is None
     assert created(subject="a", max_pending=5000).max_ack_pending is None
@@ -197,6 +197,6 @@ def test_a_small_queue_bounds_what_may_be_unacked():
 
 
 @pytest.mark.covers("J49")
-def test_the_deliver_group_is_the_queue():
+def test_deliver_group_queue():
     assert created(subject="a", queue="q").deliver_group == "q"
     assert created(subject="a").deliver_group is None

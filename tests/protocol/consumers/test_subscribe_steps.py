@@ -79,7 +79,7 @@ def play(*answers: object, **fields: object) -> tuple[list[object], Binding | Je
 
 
 @pytest.mark.covers("J16")
-def test_the_only_stream_that_holds_the_subject_is_used():
+def test_only_stream_holds_subject_used():
     steps, binding = play(["ORDERS"], "_INBOX.mine", made)
     assert steps[0] == FindStream("orders.new")
     assert steps[2].stream == "ORDERS"
@@ -89,7 +89,7 @@ def test_the_only_stream_that_holds_the_subject_is_used():
 @pytest.mark.covers("J17", "J18")
 @pytest.mark.parametrize("names", [[], ["A", "B"], ["A", "B", "C"]])
 @pytest.mark.parametrize("pull", [True, False])
-def test_no_stream_and_more_than_one_are_the_same_error(names, pull):
+def test_no_stream_or_many(names, pull):
     steps, error = play(names, pull=pull)
     assert steps == [FindStream("orders.new")]
     assert isinstance(error, NoMatchingStreamError)
@@ -101,19 +101,19 @@ def test_no_stream_and_more_than_one_are_the_same_error(names, pull):
 @pytest.mark.parametrize(
     "error", [ApiError(503, 10008, "no quorum"), RequestTimeoutError("find"), NoRespondersError()]
 )
-def test_an_error_of_the_lookup_is_raised(error):
+def test_error_of_lookup_raised(error):
     assert play(error) == ([FindStream("orders.new")], error)
 
 
 @pytest.mark.covers("J20")
-def test_with_a_stream_given_nothing_is_looked_for_and_the_subject_is_the_filter():
+def test_given_stream_no_lookup():
     steps, _ = play("_INBOX.mine", made, stream="ORDERS")
     assert [type(step) for step in steps] == [Listen, Create]
     assert steps[1].config.filter_subject == "orders.new"
 
 
 @pytest.mark.covers("J20", "J33")
-def test_with_a_stream_given_the_subject_is_held_against_the_consumer_found():
+def test_given_stream_checks_subject():
     _, error = play(info(filter_subject="orders.old", **THERE), stream="ORDERS", consumer="worker")
     assert isinstance(error, SubjectMismatchError)
 
@@ -122,7 +122,7 @@ def test_with_a_stream_given_the_subject_is_held_against_the_consumer_found():
 
 
 @pytest.mark.covers("J21", "J40")
-def test_a_consumer_is_looked_up_and_listened_to_and_nothing_is_created():
+def test_bound_consumer_not_created():
     steps, binding = play(info(**THERE), "_INBOX.there", stream="ORDERS", consumer="worker")
     assert steps == [LookUp("ORDERS", "worker"), Listen("_INBOX.there", None)]
     assert binding == Binding(
@@ -131,7 +131,7 @@ def test_a_consumer_is_looked_up_and_listened_to_and_nothing_is_created():
 
 
 @pytest.mark.covers("J21", "J31", "J40")
-def test_a_queue_consumer_is_listened_to_in_its_group():
+def test_queue_consumer_listened_to_in_group():
     found = info(deliver_group="q", push_bound=True, **THERE)
     steps, binding = play(found, "_INBOX.there", stream="ORDERS", consumer="worker", queue="q")
     assert steps[-1] == Listen("_INBOX.there", "q")
@@ -139,7 +139,7 @@ def test_a_queue_consumer_is_listened_to_in_its_group():
 
 
 @pytest.mark.covers("J21")
-def test_a_pull_consumer_is_looked_up_and_not_listened_to():
+def test_bound_pull_not_listened():
     steps, binding = play(info(), stream="ORDERS", consumer="worker", pull=True)
     assert steps == [LookUp("ORDERS", "worker")]
     assert not binding.created
@@ -147,25 +147,25 @@ def test_a_pull_consumer_is_looked_up_and_not_listened_to():
 
 @pytest.mark.covers("J22")
 @pytest.mark.parametrize("error", NO_CONSUMER, ids=lambda error: type(error).__name__)
-def test_a_push_consumer_that_cannot_be_looked_up_is_an_error(error):
+def test_missing_push_is_error(error):
     assert play(error, stream="ORDERS", consumer="c") == ([LookUp("ORDERS", "c")], error)
 
 
 @pytest.mark.covers("J23")
 @pytest.mark.parametrize("error", NO_CONSUMER, ids=lambda error: type(error).__name__)
-def test_a_pull_consumer_that_cannot_be_looked_up_is_used_all_the_same(error):
+def test_missing_pull_used_anyway(error):
     steps, binding = play(error, stream="ORDERS", consumer="c", pull=True)
     assert steps == [LookUp("ORDERS", "c")]
     assert binding == Binding(stream="ORDERS", consumer="c", info=None, created=False)
 
 
-def test_a_connection_that_is_closed_is_no_lookup_that_failed():
+def test_connection_closed_no_lookup_failed():
     _, error = play(ClosedError("closed"), stream="ORDERS", consumer="c", pull=True)
     assert isinstance(error, ClosedError)
 
 
 @pytest.mark.covers("J36")
-def test_a_consumer_with_another_configuration_is_refused_and_nothing_follows():
+def test_config_mismatch_stops():
     steps, error = play(
         info(ack_wait=30.0, **THERE), stream="ORDERS", consumer="worker", config=ConsumerConfig(ack_wait=1.0)
     )
@@ -177,7 +177,7 @@ def test_a_consumer_with_another_configuration_is_refused_and_nothing_follows():
 
 
 @pytest.mark.covers("J21", "J43")
-def test_a_durable_that_exists_is_bound_to():
+def test_durable_exists_bound_to():
     steps, binding = play(info("d", durable_name="d", **THERE), "_INBOX.there", stream="ORDERS", durable="d")
     assert [type(step) for step in steps] == [LookUp, Listen]
     assert not binding.created
@@ -186,7 +186,7 @@ def test_a_durable_that_exists_is_bound_to():
 
 @pytest.mark.covers("J43", "J50", "J52")
 @pytest.mark.parametrize("how", [{"durable": "d"}, {"config": ConsumerConfig(durable_name="d")}])
-def test_a_durable_that_does_not_exist_is_created(how):
+def test_durable_does_not_exist_created(how):
     steps, binding = play(NOT_FOUND, "_INBOX.mine", made, stream="ORDERS", **how)
     assert [type(step) for step in steps] == [LookUp, Listen, Create]
     assert steps[2].config.durable_name == "d"
@@ -198,12 +198,12 @@ def test_a_durable_that_does_not_exist_is_created(how):
 @pytest.mark.parametrize(
     "error", [e for e in NO_CONSUMER if e is not NOT_FOUND], ids=lambda e: type(e).__name__
 )
-def test_a_durable_of_which_it_is_not_known_whether_it_exists_is_not_created(error, pull):
+def test_uncertain_durable_not_made(error, pull):
     assert play(error, stream="ORDERS", durable="d", pull=pull) == ([LookUp("ORDERS", "d")], error)
 
 
 @pytest.mark.covers("J24", "J49")
-def test_a_queue_is_looked_up_and_created_under_its_name():
+def test_queue_created_by_name():
     steps, _ = play(NOT_FOUND, "_INBOX.mine", made, stream="ORDERS", queue="q")
     assert steps[:2] == [LookUp("ORDERS", "q"), Listen(None, "q")]
     assert (steps[2].config.durable_name, steps[2].config.deliver_group) == ("q", "q")
@@ -213,7 +213,7 @@ def test_a_queue_is_looked_up_and_created_under_its_name():
 
 
 @pytest.mark.covers("J40", "J41", "J45", "J51", "J52", "J53")
-def test_listening_comes_before_creating_and_the_inbox_is_where_it_delivers():
+def test_listens_before_create():
     steps, binding = play("_INBOX.mine", made, stream="ORDERS")
     assert steps[0] == Listen(None, None)
     assert isinstance(steps[1], Create)
@@ -224,7 +224,7 @@ def test_listening_comes_before_creating_and_the_inbox_is_where_it_delivers():
 
 
 @pytest.mark.covers("J40")
-def test_the_users_own_deliver_subject_is_listened_to():
+def test_own_deliver_subject():
     config = ConsumerConfig(deliver_subject="my.orders")
     steps, _ = play("my.orders", made, stream="ORDERS", config=config)
     assert steps[0] == Listen("my.orders", None)
@@ -232,7 +232,7 @@ def test_the_users_own_deliver_subject_is_listened_to():
 
 
 @pytest.mark.covers("J46")
-def test_a_pull_consumer_is_created_without_a_deliver_subject_and_without_listening():
+def test_pull_create_without_inbox():
     steps, binding = play(made, stream="ORDERS", pull=True)
     assert [type(step) for step in steps] == [Create]
     assert steps[0].config.deliver_subject is None
@@ -240,7 +240,7 @@ def test_a_pull_consumer_is_created_without_a_deliver_subject_and_without_listen
 
 
 @pytest.mark.covers("J44")
-def test_the_users_configuration_is_as_it_was():
+def test_users_configuration_as():
     mine = ConsumerConfig(ack_wait=5.0)
     play("_INBOX.mine", made, stream="ORDERS", config=mine, queue=None)
     assert mine == ConsumerConfig(ack_wait=5.0)
@@ -249,14 +249,14 @@ def test_the_users_configuration_is_as_it_was():
 @pytest.mark.covers("J11", "J12", "J13", "J60", "J99")
 @pytest.mark.parametrize("code", [10080, 10094, 10108, 10026, 10059])
 @pytest.mark.parametrize("how", [{}, {"pull": True}])
-def test_any_other_error_of_the_create_is_raised_as_it_is(code, how):
+def test_any_other_error_of_create_raised_as(code, how):
     error = ApiError.from_fields(400, code, "refused")
     answers = [error] if how else ["_INBOX.mine", error]
     assert play(*answers, stream="ORDERS", **how)[1] is error
 
 
 @pytest.mark.covers("J60")
-def test_exists_on_an_ephemeral_consumer_is_just_an_error():
+def test_ephemeral_exists_is_error():
     assert play("_INBOX.mine", EXISTS, stream="ORDERS")[1] is EXISTS
 
 
@@ -265,7 +265,7 @@ def test_exists_on_an_ephemeral_consumer_is_just_an_error():
 
 @pytest.mark.covers("J54", "J57", "J58", "J59")
 @pytest.mark.parametrize("error", [IN_USE, EXISTS])
-def test_a_queue_member_that_lost_the_race_goes_on_with_the_consumer_there(error):
+def test_queue_race_loser_joins(error):
     found = info("q", durable_name="q", deliver_group="q", push_bound=True, **THERE)
     steps, binding = play(
         NOT_FOUND, "_INBOX.mine", error, None, found, "_INBOX.there", stream="ORDERS", queue="q"
@@ -279,7 +279,7 @@ def test_a_queue_member_that_lost_the_race_goes_on_with_the_consumer_there(error
 @pytest.mark.covers("J54", "J56")
 @pytest.mark.parametrize("error", [IN_USE, EXISTS])
 @pytest.mark.parametrize("bound", [True, False])
-def test_a_plain_push_subscription_that_lost_the_race_fails(error, bound):
+def test_plain_race_loser_fails(error, bound):
     found = info("d", durable_name="d", push_bound=bound, **THERE)
     steps, end = play(NOT_FOUND, "_INBOX.mine", error, None, found, stream="ORDERS", durable="d")
     assert [type(step) for step in steps] == [LookUp, Listen, Create, StopListening, LookUp]
@@ -288,7 +288,7 @@ def test_a_plain_push_subscription_that_lost_the_race_fails(error, bound):
 
 @pytest.mark.covers("J54", "J55", "J59")
 @pytest.mark.parametrize("error", [IN_USE, EXISTS])
-def test_a_pull_subscription_that_lost_the_race_goes_on(error):
+def test_pull_subscription_lost_race_goes_on(error):
     found = info("d", durable_name="d", push_bound=True, flow_control=True)
     steps, binding = play(NOT_FOUND, error, found, stream="ORDERS", durable="d", pull=True)
     assert [type(step) for step in steps] == [LookUp, Create, LookUp]
@@ -306,7 +306,7 @@ def test_a_pull_subscription_that_lost_the_race_goes_on(error):
         ({"ack_wait": 1.0}, {"queue": "q", "config": ConsumerConfig(ack_wait=2.0)}, ConfigMismatchError),
     ],
 )
-def test_the_consumer_of_whoever_was_faster_must_fit_as_any_other(fields, request_, error):
+def test_race_winner_must_fit(fields, request_, error):
     found = info("q", **({"deliver_group": "q"} | THERE | fields))
     assert type(play(NOT_FOUND, "_INBOX.mine", EXISTS, None, found, stream="ORDERS", **request_)[1]) is error
 
@@ -320,7 +320,7 @@ def test_the_consumer_of_whoever_was_faster_must_fit_as_any_other(fields, reques
         ({"ack_wait": 1.0}, ConfigMismatchError),
     ],
 )
-def test_in_that_race_a_pull_subscription_checks_type_subject_and_configuration(fields, error):
+def test_pull_race_checks_winner(fields, error):
     config = ConsumerConfig(ack_wait=2.0) if "ack_wait" in fields else ConsumerConfig()
     end = play(
         NOT_FOUND, EXISTS, info("d", **fields), stream="ORDERS", durable="d", pull=True, config=config
@@ -329,7 +329,7 @@ def test_in_that_race_a_pull_subscription_checks_type_subject_and_configuration(
 
 
 @pytest.mark.covers("J54")
-def test_a_consumer_that_is_gone_again_after_the_race_is_an_error():
+def test_gone_after_race_is_error():
     assert (
         play(NOT_FOUND, "_INBOX.mine", EXISTS, None, NOT_FOUND, stream="ORDERS", durable="d")[1] is NOT_FOUND
     )

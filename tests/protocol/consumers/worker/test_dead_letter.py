@@ -31,7 +31,7 @@ class Silent(Exception):
         raise RuntimeError("no text")
 
 
-def test_it_says_where_the_message_was_and_why():
+def test_says_where_message_and_why():
     assert dead_letter_headers(Headers(), ORIGIN, ValueError("no such customer")) == {
         "Dead-Letter-Stream": "ORDERS",
         "Dead-Letter-Consumer": "worker",
@@ -44,7 +44,7 @@ def test_it_says_where_the_message_was_and_why():
     }
 
 
-def test_headers_are_kept_and_those_for_the_server_do_not_act_again():
+def test_headers_kept_but_inert():
     given_ = Headers(
         [("trace", "1"), ("trace", "2"), ("Nats-Msg-Id", "o-7"), ("nats-expected-last-sequence", "9")]
     )
@@ -71,7 +71,7 @@ def test_headers_are_kept_and_those_for_the_server_do_not_act_again():
         (Silent(), "tests.protocol.consumers.worker.test_dead_letter.Silent", "(no text available)"),
     ],
 )
-def test_an_error_is_a_class_and_a_line(error, kind, text):
+def test_error_class_and_line(error, kind, text):
     found = error_text(error)
     assert (found[0].rpartition(".")[2], found[1]) == (kind.rpartition(".")[2], text)
     reason = term_reason(error)
@@ -80,7 +80,7 @@ def test_an_error_is_a_class_and_a_line(error, kind, text):
 
 
 @given(st.binary(max_size=200), st.text(max_size=50), st.text(max_size=50))
-def test_whatever_a_message_holds_the_headers_can_be_written(block, subject, text):
+def test_any_headers_writable(block, subject, text):
     """A subject and headers as the wire may bring them, and any error."""
     headers = parse_headers(b"NATS/1.0\r\n" + block + b"\r\n\r\n")[1]
     raw = subject.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
@@ -98,11 +98,11 @@ def test_whatever_a_message_holds_the_headers_can_be_written(block, subject, tex
         ("dead.>", "orders.\udcff", "dead.orders.?"),
     ],
 )
-def test_the_subject_may_end_in_that_of_the_message(pattern, subject, where):
+def test_subject_may_end_in_of_message(pattern, subject, where):
     assert check_publish_subject(dead_letter_subject(pattern, subject)) == where
 
 
-def test_the_id_names_one_message_of_one_stream_for_one_consumer():
+def test_id_is_unique_per_consumer():
     ids = {
         dead_letter_id(Origin(stream, consumer, "s", seq, time, deliveries))
         for stream in ("A", "B")
@@ -114,7 +114,7 @@ def test_the_id_names_one_message_of_one_stream_for_one_consumer():
     assert len(ids) == 16
 
 
-def test_the_advisory_of_the_last_delivery_is_read():
+def test_advisory_of_last_delivery_read():
     assert exhausted_subject("S", "c") == "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.S.c"
     # as nats-server 2.10 and 2.15 sent it
     told = (
@@ -127,5 +127,5 @@ def test_the_advisory_of_the_last_delivery_is_read():
 @given(
     st.binary(max_size=100) | st.just(b"[]") | st.just(b'{"stream_seq":"2"}') | st.just(b'{"stream_seq":0}')
 )
-def test_anything_else_is_no_advisory(payload):
+def test_anything_else_no_advisory(payload):
     assert read_exhausted(payload) is None

@@ -49,7 +49,7 @@ def test_what_can_work_is_taken(dead_letter):
 
 
 @pytest.mark.parametrize("policy", [AckPolicy.NONE, AckPolicy.ALL, AckPolicy.FLOW_CONTROL])
-def test_messages_that_are_not_acked_one_by_one_cannot_be_worked_on(policy):
+def test_needs_explicit_acks(policy):
     with pytest.raises(ConfigError, match="explicit"):
         rules(ConsumerConfig(ack_policy=policy))
 
@@ -62,7 +62,7 @@ def test_messages_that_are_not_acked_one_by_one_cannot_be_worked_on(policy):
         (ConsumerConfig(ack_wait=3.0, backoff=[3.0, 9.0]), [3.0, 9.0, 9.0]),
     ],
 )
-def test_backoff_replaces_ack_wait_delivery_by_delivery(config, waits):
+def test_backoff_replaces_ack_wait(config, waits):
     found = rules(config)
     assert [found.ack_wait(delivery) for delivery in (1, 2, 3)] == waits
     assert [found.interval(delivery) for delivery in (1, 2, 3)] == [wait / 3 for wait in waits]
@@ -80,7 +80,7 @@ def test_backoff_replaces_ack_wait_delivery_by_delivery(config, waits):
         (7, 5, 5, 5),
     ],
 )
-def test_the_lower_limit_counts_and_the_server_knows_only_its_own(given, consumer, limit, last):
+def test_lower_limit_counts(given, consumer, limit, last):
     found = rules(ConsumerConfig(max_deliver=consumer), max_deliver=given)
     for deliveries in range(1, 10):
         assert found.is_final(deliveries) is (limit is not None and deliveries >= limit)
@@ -88,7 +88,7 @@ def test_the_lower_limit_counts_and_the_server_knows_only_its_own(given, consume
         assert found.is_last(deliveries) is (last is not None and deliveries >= last)
 
 
-def test_without_word_from_anybody_the_pause_doubles_up_to_a_minute():
+def test_default_pause_doubles():
     assert [default_delay(attempt) for attempt in (1, 2, 3, 7, 8, 10**6)] == [0.5, 1.0, 2.0, 32.0, 60.0, 60.0]
     assert rules().retry_delay(2) == (1.0, None)
 
@@ -96,25 +96,25 @@ def test_without_word_from_anybody_the_pause_doubles_up_to_a_minute():
 @pytest.mark.parametrize(
     ("given", "expected"), [(None, [1.0, 5.0, 5.0]), (2, [2.0, 2.0, 2.0]), (lambda n: n * 10, [10, 20, 30])]
 )
-def test_a_delay_that_was_given_counts_more_than_backoff(given, expected):
+def test_given_delay_wins(given, expected):
     found = rules(ConsumerConfig(backoff=[1.0, 5.0]), retry_delay=given)
     assert [found.retry_delay(attempt)[0] for attempt in (1, 2, 3)] == expected
 
 
 @pytest.mark.parametrize("answer", [-1, float("nan"), "1", None])
-def test_a_delay_that_is_none_is_told_and_replaced(answer):
+def test_delay_none_told_and_replaced(answer):
     delay, trouble = rules(retry_delay=lambda _: answer).retry_delay(1)
     assert delay == 0.5
     assert isinstance(trouble, ConfigError)
 
 
-def test_a_delay_function_that_raises_is_told_and_replaced():
+def test_raising_delay_replaced():
     delay, trouble = rules(retry_delay=lambda n: n / 0).retry_delay(2)
     assert delay == 1.0
     assert isinstance(trouble, ZeroDivisionError)
 
 
-def test_a_nak_allows_for_what_the_server_adds_to_it():
+def test_nak_allows_for_server_adds_to():
     """Delivery n of a consumer with backoff waits ``backoff[n - 1] - backoff[0]`` longer than the nak says."""
     found = rules(ConsumerConfig(backoff=[1.0, 4.0]), retry_delay=5.0)
     assert [found.wire_delay(deliveries, 5.0) for deliveries in (1, 2, 3)] == [5.0, 2.0, 2.0]
@@ -133,10 +133,10 @@ def test_a_nak_allows_for_what_the_server_adds_to_it():
         ({"concurrency": 4, "ordered": True}, 36, 32),
     ],
 )
-def test_few_messages_wait_and_fewer_are_asked_for(options, capacity, pull):
+def test_few_wait_fewer_asked(options, capacity, pull):
     found = rules(**options)
     assert (found.capacity, found.pull) == (capacity, pull)
 
 
-def test_no_more_is_asked_for_than_the_consumer_allows():
+def test_consumer_limit_respected():
     assert rules(ConsumerConfig(max_batch=3), concurrency=10).pull == 3

@@ -62,7 +62,7 @@ class Hands:
 # --- turns ---------------------------------------------------------------------------------------------------
 
 
-def test_as_many_run_as_may_in_the_order_they_came():
+def test_runs_up_to_limit_in_order():
     hands = Hands(concurrency=2)
     one, *_ = hands.add(1, 2, 3)
     assert hands.all() == ["m1", "m2"]
@@ -71,7 +71,7 @@ def test_as_many_run_as_may_in_the_order_they_came():
     assert hands.all() == ["m3"]
 
 
-def test_there_is_room_until_what_runs_and_what_waits_fill_it():
+def test_room_until_full():
     hands = Hands(concurrency=2, prefetch=4)  # two of the four may wait here, two where they come from
     assert hands.load.room == 4
     one, *_ = hands.add(1, 2, 3, 4)
@@ -83,7 +83,7 @@ def test_there_is_room_until_what_runs_and_what_waits_fill_it():
     assert hands.load.room == -2
 
 
-def test_messages_of_one_key_are_handled_one_after_the_other():
+def test_one_key_is_serial():
     hands = Hands(concurrency=3, ordered=True)
     a1 = hands.add(1, key="a")
     hands.add(2, key="a")
@@ -93,13 +93,13 @@ def test_messages_of_one_key_are_handled_one_after_the_other():
     assert hands.all() == ["m2"]
 
 
-def test_none_as_a_key_means_no_order():
+def test_none_as_key_means_no_order():
     hands = Hands(concurrency=3, ordered=True)
     hands.add(1, 2, key=None)
     assert hands.all() == ["m1", "m2"]
 
 
-def test_a_failed_message_holds_back_the_later_ones_of_its_key():
+def test_failure_holds_its_key():
     hands = Hands(concurrency=3, ordered=True)
     a1 = hands.add(1, key="a")
     hands.add(2, key="a")
@@ -119,7 +119,7 @@ def test_a_failed_message_holds_back_the_later_ones_of_its_key():
     assert hands.all() == ["m2"]
 
 
-def test_a_redelivered_message_goes_before_the_later_ones_that_wait():
+def test_redelivery_goes_first():
     hands = Hands(concurrency=1, ordered=True)
     first = hands.add(5, key="a")
     hands.add(8, 9, key="a")
@@ -149,7 +149,7 @@ def test_a_key_leaves_nothing_behind():
 # --- what becomes of them ------------------------------------------------------------------------------------
 
 
-def test_the_server_is_asked_to_try_again_until_the_last_delivery():
+def test_nak_until_last_delivery():
     hands = Hands(max_deliver=3)
     for deliveries, fate in ((1, Fate.RETRY), (2, Fate.RETRY), (3, Fate.DEAD)):
         work = hands.add(1, deliveries=deliveries)
@@ -171,14 +171,14 @@ def test_repeats_here_count_as_deliveries_do():
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_a_rejected_message_is_not_tried_again(ordered):
+def test_rejected_message_not_tried_again(ordered):
     hands = Hands(max_deliver=5, ordered=ordered)
     work = hands.add(1, key="a")
     hands.start()
     assert hands.end(work, Reject("no such customer")) is Fate.DEAD
 
 
-def test_a_message_that_nobody_survived_is_not_handled():
+def test_message_nobody_survived_not_handled():
     hands = Hands(max_deliver=3, handler_timeout=5.0)
     work = hands.add(1, deliveries=4)
     assert isinstance(work.doomed, DeliveriesExhaustedError)
@@ -188,7 +188,7 @@ def test_a_message_that_nobody_survived_is_not_handled():
     assert hands.add(2, deliveries=3).doomed is None
 
 
-def test_a_redelivery_of_what_is_in_hand_is_the_same_work():
+def test_redelivery_of_in_hand_same_work():
     hands = Hands(concurrency=2)
     one = hands.add(1)
     assert hands.load.add("again", (1, 7), 2, None, hands.now) is None
@@ -206,7 +206,7 @@ def test_a_redelivery_of_what_is_in_hand_is_the_same_work():
 # --- time ----------------------------------------------------------------------------------------------------
 
 
-def test_what_waits_and_what_runs_is_kept_alive_each_third_of_ack_wait():
+def test_kept_alive_each_third():
     hands = Hands()
     one, two = hands.add(1, 2)
     hands.start()
@@ -222,7 +222,7 @@ def test_what_waits_and_what_runs_is_kept_alive_each_third_of_ack_wait():
     assert hands.load.deadline is None
 
 
-def test_each_delivery_has_its_own_time_where_there_is_backoff():
+def test_backoff_sets_each_deadline():
     hands = Hands(ConsumerConfig(backoff=[3.0, 30.0]))
     fresh = hands.add(1)
     old = hands.add(2, deliveries=2)
@@ -234,7 +234,7 @@ def test_each_delivery_has_its_own_time_where_there_is_backoff():
     assert hands.tick(2.0).keep_alive == [fresh]
 
 
-def test_after_a_reconnect_all_are_told_of_at_once():
+def test_after_reconnect_all_told_of_at_once():
     hands = Hands()
     works = hands.add(1, 2)
     hands.now += 1
@@ -244,13 +244,13 @@ def test_after_a_reconnect_all_are_told_of_at_once():
     assert hands.tick(0).keep_alive == []
 
 
-def test_without_keep_alive_nothing_is_awaited():
+def test_without_keep_alive_nothing_awaited():
     hands = Hands(keep_alive=False)
     hands.add(1)
     assert hands.load.deadline is None
 
 
-def test_a_handler_that_runs_too_long_is_cancelled_and_then_given_up():
+def test_slow_handler_abandoned():
     hands = Hands(concurrency=2, handler_timeout=5.0, keep_alive=False)
     one, two = hands.add(1, 2)
     hands.start()
@@ -270,7 +270,7 @@ def test_a_handler_that_runs_too_long_is_cancelled_and_then_given_up():
     assert hands.load.counts.running == 1
 
 
-def test_a_handler_that_is_stuck_holds_its_key_but_not_its_message():
+def test_stuck_handler_holds_key():
     hands = Hands(concurrency=2, ordered=True, handler_timeout=5.0)
     one = hands.add(1, key="a")
     two = hands.add(2, key="a")
@@ -287,7 +287,7 @@ def test_a_handler_that_is_stuck_holds_its_key_but_not_its_message():
 # --- the end -------------------------------------------------------------------------------------------------
 
 
-def test_stopping_gives_back_what_waits_and_keeps_what_runs():
+def test_stop_returns_waiting():
     hands = Hands(concurrency=1, ordered=True)
     a1 = hands.add(1, key="a")
     hands.add(2, key="a")
@@ -301,7 +301,7 @@ def test_stopping_gives_back_what_waits_and_keeps_what_runs():
     assert hands.start() is None
 
 
-def test_stopping_gives_back_what_waits_to_be_tried_again():
+def test_stop_returns_retries():
     hands = Hands(concurrency=1, ordered=True)
     a1 = hands.add(1, key="a")
     hands.add(2, key="a")
@@ -313,7 +313,7 @@ def test_stopping_gives_back_what_waits_to_be_tried_again():
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_what_would_not_come_again_is_not_given_back(ordered):
+def test_would_not_come_again_not_given_back(ordered):
     hands = Hands(ConsumerConfig(max_deliver=2, ack_wait=30.0), concurrency=1, ordered=ordered)
     running = hands.add(1, key="a")
     hands.start()
@@ -327,7 +327,7 @@ def test_what_would_not_come_again_is_not_given_back(ordered):
     assert hands.load.idle
 
 
-def test_stopping_twice_gives_back_nothing_twice():
+def test_second_stop_is_noop():
     hands = Hands(concurrency=1)
     hands.add(1, 2)
     hands.start()
@@ -337,7 +337,7 @@ def test_stopping_twice_gives_back_nothing_twice():
     assert [work.message for work in hands.load.stop()] == ["m3"]
 
 
-def test_a_work_that_was_settled_while_stuck_may_come_again():
+def test_settled_work_may_return():
     hands = Hands(concurrency=2, handler_timeout=5.0)
     one = hands.add(1)
     hands.start()
