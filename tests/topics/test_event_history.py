@@ -63,7 +63,7 @@ class EventSuite:
     # --- publishing, and the history -------------------------------------------------------------------------
 
     @pytest.mark.covers("T5", "T8", "T9", "T11", "T12", "T13")
-    async def test_the_history_is_strictly_after_a_position_and_in_order(self, world):
+    async def test_history_after_position(self, world):
         source = await world.source()
         at = await publish(source, b"1", b"2", b"3")
         assert at == sorted(at)
@@ -91,7 +91,7 @@ class EventSuite:
         with pytest.raises(ConfigError):
             await source.history(datetime.now())  # noqa: DTZ005  without a time zone
 
-    async def test_a_history_is_read_in_pages_and_says_where_to_go_on(self, world):
+    async def test_history_in_pages(self, world):
         source = await world.source()
         at = await publish(source, *(b"%d" % number for number in range(25)))
         history = source.history()
@@ -110,13 +110,13 @@ class EventSuite:
         with pytest.raises(ConfigError):
             source.history(limit=0)
 
-    async def test_the_history_of_nothing_is_empty(self, world):
+    async def test_history_of_nothing_empty(self, world):
         source = await world.source()
         assert await source.history() == []
         assert await source.history("now") == []
 
     @pytest.mark.covers("T2", "T10")
-    async def test_a_window_that_has_passed_is_told_with_what_there_is(self, world):
+    async def test_window_passed_told_with_there(self, world):
         source = await world.source(max_msgs=3)
         at = await publish(source, *(b"%d" % number for number in range(10)))
         assert data(await source.history()) == [b"7", b"8", b"9"]
@@ -127,7 +127,7 @@ class EventSuite:
             assert caught.value.first_available == at[7].seq
             assert data(await source.history(since, allow_truncated=True)) == [b"7", b"8", b"9"]
 
-    async def test_a_position_that_is_none_of_the_stream_is_refused(self, world):
+    async def test_position_none_of_stream_refused(self, world):
         source, other = await world.source(), await world.source("b")
         [at] = await publish(source, b"1")
         await publish(other, b"1")
@@ -138,7 +138,7 @@ class EventSuite:
                 await source.subscribe(wrong)
 
     @pytest.mark.covers("T7")
-    async def test_an_event_that_is_linked_follows_the_last_one_or_is_refused(self, world):
+    async def test_linked_event_or_refused(self, world):
         source = await world.source()
         rival = EventSource(await source.log())
         await source.publish(b"1", linked=True)
@@ -185,7 +185,7 @@ class EventSuite:
     # --- subscribing -----------------------------------------------------------------------------------------
 
     @pytest.mark.covers("T4", "T6", "T16", "T17", "T18", "T19")
-    async def test_nothing_between_a_resource_and_the_subscription_is_missed(self, world):
+    async def test_nothing_missed_between(self, world):
         source = await world.source()
         event, at = await source.current()
         assert event is None
@@ -216,7 +216,7 @@ class EventSuite:
             await sub.close()
 
     @pytest.mark.covers("T1", "T2", "T3", "T22", "T23", "T24", "T25", "T40")
-    async def test_coming_back_it_goes_on_from_one_token(self, world):
+    async def test_coming_back_goes_on_from_one_token(self, world):
         source = await world.source()
         await publish(source, b"1", b"2")
         async with await source.subscribe("first") as sub:
@@ -230,7 +230,7 @@ class EventSuite:
             assert sub.id != first_id
 
     @pytest.mark.covers("T39", "T41", "T42")
-    async def test_pushed_or_not_and_changed_while_it_reads(self, world):
+    async def test_push_and_poll_switch(self, world):
         source = await world.source()
         async with await source.subscribe("first", push=None, quiet=QUIET) as sub:
             assert sub.id is None
@@ -244,7 +244,7 @@ class EventSuite:
                 await sub.set_push("sometimes")
 
     @pytest.mark.covers("T14", "T28")
-    async def test_a_callback_gets_them_one_after_the_other(self, world):
+    async def test_callback_gets_them_one_after_other(self, world):
         source, got, inside = await world.source(), [], []
 
         async def take(event):
@@ -270,7 +270,7 @@ class EventSuite:
         await sub.wait()
         assert len(got) == 3
 
-    async def test_where_a_callback_raises_that_is_told_and_the_next_event_comes(self, world):
+    async def test_callback_error_reported(self, world):
         source, got = await world.source(), []
 
         def take(event):
@@ -287,7 +287,7 @@ class EventSuite:
         assert (world.events[0].stream_seq, str(world.events[0].error)) == (at[0].seq, "odd")
         await sub.close()
 
-    async def test_a_callback_may_cancel_its_subscription(self, world):
+    async def test_callback_may_cancel_subscription(self, world):
         source, got = await world.source(), []
 
         async def take(event):
@@ -301,7 +301,7 @@ class EventSuite:
         assert got == [b"1"]
 
     @pytest.mark.covers("T10")
-    async def test_a_subscription_that_the_window_has_passed_says_so(self, world):
+    async def test_subscription_window_passed_says_so(self, world):
         source = await world.source(max_msgs=3)
         at = await publish(source, *(b"%d" % number for number in range(10)))
         sub = await source.subscribe(at[0])
@@ -322,7 +322,7 @@ class EventSuite:
             assert await read(sub, 3) == [b"7", b"8", b"9"]
         await world.until(lambda: [type(event).__name__ for event in world.events] == ["HistoryTruncated"])
 
-    async def test_it_ends_where_the_topic_ends(self, world):
+    async def test_ends_where_topic_ends(self, world):
         source = await world.source()
         await source.publish(b"1")
         await (await source.log()).append(b"done", kind=Kind.FINISH)
@@ -333,7 +333,7 @@ class EventSuite:
         await sub.close()
         assert data(await source.history()) == [b"1", b"done"]
 
-    async def test_cancelled_it_gives_nothing_more_and_keeps_its_position(self, world):
+    async def test_cancelled_keeps_position(self, world):
         source = await world.source()
         sub = await source.subscribe()
         [at] = await publish(source, b"1")
@@ -375,7 +375,7 @@ class Between(MemoryLog):
 
 @pytest.mark.covers("T4", "T16", "T19")
 @virtual
-async def test_what_is_published_while_the_resource_is_read_comes_after_it():
+async def test_published_during_read_follows():
     for there in (0, 1):
         log = Between("a")
         for _ in range(there):
@@ -399,7 +399,7 @@ class Lagging(MemoryLog):
 
 
 @virtual
-async def test_a_history_has_all_that_was_there_also_from_a_replica_that_lags():
+async def test_history_complete_on_replica():
     log = Lagging("a")
     for number in range(5):
         await log.append(b"%d" % number)

@@ -27,7 +27,7 @@ def delivery(seq: int, consumer_seq: int, pending: int, headers: bytes = b"") ->
 @pytest.mark.parametrize("doubted", ["none", "late", "all"])
 @pytest.mark.parametrize("pending", [0, 5])
 @virtual
-async def test_a_delivery_follows_the_one_before_it_unless_something_may_have_been_removed(doubted, pending):
+async def test_delivery_follows_previous(doubted, pending):
     """The server counts deliveries without a gap also where it passes over what a limit has removed meanwhile."""
     got: list[Record] = []
     deliveries = _Deliveries(Context, "S", got.extend, lambda: None, linked=True, doubted=doubted)
@@ -38,7 +38,7 @@ async def test_a_delivery_follows_the_one_before_it_unless_something_may_have_be
 
 
 @virtual
-async def test_a_link_that_the_server_has_checked_counts_in_any_case():
+async def test_checked_link_counts():
     got: list[Record] = []
     deliveries = _Deliveries(Context, "S", got.extend, lambda: None, linked=True, doubted="all")
     link = b"NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: 10\r\n\r\n"

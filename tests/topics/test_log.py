@@ -38,7 +38,7 @@ async def seqs(log: MemoryLog, since: int = 0, limit: int = 1000, max_bytes: int
 
 @pytest.mark.covers("T5", "T7", "T8", "T9")
 @virtual
-async def test_what_is_appended_is_stored_with_its_time_and_its_predecessor():
+async def test_append_has_time_and_link():
     log = await filled(3)
     page = await log.history(0, 10, LARGE)
     assert [(record.seq, record.previous, record.data) for record in page.records] == [
@@ -54,7 +54,7 @@ async def test_what_is_appended_is_stored_with_its_time_and_its_predecessor():
 
 @pytest.mark.covers("T11", "T12", "T13")
 @virtual
-async def test_the_history_is_strictly_after_a_sequence_in_order_and_comes_in_pages():
+async def test_history_pages_in_order():
     log = await filled(10)
     page = await log.history(4, 3, LARGE)
     assert ([record.seq for record in page.records], page.more, page.up_to) == ([5, 6, 7], True, 0)
@@ -64,7 +64,7 @@ async def test_the_history_is_strictly_after_a_sequence_in_order_and_comes_in_pa
 
 
 @virtual
-async def test_a_page_has_so_many_bytes_and_one_record_of_any_size():
+async def test_page_bytes_limit():
     log = await filled(3)
     await log.append(b"x" * 1000)
     assert await seqs(log, max_bytes=5) == [1, 2]
@@ -84,7 +84,7 @@ async def test_a_window_keeps_the_newest():
 
 @pytest.mark.covers("T10", "T12")
 @virtual
-async def test_a_time_is_an_entry_and_before_the_window_it_is_refused():
+async def test_time_outside_window_refused():
     log = await filled(10, max_records=3)
     records = (await log.history(0, 10, LARGE)).records
     at = await log.after_time(records[1].time_ns)
@@ -98,7 +98,7 @@ async def test_a_time_is_an_entry_and_before_the_window_it_is_refused():
 
 
 @virtual
-async def test_an_expected_sequence_is_that_of_its_own_subject():
+async def test_expected_sequence_of_own_subject():
     log = MemoryLog("a.*")
     await log.append(b"", subject="a.x")
     await log.append(b"", subject="a.y", expected=0)
@@ -113,7 +113,7 @@ async def test_an_expected_sequence_is_that_of_its_own_subject():
 
 
 @virtual
-async def test_of_a_subject_that_the_window_has_passed_nothing_is_expected():
+async def test_passed_subject_unexpected():
     log = MemoryLog("a.*", max_records=2)
     await log.append(b"", subject="a.x", expected=0)
     for _ in range(2):
@@ -124,7 +124,7 @@ async def test_of_a_subject_that_the_window_has_passed_nothing_is_expected():
 
 
 @virtual
-async def test_a_message_id_is_appended_once():
+async def test_message_id_appended_once():
     log = MemoryLog("a", max_records=2)
     first = await log.append(b"1", msg_id="one")
     assert await log.append(b"1", msg_id="one") == first
@@ -134,7 +134,7 @@ async def test_a_message_id_is_appended_once():
 
 
 @virtual
-async def test_what_kind_a_record_is_and_its_headers_are_kept():
+async def test_kind_record_and_headers_kept():
     log = MemoryLog("a")
     await log.append(b"", kind=Kind.FINISH, headers={"Trace": "7"})
     record = await log.last()
@@ -143,13 +143,13 @@ async def test_what_kind_a_record_is_and_its_headers_are_kept():
 
 @pytest.mark.parametrize("subject", ["b", "a.b", "", "a b", "*"])
 @virtual
-async def test_a_subject_that_is_not_its_own_is_refused(subject):
+async def test_subject_not_own_refused(subject):
     with pytest.raises(ConfigError):
         await MemoryLog("a").append(b"", subject=subject)
 
 
 @virtual
-async def test_a_log_of_several_subjects_must_be_told_which():
+async def test_subject_required():
     with pytest.raises(ConfigError):
         await MemoryLog("a.*").append(b"")
 
@@ -165,7 +165,7 @@ async def test_what_cannot_be_is_refused():
 
 
 @virtual
-async def test_feeds_push_under_their_id_until_they_are_closed():
+async def test_feeds_push_until_closed():
     log = MemoryLog("a")
     got: list[tuple[str, Record]] = []
     feed = log.feed("republish")
@@ -179,7 +179,7 @@ async def test_feeds_push_under_their_id_until_they_are_closed():
 
 
 @virtual
-async def test_positions_are_checked_before_they_are_used():
+async def test_positions_checked_before_they_used():
     log, other = await filled(3), await filled(3)
     at = (await log.extent()).end
     assert await start_position(log, at) == at
@@ -212,7 +212,7 @@ class Replicated(MemoryLog):
 
 
 @virtual
-async def test_an_old_leader_does_not_make_a_position_invalid():
+async def test_old_leader_keeps_position():
     at = Position("memory", "1", 70)
     for log in (Replicated(50, 50, 70), Replicated(*[50] * 10, DisconnectedError("gone"), 50, 71)):
         assert await start_position(log, at) == at
@@ -221,7 +221,7 @@ async def test_an_old_leader_does_not_make_a_position_invalid():
 
 
 @virtual
-async def test_a_position_after_the_end_is_invalid_after_ten_seconds():
+async def test_late_position_invalid_later():
     at, now = Position("memory", "1", 70), asyncio.get_running_loop().time
     for log, least in (
         (Replicated(50), 10),
@@ -240,13 +240,13 @@ async def test_a_position_after_the_end_is_invalid_after_ten_seconds():
 
 
 @virtual
-async def test_a_first_question_that_fails_is_raised():
+async def test_first_question_fails_raised():
     with pytest.raises(DisconnectedError):
         await start_position(Replicated(DisconnectedError("gone"), 50), Position("memory", "1", 70))
 
 
 @virtual
-async def test_closed_it_takes_and_gives_nothing():
+async def test_closed_takes_and_gives_nothing():
     log = await filled(1)
     await log.close()
     for call in (log.append(b""), log.history(0, 1, LARGE), log.last(), log.after_time(0), log.wait_ready()):
@@ -255,7 +255,7 @@ async def test_closed_it_takes_and_gives_nothing():
 
 
 @virtual
-async def test_an_error_without_a_caller_is_told():
+async def test_error_without_caller_told():
     told: list[jsclient.Event] = []
     log = MemoryLog("a", on_event=told.append)
     log.report(ClosedError("gone"))

@@ -54,7 +54,7 @@ async def read(reader: LogReader, count: int) -> list[int]:
 @pytest.mark.covers("T4", "T18", "T19")
 @pytest.mark.parametrize("push", ["auto", "consumer", "republish", None])
 @virtual
-async def test_what_is_there_comes_first_and_then_what_is_appended(push):
+async def test_there_comes_first_and_then_appended(push):
     log = MemoryLog("a")
     await append(log, 3)
     async with await open_reader(log, push=push, quiet=1.0) as reader:
@@ -66,7 +66,7 @@ async def test_what_is_there_comes_first_and_then_what_is_appended(push):
 
 
 @virtual
-async def test_pushes_come_without_waiting_for_the_timer():
+async def test_pushes_before_timer():
     log = MemoryLog("a")
     async with await open_reader(log) as reader:
         await settle()
@@ -78,7 +78,7 @@ async def test_pushes_come_without_waiting_for_the_timer():
 
 @pytest.mark.covers("T39", "T42")
 @virtual
-async def test_without_pushes_it_asks_each_time_the_timer_ends():
+async def test_polls_by_timer():
     log = MemoryLog("a")
     async with await open_reader(log, push=None, quiet=20.0) as reader:
         await settle()
@@ -91,7 +91,7 @@ async def test_without_pushes_it_asks_each_time_the_timer_ends():
 
 @pytest.mark.covers("T41")
 @virtual
-async def test_push_and_poll_can_be_changed_while_it_reads():
+async def test_push_and_poll_switch():
     log = LossyLog(MemoryLog("a"))
     async with await open_reader(log, quiet=5.0) as reader:
         for push in (None, "consumer", None, None, "auto", "republish", "republish", None, "auto"):
@@ -108,7 +108,7 @@ async def test_push_and_poll_can_be_changed_while_it_reads():
 
 @pytest.mark.covers("T25", "T27")
 @virtual
-async def test_a_late_push_under_an_old_id_is_refused():
+async def test_late_push_under_old_id_refused():
     log = LossyLog(MemoryLog("a"), reorder=1.0)
     async with await open_reader(log, catch_up="timer", quiet=10.0) as reader:
         await settle()
@@ -127,7 +127,7 @@ async def test_a_late_push_under_an_old_id_is_refused():
 
 @pytest.mark.covers("T32")
 @virtual
-async def test_a_timer_that_adapts_asks_less_and_less_often():
+async def test_adaptive_timer_slows():
     asked: list[float] = []
 
     class Counted(MemoryLog):
@@ -153,7 +153,7 @@ async def test_next_waits_so_long_and_not_longer():
 
 
 @virtual
-async def test_batches_give_what_waits_together():
+async def test_batches_give_waits_together():
     log = MemoryLog("a")
     await append(log, 7)
     reader = await open_reader(log)
@@ -167,7 +167,7 @@ async def test_batches_give_what_waits_together():
 
 
 @virtual
-async def test_up_to_a_sequence_it_reads_and_then_stops():
+async def test_up_to_sequence_reads_and_then_stops():
     log = MemoryLog("a")
     await append(log, 7)
     async with await open_reader(log, push=None, max_pending=2) as reader:
@@ -182,7 +182,7 @@ async def test_up_to_a_sequence_it_reads_and_then_stops():
 
 @pytest.mark.parametrize("kind", [Kind.FINISH, Kind.FAIL])
 @virtual
-async def test_it_ends_after_the_last_record_and_gives_its_feed_back(kind):
+async def test_ends_after_last_record(kind):
     log = LossyLog(MemoryLog("a"))
     async with await open_reader(log) as reader:
         await settle()
@@ -196,7 +196,7 @@ async def test_it_ends_after_the_last_record_and_gives_its_feed_back(kind):
 
 
 @virtual
-async def test_closed_it_wakes_who_waits_and_what_waits_can_still_be_taken():
+async def test_close_wakes_and_keeps():
     log = MemoryLog("a")
     await append(log, 3)
     reader = await open_reader(log)
@@ -215,7 +215,7 @@ async def test_closed_it_wakes_who_waits_and_what_waits_can_still_be_taken():
 
 
 @virtual
-async def test_the_end_of_the_log_ends_its_readers():
+async def test_end_of_log_ends_readers():
     log = MemoryLog("a")
     reader = await open_reader(log)
     task = asyncio.create_task(reader.next())
@@ -227,7 +227,7 @@ async def test_the_end_of_the_log_ends_its_readers():
 
 
 @virtual
-async def test_a_cancelled_read_loses_nothing():
+async def test_cancelled_read_loses_nothing():
     log, chance, got = MemoryLog("a"), random.Random(5), []
     async with await open_reader(log) as reader:
         for _ in range(200):
@@ -249,7 +249,7 @@ async def test_a_cancelled_read_loses_nothing():
 
 @pytest.mark.parametrize("max_pending", [1, 2, 10])
 @virtual
-async def test_a_slow_reader_holds_no_more_than_it_may(max_pending):
+async def test_slow_reader_holds_no_more_than_may(max_pending):
     log, got = MemoryLog("a"), []
     async with await open_reader(log, max_pending=max_pending) as reader:
         for _ in range(30):
@@ -279,7 +279,7 @@ async def test_what_cannot_be_is_refused():
 
 @pytest.mark.covers("T10")
 @virtual
-async def test_where_the_window_has_passed_it_says_so_after_what_was_there():
+async def test_window_loss_in_place():
     log = MemoryLog("a", max_records=5)
     await append(log, 4)
     async with await open_reader(log, max_pending=2) as reader:
@@ -292,7 +292,7 @@ async def test_where_the_window_has_passed_it_says_so_after_what_was_there():
 
 
 @virtual
-async def test_where_that_is_allowed_it_reads_on_and_tells():
+async def test_where_allowed_reads_on_and_tells():
     events: list[jsclient.Event] = []
     log = MemoryLog("a", max_records=5, on_event=events.append)
     await append(log, 4)
@@ -370,7 +370,7 @@ async def test_what_passes_is_tried_again():
     "error", [ApiError(500, 10001, "no"), PermissionDeniedError("no", "a"), PositionInvalidError("another")]
 )
 @virtual
-async def test_what_does_not_pass_ends_it_and_is_raised_each_time(error):
+async def test_invalid_record_ends(error):
     log = Troubled()
     async with await open_reader(log) as reader:
         await settle()
@@ -384,7 +384,7 @@ async def test_what_does_not_pass_ends_it_and_is_raised_each_time(error):
 
 
 @virtual
-async def test_a_defect_is_raised_and_not_waited_for():
+async def test_defect_raised_and_not_waited_for():
     log = Troubled()
     log.history_errors = [KeyError("seq")]
     async with await open_reader(log) as reader:
@@ -394,7 +394,7 @@ async def test_a_defect_is_raised_and_not_waited_for():
 
 
 @virtual
-async def test_a_question_under_way_when_it_is_closed_is_not_cut_off():
+async def test_close_keeps_request():
     class Slow(MemoryLog):
         ended = 0
 
@@ -416,7 +416,7 @@ async def test_a_question_under_way_when_it_is_closed_is_not_cut_off():
 
 
 @virtual
-async def test_a_stream_that_stays_away_is_an_error():
+async def test_stream_stays_away_error():
     log = Troubled()
     log.history_errors = [StreamNotFoundError(404, 10059, "gone") for _ in range(100)]
     async with await open_reader(log, push=None) as reader:
@@ -426,7 +426,7 @@ async def test_a_stream_that_stays_away_is_an_error():
 
 @pytest.mark.covers("T39", "T43")
 @virtual
-async def test_where_pushes_are_refused_it_asks_unless_it_was_told_to_be_pushed():
+async def test_refused_push_polls():
     log = Troubled()
     log.feed_errors = [PermissionDeniedError("no", "a")]
     await append(log, 2)
@@ -445,7 +445,7 @@ async def test_where_pushes_are_refused_it_asks_unless_it_was_told_to_be_pushed(
 
 
 @virtual
-async def test_a_server_with_no_room_for_another_consumer_is_asked_and_that_is_told():
+async def test_full_server_polls():
     events: list[jsclient.Event] = []
     log = Troubled(on_event=events.append)
     log.feed_errors = [ApiError(400, 10026, "maximum consumers limit reached")]
@@ -456,7 +456,7 @@ async def test_a_server_with_no_room_for_another_consumer_is_asked_and_that_is_t
 
 
 @virtual
-async def test_a_feed_that_may_have_missed_something_is_replaced_after_the_history_was_read():
+async def test_doubtful_feed_replaced():
     log = Troubled()
     async with await open_reader(log, quiet=1000.0) as reader:
         await settle()
@@ -472,7 +472,7 @@ async def test_a_feed_that_may_have_missed_something_is_replaced_after_the_histo
 
 
 @virtual
-async def test_what_is_missed_while_a_feed_is_being_opened_is_not_waited_for():
+async def test_opening_feed_not_awaited():
     log = Troubled()
     log.lost_early = True
     async with await open_reader(log, quiet=1000.0) as reader:
@@ -485,7 +485,7 @@ async def test_what_is_missed_while_a_feed_is_being_opened_is_not_waited_for():
 
 
 @virtual
-async def test_a_feed_is_not_left_open_whenever_it_is_given_up():
+async def test_feed_always_closed():
     for turns in range(60):
         log = Troubled()
         log.slow = 0.01
@@ -504,7 +504,7 @@ async def test_a_feed_is_not_left_open_whenever_it_is_given_up():
 
 
 @virtual
-async def test_closed_while_nothing_can_be_asked_it_leaves_no_task():
+async def test_offline_close_leaves_no_task():
     class Away(MemoryLog):
         away = False
 
@@ -530,7 +530,7 @@ async def test_closed_while_nothing_can_be_asked_it_leaves_no_task():
 @pytest.mark.covers("T1", "T13", "T15", "T28", "T39", "T41", "T42")
 @pytest.mark.parametrize("loss", [0.0, 0.05, 0.3, 1.0])
 @virtual
-async def test_whatever_becomes_of_the_pushes_it_reads_all_of_it_in_order_and_once(loss):
+async def test_all_in_order_and_once(loss):
     for seed in SEEDS:
         await check_whole(seed, loss)
 
@@ -574,7 +574,7 @@ async def check_whole(seed: int, loss: float) -> None:
 @pytest.mark.covers("T2", "T10")
 @pytest.mark.parametrize("loss", [0.0, 0.3, 1.0])
 @virtual
-async def test_with_a_window_it_reads_all_or_says_what_is_missing(loss):
+async def test_window_reads_or_reports(loss):
     outcomes = set()
     for seed in SEEDS:
         chance = random.Random(seed)

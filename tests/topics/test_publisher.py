@@ -102,7 +102,7 @@ async def ground(timeout: float = 30.0) -> AsyncIterator[Ground]:
 
 
 @virtual
-async def test_what_was_lost_with_the_connection_goes_again_in_its_place():
+async def test_lost_goes_again_in_place():
     async with ground() as here:
         futures = [await here.append(b"%d" % number, Tag=["a", "b"]) for number in range(3)]
         here.take()
@@ -120,7 +120,7 @@ async def test_what_was_lost_with_the_connection_goes_again_in_its_place():
 
 
 @virtual
-async def test_a_record_that_waited_while_the_chain_was_mended_leaves_its_place_to_nobody():
+async def test_mended_chain_keeps_place():
     """It goes out under a link that is over: it is refused, and what comes behind it must not take its place."""
     async with ground() as here:
         futures = [await here.append(b"1"), await here.append(b"2")]
@@ -142,7 +142,7 @@ async def test_a_record_that_waited_while_the_chain_was_mended_leaves_its_place_
 
 
 @virtual
-async def test_records_that_were_acked_and_are_gone_end_the_chain():
+async def test_records_acked_and_gone_end_chain():
     """A stream in memory was restarted: what follows would have no predecessor."""
     async with ground(timeout=60) as here:
         for number in range(3):
@@ -158,7 +158,7 @@ async def test_records_that_were_acked_and_are_gone_end_the_chain():
 
 
 @virtual
-async def test_a_look_that_is_behind_is_repeated():
+async def test_look_behind_repeated():
     async with ground() as here:
         one = await here.append(b"1")
         await here.run(0.2)
@@ -172,7 +172,7 @@ async def test_a_look_that_is_behind_is_repeated():
 
 
 @virtual
-async def test_the_last_message_may_have_expired():
+async def test_last_message_may_have_expired():
     async with ground() as here:
         one = await here.append(b"1")
         await here.run(0.2)
@@ -186,7 +186,7 @@ async def test_the_last_message_may_have_expired():
 
 
 @virtual
-async def test_a_full_stream_is_told_at_once():
+async def test_full_stream_told_at_once():
     async with ground() as here:
         here.answer = {"error": {"code": 503, "err_code": 10077, "description": "maximum messages exceeded"}}
         future = await here.append(b"1")
@@ -195,7 +195,7 @@ async def test_a_full_stream_is_told_at_once():
 
 
 @virtual
-async def test_an_append_waits_no_longer_than_it_may_where_nobody_says_what_is_there():
+async def test_append_deadline_in_doubt():
     async with ground(timeout=5.0) as here:
         future = await here.append(b"1")
         await asyncio.sleep(2.5)  # the chain is broken: no answer
@@ -214,7 +214,7 @@ async def test_an_append_waits_no_longer_than_it_may_where_nobody_says_what_is_t
 
 
 @virtual
-async def test_what_cannot_be_looked_at_ends_it_with_the_reason():
+async def test_failed_look_ends_it():
     async with ground() as here:
         here.connection.api.script["STREAM.INFO"] = [Refusal(10000, 400, "no")] * 3
         future = await here.append(b"1")
@@ -238,7 +238,7 @@ async def test_a_defect_in_mending_is_told():
 
 
 @virtual
-async def test_nothing_is_left_when_it_ends_while_it_is_broken():
+async def test_nothing_left_when_ends_while_broken():
     async with ground() as here:
         future = await here.append(b"1")
         here.connection.disconnect()
@@ -259,7 +259,7 @@ async def test_nothing_is_left_when_it_ends_while_it_is_broken():
 
 
 @virtual
-async def test_a_publish_with_an_id_keeps_its_time_where_the_connection_comes_back_late():
+async def test_late_connection_keeps_time():
     async with connected() as (js, connection):
         connection.disconnect()
         loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from jsclient.protocol.topics.links import Gap, Link, LinkTracker
 
 
 @pytest.mark.covers("T7", "T30", "T31")
-def test_only_the_direct_follower_is_taken():
+def test_only_direct_follower_taken():
     tracker = LinkTracker(10)
     assert tracker.offer(12, 10) is Link.ACCEPT
     assert tracker.offer(12, 10) is Link.DUPLICATE
@@ -21,18 +21,18 @@ def test_only_the_direct_follower_is_taken():
     assert tracker.offer(9, 8) is Link.DUPLICATE
 
 
-def test_the_first_record_follows_a_beginning_before_everything():
+def test_first_record_begins():
     assert LinkTracker(0).offer(3, 0) is Link.ACCEPT
     assert LinkTracker(7).offer(9, 4) is Link.ACCEPT, "its predecessor lies before where we begin"
 
 
-def test_without_a_link_only_the_next_sequence_follows():
+def test_unlinked_needs_next():
     tracker = LinkTracker(4)
     assert tracker.offer(6, None) == Gap(4, 6)
     assert tracker.offer(5, None) is Link.ACCEPT
 
 
-def test_a_predecessor_that_was_deleted_after_we_had_it_is_no_gap():
+def test_deleted_predecessor_no_gap():
     """The server then names the one before."""
     tracker = LinkTracker(0)
     tracker.offer(3, 0)
@@ -40,7 +40,7 @@ def test_a_predecessor_that_was_deleted_after_we_had_it_is_no_gap():
     assert tracker.offer(8, 3) is Link.ACCEPT
 
 
-def test_a_history_that_was_read_moves_the_floor_and_never_back():
+def test_history_raises_floor():
     tracker = LinkTracker(4)
     tracker.caught_up(9)
     tracker.caught_up(6)
@@ -50,7 +50,7 @@ def test_a_history_that_was_read_moves_the_floor_and_never_back():
     assert tracker.offer(12, 7) is Link.ACCEPT
 
 
-def test_links_by_subject_are_followed_subject_by_subject():
+def test_links_per_subject():
     tracker = LinkTracker(0, by_subject=True)
     assert tracker.offer(1, 0, "a") is Link.ACCEPT
     assert tracker.offer(4, 1, "a") is Link.ACCEPT, "2 and 3 may be of others"
@@ -61,7 +61,7 @@ def test_links_by_subject_are_followed_subject_by_subject():
     assert not tracker.had(3, "c")
 
 
-def test_links_by_subject_do_not_move_the_floor_past_what_may_be_missing():
+def test_subject_links_keep_floor():
     """b's only record (2) is lost: nothing that a tells shows it, so a token must not say 3."""
     tracker = LinkTracker(0, by_subject=True)
     tracker.offer(1, 0, "a")
@@ -70,7 +70,7 @@ def test_links_by_subject_do_not_move_the_floor_past_what_may_be_missing():
     assert tracker.offer(5, 2, "b") == Gap(1, 5)
 
 
-def test_what_was_had_beyond_the_floor_is_forgotten_when_the_floor_has_passed_it():
+def test_passed_records_forgotten():
     tracker = LinkTracker(0, by_subject=True)
     for number in range(2, 50):
         tracker.offer(number, 0, f"s{number}")
@@ -85,7 +85,7 @@ arrivals = st.lists(st.integers(0, 19), max_size=120)
 
 
 @given(st.integers(1, 20), arrivals)
-def test_whatever_arrives_in_whatever_order_what_is_taken_is_the_start_of_the_history(size, order):
+def test_any_order_gives_prefix(size, order):
     """Sequences 3, 6, 9 …: others lie between."""
     records = [(3 * n + 3, 3 * n) for n in range(size)]
     tracker = LinkTracker(0)
@@ -95,7 +95,7 @@ def test_whatever_arrives_in_whatever_order_what_is_taken_is_the_start_of_the_hi
 
 
 @given(st.lists(st.sampled_from("abc"), min_size=1, max_size=20), arrivals)
-def test_of_each_subject_too_and_the_floor_is_never_over_what_was_not_had(subjects, order):
+def test_subjects_and_floor_hold(subjects, order):
     last, records = dict.fromkeys("abc", 0), []
     for seq, subject in enumerate(subjects, 1):
         records.append((seq, last[subject], subject))

@@ -27,7 +27,7 @@ def extent(first: int, last: int, **fields: object) -> Extent:
 
 @pytest.mark.covers("T40")
 @given(st.text(min_size=1), st.text(), st.integers(0, 2**64 - 1), st.integers(0, 2**63 - 1))
-def test_a_token_is_all_that_must_be_kept(stream, incarnation, seq, time_ns):
+def test_token_all_must_be_kept(stream, incarnation, seq, time_ns):
     try:
         position = Position(stream, incarnation, seq, time_ns)
         token = position.to_json()
@@ -73,7 +73,7 @@ GOOD = json.loads(AT.to_json())
         *[json.dumps({k: v for k, v in GOOD.items() if k != name}) for name in GOOD],
     ],
 )
-def test_what_is_no_token_of_ours_is_refused(token):
+def test_no_token_of_ours_refused(token):
     with pytest.raises(PositionInvalidError, match="not a position token"):
         Position.from_json(token)
 
@@ -87,12 +87,12 @@ def test_no_text_does_anything_else(text):
 @pytest.mark.parametrize(
     "fields", [("", MADE, 1), ("S", None, 1), ("S", MADE, -1), ("S", MADE, True), ("S", MADE, 1.0)]
 )
-def test_a_position_that_cannot_be_is_not_made(fields):
+def test_position_cannot_be_not_made(fields):
     with pytest.raises(ConfigError):
         Position(*fields)
 
 
-def test_it_is_at_the_top_level_and_can_be_pickled():
+def test_at_top_level_and_can_be_pickled():
     assert jsclient.Position is Position
     assert pickle.loads(pickle.dumps(AT)) == AT
 
@@ -102,7 +102,7 @@ def test_it_is_at_the_top_level_and_can_be_pickled():
 
 @pytest.mark.covers("T8")
 @given(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9), st.integers(0, 9))
-def test_the_sequence_decides_and_the_time_does_not(one, other, one_ns, other_ns):
+def test_sequence_decides_and_time_does_not(one, other, one_ns, other_ns):
     a, b = AT.at(one, one_ns), AT.at(other, other_ns)
     assert (a == b, a < b, a <= b, a > b, a >= b) == (
         one == other,
@@ -115,7 +115,7 @@ def test_the_sequence_decides_and_the_time_does_not(one, other, one_ns, other_ns
 
 
 @pytest.mark.parametrize("other", [Position("OTHER", MADE, 5), Position("ORDERS", "made anew", 5)])
-def test_positions_of_two_streams_have_no_order(other):
+def test_streams_not_comparable(other):
     assert other != AT
     for compare in (AT.__lt__, AT.__le__, AT.__gt__, AT.__ge__):
         with pytest.raises(PositionInvalidError):
@@ -127,7 +127,7 @@ def test_positions_of_two_streams_have_no_order(other):
 # --- against a stream --------------------------------------------------------------------------------------------
 
 
-def test_a_position_within_the_stream_fits_and_so_does_its_end():
+def test_position_within_stream():
     for seq in (0, 4, 5, 9):
         extent(5, 9).check(AT.at(seq))
 
@@ -140,13 +140,13 @@ def test_a_position_within_the_stream_fits_and_so_does_its_end():
         (Position("OTHER", MADE, 5), "not in 'ORDERS'"),
     ],
 )
-def test_a_position_that_would_starve_its_reader_is_refused(position, why):
+def test_starving_position_refused(position, why):
     with pytest.raises(PositionInvalidError, match=why):
         extent(1, 9).check(position)
 
 
 @pytest.mark.covers("T2", "T10")
-def test_what_was_cut_off_after_the_position_is_told():
+def test_cut_off_after_position_told():
     assert extent(6, 9).truncated(AT) is None
     error = extent(7, 9).truncated(AT)
     assert isinstance(error, HistoryTruncatedError)
@@ -167,25 +167,25 @@ def test_start_and_end_of_a_stream():
 
 
 @pytest.mark.covers("T12")
-def test_what_has_the_very_stamp_is_not_after_it():
+def test_very_stamp_not_after():
     found = [(3, 10), (4, 10), (5, 11), (6, 12)]
     assert extent(1, 6).after_time(10, found) == AT.at(4)
     assert extent(1, 6).after_time(9, found) == AT.at(2)
 
 
 @pytest.mark.covers("T12")
-def test_the_sequence_decides_where_stamps_step_back():
+def test_sequence_over_stamps():
     found = [(3, 10), (4, 11), (5, 9), (6, 12)]
     assert extent(1, 6).after_time(10, found) == AT.at(3), "5 comes too, though its stamp is earlier"
 
 
-def test_where_nothing_is_later_the_reader_stands_at_the_end():
+def test_nothing_later_is_end():
     assert extent(1, 6).after_time(12, []) == AT.at(6)
     assert extent(1, 6).after_time(12, [(6, 12)]) is None, "perhaps a page full of that stamp: ask on"
 
 
 @pytest.mark.covers("T10")
-def test_a_time_before_the_window_is_told_unless_it_is_allowed():
+def test_early_time_refused():
     holds = extent(4, 6, first_time_ns=10, last_time_ns=12)
     with pytest.raises(HistoryTruncatedError) as caught:
         holds.after_time(9, [(4, 10)])
@@ -199,7 +199,7 @@ def test_a_time_before_the_window_is_told_unless_it_is_allowed():
 
 @given(st.lists(st.integers(0, 6), max_size=12).map(sorted), st.integers(-1, 7))
 @pytest.mark.covers("T12")
-def test_strictly_after_any_time_while_stamps_go_up(stamps, time_ns):
+def test_strictly_after_time(stamps, time_ns):
     """The server's answer to "since" is inclusive."""
     records = list(enumerate(stamps, 1))
     inclusive = [(seq, stamp) for seq, stamp in records if stamp >= time_ns]

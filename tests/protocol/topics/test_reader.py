@@ -51,14 +51,14 @@ def seqs(made: Reader, limit: int = 100) -> list[int]:
 
 
 @pytest.mark.covers("T14", "T16", "T17")
-def test_it_subscribes_with_where_it_stands_and_an_id():
+def test_subscribes_with_where_stands_and_id():
     made = Reader(START, "r")
     assert made.begin(0.0) == [Subscribe("r-1", 10)]
     assert made.subscribed("r-1", 0.0) == [], "what lies between comes by itself"
 
 
 @pytest.mark.covers("T18", "T19")
-def test_where_a_subscription_does_not_begin_with_what_is_stored_that_is_asked_for_once_it_is_there():
+def test_late_subscription_asks_once():
     """Not before: what is stored between the answer and the subscription would be missed."""
     made = Reader(START, "r", replays=False)
     assert made.begin(0.0) == [Subscribe("r-1", 10)]
@@ -68,7 +68,7 @@ def test_where_a_subscription_does_not_begin_with_what_is_stored_that_is_asked_f
 
 
 @pytest.mark.covers("T4", "T18", "T19")
-def test_what_was_stored_before_the_subscription_comes_first():
+def test_stored_comes_first():
     made = Reader(START, "r", replays=False)
     made.begin(0.0)
     [asked] = made.subscribed("r-1", 0.0)
@@ -78,7 +78,7 @@ def test_what_was_stored_before_the_subscription_comes_first():
 
 
 @pytest.mark.covers("T28", "T29", "T30", "T31")
-def test_a_push_is_taken_if_it_directly_follows_and_else_discarded():
+def test_push_taken_if_next():
     made = reader(catch_up="timer")
     assert made.offer("r-1", [record(11), record(11), record(14), record(12), record(9)], 0.0) == []
     assert seqs(made) == [11, 12]
@@ -88,7 +88,7 @@ def test_a_push_is_taken_if_it_directly_follows_and_else_discarded():
 
 
 @pytest.mark.covers("T25", "T27")
-def test_what_comes_under_another_id_is_refused():
+def test_comes_under_another_id_refused():
     made = reader()
     made.offer("r-0", [record(11)], 0.0)
     made.offer("x", [record(11), record(12)], 0.0)
@@ -98,7 +98,7 @@ def test_what_comes_under_another_id_is_refused():
     assert made.lost("r-0", 0.0) == []
 
 
-def test_on_a_gap_the_history_is_asked_once_and_what_waits_aside_is_fitted_in():
+def test_gap_asks_history_once():
     made = reader()
     assert made.offer("r-1", [record(13)], 1.0) == [ask(10)]
     assert made.offer("r-1", [record(15), record(14)], 1.0) == [], "one question at a time"
@@ -109,7 +109,7 @@ def test_on_a_gap_the_history_is_asked_once_and_what_waits_aside_is_fitted_in():
     assert made.id == "r-1", "it pushes, so it has not failed"
 
 
-def test_what_is_still_missing_then_is_asked_for_again_if_there_was_something():
+def test_still_missing_asks_again():
     made = reader()
     [asked] = made.offer("r-1", [record(15)], 1.0)
     again = made.page(asked, [record(11)], 2.0)
@@ -118,7 +118,7 @@ def test_what_is_still_missing_then_is_asked_for_again_if_there_was_something():
     assert seqs(made) == [11, 12, 13, 14, 15]
 
 
-def test_a_replica_that_lags_is_not_asked_again_and_again():
+def test_lagging_replica_not_hammered():
     made = reader()
     [asked] = made.offer("r-1", [record(15)], 1.0)
     assert made.page(asked, [record(9), record(10)], 2.0) == [], "nothing new: the timer asks again"
@@ -130,7 +130,7 @@ def test_a_replica_that_lags_is_not_asked_again_and_again():
 
 
 @pytest.mark.covers("T32")
-def test_the_timer_counts_from_the_last_record_that_was_added():
+def test_timer_counts_from_last_record_added():
     made = reader()
     assert made.deadline == 10.0
     made.offer("r-1", [record(11)], 4.0)
@@ -142,7 +142,7 @@ def test_the_timer_counts_from_the_last_record_that_was_added():
 
 
 @pytest.mark.covers("T33", "T34")
-def test_when_it_ends_the_history_is_asked_and_nothing_found_means_nothing():
+def test_timer_finds_nothing():
     made = reader()
     made.offer("r-1", [record(11)], 0.0)
     [asked] = made.tick(10.0)
@@ -154,7 +154,7 @@ def test_when_it_ends_the_history_is_asked_and_nothing_found_means_nothing():
 
 
 @pytest.mark.covers("T2", "T24", "T25", "T26", "T27", "T35", "T36", "T37")
-def test_something_found_goes_into_the_queue_and_the_subscription_has_failed():
+def test_found_means_push_failed():
     made = reader(catch_up="timer")
     made.offer("r-1", [record(11)], 0.0)
     made.offer("r-1", [record(13)], 0.0)
@@ -167,7 +167,7 @@ def test_something_found_goes_into_the_queue_and_the_subscription_has_failed():
     assert seqs(made) == [14]
 
 
-def test_the_new_subscription_is_made_when_all_pages_were_read():
+def test_resubscribes_after_pages():
     made = reader()
     [asked] = made.tick(10.0)
     [asked] = made.page(asked, [record(11)], 10.0, more=True)
@@ -176,7 +176,7 @@ def test_the_new_subscription_is_made_when_all_pages_were_read():
 
 
 @pytest.mark.covers("T32")
-def test_an_adaptive_timer_asks_less_often_while_nothing_is_found_and_more_often_when_pushes_are_lost():
+def test_adaptive_timer():
     made = reader(quiet=1.0, longest=5.0)
     now, periods = 0.0, []
     for _ in range(4):
@@ -190,7 +190,7 @@ def test_an_adaptive_timer_asks_less_often_while_nothing_is_found_and_more_often
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (2.0, 1.0), (1.0, 2.0, 0.5), (1.0, 2.0, 2.0, 3.0)])
-def test_a_timer_that_cannot_be_is_not_made(bounds):
+def test_timer_cannot_be_not_made(bounds):
     with pytest.raises(ConfigError):
         QuietTimer(*bounds)
 
@@ -199,7 +199,7 @@ def test_a_timer_that_cannot_be_is_not_made(bounds):
 
 
 @pytest.mark.covers("T1", "T2", "T22", "T23", "T24", "T25", "T26")
-def test_coming_back_it_reads_what_it_missed_and_then_subscribes_anew():
+def test_reconnect_reads_missed():
     made = reader()
     made.offer("r-1", [record(11)], 0.0)
     assert made.lost("r-1", 50.0) == [Cancel("r-1"), ask(11, 9_999)]
@@ -210,7 +210,7 @@ def test_coming_back_it_reads_what_it_missed_and_then_subscribes_anew():
     assert seqs(made) == [11, 12, 13]
 
 
-def test_a_subscription_that_does_not_come_about_is_tried_again_when_the_timer_ends():
+def test_failed_subscribe_retried():
     made = Reader(START, "r", QuietTimer(10.0))
     made.begin(0.0)
     assert made.lost("r-1", 1.0) == [Cancel("r-1")]
@@ -220,7 +220,7 @@ def test_a_subscription_that_does_not_come_about_is_tried_again_when_the_timer_e
 
 
 @pytest.mark.covers("T40")
-def test_the_position_is_that_of_what_was_taken_and_another_reader_goes_on_there():
+def test_position_of_taken():
     made = reader()
     made.offer("r-1", [record(11), record(12), record(13)], 0.0)
     assert made.position.seq == 10
@@ -233,7 +233,7 @@ def test_the_position_is_that_of_what_was_taken_and_another_reader_goes_on_there
 
 
 @pytest.mark.covers("T39", "T42")
-def test_without_pushes_it_asks_at_once_and_then_by_the_timer():
+def test_poll_asks_by_timer():
     made = Reader(START, "r", QuietTimer(10.0), push=False)
     [asked] = made.begin(0.0)
     assert made.page(asked, [record(11)], 1.0) == []
@@ -244,7 +244,7 @@ def test_without_pushes_it_asks_at_once_and_then_by_the_timer():
 
 
 @pytest.mark.covers("T41")
-def test_it_changes_between_push_and_poll_where_it_stands():
+def test_push_and_poll_switch():
     made = reader()
     made.offer("r-1", [record(11)], 0.0)
     assert made.set_push(1.0, push=True) == []
@@ -260,7 +260,7 @@ def test_it_changes_between_push_and_poll_where_it_stands():
 # --- a slow reader --------------------------------------------------------------------------------------------
 
 
-def test_when_the_queue_is_full_pushes_are_left_out_and_read_when_half_of_it_is_free():
+def test_full_queue_refills_at_half():
     made = reader(max_pending=4)
     assert made.offer("r-1", [record(number) for number in range(11, 21)], 0.0) == []
     assert (made.pending, made.discarded) == (4, 6)
@@ -275,7 +275,7 @@ def test_when_the_queue_is_full_pushes_are_left_out_and_read_when_half_of_it_is_
     assert made.id == "r-1"
 
 
-def test_bytes_are_bounded_too_and_a_record_of_any_size_gets_through():
+def test_bytes_bounded_but_one_passes():
     made = reader(max_pending_bytes=100)
     made.offer("r-1", [record(11, data=b"x" * 90), record(12, data=b"x" * 20)], 0.0)
     assert made.pending == 1
@@ -289,7 +289,7 @@ def test_bytes_are_bounded_too_and_a_record_of_any_size_gets_through():
     assert seqs(made) == [13]
 
 
-def test_an_answer_larger_than_asked_for_loses_nothing():
+def test_large_answer_loses_nothing():
     made = reader(max_pending=4)
     [asked] = made.offer("r-1", [record(20)], 0.0)
     made.page(asked, [record(number) for number in range(11, 21)], 0.0)
@@ -303,7 +303,7 @@ def test_an_answer_larger_than_asked_for_loses_nothing():
 
 
 @pytest.mark.parametrize("kind", [Kind.FINISH, Kind.FAIL])
-def test_it_ends_with_the_last_record_of_the_topic(kind):
+def test_ends_with_last_record_of_topic(kind):
     made = reader()
     assert made.offer("r-1", [record(11), record(12, kind=kind), record(13)], 0.0) == [Cancel("r-1")]
     assert made.ended
@@ -315,7 +315,7 @@ def test_it_ends_with_the_last_record_of_the_topic(kind):
     assert made.ended
 
 
-def test_a_last_record_that_came_too_early_ends_it_in_its_place():
+def test_early_last_record_ends():
     made = reader()
     [asked] = made.offer("r-1", [record(12, kind=Kind.FINISH)], 0.0)
     assert not made.ended
@@ -323,7 +323,7 @@ def test_a_last_record_that_came_too_early_ends_it_in_its_place():
     assert seqs(made) == [11, 12]
 
 
-def test_closed_it_does_nothing_any_more():
+def test_closed_does_nothing_any_more():
     made = reader()
     [asked] = made.offer("r-1", [record(12)], 0.0)
     assert made.close() == [Cancel("r-1")]
@@ -337,7 +337,7 @@ def test_closed_it_does_nothing_any_more():
 
 
 @pytest.mark.covers("T2", "T10")
-def test_what_was_removed_before_it_was_read_is_an_error_after_all_that_came_before():
+def test_removed_is_error_in_place():
     made = reader()
     made.offer("r-1", [record(11)], 0.0)
     [asked] = made.offer("r-1", [record(20)], 0.0)
@@ -348,14 +348,14 @@ def test_what_was_removed_before_it_was_read_is_an_error_after_all_that_came_bef
     assert seqs(made) == [11]
 
 
-def test_without_links_a_hole_at_the_head_is_possibly_a_loss():
+def test_unlinked_head_gap_is_loss():
     made = reader()
     [asked] = made.tick(10.0)
     made.page(asked, [unlinked(15)], 10.0, extent=extent(13, 20))
     assert isinstance(made.error, HistoryTruncatedError)
 
 
-def test_without_links_a_hole_behind_the_head_is_of_other_subjects():
+def test_unlinked_later_gap_is_not():
     made = reader()
     [asked] = made.tick(10.0)
     made.page(asked, [unlinked(15), unlinked(19)], 10.0, extent=extent(11, 20))
@@ -363,14 +363,14 @@ def test_without_links_a_hole_behind_the_head_is_of_other_subjects():
     assert seqs(made) == [15, 19]
 
 
-def test_without_knowing_what_the_stream_holds_a_hole_is_taken_for_a_loss():
+def test_unknown_head_gap_is_loss():
     made = reader()
     [asked] = made.tick(10.0)
     made.page(asked, [unlinked(15)], 10.0)
     assert isinstance(made.error, HistoryTruncatedError)
 
 
-def test_it_is_read_over_if_that_is_allowed_and_told():
+def test_read_over_if_allowed_and_told():
     made = reader(missing=MissingRule(allow_truncated=True))
     [asked] = made.tick(10.0)
     commands = made.page(asked, [record(15)], 10.0, extent=extent(15, 20))
@@ -378,7 +378,7 @@ def test_it_is_read_over_if_that_is_allowed_and_told():
     assert seqs(made) == [15]
 
 
-def test_a_predecessor_that_was_deleted_is_passed_over_and_told_where_only_deletes_remove():
+def test_deleted_predecessor_event():
     """What the stream lost at its head is no delete."""
     rule = MissingRule(holes_are_deletions=True)
     made = reader(missing=rule)
@@ -391,7 +391,7 @@ def test_a_predecessor_that_was_deleted_is_passed_over_and_told_where_only_delet
     assert isinstance(made.error, HistoryTruncatedError)
 
 
-def test_where_limits_remove_from_the_middle_a_missing_predecessor_is_a_loss():
+def test_limits_make_missing_a_loss():
     made = reader()
     [asked] = made.offer("r-1", [record(15, 13)], 0.0)
     made.page(asked, [record(15, 13)], 0.0, extent=extent(1, 15))
@@ -399,7 +399,7 @@ def test_where_limits_remove_from_the_middle_a_missing_predecessor_is_a_loss():
 
 
 @pytest.mark.parametrize("now_there", [extent(1, 30, "2"), extent(1, 5), extent(0, 0)])
-def test_another_stream_under_the_same_name_is_noticed_instead_of_starving(now_there):
+def test_replaced_stream_noticed(now_there):
     made = reader()
     [asked] = made.tick(10.0)
     assert made.needs_extent([]), "when nothing comes, that may be why"
@@ -407,7 +407,7 @@ def test_another_stream_under_the_same_name_is_noticed_instead_of_starving(now_t
     assert isinstance(made.error, PositionInvalidError)
 
 
-def test_an_old_leader_fails_a_reader_only_after_ten_seconds():
+def test_old_leader_fails_after_10_s():
     made, now = Reader(START, "r", QuietTimer(10.0), push=False), 10.0
     [asked] = made.begin(now)
     while True:
@@ -421,7 +421,7 @@ def test_an_old_leader_fails_a_reader_only_after_ten_seconds():
     assert 20.0 <= now <= 21.0
 
 
-def test_an_old_leader_is_forgotten_when_another_one_answers():
+def test_new_leader_forgives_old():
     made, now, old = (
         Reader(START, "r", QuietTimer(10.0), push=False),
         10.0,
@@ -442,7 +442,7 @@ def test_an_old_leader_is_forgotten_when_another_one_answers():
     assert seqs(made) == [11]
 
 
-def test_a_record_that_follows_none_is_no_proof_where_something_was_had():
+def test_rootless_record_no_proof():
     """All that was there had gone when it was stored: 11 to 19 were, perhaps, and nobody has seen them."""
     made = reader()
     [asked] = made.offer("r-1", [record(20, 0)], 0.0)
@@ -462,7 +462,7 @@ def test_a_record_that_follows_none_is_no_proof_where_something_was_had():
     assert seqs(made) == [3], "from the very beginning it is the first"
 
 
-def test_pushes_may_be_ahead_of_what_the_stream_said_of_itself():
+def test_pushes_ahead_of_info():
     """It said so before they were stored; they were taken in before the answer was looked at."""
     made = reader()
     [asked] = made.tick(10.0)
@@ -472,7 +472,7 @@ def test_pushes_may_be_ahead_of_what_the_stream_said_of_itself():
     assert seqs(made) == [11, 12]
 
 
-def test_what_was_read_without_finding_anything_moves_the_position():
+def test_empty_read_moves_position():
     """So a quiet subject in a busy stream does not look truncated later."""
     made = reader()
     [asked] = made.tick(10.0)
@@ -487,7 +487,7 @@ def test_what_was_read_without_finding_anything_moves_the_position():
 # --- links by subject -----------------------------------------------------------------------------------------
 
 
-def test_links_by_subject_let_pushes_pass_and_the_history_moves_the_position():
+def test_subject_links_move_position():
     made = reader(missing=MissingRule(by_subject=True))
     made.offer("r-1", [record(13, 0, subject="a"), record(15, 0, subject="b")], 3.0)
     assert seqs(made) == [13, 15]
@@ -500,7 +500,7 @@ def test_links_by_subject_let_pushes_pass_and_the_history_moves_the_position():
     assert made.position.seq == 15
 
 
-def test_by_subject_the_end_of_one_is_not_the_end_of_all():
+def test_subject_end_is_not_the_end():
     made = reader(missing=MissingRule(by_subject=True))
     made.offer("r-1", [record(13, 0, subject="a", kind=Kind.FINISH), record(15, 0, subject="b")], 3.0)
     assert seqs(made) == [13, 15]

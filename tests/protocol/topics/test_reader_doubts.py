@@ -40,7 +40,7 @@ def seqs(made: Reader) -> list[int]:
     return [taken.seq for taken in made.take(100)[0]]
 
 
-def test_what_is_pushed_while_the_history_is_read_may_be_newer_than_the_answer():
+def test_push_newer_than_answer():
     made, asked = reader()
     assert made.offer("r-1", [record(13, None)], 1.0) == [], "there is a question under way"
     (again,) = made.page(asked, [], 1.0, extent=Extent("S", "1", 1, 10))
@@ -49,7 +49,7 @@ def test_what_is_pushed_while_the_history_is_read_may_be_newer_than_the_answer()
     assert seqs(made) == [13]
 
 
-def test_while_something_is_missing_a_push_that_names_what_was_before_it_is_not_taken():
+def test_push_waits_while_missing():
     made = quiet_reader(missing=MissingRule())
     (asked,) = made.offer("r-1", [record(12, 11)], 1.0)
     assert made.offer("r-1", [record(13, 9), record(14, 13)], 2.0) == [], "12 has expired since"
@@ -58,7 +58,7 @@ def test_while_something_is_missing_a_push_that_names_what_was_before_it_is_not_
     assert isinstance(made.error, HistoryTruncatedError)
 
 
-def test_what_found_no_room_is_missing_too():
+def test_found_no_room_missing_too():
     made = quiet_reader(max_pending=2)
     made.offer("r-1", [record(seq, seq - 1) for seq in (11, 12, 13)], 1.0)
     assert [taken.seq for taken in made.take(1)[0]] == [11], "there is room for one"
@@ -66,7 +66,7 @@ def test_what_found_no_room_is_missing_too():
     assert seqs(made) == [12]
 
 
-def test_a_number_that_was_had_on_a_record_that_is_newer_than_all_is_of_another_stream():
+def test_reused_number_is_new_stream():
     made = quiet_reader()
     made.offer("r-1", [record(11, 10), record(12, 11)], 1.0)
     assert made.offer("r-1", [record(11, 10)], 1.0) == [], "it comes twice"
@@ -92,7 +92,7 @@ def test_that_suspicion_may_be_wrong():
 
 
 @pytest.mark.parametrize("why", ["timer", "lost"])
-def test_after_a_silence_the_stream_may_be_another_one(why: str):
+def test_silence_may_hide_new_stream(why: str):
     made = quiet_reader()
     asked = made.tick(20.0)[0] if why == "timer" else made.lost("r-1", 20.0)[1]
     assert isinstance(asked, AskHistory)
@@ -103,7 +103,7 @@ def test_after_a_silence_the_stream_may_be_another_one(why: str):
     assert seqs(made) == []
 
 
-def test_where_there_are_several_subjects_the_end_of_one_is_a_record_like_others():
+def test_one_subject_end_is_a_record():
     made = quiet_reader(ends=False)
     made.offer("r-1", [record(11, 10, kind=Kind.FINISH)], 1.0)
     made.offer("r-1", [record(12, 11, kind=Kind.FAIL), record(13, 12)], 1.0)

@@ -236,7 +236,7 @@ class Simulation:
 
 @pytest.mark.covers("T1", "T13", "T15", "T28", "T39", "T41", "T42")
 @pytest.mark.parametrize("loss", [0.0, 0.05, 0.3, 1.0])
-def test_whatever_becomes_of_the_pushes_it_gives_the_history_in_order_and_once(loss):
+def test_history_in_order_and_once(loss):
     for seed in range(RUNS):
         simulation = Simulation(seed, loss)
         simulation.run(150)
@@ -249,7 +249,7 @@ def test_whatever_becomes_of_the_pushes_it_gives_the_history_in_order_and_once(l
 
 @pytest.mark.covers("T2", "T10")
 @pytest.mark.parametrize("loss", [0.05, 1.0])
-def test_where_the_history_forgets_it_says_so_and_never_leaves_a_hole(loss):
+def test_forgotten_history_reported(loss):
     lost = 0
     for seed in range(RUNS):
         simulation = Simulation(seed, loss, forgets=True)
@@ -270,7 +270,7 @@ def test_of_any_seed(seed, loss, steps):
     simulation.check()
 
 
-def test_without_loss_nothing_is_asked_for_but_what_the_quiet_timer_asks():
+def test_no_loss_no_requests():
     for seed in range(20):
         simulation = Simulation(seed, 0.0)
         simulation.faults = False

@@ -72,7 +72,7 @@ def answers(lie: list[tuple[bytes, str, int, str]]) -> list[tuple[bytes, ...]]:
 
 
 @given(stored(), st.booleans(), st.integers(1, 9))
-def test_stored_records_are_those_of_single_messages(lie, linked, at_once):
+def test_stored_like_single(lie, linked, at_once):
     frames = answers(lie)
     slow, fast = DirectBatchTracker(), DirectBatchTracker()
     expected = [stored_record(slow.take(frame), linked=linked) for frame in frames]
@@ -88,7 +88,7 @@ def test_stored_records_are_those_of_single_messages(lie, linked, at_once):
 
 
 @given(stored(), st.integers(0, 7))
-def test_where_one_was_lost_on_the_way_what_came_before_counts_and_the_rest_does_not(lie, lost):
+def test_lost_part_keeps_the_first(lie, lost):
     frames = answers(lie)
     lost %= len(frames)
     tracker = DirectBatchTracker()
@@ -100,7 +100,7 @@ def test_where_one_was_lost_on_the_way_what_came_before_counts_and_the_rest_does
     assert tracker.count == lost
 
 
-def test_an_answer_of_another_form_is_read_the_long_way():
+def test_odd_answer_read_slowly():
     """As a server might send its headers in another order, or more of them."""
     lines = b"Nats-Sequence: 2\r\nNats-Subject: a\r\nNats-Time-Stamp: 2026-01-31T12:00:00Z\r\nNats-Last-Sequence: 1\r\n"
     odd = (b"", b"", b"NATS/1.0\r\nNats-New: 1\r\n" + lines + b"Nats-Num-Pending: 4\r\n\r\n", b"odd")
@@ -124,7 +124,7 @@ def test_an_answer_of_another_form_is_read_the_long_way():
         (b"Nats-Num-Pending: 9", b"Nats-Num-Pending: many"),
     ],
 )
-def test_an_answer_that_makes_no_sense_is_an_error(line, other):
+def test_answer_makes_no_sense_error(line, other):
     frame = direct(b"", "a", 1, "2026-01-31T12:00:00Z", 0)
     frame = (*frame[:2], frame[2].replace(line, other), frame[3])
     tracker = DirectBatchTracker()
@@ -155,7 +155,7 @@ odd_blocks = st.one_of(
 
 
 @given(odd_blocks, st.booleans())
-def test_any_stored_header_block_is_just_data(block, linked):
+def test_any_stored_header_block_just_data(block, linked):
     """The server cuts the last two bytes of a block, whatever they are, and appends its own headers."""
     plain = direct(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
     frames = [
@@ -177,7 +177,7 @@ def test_any_stored_header_block_is_just_data(block, linked):
 
 
 @given(odd_blocks)
-def test_any_republished_header_block_is_just_data(block):
+def test_odd_header_block_is_data(block):
     plain = republished(b"", "a", 7, "2026-01-31T12:00:00Z", 3)
     odd = (*plain[:2], block[:-2] + plain[2][10:], plain[3])
     foreign = []
@@ -200,7 +200,7 @@ def republished(own: bytes, subject: str, seq: int, time: str, before: int = 4) 
 
 
 @given(stored())
-def test_republished_records_are_those_of_single_messages(lie):
+def test_republished_like_single(lie):
     frames = [republished(*one) for one in lie]
     foreign = []
     assert RepublishedRecords("S").read(frames, foreign.append) == [
@@ -209,7 +209,7 @@ def test_republished_records_are_those_of_single_messages(lie):
     assert foreign == []
 
 
-def test_what_the_stream_did_not_republish_is_given_back():
+def test_stream_did_not_republish_given_back():
     good = republished(b"", "a", 5, "2026-01-31T12:00:00Z")
     others = [(*good[:2], good[2].replace(b"Stream: S", b"Stream: T"), b""), (b"p.a", b"", b"", b"x")]
     foreign = []
@@ -219,7 +219,7 @@ def test_what_the_stream_did_not_republish_is_given_back():
 
 
 @given(st.sampled_from(OWN), st.sampled_from([None, 0, 6]), st.booleans())
-def test_delivered_records_are_those_of_single_messages(own, previous, linked):
+def test_delivered_like_single(own, previous, linked):
     reply = b"$JS.ACK.S.c.1.9.8.1750000000123456789.7"
     reading = DeliveredRecords(linked=linked)
     for block in (b"NATS/1.0\r\n" + own + b"\r\n", b"", b"NATS/1.0\r\n" + own + b"\r\n"):
@@ -249,7 +249,7 @@ def test_delivered_records_are_those_of_single_messages(own, previous, linked):
         b"$JS.ACK.S.c.1.9.8.17500000001234567890.7",
     ],
 )
-def test_a_jsack_says_where_a_record_lies(reply):
+def test_jsack_says_where_record_lies(reply):
     whole = read_jsack(reply)
     assert sequences(reply) == (whole.stream_seq, whole.consumer_seq, whole.timestamp_ns, whole.num_pending)
     with pytest.raises(NotJetStreamMessageError):
@@ -259,7 +259,7 @@ def test_a_jsack_says_where_a_record_lies(reply):
 # --- headers of records ------------------------------------------------------------------------------------------
 
 
-def test_headers_of_a_record_cannot_be_changed_and_a_copy_can():
+def test_record_headers_frozen():
     headers = RecordHeaders([("a", "1"), ("a", "2"), ("b", "3")])
     for change in (
         lambda: headers.add("c", "4"),
@@ -282,7 +282,7 @@ def test_headers_of_a_record_cannot_be_changed_and_a_copy_can():
     assert Record(seq=1).headers is NO_HEADERS == {}
 
 
-def test_the_size_of_records_is_that_of_all_they_carry():
+def test_size_of_records_of_all_they_carry():
     plain = Record(seq=1, subject="ab", data=b"cde")
     headed = Record(seq=2, subject="ab", headers=Headers({"x": "yz"}), kind=Kind.FRONTIER)
     assert (plain.size, headed.size, total_size([plain, headed])) == (5, 5, 10)

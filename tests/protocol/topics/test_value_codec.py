@@ -37,7 +37,7 @@ def shape(value):
 
 
 @given(VALUES)
-def test_what_passes_comes_out_as_it_went_in(value):
+def test_passes_comes_out_as_went_in(value):
     data = CODEC.encode(value)
     assert shape(CODEC.decode(data)) == shape(value)
     assert json.loads(data) == value
@@ -65,12 +65,12 @@ def test_a_tuple_becomes_a_list():
         ({"a": [0, {"b": object()}]}, r"object at \['a'\]\[1\]\['b'\]"),
     ],
 )
-def test_what_would_be_changed_is_refused_and_its_place_told(value, what):
+def test_lossy_value_refused(value, what):
     with pytest.raises(ConfigError, match=what):
         CODEC.encode(value)
 
 
-def test_what_is_nested_too_deep_or_in_itself_is_refused():
+def test_deep_or_cyclic_refused():
     endless: list = []
     endless.append(endless)
     with pytest.raises(ConfigError, match="nested"):

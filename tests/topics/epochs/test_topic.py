@@ -78,7 +78,7 @@ class EpochSuite:
     """What every topic of epochs does."""
 
     @pytest.mark.covers("S2", "S3", "S4", "S13", "S14", "S18", "S22", "S23", "S24", "S25", "S41")
-    async def test_who_comes_in_the_middle_sees_what_was_latent_then(self, make):
+    async def test_joiner_sees_latent(self, make):
         """The example of the text: completed 0, 1, 2, active 3 and 5; it sees 6, 7, 8, and neither 3, 5 nor 4."""
         topic = make()
         async with await topic.publisher() as pub:
@@ -99,7 +99,7 @@ class EpochSuite:
                 assert not sub.filter
 
     @pytest.mark.covers("S42", "S43", "S44", "S49")
-    async def test_the_frontier_of_a_subscriber_follows(self, make):
+    async def test_frontier_of_subscriber_follows(self, make):
         topic = make()
         async with await topic.publisher() as pub, await topic.subscribe() as sub:
             await pub.advance(2)
@@ -141,7 +141,7 @@ class EpochSuite:
         await some.close()
 
     @pytest.mark.covers("S52")
-    async def test_an_empty_frontier_is_the_end_after_all_was_read(self, make):
+    async def test_empty_frontier_end_after_all_read(self, make):
         topic = make(partitions=2)
         one, two = await topic.publisher(0), await topic.publisher(1)
         sub = await topic.subscribe()
@@ -183,7 +183,7 @@ class EpochSuite:
                 assert [event.whole for event in got if isinstance(event, Data)] == [False, True, True, True]
 
     @pytest.mark.covers("S33")
-    async def test_what_is_dropped_is_never_decoded_and_what_cannot_be_decoded_is_an_error(self, make):
+    async def test_dropped_never_decoded(self, make):
         topic = make(codec=Picky())
         async with await topic.publisher() as pub:
             await pub.send(1, "x")
@@ -242,7 +242,7 @@ class EpochSuite:
             assert pub.state(4) is EpochState.ACTIVE
             assert pub.upper.elements == (4,)
 
-    async def test_data_and_frontier_records_lie_in_the_order_of_the_calls(self, make):
+    async def test_records_in_call_order(self, make):
         """Also when several tasks send at a time, and nobody waits for what was sent."""
         topic = make()
         chance = random.Random(7)
@@ -274,7 +274,7 @@ class EpochSuite:
         assert lower == 40
         assert sent > 100
 
-    async def test_a_publisher_that_was_killed_is_followed_by_one_that_knows_what_it_did(self, make):
+    async def test_successor_knows_the_past(self, make):
         topic = make()
         first = await topic.publisher()
         await first.send(1, ["a"])
@@ -301,7 +301,7 @@ class EpochSuite:
         assert await all_of(late.completed()) == {4: ["d"]}
         await first.release()
 
-    async def test_a_rival_takes_the_partition_and_what_the_other_one_sends_does_not_count(self, make):
+    async def test_rival_takes_partition(self, make):
         topic = make()
         one = await topic.publisher()
         sub = await topic.subscribe()
@@ -325,7 +325,7 @@ class EpochSuite:
         assert await all_of(late.completed()) == {}
         await one.release()
 
-    async def test_what_came_between_the_look_and_the_take_counts(self, make):
+    async def test_came_between_look_and_take_counts(self, make):
         """The first record of who takes over says up to where it has looked: as a snapshot it is as of there."""
         topic = make()
         one = await topic.publisher()
@@ -360,7 +360,7 @@ class EpochSuite:
             await pub.release()
         await out.close()
 
-    async def test_an_epoch_is_committed_all_or_nothing(self, make):
+    async def test_epoch_committed_all_or_nothing(self, make):
         topic = make()
         async with await topic.publisher() as pub:
             sub = await topic.subscribe()
@@ -386,7 +386,7 @@ class EpochSuite:
                 await pub.commit_epoch((1, 1), ["x"])
             await pub.commit_epoch((1, 1), ["x"], to=(1, 2))
 
-    async def test_a_cancelled_advance_goes_on_and_the_next_call_waits_for_it(self, make):
+    async def test_cancelled_advance_goes_on(self, make):
         topic = make()
         async with await topic.publisher() as pub:
             for time in range(1, 20):
@@ -405,7 +405,7 @@ class EpochSuite:
         assert lower == sorted(lower)
         assert lower[-1] == [50]
 
-    async def test_a_cancelled_read_loses_nothing(self, make):
+    async def test_cancelled_read_loses_nothing(self, make):
         topic = make()
         sub = None
         async with await topic.publisher() as pub:
@@ -430,7 +430,7 @@ class EpochSuite:
         got += [event async for event in sub]
         assert [time for time, _ in items(got)] == [*range(1, 30)]
 
-    async def test_each_epoch_once_over_any_number_of_restarts_of_the_reader(self, make):
+    async def test_epochs_once_over_restarts(self, make):
         """Its token is all that the next process has."""
         topic = make(partitions=2)
         chance = random.Random(3)
@@ -472,7 +472,7 @@ class EpochSuite:
         order = [*got]
         assert order == sorted(order)
 
-    async def test_events_go_on_where_a_token_says(self, make):
+    async def test_events_go_on_where_token_says(self, make):
         """Of what is not completed all comes again."""
         topic = make()
         async with await topic.publisher() as pub:
@@ -499,7 +499,7 @@ class EpochSuite:
             assert set(rest) | set(counts) == {1, 2, 3, 4, 5}
             await sub.close()
 
-    async def test_what_is_no_place_for_it_is_refused(self, make):
+    async def test_no_place_for_refused(self, make):
         topic, other = make(partitions=2), make(partitions=2)
         for each in (topic, other):
             for number in range(2):
@@ -516,7 +516,7 @@ class EpochSuite:
         for each in (sub, one, else_where):
             await each.close()
 
-    async def test_whole_epochs_are_asked_for_from_the_beginning(self, make):
+    async def test_whole_from_the_start(self, make):
         topic = make()
         async with await topic.publisher() as pub, await topic.subscribe() as sub:
             await pub.send(1, ["a"])
@@ -525,7 +525,7 @@ class EpochSuite:
             with pytest.raises(ConfigError, match="before that"):
                 sub.completed()
 
-    async def test_epochs_too_large_to_be_kept_are_read_again_without_what_does_not_count(self, make):
+    async def test_large_epochs_read_again(self, make):
         topic = make()
         one = await topic.publisher()
         sub = await topic.subscribe()
@@ -549,7 +549,7 @@ class EpochSuite:
         for pub in (one, two):
             await pub.release()
 
-    async def test_who_comes_late_may_begin_with_the_oldest_epochs(self, make):
+    async def test_latecomer_from_oldest(self, make):
         topic = make(partitions=2)
         for number in range(2):
             pub = await topic.publisher(number)
@@ -570,7 +570,7 @@ class EpochSuite:
             await topic.subscribe(start="last")
 
     @pytest.mark.covers("S51")
-    async def test_who_subscribes_waits_for_the_topic_or_is_told_that_it_is_not_there(self, make):
+    async def test_subscriber_waits_for_topic(self, make):
         topic = make(partitions=2)
         with pytest.raises(TopicNotFoundError) as caught:
             await topic.subscribe(wait=False)
@@ -590,7 +590,7 @@ class EpochSuite:
             await pub.release()
 
     @pytest.mark.covers("S53")
-    async def test_a_subscribers_error_stops_nobody_else(self, make):
+    async def test_subscribers_error_stops_nobody_else(self, make):
         topic = make()
         async with await topic.publisher() as pub, await topic.subscribe() as good:
             bad = await topic.subscribe()
@@ -610,7 +610,7 @@ class EpochSuite:
             assert items(await events(good, frontier_is(3))) == [(1, ["a"]), (2, ["b"])]
             await bad.close()
 
-    async def test_what_no_publisher_sent_is_passed_over(self, make):
+    async def test_no_publisher_sent_passed_over(self, make):
         topic = make()
         async with await topic.publisher() as pub, await topic.subscribe() as sub:
             log = topic._home.log()
@@ -690,7 +690,7 @@ TestMemory = in_virtual_time(EpochSuite)
 
 
 @virtual
-async def test_a_window_that_passes_on_is_told_and_the_rest_is_whole():
+async def test_passed_window_reported():
     log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
@@ -716,7 +716,7 @@ async def test_a_window_that_passes_on_is_told_and_the_rest_is_whole():
 
 
 @virtual
-async def test_a_reader_that_stood_still_too_long_is_told_of_what_it_had_a_part():
+async def test_stalled_reader_is_told():
     log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
@@ -742,7 +742,7 @@ async def test_a_reader_that_stood_still_too_long_is_told_of_what_it_had_a_part(
 
 
 @virtual
-async def test_parts_of_epochs_are_never_called_whole():
+async def test_parts_of_epochs_never_called_whole():
     log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
@@ -768,7 +768,7 @@ async def test_parts_of_epochs_are_never_called_whole():
 
 
 @virtual
-async def test_a_publisher_whose_record_the_window_has_passed_does_not_guess():
+async def test_publisher_does_not_guess():
     log = jsclient.topics.memory_log.MemoryLog("t.>", max_records=20)
     topic = memory_epochs("t", log=log)
     async with await topic.publisher() as pub:
@@ -784,7 +784,7 @@ async def test_a_publisher_whose_record_the_window_has_passed_does_not_guess():
 
 
 @virtual
-async def test_names_and_numbers_that_cannot_be():
+async def test_names_and_numbers_cannot_be():
     for wrong in ("", "a b", "a.*", "a.>", "x" * 300):
         with pytest.raises(InvalidNameError):
             memory_epochs(wrong)

@@ -110,14 +110,14 @@ class NotifierSuite:
     """What a kit whose newest value counts must do."""
 
     @pytest.mark.covers("A7", "A12", "A13")
-    async def test_a_kit_has_an_updater_and_a_notifier(self, kits):
+    async def test_kit_updater_and_notifier(self, kits):
         kit = await kits.notifier_kit()
         updater, notifier = kit
         assert (kit.updater, kit.notifier) == (updater, notifier)
         assert hasattr(notifier, "__aiter__")
 
     @pytest.mark.covers("A14", "A15", "A36", "A37")
-    async def test_each_facet_has_what_it_is_for_and_nothing_else(self, kits):
+    async def test_each_facet_for_and_nothing_else(self, kits):
         updater, notifier = await kits.notifier_kit()
         assert public(updater) == {"update_state", "finish", "fail"}
         assert public(notifier) == {"get_update_since", "get_sharable_notifier_internals", "completion"}
@@ -133,7 +133,7 @@ class NotifierSuite:
 
     @pytest.mark.covers("A40", "A49")
     @pytest.mark.parametrize("count", ["old", 0, -7, 10**9, "text", 1.5, True, [1]])
-    async def test_any_count_but_the_most_recent_gives_the_current_state(self, kits, count):
+    async def test_older_count_gets_current(self, kits, count):
         """D13."""
         updater, notifier = await kits.notifier_kit("first")
         old = (await notifier.get_update_since()).update_count
@@ -144,7 +144,7 @@ class NotifierSuite:
         assert record == await notifier.get_update_since()
 
     @pytest.mark.covers("A33", "A41", "A48")
-    async def test_with_the_most_recent_count_one_waits_for_the_next(self, kits):
+    async def test_newest_count_waits(self, kits):
         updater, notifier = await kits.notifier_kit("first")
         count = (await notifier.get_update_since()).update_count
         tasks = await together(*(notifier.get_update_since(count) for _ in range(5)))
@@ -159,7 +159,7 @@ class NotifierSuite:
 
     @pytest.mark.covers("A44")
     @pytest.mark.parametrize("count", [None, 5])
-    async def test_before_any_state_one_waits_for_the_first(self, kits, count):
+    async def test_empty_waits_for_first(self, kits, count):
         updater, notifier = await kits.notifier_kit()
         (task,) = await together(notifier.get_update_since(count))
         await kits.settle()
@@ -177,7 +177,7 @@ class NotifierSuite:
         assert (await notifier.get_update_since(record.update_count)).value is None
 
     @pytest.mark.covers("A34", "A42", "A45")
-    async def test_after_the_end_the_final_record_again_and_again(self, kits):
+    async def test_final_record_repeats(self, kits):
         updater, notifier = await kits.notifier_kit("first")
         old = (await notifier.get_update_since()).update_count
         waiting = await together(notifier.get_update_since(old))
@@ -189,7 +189,7 @@ class NotifierSuite:
         assert records == [("done", None)] * 5
 
     @pytest.mark.covers("A35", "A43", "A46", "A57")
-    async def test_after_a_failure_the_reason_again_and_again(self, kits):
+    async def test_failure_reason_repeats(self, kits):
         updater, notifier = await kits.notifier_kit("first")
         old = (await notifier.get_update_since()).update_count
         waiting = await together(notifier.get_update_since(old))
@@ -203,7 +203,7 @@ class NotifierSuite:
         assert await alice(notifier) == [("failed", "broken")]
 
     @pytest.mark.covers("A9", "A11", "A16", "A17", "A18")
-    async def test_who_asks_once_for_each_batch_gets_the_last_of_each(self, kits):
+    async def test_batches_show_last(self, kits):
         updater, notifier = await kits.notifier_kit()
         following, seen = 2, []
         await updater.update_state(1)
@@ -226,7 +226,7 @@ class NotifierSuite:
         assert [await anext(one), await anext(other)] == [2, 2]
 
     @pytest.mark.covers("A21", "A22")
-    async def test_a_value_or_a_later_one_comes_to_all_who_wait(self, kits):
+    async def test_all_waiters_get_it(self, kits):
         updater, notifier = await kits.notifier_kit()
         for last in (1, 2, 3):
             tasks = await together(*(notifier.get_update_since(last - 1 or None) for _ in range(3)))
@@ -234,7 +234,7 @@ class NotifierSuite:
             await updater.update_state(last)
             assert [record.value for record in await asyncio.gather(*tasks)] == [last] * 3
 
-    async def test_reads_of_one_iterator_at_the_same_time_get_different_values(self, kits):
+    async def test_concurrent_reads_differ(self, kits):
         updater, notifier = await kits.notifier_kit()
         iterator = aiter(notifier)
         first, second = await together(anext(iterator), anext(iterator))
@@ -247,7 +247,7 @@ class NotifierSuite:
         assert sorted([await first, await second]) == [1, 2]
 
     @pytest.mark.covers("A72", "A73")
-    async def test_shared_it_reads_from_the_source(self, kits):
+    async def test_shared_reads_from_source(self, kits):
         updater, notifier = await kits.notifier_kit("first")
         shared = kits.make_notifier(await notifier.get_sharable_notifier_internals())
         again = kits.make_notifier(shared.get_sharable_notifier_internals())
@@ -265,20 +265,20 @@ class SubscriptionSuite:
     """What a kit of which every value counts must do."""
 
     @pytest.mark.covers("A8", "A12", "A13")
-    async def test_a_kit_has_a_publication_and_a_subscription(self, kits):
+    async def test_kit_publication_and_subscription(self, kits):
         kit = await kits.subscription_kit()
         assert (kit.publication, kit.subscription) == tuple(kit)
         assert hasattr(kit.subscription, "__aiter__")
 
     @pytest.mark.covers("A14", "A15", "A36", "A37")
-    async def test_each_facet_has_what_it_is_for_and_nothing_else(self, kits):
+    async def test_each_facet_for_and_nothing_else(self, kits):
         publication, subscription = await kits.subscription_kit()
         assert public(publication) == {"update_state", "finish", "fail"}
         assert public(subscription) == {"get_sharable_subscription_internals", "completion"}
         assert public(aiter(subscription)) == {"aclose", "completion", "subscribe"}
 
     @pytest.mark.covers("A10", "A23", "A31", "A32")
-    async def test_everybody_sees_everything_also_who_comes_late(self, kits):
+    async def test_latecomers_see_all(self, kits):
         publication, subscription = await kits.subscription_kit()
         early = await together(alice(subscription), alice(subscription))
         await kits.settle()
@@ -288,7 +288,7 @@ class SubscriptionSuite:
         assert await alice(subscription) == expected
 
     @pytest.mark.covers("A25", "A26", "A27", "A29", "A30")
-    async def test_a_suffix_has_all_from_its_start_to_the_end(self, kits):
+    async def test_suffix_all_from_start_to_end(self, kits):
         publication, subscription = await kits.subscription_kit()
         iterator = aiter(subscription)
         for value in (2, 5):
@@ -316,7 +316,7 @@ class SubscriptionSuite:
         assert await alice(subscription) == [("value", 2), ("value", 5), *await waiting]
 
     @pytest.mark.covers("A24", "A25")
-    async def test_a_suffix_may_be_the_end_alone(self, kits):
+    async def test_suffix_may_be_end_alone(self, kits):
         publication, subscription = await kits.subscription_kit()
         await paula(publication)
         iterator = aiter(subscription)
@@ -334,7 +334,7 @@ class SubscriptionSuite:
         assert [await anext(one), await anext(one), await anext(other), await anext(one)] == [0, 1, 0, 2]
         assert await anext(other) == 1
 
-    async def test_reads_of_one_iterator_at_the_same_time_get_different_values(self, kits):
+    async def test_concurrent_reads_differ(self, kits):
         publication, subscription = await kits.subscription_kit()
         iterator = aiter(subscription)
         tasks = await together(*(anext(iterator) for _ in range(3)))
@@ -343,7 +343,7 @@ class SubscriptionSuite:
             await publication.update_state(value)
         assert sorted(await asyncio.gather(*tasks)) == [0, 1, 2]
 
-    async def test_a_cancelled_read_loses_nothing(self, kits):
+    async def test_cancelled_read_loses_nothing(self, kits):
         publication, subscription = await kits.subscription_kit()
         iterator = aiter(subscription)
         (task,) = await together(anext(iterator))
@@ -355,7 +355,7 @@ class SubscriptionSuite:
         assert await anext(iterator) == "kept"
 
     @pytest.mark.covers("A71", "A73")
-    async def test_shared_it_reads_from_the_source(self, kits):
+    async def test_shared_reads_from_source(self, kits):
         publication, subscription = await kits.subscription_kit()
         await publication.update_state("a")
         iterator = aiter(subscription)
@@ -383,7 +383,7 @@ class BothSuite:
 
     @pytest.mark.covers("A2", "A3", "A19")
     @pytest.mark.parametrize("fails", [False, True])
-    async def test_all_see_it_in_order_and_end_in_the_same_way(self, kits, make, fails):
+    async def test_same_order_same_end(self, kits, make, fails):
         producer, iterable = await make()
         observers = [Bob(), Bob(), Bob()]
         tasks = await together(*(observe_iteration(iterable, one) for one in observers))
@@ -416,7 +416,7 @@ class BothSuite:
 
     @pytest.mark.covers("A5", "A6")
     @pytest.mark.parametrize("end", [None, False, 0, "", "done", [1, {"a": None}], {"deep": [[]]}])
-    async def test_any_value_may_be_the_completion_or_the_reason(self, kits, make, end):
+    async def test_any_completion_value(self, kits, make, end):
         for method, told in (("finish", "finished"), ("fail", "failed")):
             producer, iterable = await make()
             await getattr(producer, method)(end)
@@ -432,7 +432,7 @@ class BothSuite:
         assert await waiting == await alice(iterable) == [("finished",)]
 
     @pytest.mark.covers("A56", "A59")
-    async def test_alice_sees_the_values_and_the_end_but_no_completion(self, kits, make):
+    async def test_alice_sees_values_and_end(self, kits, make):
         producer, iterable = await make()
         seen = []
         (task,) = await together(alice(iterable, seen))
@@ -466,7 +466,7 @@ class BothSuite:
             pass
         assert iterator.completion == await waiting == await iterable.completion() == {"rows": 3}
 
-    async def test_the_completion_of_a_failure_is_its_reason_raised(self, kits, make):
+    async def test_completion_of_failure_reason_raised(self, kits, make):
         producer, iterable = await make()
         await producer.update_state("a")
         await producer.fail("why")
@@ -474,7 +474,7 @@ class BothSuite:
             await iterable.completion()
 
     @pytest.mark.covers("A60")
-    async def test_a_failure_reaches_the_observer(self, kits, make):
+    async def test_failure_reaches_observer(self, kits, make):
         producer, iterable = await make()
         await producer.fail("why")
         bob = Bob()
@@ -482,7 +482,7 @@ class BothSuite:
         assert bob.log == [("failed", "why")]
 
     @pytest.mark.covers("A61")
-    async def test_the_end_comes_again_and_again(self, kits, make):
+    async def test_end_comes_again_and_again(self, kits, make):
         producer, iterable = await make()
         await producer.update_state("a")
         iterator = aiter(iterable)
@@ -502,7 +502,7 @@ class BothSuite:
     @pytest.mark.covers("A50")
     @pytest.mark.parametrize("end", ["finish", "fail"])
     @pytest.mark.parametrize("method", ["update_state", "finish", "fail"])
-    async def test_after_the_end_nothing_can_follow(self, kits, make, end, method):
+    async def test_after_end_nothing_can_follow(self, kits, make, end, method):
         producer, iterable = await make()
         await getattr(producer, end)("end")
         with pytest.raises(ClosedError):
@@ -511,7 +511,7 @@ class BothSuite:
         await observe_iteration(iterable, bob)
         assert [what for _, what in bob.log] == ["end"]
 
-    async def test_the_order_is_that_of_the_calls_without_waiting(self, kits, make):
+    async def test_order_of_calls_without_waiting(self, kits, make):
         producer, iterable = await make()
         results = [producer.update_state(number) for number in range(5)]
         last = producer.finish("done")
@@ -520,7 +520,7 @@ class BothSuite:
         assert await iterable.completion() == "done"
 
     @pytest.mark.covers("A66", "A67")
-    async def test_consumers_hurt_neither_the_producer_nor_each_other(self, kits, make):
+    async def test_consumers_are_isolated(self, kits, make):
         """One raises, one never reads, one is cancelled, one floods: a good one sees what it should."""
         producer, iterable = await make()
 
@@ -555,7 +555,7 @@ class BothSuite:
         del idle
 
     @pytest.mark.covers("A65", "A77")
-    async def test_many_consumers_one_producer_that_knows_none(self, kits, make):
+    async def test_many_consumers_one_producer(self, kits, make):
         producer, iterable = await make()
         tasks = await together(*(alice(iterable) for _ in range(50)))
         await kits.settle()

@@ -173,7 +173,7 @@ def refused():
 @virtual
 @pytest.mark.covers("A18", "A25")
 @pytest.mark.parametrize("seed", range(20))
-async def test_whatever_gets_lost_each_value_is_stored_once_and_in_order(seed):
+async def test_each_value_stored_once(seed):
     chance, log = random.Random(seed), Faulty()
     errors = [lambda: None, lambda: None, lost, lambda: DisconnectedError("away")]
     log.before = [chance.choice(errors)() for _ in range(60)]
@@ -196,7 +196,7 @@ class _Forgetful(dict):
 
 
 @virtual
-async def test_a_value_that_cannot_be_stored_in_time_is_unknown_and_so_is_what_follows():
+async def test_unstored_value_unknown():
     log = Faulty()
     publication, _ = kit_on(log, timeout=10)
     log.before = [lost() for _ in range(1000)]
@@ -210,7 +210,7 @@ async def test_a_value_that_cannot_be_stored_in_time_is_unknown_and_so_is_what_f
 
 
 @virtual
-async def test_a_failure_is_told_once_to_who_awaits_or_by_an_event_and_the_next_call():
+async def test_failure_reported_once():
     log = Faulty()
     publication, _ = kit_on(log)
     for awaited in (True, False, "late"):
@@ -234,7 +234,7 @@ async def test_a_failure_is_told_once_to_who_awaits_or_by_an_event_and_the_next_
 
 
 @virtual
-async def test_an_end_that_was_refused_is_none():
+async def test_end_refused_none():
     log = Faulty()
     publication, _ = kit_on(log)
     log.before = [refused()]
@@ -247,7 +247,7 @@ async def test_an_end_that_was_refused_is_none():
 
 
 @virtual
-async def test_who_does_not_wait_any_more_stops_nothing():
+async def test_cancelled_wait_stops_nothing():
     log = Faulty()
     publication, _ = kit_on(log)
 
@@ -269,7 +269,7 @@ async def test_who_does_not_wait_any_more_stops_nothing():
 
 @virtual
 @pytest.mark.covers("A50")
-async def test_somebody_elses_record_fences_and_somebody_elses_end_ends():
+async def test_foreign_record_fences():
     log = Faulty()
     publication, _ = kit_on(log)
     await publication.update_state("mine")
@@ -287,7 +287,7 @@ async def test_somebody_elses_record_fences_and_somebody_elses_end_ends():
 
 
 @virtual
-async def test_a_server_that_says_both_is_not_asked_for_ever():
+async def test_server_says_both_not_asked_for_ever():
     log = Faulty()
     publication, _ = kit_on(log)
     log.before = [WrongLastSequenceError(400, 10071, "wrong last sequence") for _ in range(100)]
@@ -297,7 +297,7 @@ async def test_a_server_that_says_both_is_not_asked_for_ever():
 
 
 @virtual
-async def test_what_waits_is_bounded_by_number_and_by_size():
+async def test_waits_bounded_by_number_and_by_size():
     log = Faulty()
     for options in ({"max_pending": 3}, {"max_pending_bytes": 40}):
         publication, _ = kit_on(log, **options)
@@ -315,7 +315,7 @@ async def test_what_waits_is_bounded_by_number_and_by_size():
 
 
 @virtual
-async def test_the_end_of_the_connection_waits_for_what_is_under_way_but_not_for_ever():
+async def test_close_waits_in_flight():
     log = Faulty()
     publication, _ = kit_on(log)
     publication.update_state("a")

@@ -33,7 +33,7 @@ def test_to_produce_needs_no_event_loop():
 
 
 @virtual
-async def test_what_was_produced_before_the_loop_is_there():
+async def test_produced_before_loop_there():
     publication, subscription = make_subscription_kit()
     publication.update_state("a")
     publication.update_state("b")
@@ -55,7 +55,7 @@ async def test_the_very_objects_pass():
 
 @virtual
 @pytest.mark.covers("A33", "A48")
-async def test_all_who_wait_get_the_next_record_also_if_another_follows_at_once():
+async def test_all_waiters_get_next():
     updater, notifier = make_notifier_kit("first")
     count = (await notifier.get_update_since()).update_count
     tasks = [asyncio.create_task(notifier.get_update_since(count)) for _ in range(3)]
@@ -69,7 +69,7 @@ async def test_all_who_wait_get_the_next_record_also_if_another_follows_at_once(
 
 @virtual
 @pytest.mark.covers("A46", "A57")
-async def test_an_exception_is_raised_as_it_is_each_time():
+async def test_exception_raised_as_each_time():
     """D14."""
     try:
         raise ValueError("broken")
@@ -94,7 +94,7 @@ async def test_an_exception_is_raised_as_it_is_each_time():
 @pytest.mark.parametrize(
     "reason", [StopAsyncIteration(), asyncio.CancelledError(), KeyboardInterrupt(), ValueError, "text", None]
 )
-async def test_what_would_mean_something_else_is_raised_in_an_error(reason):
+async def test_ambiguous_values_raise(reason):
     """D14."""
     for producer, iterable in (make_notifier_kit(), make_subscription_kit()):
         producer.fail(reason)
@@ -109,7 +109,7 @@ async def test_what_would_mean_something_else_is_raised_in_an_error(reason):
 
 @virtual
 @pytest.mark.covers("A40")
-async def test_what_equals_the_count_and_is_none_asks_for_the_current_state():
+async def test_equal_count_gets_current():
     _, notifier = make_notifier_kit("first")
     assert (await notifier.get_update_since()).update_count == 1
     for odd in (True, 1.0):
@@ -123,7 +123,7 @@ async def test_what_equals_the_count_and_is_none_asks_for_the_current_state():
 @pytest.mark.covers("A68")
 @pytest.mark.parametrize("value", [Thing(), float("nan"), {1: 2}, b"bytes", {"a": [Thing()]}])
 @pytest.mark.parametrize("method", ["update_state", "finish", "fail"])
-async def test_what_cannot_be_passed_is_refused_and_nothing_published(method, value):
+async def test_lossy_value_refused(method, value):
     for producer, iterable in (
         make_notifier_kit("a", codec=JsonCodec()),
         make_subscription_kit(codec=JsonCodec()),
@@ -140,13 +140,13 @@ async def test_what_cannot_be_passed_is_refused_and_nothing_published(method, va
 
 
 @pytest.mark.covers("A68")
-def test_an_initial_state_that_cannot_be_passed_is_refused():
+def test_lossy_initial_refused():
     with pytest.raises(ConfigError):
         make_notifier_kit(Thing(), codec=JsonCodec())
 
 
 @virtual
-async def test_with_a_codec_consumers_get_a_copy_and_an_exceptions_text():
+async def test_codec_copies_values():
     publication, subscription = make_subscription_kit(codec=JsonCodec())
     value = {"rows": [1]}
     publication.update_state(value)
@@ -160,7 +160,7 @@ async def test_with_a_codec_consumers_get_a_copy_and_an_exceptions_text():
 
 
 @pytest.mark.parametrize("make", [make_notifier_kit, make_subscription_kit])
-def test_what_is_refused_after_the_end_says_so(make):
+def test_refused_after_end_says_so(make):
     producer, _ = make()
     producer.finish()
     with pytest.raises(ClosedError, match="has ended"):
@@ -172,7 +172,7 @@ def test_what_is_refused_after_the_end_says_so(make):
 
 @virtual
 @pytest.mark.covers("A1")
-async def test_no_consumer_is_held_by_the_kit_when_it_is_gone():
+async def test_no_consumer_held_by_kit_when_gone():
     for producer, iterable in (make_notifier_kit("a"), make_subscription_kit()):
         gone = []
         for _ in range(50):
@@ -195,7 +195,7 @@ def cells() -> int:
     return sum(type(one) is _Cell for one in gc.get_objects())
 
 
-def test_what_nobody_can_read_any_more_is_garbage():
+def test_nobody_can_read_any_more_garbage():
     before = cells()
     updater, notifier = make_notifier_kit("a")
     for number in range(100):
@@ -224,7 +224,7 @@ def test_garbage_needs_no_collector():
         gc.enable()
 
 
-def test_a_long_history_can_be_dropped():
+def test_long_history_can_be_dropped():
     publication, subscription = make_subscription_kit()
     for number in range(200_000):
         publication.update_state(number)
@@ -234,7 +234,7 @@ def test_a_long_history_can_be_dropped():
 
 @virtual
 @pytest.mark.covers("A9", "A11")
-async def test_values_that_nobody_asks_for_are_not_kept_for_anybody():
+async def test_unwanted_values_not_kept():
     updater, notifier = make_notifier_kit(0)
     iterator = aiter(notifier)
     assert await anext(iterator) == 0

@@ -36,7 +36,7 @@ async def soon(value):
 @virtual
 @pytest.mark.covers("A62")
 @pytest.mark.parametrize("methods", [(), ("update_state",), ("finish",), ("update_state", "finish")])
-async def test_methods_that_are_missing_are_not_called(methods):
+async def test_methods_missing_not_called(methods):
     bob = Bob()
     observer = type("Observer", (), {name: staticmethod(getattr(bob, name)) for name in methods})()
     assert await observe_iteration(published("a"), observer) == "done"
@@ -45,7 +45,7 @@ async def test_methods_that_are_missing_are_not_called(methods):
 
 
 @virtual
-async def test_a_failure_that_nobody_observes_is_told():
+async def test_failure_nobody_observes_told():
     publication, subscription = make_subscription_kit()
     publication.fail("why")
     told = []
@@ -61,7 +61,7 @@ async def test_a_failure_that_nobody_observes_is_told():
 @virtual
 @pytest.mark.covers("A63")
 @pytest.mark.parametrize("method", ["update_state", "finish", "fail"])
-async def test_what_a_method_raises_ends_the_observation(method):
+async def test_method_raises_ends_observation(method):
     """D18."""
     publication, subscription = make_subscription_kit()
     publication.update_state("a")
@@ -87,7 +87,7 @@ async def test_what_a_method_raises_ends_the_observation(method):
 
 @virtual
 @pytest.mark.covers("A63")
-async def test_what_is_raised_when_a_result_is_awaited_does_not():
+async def test_raised_when_result_awaited_does_not():
     """D18."""
     told = []
 
@@ -115,7 +115,7 @@ async def test_what_is_raised_when_a_result_is_awaited_does_not():
 
 
 @virtual
-async def test_what_can_be_awaited_is_awaited_before_the_next_call():
+async def test_awaitables_awaited():
     class Observer:
         running = most = 0
 
@@ -132,7 +132,7 @@ async def test_what_can_be_awaited_is_awaited_before_the_next_call():
 
 @virtual
 @pytest.mark.covers("A64")
-async def test_an_iterator_can_be_observed_from_where_it_stands():
+async def test_iterator_observed_from_here():
     iterator = aiter(published("a", "b"))
     assert await anext(iterator) == "a"
     bob = Bob()
@@ -142,7 +142,7 @@ async def test_an_iterator_can_be_observed_from_where_it_stands():
 
 @virtual
 @pytest.mark.covers("A29", "A30", "A64")
-async def test_carol_takes_a_subscription_from_the_middle_of_an_observation():
+async def test_carol_subscribes_midway():
     iterator = aiter(published("a", "b"))
     rest = asyncio.get_running_loop().create_future()
 
@@ -160,7 +160,7 @@ async def test_carol_takes_a_subscription_from_the_middle_of_an_observation():
 
 @virtual
 @pytest.mark.covers("A70")
-async def test_what_is_observed_may_be_here_elsewhere_or_to_come():
+async def test_observed_here_or_remote():
     """A local iterable, one made of what was shared, and awaitables of both."""
     subscription = published("a")
     internals = subscription.get_sharable_subscription_internals
@@ -181,7 +181,7 @@ async def test_what_is_observed_may_be_here_elsewhere_or_to_come():
 
 @virtual
 @pytest.mark.covers("A74")
-async def test_a_loop_needs_an_iterable_that_is_here():
+async def test_loop_needs_iterable_here():
     promise = soon(published("a"))
     with pytest.raises(TypeError):
         async for _ in promise:
@@ -191,7 +191,7 @@ async def test_a_loop_needs_an_iterable_that_is_here():
 
 @virtual
 @pytest.mark.covers("A75", "A76")
-async def test_any_iterable_can_be_mirrored_a_generator_too():
+async def test_any_iterable_mirrored():
     async def numbers():
         yield 1
         yield 2
@@ -209,7 +209,7 @@ async def test_any_iterable_can_be_mirrored_a_generator_too():
 
 
 @virtual
-async def test_an_observation_that_ends_early_closes_what_it_opened():
+async def test_early_end_closes():
     closed = []
 
     async def numbers():
@@ -229,7 +229,7 @@ async def test_an_observation_that_ends_early_closes_what_it_opened():
 
 
 @virtual
-async def test_an_iterable_is_closed_when_its_observer_raises():
+async def test_observer_error_closes():
     closed = []
 
     async def numbers():
@@ -254,7 +254,7 @@ async def test_an_iterable_is_closed_when_its_observer_raises():
 
 @virtual
 @pytest.mark.covers("A69", "A73")
-async def test_internals_may_be_to_come_and_are_waited_for_once():
+async def test_promised_internals_once():
     _, subscription = make_subscription_kit()
     updater, notifier = make_notifier_kit("a")
     asked = []
@@ -284,14 +284,14 @@ async def test_internals_may_be_to_come_and_are_waited_for_once():
 
 
 @virtual
-async def test_reads_at_the_same_time_of_what_is_to_come_get_different_values():
+async def test_promised_reads_differ():
     subscription = published(1, 2, 3)
     iterator = aiter(make_subscription(soon(await subscription.get_sharable_subscription_internals())))
     assert sorted(await asyncio.gather(*(anext(iterator) for _ in range(3)))) == [1, 2, 3]
 
 
 @virtual
-async def test_what_was_not_shared_is_refused():
+async def test_not_shared_refused():
     _, subscription = make_subscription_kit()
     _, notifier = make_notifier_kit("a")
     with pytest.raises(ConfigError, match="NotifierInternals is needed"):

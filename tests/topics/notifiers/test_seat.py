@@ -54,7 +54,7 @@ class UserSeat:
 
 @virtual
 @pytest.mark.covers("A51", "A52")
-async def test_a_seat_hands_out_one_notifier_to_watch_and_nothing_to_change_it_with():
+async def test_seat_hides_its_producer():
     seat = Seat({"money": 10})
     assert seat.get_notifier() is seat.get_notifier() is seat.user.get_notifier()
     for view in (seat, seat.user):
@@ -64,7 +64,7 @@ async def test_a_seat_hands_out_one_notifier_to_watch_and_nothing_to_change_it_w
 
 @virtual
 @pytest.mark.covers("A53", "A55")
-async def test_each_change_of_the_allocation_is_told():
+async def test_each_change_of_allocation_told():
     seat = Seat({"money": 10})
     notifier = seat.user.get_notifier()
     record = await notifier.get_update_since()
@@ -81,7 +81,7 @@ async def test_each_change_of_the_allocation_is_told():
 
 @virtual
 @pytest.mark.covers("A54", "A55")
-async def test_the_exit_is_the_final_value_and_what_was_shown_last_is_paid():
+async def test_exit_is_last_shown():
     seat = Seat({"money": 10})
     seat.trade(money=-4, tickets=1)
     shown = (await seat.user.get_notifier().get_update_since()).value
@@ -91,7 +91,7 @@ async def test_the_exit_is_the_final_value_and_what_was_shown_last_is_paid():
 
 
 @virtual
-async def test_a_seat_that_is_kicked_out_tells_why():
+async def test_seat_kicked_out_tells_why():
     seat = Seat({"money": 10})
     watching = asyncio.create_task(anext(aiter(seat.user.get_notifier())))
     await watching
@@ -102,7 +102,7 @@ async def test_a_seat_that_is_kicked_out_tells_why():
 
 @virtual
 @pytest.mark.covers("A9", "A21")
-async def test_a_display_shows_the_current_price_as_fast_as_it_can_and_no_faster():
+async def test_display_keeps_its_pace():
     updater, prices = make_notifier_kit(100)
     shown = []
 

@@ -125,7 +125,7 @@ async def ended(log):
 
 @virtual
 @pytest.mark.covers("A41")
-async def test_a_replica_that_lags_is_not_current():
+async def test_replica_lags_not_current():
     log = Log(replica=record(4), leader=record(5))
     task = await start(notifier(log, quiet=10).get_update_since(5))
     assert not task.done()
@@ -137,7 +137,7 @@ async def test_a_replica_that_lags_is_not_current():
 
 @virtual
 @pytest.mark.covers("A18", "A39")
-async def test_what_this_process_has_seen_is_not_taken_back_by_a_replica_that_lags():
+async def test_lagging_replica_ignored():
     log = Log(replica=record(7))
     shared = notifier(log)
     assert (await shared.get_update_since()).value == 7
@@ -154,14 +154,14 @@ async def test_what_this_process_has_seen_is_not_taken_back_by_a_replica_that_la
 @virtual
 @pytest.mark.covers("A40")
 @pytest.mark.parametrize("leader", ["as the replica", "denied"])
-async def test_a_count_that_never_was_gives_the_current_state(leader):
+async def test_count_never_gives_current_state(leader):
     log = Log(replica=record(3), leader=denied() if leader == "denied" else leader)
     assert (await notifier(log).get_update_since(10**9)) == (3, 3)
     await ended(log)
 
 
 @virtual
-async def test_a_later_count_that_comes_while_the_leader_is_asked_is_not_lowered():
+async def test_later_count_not_lowered():
     log = Log(replica=record(8), leader=record(9))
     one = notifier(log)
     first = asyncio.create_task(one.get_update_since(10**9))
@@ -179,7 +179,7 @@ async def test_a_later_count_that_comes_while_the_leader_is_asked_is_not_lowered
 
 @virtual
 @pytest.mark.covers("A18")
-async def test_a_stream_that_was_made_anew_begins_again():
+async def test_stream_made_anew_begins_again():
     log = Log(replica=record(50))
     shared = notifier(log, quiet=1)
     iterator = aiter(shared)
@@ -195,7 +195,7 @@ async def test_a_stream_that_was_made_anew_begins_again():
 
 @virtual
 @pytest.mark.covers("A21", "A22")
-async def test_a_push_that_is_lost_is_asked_for_once_per_quiet_period():
+async def test_lost_push_asked_once():
     log = Log(replica=record(1))
     task = await start(notifier(log, quiet=30).get_update_since(1))
     before = asyncio.get_running_loop().time()
@@ -209,7 +209,7 @@ async def test_a_push_that_is_lost_is_asked_for_once_per_quiet_period():
 
 
 @virtual
-async def test_a_push_that_is_older_than_what_was_had_is_not_taken():
+async def test_push_older_than_had_not_taken():
     log = Log(replica=record(5))
     task = await start(notifier(log).get_update_since(5))
     log.arrived(record(4))
@@ -222,7 +222,7 @@ async def test_a_push_that_is_older_than_what_was_had_is_not_taken():
 
 
 @virtual
-async def test_a_push_that_says_nothing_is_a_reason_to_ask():
+async def test_push_says_nothing_reason_to_ask():
     log = Log(replica=record(5))
     task = await start(notifier(log).get_update_since(5))
     log.replica = record(6)
@@ -232,7 +232,7 @@ async def test_a_push_that_says_nothing_is_a_reason_to_ask():
 
 
 @virtual
-async def test_a_push_that_is_refused_is_an_error_to_all_who_wait():
+async def test_push_refused_error_to_all_who_wait():
     log = Log(replica=record(5))
     shared = notifier(log)
     tasks = [await start(shared.get_update_since(5)) for _ in range(3)]
@@ -260,7 +260,7 @@ async def test_while_no_server_answers_one_waits():
 
 
 @virtual
-async def test_a_stream_that_is_gone_is_an_error_soon():
+async def test_stream_gone_error_soon():
     log = Log(replica=StreamNotFoundError(404, 10059, "stream not found"))
     shared = notifier(log)
     for count in (None, 5):
@@ -270,7 +270,7 @@ async def test_a_stream_that_is_gone_is_an_error_soon():
 
 
 @virtual
-async def test_a_reconnect_is_a_reason_to_ask_and_the_end_of_the_connection_an_end():
+async def test_reconnect_asks_close_ends():
     log = Log(replica=record(1))
     shared = notifier(log)
     task = await start(shared.get_update_since(1))
@@ -303,7 +303,7 @@ async def test_the_end_is_asked_for_once():
 
 @virtual
 @pytest.mark.covers("A66", "A67")
-async def test_any_mixture_of_who_waits_leaves_and_comes_is_served():
+async def test_mixed_waiters_served():
     """Those who are cancelled take nothing from the others, and the push goes from one to the next."""
     log = Log(replica=record(1))
     shared = notifier(log)
