@@ -180,7 +180,7 @@ async def test_another_stream_under_name_not_read(js: Any, oracle: Any, make_str
     await stream.delete()
     await stream.oracle.create_stream(stream.name, [stream.all], allow_direct=True)
     await stream.publish(10)
-    with pytest.raises(jsclient.PositionInvalidError, match="made anew"):
+    with pytest.raises(jsclient.PositionInvalidError, match="was recreated"):
         await read_all(await opened(js, stream, way, 1, 10, created=created))
 
 

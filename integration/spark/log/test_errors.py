@@ -26,7 +26,7 @@ def plan(read, server, stream, **options):
 
 @READS
 async def test_a_stream_that_is_not_there(server, read):
-    with pytest.raises(ConfigError, match=r"option 'stream': there is no stream 'NOWHERE' on nats://"):
+    with pytest.raises(ConfigError, match=r"option 'stream': stream 'NOWHERE' does not exist on nats://"):
         plan(read, server, "NOWHERE")
 
 
@@ -93,7 +93,7 @@ async def test_direct_gets_of_older_server(own_server, oracle_for):
 
 async def test_a_server_without_jetstream(own_server):
     own = await own_server(jetstream=False, config={})
-    with pytest.raises(ConfigError, match="option 'servers': nobody answers for JetStream"):
+    with pytest.raises(ConfigError, match="option 'servers': JetStream does not answer"):
         plan("batch", own, "S")
 
 

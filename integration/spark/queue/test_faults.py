@@ -43,7 +43,7 @@ def seen(first, last):
         ({"retention": "limits"}, {"name": "q", "ack_policy": "all"}, {}, "'consumer'.*'all'.*explicit"),
         ({}, {"name": "other"}, {}, "'consumer'.*no consumer 'q'.*create"),
         ({"allow_direct": False}, {"name": "q"}, {}, "'stream'.*direct.*allow_direct=True"),
-        ({"retention": "limits"}, {"name": "q"}, {"ackOn": "purge"}, "'ackOn'.*no work queue"),
+        ({"retention": "limits"}, {"name": "q"}, {"ackOn": "purge"}, "'ackOn'.*not a work queue"),
     ],
 )
 async def test_does_not_fit_refused(server, oracle, make_stream, stream, consumer, options, says):
@@ -54,7 +54,7 @@ async def test_does_not_fit_refused(server, oracle, make_stream, stream, consume
 
 
 async def test_a_stream_that_is_not_there(server):
-    with pytest.raises(ConfigError, match=r"'stream'.*no stream 'NOT_THERE'"):
+    with pytest.raises(ConfigError, match=r"'stream'.*stream 'NOT_THERE' does not exist"):
         await QueueQuery(server, "NOT_THERE", "q").make()
 
 
@@ -170,7 +170,7 @@ async def test_forgotten_acked_again(server, oracle, make_stream, caplog):
     assert numbers(query.rows) == seen(1, 100)
     assert info["num_ack_pending"] == info["num_pending"] == 0
     assert query._reader.reportLatestOffset()["lapsed"] == 40
-    assert "lost that it had delivered" in caplog.text
+    assert "lost the record of these deliveries" in caplog.text
     await query.stop()
 
 

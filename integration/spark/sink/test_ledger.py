@@ -190,7 +190,7 @@ async def test_bad_row_of_a_replay(connect: Any, server: Any, short: OwnStream, 
 async def test_ledger_is_gone(connect: Any, server: Any, short: OwnStream) -> None:
     js = await connect(server)
     plan = plan_of(ledger=LedgerPlace("none_such", "query", short.name, "run-1"))
-    with pytest.raises(ConfigError, match="bucket 'none_such' is gone"):
+    with pytest.raises(ConfigError, match="bucket 'none_such' no longer exists"):
         await write(js, plan, rows_of(short, 1, 10))
     assert (await short.state())["messages"] == 0
 

@@ -259,7 +259,7 @@ async def test_bad_row_stops_the_query(
         (["'a' as subject", "id as data"], {}, "column 'data' is bigint"),
         (["'a' as subject"], {}, "one column 'data' or 'value'"),
         (["'a' as subject", "'x' as data"], {"windw": "1"}, "did you mean 'window'"),
-        (["'a' as subject", "'x' as data"], {"expectedStream": "NO_SUCH"}, "'NO_SUCH' .* is not there"),
+        (["'a' as subject", "'x' as data"], {"expectedStream": "NO_SUCH"}, "'NO_SUCH' .* does not exist"),
     ],
 )
 def test_refused_on_the_driver(

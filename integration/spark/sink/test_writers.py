@@ -108,7 +108,7 @@ def test_schema_is_taken(schema: str) -> None:
 
 async def test_no_such_stream(server: Any, stream: Any) -> None:
     """By name, by subject, and a subject that the stream does not take."""
-    with pytest.raises(ConfigError, match=r"'NONE' of option 'expectedStream' is not there"):
+    with pytest.raises(ConfigError, match=r"'NONE' of option 'expectedStream' does not exist"):
         await sent(writer_of(server, expectedStream="NONE"))
     with pytest.raises(ConfigError, match=r"no stream takes the subject 'no\.one' of option 'subject'"):
         await sent(writer_of(server, "data string", subject="no.one"))

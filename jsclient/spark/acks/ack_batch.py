@@ -122,7 +122,7 @@ def replies_of(df: DataFrame) -> list[bytes]:
 
 def _bytes(column: Any) -> list[bytes]:
     if column.null_count:
-        raise ConfigError(f"{column.null_count} rows have no 'reply': what has none cannot be acked")
+        raise ConfigError(f"{column.null_count} rows have a null 'reply': a row without it cannot be acked")
     replies: list[bytes] = column.cast(pa.binary()).to_pylist()
     check_replies(replies)
     return replies
@@ -139,7 +139,7 @@ def _settle_here(opened: Session, replies: list[bytes], payload: bytes) -> int:
 
 
 async def _tell(opened: Session, count: int) -> None:
-    reason = "the server lost that it had delivered them"
+    reason = "the server lost the record of these deliveries"
     context_of(opened.js).emit(ClaimsLapsed(count=count, reason=reason))
 
 

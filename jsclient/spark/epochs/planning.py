@@ -112,7 +112,9 @@ class TopicHistory(Generic[T]):
             if knows is not None:
                 missed += knows.record.upper
             elif entries:
-                raise EpochsLostError((), f"what was removed of partition {number} is not known")
+                raise EpochsLostError(
+                    (), f"the frontier of the data removed from partition {number} is unknown"
+                )
         end = None if wanted.end is None else wanted.end.elements
         return Wanted(self.order, wanted.start.elements, end, missed)
 
@@ -193,7 +195,7 @@ class TopicHistory(Generic[T]):
             if known + 1 < first_seq:
                 return EpochsLostError(
                     (),
-                    f"what partition {number} may have sent behind message {known} was removed before it was read: the "
+                    f"data of partition {number} after message {known} may have been removed before it was read: the "
                     f"stream begins at {first_seq} now",
                 )
         return None
@@ -263,7 +265,7 @@ def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> E
     place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(dict(offset)), order)
     if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
         raise PositionInvalidError(
-            f"the checkpoint has an offset that is none of this topic, which has {partitions} partitions: "
+            f"the checkpoint has an offset that is not valid for this topic, which has {partitions} partitions: "
             f"{str(dict(offset))[:200]}; was it made by another source?"
         )
     return place

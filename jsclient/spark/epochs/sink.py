@@ -126,8 +126,8 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = [one for one in messages if isinstance(one, EpochWritten)]
         log.warning(
-            "batch %d failed, so epoch %d of topic %r is open: nobody reads it before the batch was repeated. Of its "
-            "tasks that ended well %s",
+            "batch %d failed, so epoch %d of topic %r stays open, and is not read until the batch is repeated. Its "
+            "successful tasks: %s",
             batchId,
             batchId,
             self._options.topic,
@@ -147,7 +147,7 @@ async def _topic(js: JetStream, options: EpochSinkOptions) -> SinkTopic:
     if schema.order != order_name(order):
         raise ConfigError(
             f"option 'epochs': the times of topic {options.topic!r} have the order {schema.order!r}, but the numbers "
-            "of batches are whole numbers from 0 on (Int)"
+            "of batches are integers from 0 on (Int)"
         )
     if options.partitions not in (None, schema.partitions):
         raise TopicMismatchError(options.topic, [("partitions", options.partitions, schema.partitions)])

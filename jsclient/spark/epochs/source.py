@@ -53,7 +53,7 @@ async def topic_schema(js: JetStream, topic: str, stream: str) -> Schema:
         return await StreamHome(js, topic, stream).schema()
     except TopicNotFoundError as error:
         raise ConfigError(
-            f"option 'epochs': there is no topic {topic!r} in stream {stream!r}: create it first (a sink does, and "
+            f"option 'epochs': topic {topic!r} does not exist in stream {stream!r}: create it first (a sink does, and "
             "js.epochs(name).create()), or give its 'stream'"
         ) from error
 
@@ -212,7 +212,7 @@ class _Source:
             topic.open()
             if self._numbers and not isinstance(topic.order, Int):
                 raise ConfigError(
-                    "the schema has column 'epoch' as bigint, but the times of this topic are no numbers: it is string"
+                    "the schema has column 'epoch' as bigint, but the times of this topic are not integers: use string"
                 )
             self._topic = topic
         return self._topic
@@ -240,7 +240,9 @@ class _Source:
             topic.again()
             segments = topic.history.segments(wanted)
         if segments is None:
-            raise ProtocolError(f"topic {self._options.topic!r} has gone back behind what was read of it")
+            raise ProtocolError(
+                f"topic {self._options.topic!r} ends before the position up to which it was read"
+            )
         read = self._options.read
         rows = sum(segment.width for segment in segments)
         pieces = pieces_for(
@@ -355,15 +357,15 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         return topic.history.place(wanted, topic.facts.name, topic.facts.created)
 
 
-_GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on with what is whole there"
+_CONTINUES = "with option 'failOnDataLoss' = 'false' the query continues with the complete epochs there"
 
 
 def _another_stream(place: EpochPosition[Any], facts: StreamFacts) -> JetStreamError | None:
     if (place.stream, place.incarnation) == (facts.name, facts.created):
         return None
     return PositionInvalidError(
-        f"stream {facts.name!r}, made at {facts.created}, is another one than the query has read, which "
-        f"is {place.stream!r}, made at {place.incarnation}. Use a new checkpoint; {_GO_ON}"
+        f"the query has read stream {place.stream!r} created at {place.incarnation}, but this is {facts.name!r} "
+        f"created at {facts.created}. Use a new checkpoint; {_CONTINUES}"
     )
 
 
@@ -373,5 +375,5 @@ def _cut_short(place: EpochPosition[Any], facts: StreamFacts) -> JetStreamError 
         return None
     return PositionInvalidError(
         f"stream {facts.name!r} ends at sequence {facts.last_seq}, but the query has seen {last}: was it restored from "
-        f"a backup? Use a new checkpoint; {_GO_ON}"
+        f"a backup? Use a new checkpoint; {_CONTINUES}"
     )

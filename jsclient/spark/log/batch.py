@@ -83,5 +83,5 @@ def _not_beyond(name: str, given: int, most: int, options: SourceOptions, facts:
     if given > most and options.fail_on_data_loss:
         raise ConfigError(
             f"option {name!r} is {given}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "
-            "one, or 'failOnDataLoss' = 'false' to read what is there"
+            "one, or 'failOnDataLoss' = 'false' to read the messages that exist"
         )

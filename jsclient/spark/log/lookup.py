@@ -247,7 +247,7 @@ class Lookup:
         name, where = self._options.stream, ", ".join(self._options.connect.servers)
         if isinstance(error, StreamNotFoundError):
             return ConfigError(
-                f"option 'stream': there is no stream {name!r} on {where}: create it first; "
+                f"option 'stream': stream {name!r} does not exist on {where}: create it first; "
                 "is it in another account or 'domain'?"
             )
         if isinstance(error, PermissionDeniedError):
@@ -257,7 +257,7 @@ class Lookup:
             )
         if isinstance(error, NoRespondersError) and not known:
             return ConfigError(
-                f"option 'servers': nobody answers for JetStream on {where}: is it enabled there and for this account, "
+                f"option 'servers': JetStream does not answer on {where}: is it enabled there and for this account, "
                 "and are 'domain' and 'prefix' right?"
             )
         return None

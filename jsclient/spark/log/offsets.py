@@ -49,7 +49,7 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
             ) from None
 
 
-_GO_ON = "with option 'failOnDataLoss' = 'false' the query goes on"
+_CONTINUES = "with option 'failOnDataLoss' = 'false' the query continues"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | Non
     if start.created == facts.created:
         return None
     return PositionInvalidError(
-        f"stream {facts.name!r} is another one than the query has read: that one was made at {start.created}, this one "
-        f"at {facts.created}, so sequence {start.seq} of the checkpoint means nothing here. Use a new checkpoint; "
-        f"{_GO_ON} with the first message of the new stream"
+        f"stream {facts.name!r} was recreated: the query has read the one created at {start.created}, this one was "
+        f"created at {facts.created}, so sequence {start.seq} of the checkpoint is not valid. Use a new checkpoint; "
+        f"{_CONTINUES} with the first message of the new stream"
     )
 
 
@@ -108,7 +108,7 @@ def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
         return None
     return PositionInvalidError(
         f"stream {facts.name!r} ends at sequence {facts.last_seq}, but the query has read up to {start.seq}: was it "
-        f"restored from a backup? Use a new checkpoint; {_GO_ON} behind its present end"
+        f"restored from a backup? Use a new checkpoint; {_CONTINUES} after its current end"
     )
 
 
@@ -136,5 +136,5 @@ class LostHeadError(HistoryTruncatedError):
         return (
             f"messages {self.wanted} to {self.gone} of stream {self.stream!r} were removed before they were read (by a "
             f"limit, a purge, or an ack): it begins at {self.first_available} now. Keep messages longer, or start with "
-            f"option 'startingOffsets' = 'earliest' and a new checkpoint; {_GO_ON} with what is there"
+            f"option 'startingOffsets' = 'earliest' and a new checkpoint; {_CONTINUES} with the messages that exist"
         )

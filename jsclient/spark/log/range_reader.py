@@ -173,8 +173,8 @@ class RangeReader(abc.ABC):
         info = from_wire(StreamInfo, answer)
         if info.created != self._created:
             raise PositionInvalidError(
-                f"stream {self._stream.name!r} was made anew at {info.created}: "
-                f"what was to be read belongs to the one of {self._created}"
+                f"stream {self._stream.name!r} was recreated at {info.created}: "
+                f"the range to be read belongs to the one of {self._created}"
             )
         lost = self._range.lost(info.state.first_seq)
         if lost is not None and self._check_loss:
@@ -292,7 +292,7 @@ class ConsumerRange(RangeReader):
         self._doubt = min(self._doubt * 2, _LONGEST_DOUBT)
         if await self._more_is_there() and now - self._came_at > _STALLED:
             raise RequestTimeoutError(
-                f"stream {self._stream.name!r} has messages behind {self._range.position}, but none comes",
+                f"stream {self._stream.name!r} has messages after {self._range.position}, but none arrives",
                 _STALLED,
             )
 

@@ -270,7 +270,7 @@ class Mirror:
         self._subjects = subjects
         self._config = ConsumerConfig(
             durable_name=name,
-            description="Progress of a Spark query; nobody pulls from it",
+            description="Progress of a Spark query; it is not pulled from",
             deliver_policy=DeliverPolicy.ALL,
             ack_policy=AckPolicy.EXPLICIT,
             filter_subjects=list(subjects) or None,

@@ -113,7 +113,7 @@ class Holder:
         try:
             await confirm(self._context, [first], AckKind.IN_PROGRESS.value, timeout=self._context.timeout)
         except PermissionDeniedError as error:
-            raise not_permitted("consumer", error, "what was claimed is acked") from error
+            raise not_permitted("consumer", error, "claimed messages are acked") from error
         except JetStreamError:
             return  # retried with the next batch
         self._may_ack = True
@@ -137,18 +137,18 @@ class Holder:
         if offset.made != self.made:
             if self._options.fail_on_data_loss:
                 raise PositionInvalidError(
-                    f"consumer {info.name!r} of stream {info.stream_name!r} was made anew at {self.made}, and what "
-                    f"the checkpoint claimed from the one of {offset.made} is claimed no more: set option "
-                    "'failOnDataLoss' to false to read it all the same, without acks"
+                    f"consumer {info.name!r} of stream {info.stream_name!r} was recreated at {self.made}, so the "
+                    f"claims of the checkpoint from the one of {offset.made} are void: set option 'failOnDataLoss' to "
+                    "false to read the messages anyway, without acks"
                 )
-            self._tell(claimed(offset.runs), "the consumer was made anew")
+            self._tell(claimed(offset.runs), "the consumer was recreated")
             return False
         asked = self._now()
         replies = list(ack_subjects(offset.runs, offset.form))
         try:
             await settle(self._js, replies, AckKind.IN_PROGRESS.value)
         except PermissionDeniedError as error:
-            raise not_permitted("consumer", error, "what was claimed is kept alive") from error
+            raise not_permitted("consumer", error, "claims are kept alive") from error
         held = self._held[offset.batch] = _Held(offset, asked)
         if time.time() * 1000 - offset.at <= self._ack_wait * 1000:
             return True
@@ -214,7 +214,7 @@ class Holder:
                 still held.
         """
         if offset.made != self.made:
-            self._tell(claimed(offset.runs), "the consumer was made anew")
+            self._tell(claimed(offset.runs), "the consumer was recreated")
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
             if held is not None and held.doubtful:
@@ -224,7 +224,7 @@ class Holder:
                 if self._options.ack_on != "purge" or not await self._purge(offset):
                     await self.ack(list(ack_subjects(offset.runs, offset.form)))
             except PermissionDeniedError as error:
-                raise not_permitted("ackOn", error, "what was processed is settled") from error
+                raise not_permitted("ackOn", error, "processed messages are settled") from error
         self._held.pop(offset.batch, None)
 
     async def ack(self, replies: list[bytes]) -> None:
@@ -232,7 +232,7 @@ class Holder:
         unknown = await settle(self._js, replies, AckKind.ACK.value)
         if unknown:
             self.forgotten.update(sequences(reply)[0] for reply in unknown)
-            self._tell(len(unknown), "the server lost that it had delivered them")
+            self._tell(len(unknown), "the server lost the record of these deliveries")
 
     async def _purge(self, offset: QueueOffset) -> bool:
         """Purge the claimed messages, if that removes no others. Returns whether it did."""
@@ -261,14 +261,14 @@ async def open_queue(js: JetStream, options: SourceOptions) -> tuple[Stream, Con
         option, why = "consumer", "the consumer is looked up"
         consumer = await stream.consumer(consumer_name)
         check_queue(stream.config, consumer.cached_info, options.ack_on)
-        option, why = "stream", "executors read what was claimed by direct get"
+        option, why = "stream", "executors read claimed messages by direct get"
         try:
             await get_directly(context_of(js), name, {"seq": max(1, stream.cached_info.state.first_seq)})
         except MessageNotFoundError:
             pass
     except StreamNotFoundError as error:
         raise ConfigError(
-            f"option 'stream': there is no stream {name!r}: create it, or correct the name"
+            f"option 'stream': stream {name!r} does not exist: create it, or correct the name"
         ) from error
     except ConsumerNotFoundError as error:
         raise ConfigError(

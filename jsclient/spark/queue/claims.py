@@ -374,7 +374,7 @@ def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> No
         )
     if not consumer.is_durable:
         raise ConfigError(
-            f"{where} is not durable, so it would be gone while the query is stopped: "
+            f"{where} is not durable, so it would be deleted while the query is stopped: "
             "create it with durable_name"
         )
     if config.priority_groups:
@@ -383,14 +383,14 @@ def check_queue(stream: StreamConfig, consumer: ConsumerInfo, ack_on: str) -> No
         )
     if not stream.allow_direct:
         raise ConfigError(
-            f"option 'stream': {stream.name!r} does not allow direct gets, by which executors read what was claimed: "
+            f"option 'stream': {stream.name!r} does not allow direct gets, by which executors read claimed messages: "
             "update it with allow_direct=True"
         )
     if ack_on == "purge":
         if stream.retention != RetentionPolicy.WORKQUEUE:
             raise ConfigError(
-                f"option 'ackOn' is 'purge', but stream {stream.name!r} is no work queue, so that others may still "
-                "want what is purged: use 'batch'"
+                f"option 'ackOn' is 'purge', but stream {stream.name!r} is not a work queue, so others may still "
+                "need the messages that are purged: use 'batch'"
             )
         if config.filters:
             raise ConfigError(

@@ -135,7 +135,7 @@ class _ClaimReader:
                     self._matcher = ClaimMatcher(self._span.runs)
                 rows = await self._read_on()
             except PermissionDeniedError as error:
-                raise not_permitted("stream", error, "executors read what was claimed") from error
+                raise not_permitted("stream", error, "executors read claimed messages") from error
             except JetStreamError as error:
                 if not await self._retry.again(error):
                     raise
@@ -248,9 +248,9 @@ class _ClaimReader:
         count, first, last = claimed(gone), gone[0].stream_seq, gone[-1].last
         if spec.fail_on_data_loss and not partition.lapsed:
             raise PositionInvalidError(
-                f"{count} messages of stream {spec.stream!r} that were claimed are gone, from sequence {first} to "
-                f"{last}: they were deleted, purged or expired, or were acked before they were read; set option "
-                "'failOnDataLoss' to false to go on without them"
+                f"{count} claimed messages of stream {spec.stream!r} no longer exist, from sequence {first} to {last}: "
+                "they were deleted, purged or expired, or were acked before they were read; set option "
+                "'failOnDataLoss' to false to continue without them"
             )
         self._context.emit(
             ClaimsGone(

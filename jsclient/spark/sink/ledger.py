@@ -62,7 +62,7 @@ async def ensure_bucket(js: JetStream, bucket: str, replicas: int) -> None:
     config = stream.config
     if config.subjects != [f"$KV.{bucket}.>"] or config.max_age:
         raise ConfigError(
-            f"stream {name!r} is there, but is no bucket that keeps its values: choose another one by option 'ledger'"
+            f"stream {name!r} exists, but is not a bucket that keeps its values: choose another one by option 'ledger'"
         )
 
 
@@ -93,8 +93,8 @@ class Ledger:
             entry, mine = await asyncio.gather(keys.get("epochs"), keys.get(task_key))
         except StreamNotFoundError as error:
             raise ConfigError(
-                f"the ledger's bucket {place.bucket!r} is gone: start the query again, which makes it; "
-                "what was written before cannot be told by it"
+                f"the ledger's bucket {place.bucket!r} no longer exists: restart the query, which creates it; "
+                "rows written before are unknown to it"
             ) from error
         begun = PartitionRecord(self._epoch, place.run)
         stored = None if mine.value is None else PartitionRecord.decode(mine.value)

@@ -119,7 +119,7 @@ def decide(
         if beginnings and epoch < beginnings[0].epoch:
             raise ConfigError(
                 f"epoch {epoch} is written again, but the ledger reaches back to epoch {beginnings[0].epoch} only: "
-                "what is stored of it cannot be told. Was the checkpoint put back? Set option 'exactlyOnce' to "
+                "it is unknown which of its rows are stored. Was the checkpoint put back? Set option 'exactlyOnce' to "
                 "'window' for as long as it catches up, which may store rows twice"
             )
         return Begin(record)

@@ -170,7 +170,7 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
             try:
                 opened.run(forget(opened.js, place))
             except JetStreamError as error:
-                log.warning("the ledger of this write stays: %s", error)
+                log.warning("the ledger of this write was not deleted: %s", error)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _report_abort("write", messages, self._ids)
@@ -259,8 +259,8 @@ def _report_abort(what: str, messages: Sequence[WriterCommitMessage | None], ids
         else "they are not stored again when it is repeated"
     )
     log.warning(
-        "%s failed. Of its tasks that ended well %s; those that failed have told their counts in their errors. "
-        "Messages cannot be taken back: %s",
+        "%s failed. Its successful tasks: %s; the errors of the others contain their counts. Messages cannot be taken "
+        "back: %s",
         what,
         summary(written),
         then,
@@ -307,8 +307,8 @@ async def _look(js: JetStream, options: SinkOptions, shape: RowShape, ids: str) 
     if options.exactly_once == "ledger":
         if config.retention != RetentionPolicy.LIMITS:
             raise ConfigError(
-                f"stream {stream.name!r} removes what was consumed ({config.retention} retention), so a ledger cannot "
-                "tell what was stored: set option 'exactlyOnce' to 'window'"
+                f"stream {stream.name!r} removes consumed messages ({config.retention} retention), so a ledger cannot "
+                "know which rows were stored: set option 'exactlyOnce' to 'window'"
             )
         await ensure_bucket(js, options.ledger, config.num_replicas or 1)
     if ids != "none":
@@ -332,7 +332,7 @@ async def _find(js: JetStream, options: SinkOptions, shape: RowShape) -> Stream 
         return await js.stream(name)
     except StreamNotFoundError as error:
         raise ConfigError(
-            f"stream {name!r} of option 'expectedStream' is not there: create it, "
+            f"stream {name!r} of option 'expectedStream' does not exist: create it, "
             "or look at account, 'domain' and 'prefix'"
         ) from error
 
@@ -395,7 +395,7 @@ def publish_batch(
         name = query or driver_query(df.sparkSession)
         if name is None:
             raise ConfigError(
-                "batch_id is given, but Spark does not tell here which query it belongs to: give query=, "
+                "batch_id is given, but Spark does not provide the query here: give query=, "
                 "a name that is the same after a restart"
             )
         given |= {"dedupKey": name, "dedupBatch": str(batch_id)}

@@ -317,5 +317,5 @@ def test_an_offset_of_something_else_is_refused():
     for other in ({"seq": 5, "created": "then"}, {**offset, "frontiers": [[0], [1]]}, {**offset, "v": 2}):
         with pytest.raises(PositionInvalidError):
             place_of(other, INT, 1)
-    with pytest.raises(PositionInvalidError, match="none of this topic"):
+    with pytest.raises(PositionInvalidError, match="not valid for this topic"):
         place_of(offset, INT, 2)

@@ -260,7 +260,7 @@ def test_a_durable_pull_consumer_with_explicit_acks_fits():
         (STREAM, {"durable_name": None, "name": "spark"}, "batch", "'consumer'.*not durable.*durable_name"),
         (STREAM, {"priority_groups": ["a"]}, "batch", "'consumer'.*priority groups"),
         (STREAM.replace(allow_direct=False), {}, "batch", "'stream'.*direct.*allow_direct=True"),
-        (STREAM.replace(retention="limits"), {}, "purge", "'ackOn' is 'purge'.*no work queue.*'batch'"),
+        (STREAM.replace(retention="limits"), {}, "purge", "'ackOn' is 'purge'.*not a work queue.*'batch'"),
         (STREAM, {"filter_subject": "orders.a"}, "purge", "'ackOn' is 'purge'.*filter.*'batch'"),
     ],
 )
