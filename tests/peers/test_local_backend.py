@@ -22,7 +22,7 @@ from tests.support.virtual import virtual
 
 
 @virtual
-async def test_a_relationship_that_is_over_is_forgotten_in_time(monkeypatch):
+async def test_relationship_over_forgotten_in_time(monkeypatch):
     hub = LocalHub()
     async with Engine.local(hub, remember=100.0, max_age=50.0) as engine:
         a, b = await engine.peer("a"), await engine.peer("b")
@@ -60,7 +60,7 @@ async def test_a_local_inbox_is_bounded():
 
 
 @virtual
-async def test_a_full_inbox_holds_the_sender_up_and_loses_nothing():
+async def test_full_inbox_blocks_sender():
     events = []
     hub = LocalHub()
     async with Engine.local(hub, max_waiting=1, on_event=events.append) as engine:
@@ -76,7 +76,7 @@ async def test_a_full_inbox_holds_the_sender_up_and_loses_nothing():
 
 
 @virtual
-async def test_a_message_that_comes_again_asks_for_the_same():
+async def test_message_comes_again_asks_for_same():
     async with Engine.local() as engine:
         a, b = await engine.peer("a"), await engine.peer("b")
         channel = await a.new_channel(["parent"], open_policy())
@@ -92,7 +92,7 @@ async def test_a_message_that_comes_again_asks_for_the_same():
 
 
 @virtual
-async def test_an_event_that_no_process_survives_is_given_up():
+async def test_event_no_process_survives_given_up():
     events, told, refused = [], [], []
     async with Engine.local(max_deliver=3, on_event=events.append) as engine:
         a = await engine.peer("a")
@@ -112,7 +112,7 @@ async def test_an_event_that_no_process_survives_is_given_up():
 
 
 @virtual
-async def test_a_local_engine_reaches_no_other_host():
+async def test_local_engine_reaches_no_other_host():
     async with Engine.local(host="nats://here:1", allowed_hosts=["nats://there:1"]) as engine:
         a = await engine.peer("a")
         wk = await a.wellKnown_Rx()
@@ -124,7 +124,7 @@ async def test_a_local_engine_reaches_no_other_host():
 
 
 @virtual
-async def test_a_peer_is_in_one_local_engine():
+async def test_peer_in_one_local_engine():
     hub = LocalHub()
     async with Engine.local(hub) as one, Engine.local(hub) as other:
         await one.peer("a")
@@ -146,7 +146,7 @@ def test_what_is_no_json_is_refused():
         assert unpack(data) is None
 
 
-def test_an_answer_is_a_value_or_says_why_not():
+def test_answer_value_or_says_why_not():
     assert read_answer(reply(None)) is None
     with pytest.raises(QueryRefusedError, match="BUSY: later"):
         read_answer(refusal("BUSY", "later"))

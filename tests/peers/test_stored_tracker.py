@@ -64,7 +64,7 @@ class Owner:
 
 
 @virtual
-async def test_where_somebody_else_has_written_it_is_judged_anew():
+async def test_foreign_write_judged_again():
     store = MemoryStore()
     one, other = await Owner(store).open(), await Owner(store).open()
     assert one.tracker.well_known_rx == other.tracker.well_known_rx
@@ -78,7 +78,7 @@ async def test_where_somebody_else_has_written_it_is_judged_anew():
 
 @pytest.mark.parametrize("late", [True, False])
 @virtual
-async def test_what_nobody_knows_is_looked_up(late):
+async def test_nobody_knows_looked_up(late):
     store = Failing()
     owner = await Owner(store).open()
     store.errors, store.late = [DisconnectedError("gone")], late
@@ -91,7 +91,7 @@ async def test_what_nobody_knows_is_looked_up(late):
 
 
 @virtual
-async def test_a_caller_who_goes_away_leaves_nothing_half_known():
+async def test_cancelled_caller_is_atomic():
     class Slow(MemoryStore):
         async def update(self, key, value, revision):
             revision = await super().update(key, value, revision)
@@ -110,7 +110,7 @@ async def test_a_caller_who_goes_away_leaves_nothing_half_known():
 
 
 @virtual
-async def test_that_an_outbox_is_empty_is_written_when_that_can_be():
+async def test_outbox_empty_written_when_can_be():
     store = Failing()
     owner = await Owner(store).open()
     await owner.request()
@@ -128,7 +128,7 @@ async def test_that_an_outbox_is_empty_is_written_when_that_can_be():
 
 
 @virtual
-async def test_what_is_too_large_is_told_and_not_looked_up():
+async def test_too_large_told_and_not_looked_up():
     store = Failing()
     owner = await Owner(store).open()
     store.errors = [MaxPayloadError(2, 1)]
@@ -139,7 +139,7 @@ async def test_what_is_too_large_is_told_and_not_looked_up():
 
 
 @virtual
-async def test_names_are_the_same_for_a_message_that_comes_again_and_no_others():
+async def test_message_names_are_stable():
     store = MemoryStore()
     one, other = await Owner(store).open(), await Owner(store).open()
     stranger = await Owner(MemoryStore()).open()

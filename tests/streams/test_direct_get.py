@@ -42,7 +42,7 @@ async def begun(connection: FakeConnection, batch: Any, found: list[int]) -> tup
 
 
 @virtual
-async def test_each_message_renews_the_patience_and_silence_ends_it():
+async def test_message_renews_patience():
     async with connected() as (js, connection):
         stream, found = await opened(js, connection), list[int]()
         batch = stream.get_batch(10, timeout=2.0)
@@ -62,7 +62,7 @@ async def test_each_message_renews_the_patience_and_silence_ends_it():
     ("what", "error"),
     [("disconnect", DisconnectedError), ("close", ClosedError), ("deny", PermissionDeniedError)],
 )
-async def test_what_came_before_an_error_is_given_first(what, error):
+async def test_came_before_error_given_first(what, error):
     async with connected() as (js, connection):
         stream, found = await opened(js, connection), list[int]()
         connection.api.script["DIRECT.GET"] = [SILENCE]
@@ -81,7 +81,7 @@ async def test_what_came_before_an_error_is_given_first(what, error):
 
 
 @virtual
-async def test_frames_that_come_together_or_apart_and_after_the_end():
+async def test_frames_together_or_apart():
     async with connected() as (js, connection):
         stream, found = await opened(js, connection), list[int]()
         batch = stream.get_batch(3)

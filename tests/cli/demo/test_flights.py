@@ -27,13 +27,13 @@ def data(tmp_path):
     return write
 
 
-def test_a_flight_is_read_with_its_planned_departure_as_sortable_text(data):
+def test_flight_has_sortable_departure(data):
     flight = next(read_flights(data(HEADER, LANDED)))
     assert flight == Flight("2013-01-01T05:15", "UA", 1545, "N14228", "EWR", "IAH", 2, 11, 1400)
     assert flight.subject("flights") == "flights.EWR.UA"
 
 
-def test_a_cancelled_flight_has_no_delays(data):
+def test_cancelled_flight_no_delays(data):
     flight = next(read_flights(data(HEADER, CANCELLED)))
     assert (flight.scheduled, flight.tailnum) == ("2013-12-31T16:30", None)
     assert (flight.dep_delay, flight.arr_delay) == (None, None)
@@ -42,7 +42,7 @@ def test_a_cancelled_flight_has_no_delays(data):
 @pytest.mark.parametrize(
     ("time", "shown"), [("5", "00:05"), ("59", "00:59"), ("100", "01:00"), ("2359", "23:59")]
 )
-def test_a_time_of_few_digits_is_one_soon_after_midnight(data, time, shown):
+def test_short_time_is_after_midnight(data, time, shown):
     flight = next(read_flights(data(HEADER, LANDED.replace(",515,", f",{time},"))))
     assert flight.scheduled == f"2013-01-01T{shown}"
 
@@ -62,12 +62,12 @@ def test_columns_are_found_by_name(data):
         ([], "no column year"),
     ],
 )
-def test_a_file_that_is_not_as_it_should_be_is_refused_by_place(data, lines, said):
+def test_broken_file_refused_by_line(data, lines, said):
     with pytest.raises(FlightsError, match=said):
         list(read_flights(data(*lines)))
 
 
-def test_a_broken_or_missing_archive_is_refused(tmp_path):
+def test_broken_or_missing_archive_refused(tmp_path):
     with pytest.raises(FlightsError, match="is missing"):
         list(read_flights(tmp_path))
     (tmp_path / "flights.csv.zip").write_bytes(b"no archive")
@@ -79,11 +79,11 @@ def test_a_broken_or_missing_archive_is_refused(tmp_path):
         list(read_flights(tmp_path))
 
 
-def test_a_package_that_is_not_installed_is_not_found():
+def test_package_not_installed_not_found():
     assert find_data("a_package_that_nobody_has") is None
 
 
-def test_a_package_is_found_without_importing_it(tmp_path, monkeypatch):
+def test_package_found_without_importing(tmp_path, monkeypatch):
     package = tmp_path / "package_that_breaks_when_imported"
     package.mkdir()
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
@@ -91,7 +91,7 @@ def test_a_package_is_found_without_importing_it(tmp_path, monkeypatch):
     assert find_data(package.name) == package / "data"
 
 
-def test_airline_names_are_shortened_and_may_be_missing(tmp_path):
+def test_airline_names_shortened(tmp_path):
     assert airline_names(tmp_path) == {}
     (tmp_path / "airlines.csv").write_text("carrier,name\nF9,Frontier Airlines Inc.\nB6,JetBlue Airways\n")
     assert airline_names(tmp_path) == {"F9": "Frontier", "B6": "JetBlue"}

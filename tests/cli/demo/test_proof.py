@@ -38,7 +38,7 @@ def proved(ledger: Ledger, expected: Tally | None = None, **changes) -> list[boo
     return [claim.holds for claim in claims(ledger, wanted, **facts)]
 
 
-def test_a_report_is_counted_whole_or_not_at_all():
+def test_report_counted_whole_or_not_at_all():
     ledger = Ledger(3)
     assert ledger.enter(digest([delivery(1), delivery(2)])) == []
     assert ledger.enter(digest([delivery(2, 2), delivery(3)])) == [2]
@@ -49,13 +49,13 @@ def test_a_report_is_counted_whole_or_not_at_all():
     assert ledger.tally == tally_of([1, 2, 3])
 
 
-def test_a_message_twice_in_a_batch_is_digested_once():
+def test_repeat_in_batch_counts_once():
     report = digest([delivery(1), delivery(1, 2)])
     assert (report.sequences, report.redelivered) == ([1], [1])
     assert Tally(report.rows) == tally_of([1])
 
 
-def test_a_batch_of_which_all_is_known_adds_nothing():
+def test_batch_of_all_known_adds_nothing():
     ledger = Ledger(1)
     ledger.enter(digest([delivery(1)]))
     assert ledger.enter(digest([delivery(1, 2)], {1})) == []
@@ -63,7 +63,7 @@ def test_a_batch_of_which_all_is_known_adds_nothing():
 
 
 @pytest.mark.parametrize("sequence", [0, 3])
-def test_a_sequence_that_nobody_published_is_refused_and_fails_the_proof(sequence):
+def test_unpublished_sequence_refused(sequence):
     ledger = Ledger(2)
     assert ledger.enter(digest([delivery(1), delivery(2)])) == []
     assert all(proved(ledger))
@@ -72,7 +72,7 @@ def test_a_sequence_that_nobody_published_is_refused_and_fails_the_proof(sequenc
 
 
 @given(st.data())
-def test_any_order_of_deliveries_and_repeats_comes_to_the_same(data):
+def test_any_delivery_order_adds_up(data):
     total = data.draw(st.integers(1, 30))
     numbers = st.integers(1, total)
     batches = data.draw(st.lists(st.lists(numbers, min_size=1), max_size=20))
@@ -91,7 +91,7 @@ def complete() -> Ledger:
     return ledger
 
 
-def test_the_proof_fails_when_a_flight_is_missing():
+def test_proof_fails_when_flight_missing():
     ledger = Ledger(5)
     ledger.enter(digest([delivery(n) for n in (1, 2, 4, 5)]))
     assert not all(proved(ledger))
@@ -103,11 +103,11 @@ def claims_of(ledger: Ledger):
 
 
 @pytest.mark.parametrize("change", [{"stored": 4}, {"pending": 1}, {"ack_pending": 1}])
-def test_the_proof_fails_when_the_server_disagrees(change):
+def test_proof_fails_when_server_disagrees(change):
     assert not all(proved(complete(), **change))
 
 
-def test_the_proof_fails_when_a_sum_differs_from_the_file():
+def test_proof_fails_on_other_sum():
     assert not all(proved(complete(), tally_of([1, 2, 3, 4, 6])))
     assert "differs from the file" in str(
         claims(complete(), tally_of([1]), stored=5, pending=0, ack_pending=0, killing=None)[-1]
@@ -115,7 +115,7 @@ def test_the_proof_fails_when_a_sum_differs_from_the_file():
     assert str(claims_of(complete())[-1]).endswith("matches the file")
 
 
-def test_the_proof_fails_when_what_the_killed_worker_held_did_not_come_back():
+def test_proof_needs_orphans_back():
     ledger = complete()
     ledger.orphaned.update([2, 3])
     killing = Killing(1, 3)
@@ -131,7 +131,7 @@ def test_the_proof_fails_when_what_the_killed_worker_held_did_not_come_back():
     [Ready(), Verdict([1, 2]), digest([delivery(1)]), Setup(["nats://h"], "n", "S", "s.>", "g", 5.0, 10)],
 )
 @virtual
-async def test_what_is_said_over_the_pipe_arrives(message):
+async def test_said_over_pipe_arrives(message):
     pipe = asyncio.StreamReader()
     pipe.feed_data(frame(message) + frame(message)[:-1])
     pipe.feed_eof()

@@ -20,14 +20,14 @@ ROWS = [
 ]
 
 
-def test_routes_are_ranked_by_flights_of_all_carriers():
+def test_routes_ranked_by_flights():
     assert [(name, s.flights) for name, s in Tally(ROWS).busiest_routes(2)] == [
         ("JFK-LAX", 120),
         ("EWR-IAH", 110),
     ]
 
 
-def test_averages_are_of_what_landed_and_of_enough_flights():
+def test_averages_of_landed_flights():
     tally = Tally(ROWS)
     assert [(name, s.average_delay) for name, s in tally.latest_carriers(9, 90)] == [
         ("UA", 10.0),
@@ -36,18 +36,18 @@ def test_averages_are_of_what_landed_and_of_enough_flights():
     assert [(name, s.average_delay) for name, s in tally.latest_routes(1, 1)] == [("LGA-DEN", 300.0)]
 
 
-def test_what_never_landed_has_no_average():
+def test_never_landed_no_average():
     assert "LGA-LEX" not in [name for name, _ in Tally(ROWS).latest_routes(9, 0)]
 
 
-def test_tallies_are_equal_when_all_sums_are():
+def test_tallies_equal_when_all_sums():
     assert Tally(ROWS) == Tally(reversed(ROWS))
     assert Tally(ROWS) != Tally(ROWS[:-1])
     changed = [*ROWS[:-1], ("XX", "LGA", "LEX", 1, 1, 0)]
     assert Tally(ROWS) != Tally(changed)
 
 
-def test_a_rate_is_that_of_the_last_seconds():
+def test_rate_of_last_seconds():
     rate = Rate(window=2.0)
     for now, count in [(0.0, 0), (1.0, 1000), (2.0, 2000), (3.0, 2000), (4.0, 2000)]:
         rate.at(now, count)
@@ -56,7 +56,7 @@ def test_a_rate_is_that_of_the_last_seconds():
     assert rate.value == pytest.approx(100)
 
 
-def test_the_text_at_the_end_fits_a_narrow_terminal():
+def test_text_at_end_fits_narrow_terminal():
     claims = [Claim(True, "a"), Claim(False, "b")]
     closing = pace(336_776, 16, published=100.0, counted=100.0, acked=105.0, whole=110.0)
     text = summary(Tally(ROWS), {"UA": "A Name That Is Much Too Long"}, claims, closing)
@@ -65,12 +65,12 @@ def test_the_text_at_the_end_fits_a_narrow_terminal():
     assert "[FAILED] b" in text
 
 
-def test_few_flights_and_no_time_are_no_trouble():
+def test_few_flights_and_no_time_no_trouble():
     text = summary(Tally([ROWS[-1]]), {}, [], pace(1, 1, published=0.0, counted=0.0, acked=0.0, whole=0.0))
     assert any("LGA-LEX" in row for row in text)
 
 
-def test_plain_lines_come_every_few_seconds_and_at_each_phase():
+def test_plain_lines_and_phases():
     out = io.StringIO()
     screen = PlainScreen(out)
     progress = Progress(phase="reading", where="a server", total=10)
@@ -93,6 +93,6 @@ def test_an_event_is_told_in_a_line():
     assert in_words(Disconnected(reason="gone\nfor now")) == "Disconnected: reason gone for now"
 
 
-def test_what_was_processed_was_stored_even_if_the_publisher_does_not_know_yet():
+def test_processed_counts_as_stored():
     assert Progress(published=500, counted=600).stored == 600
     assert Progress(published=500, counted=400).stored == 500

@@ -13,7 +13,7 @@ from jsclient.protocol.epochs.frontier import Capabilities, Int
 from tests.protocol.epochs.orders import PAIR, some_order
 
 
-def test_at_first_there_is_one_for_the_least_time_and_everything_may_be_sent():
+def test_starts_with_least_time():
     held = Capabilities(Int())
     assert held.frontier.elements == (0,)
     assert held.allows(0)
@@ -32,7 +32,7 @@ def test_minted_downgraded_split_and_dropped():
     assert not held.frontier
 
 
-def test_where_there_are_several_of_one_time_the_last_counts():
+def test_last_of_one_time_counts():
     held = Capabilities(Int())
     held.mint(0)
     assert held.drop(0) == []
@@ -40,7 +40,7 @@ def test_where_there_are_several_of_one_time_the_last_counts():
     assert held.drop(0) == [(0, -1)]
 
 
-def test_advance_completes_all_that_is_before():
+def test_advance_completes_all_before():
     held = Capabilities(Int())
     held.mint(2)
     held.mint(9)
@@ -52,7 +52,7 @@ def test_advance_completes_all_that_is_before():
     assert (caught.value.time, caught.value.frontier) == (4, (5,))
 
 
-def test_advance_leaves_what_has_no_order_with_it():
+def test_advance_leaves_no_order_with():
     held = Capabilities(PAIR)
     held.split((0, 0), (0, 2), (1, 0))
     assert held.advance((2, 1)) == [((1, 0), -1), ((2, 1), 1)]
@@ -79,7 +79,7 @@ def test_advance_leaves_what_has_no_order_with_it():
         (lambda held: held.advance(None), ConfigError),
     ],
 )
-def test_what_cannot_be_is_refused_and_changes_nothing(change, error):
+def test_invalid_change_refused(change, error):
     held = Capabilities(Int(), [3, 5])
     with pytest.raises(error):
         change(held)
@@ -97,7 +97,7 @@ def test_closed_nothing_may_be_sent_any_more():
 
 @pytest.mark.covers("S11")
 @given(st.integers(0, 2**32))
-def test_what_was_completed_never_may_be_sent_again(seed):
+def test_completed_never_may_be_sent_again(seed):
     chance = random.Random(seed)
     order, times = some_order(chance)
     held = Capabilities(order)

@@ -22,7 +22,7 @@ pairs = st.tuples(st.integers(0, 4), st.integers(0, 4))
 
 @pytest.mark.covers("S5")
 @given(st.integers(0, 2**32))
-def test_they_are_partial_orders_with_a_least_time(seed):
+def test_they_partial_orders_with_least_time(seed):
     order, times = some_order(random.Random(seed))
     for one, other, third in itertools.islice(itertools.product(times, times, times), 600):
         assert order.less_equal(one, one)
@@ -44,7 +44,7 @@ NESTED = Product(Int(), Product(Int(-5), Int()))
 
 
 @pytest.mark.parametrize("time", [True, 1.0, "1", None, -1, [1], (1, 2)])
-def test_what_is_no_number_is_no_time(time):
+def test_no_number_no_time(time):
     with pytest.raises(ConfigError, match="not a valid time"):
         INT.encode(time)
     with pytest.raises(ConfigError, match="not a valid time"):
@@ -52,7 +52,7 @@ def test_what_is_no_number_is_no_time(time):
 
 
 @pytest.mark.parametrize("time", [(1,), (1, 2, 3), [1, 2], 1, (1, -1), (1, "2"), None])
-def test_what_is_no_tuple_of_the_right_parts_is_no_time(time):
+def test_no_tuple_of_right_parts_no_time(time):
     with pytest.raises(ConfigError, match="not a valid time"):
         PAIR.encode(time)
 
@@ -71,7 +71,7 @@ def test_products_of_products():
 
 
 @given(st.lists(pairs, max_size=12))
-def test_in_order_each_comes_after_those_that_are_before_it(times):
+def test_total_order_sorts(times):
     ordered = in_order(PAIR, times)
     assert sorted(ordered) == sorted(times)
     for place, later in enumerate(ordered):
@@ -84,7 +84,7 @@ def test_in_order_each_comes_after_those_that_are_before_it(times):
 
 @pytest.mark.covers("S15", "S16", "S17")
 @given(st.lists(pairs, max_size=12))
-def test_the_minimal_and_the_maximal_of_some_times(times):
+def test_minimal_and_maximal_of_some_times(times):
     low, high = Antichain.minimal(PAIR, times), Antichain.maximal(PAIR, times)
     for chain in (low, high):
         assert set(chain) <= set(times)
@@ -99,12 +99,12 @@ def test_the_minimal_and_the_maximal_of_some_times(times):
 
 @pytest.mark.covers("S15")
 @given(st.lists(st.integers(0, 9), min_size=1))
-def test_where_all_have_an_order_there_is_one(times):
+def test_where_all_have_order_there_one(times):
     assert Antichain.minimal(INT, times).elements == (min(times),)
     assert Antichain.maximal(INT, times).elements == (max(times),)
 
 
-def test_equal_are_those_with_the_same_times_in_whatever_sequence():
+def test_equality_ignores_order():
     one, other = Antichain.minimal(PAIR, [(0, 1), (1, 0)]), Antichain.maximal(PAIR, [(1, 0), (0, 1)])
     assert one == other
     assert hash(one) == hash(other)
@@ -114,7 +114,7 @@ def test_equal_are_those_with_the_same_times_in_whatever_sequence():
     assert len(one) == 2
 
 
-def test_what_adds_nothing_is_the_same_antichain():
+def test_adds_nothing_same_antichain():
     high = Antichain.maximal(INT, [5])
     assert high.with_maximal(3, 5) is high
     assert high.with_maximal(6).elements == (6,)
@@ -124,7 +124,7 @@ def test_what_adds_nothing_is_the_same_antichain():
 
 
 @pytest.mark.covers("S36", "S42")
-def test_only_what_is_seen_outside_is_a_change():
+def test_only_seen_outside_change():
     held = MutableAntichain.of(INT, [0])
     assert held.update([(3, 1)]) == []
     assert held.update([(0, 1)]) == []
@@ -136,7 +136,7 @@ def test_only_what_is_seen_outside_is_a_change():
     assert not held.frontier
 
 
-def test_what_is_not_there_cannot_be_taken_and_nothing_has_changed_then():
+def test_missing_time_refused():
     held = MutableAntichain.of(INT, [1, 1])
     for changes in ([(1, -3)], [(5, 1), (2, -1)], [(1, -1), (1, -1), (1, -1)]):
         with pytest.raises(ProtocolError, match="does not have it"):
@@ -151,7 +151,7 @@ changes = st.lists(st.lists(st.tuples(pairs, st.integers(-2, 2)), max_size=4), m
 @pytest.mark.covers("S16", "S36")
 @settings(max_examples=60)
 @given(changes)
-def test_the_frontier_is_always_that_of_what_is_in_it_and_the_changes_add_up(steps):
+def test_changes_sum_to_frontier(steps):
     held, counts, outside = MutableAntichain(PAIR), {}, set()
     for step in steps:
         after = dict(counts)
@@ -174,7 +174,7 @@ def test_the_frontier_is_always_that_of_what_is_in_it_and_the_changes_add_up(ste
 @pytest.mark.covers("S47")
 @settings(max_examples=40)
 @given(st.lists(changes, min_size=1, max_size=3))
-def test_the_visible_changes_of_partitions_add_up_to_the_frontier_of_all(partitions):
+def test_partition_changes_sum(partitions):
     merged = MutableAntichain(PAIR)
     helds = [MutableAntichain(PAIR) for _ in partitions]
     for held, steps in zip(helds, partitions, strict=True):
@@ -187,7 +187,7 @@ def test_the_visible_changes_of_partitions_add_up_to_the_frontier_of_all(partiti
     assert merged.frontier == Antichain.minimal(PAIR, everything)
 
 
-def test_a_random_order_is_neither_a_line_nor_without_order():
+def test_random_order_is_partial():
     order = Poset(random.Random(1), 9, 0.3)
     related = sum(order.less_equal(a, b) for a, b in itertools.combinations(range(9), 2))
     assert 8 < related < 36

@@ -44,7 +44,7 @@ def frontier(seq, producer, lower, *, updates=(), before="", up_to=0):
 
 
 @pytest.mark.covers("S31", "S33")
-def test_the_time_of_data_is_a_header():
+def test_time_of_data_header():
     headers = data_headers(PAIR, (3, 1), "me")
     assert headers == {"Jsc-Epoch": "[3,1]", "Jsc-Producer": "me"}
     with pytest.raises(ConfigError):
@@ -52,7 +52,7 @@ def test_the_time_of_data_is_a_header():
 
 
 @pytest.mark.covers("S48")
-def test_only_what_the_owner_of_a_partition_sent_counts():
+def test_only_owner_of_partition_sent_counts():
     reading = EpochReading(INT, "t", [0])
     lower = lambda _: Antichain(INT, (1,))  # noqa: E731
     assert reading.message(stored("t.0.data", 1, Jsc_Epoch="1"), lower) is None, "nobody is there"
@@ -73,7 +73,7 @@ def test_only_what_the_owner_of_a_partition_sent_counts():
     assert reading.owners == {0: "b"}
 
 
-def test_a_first_record_is_a_snapshot_as_of_where_its_producer_had_looked():
+def test_first_record_is_snapshot():
     entry = FrontierEntry.read(frontier(9, "b", (1,), before="a", up_to=4), INT)
     assert (entry.seq, entry.up_to, entry.before) == (9, 4, "a")
     assert [entry.owner_at(seq) for seq in (4, 8, 9, 10)] == ["a", "a", "b", "b"]
@@ -93,13 +93,13 @@ def test_a_first_record_is_a_snapshot_as_of_where_its_producer_had_looked():
         ),
     ],
 )
-def test_what_is_no_frontier_record_is_told(record):
+def test_no_frontier_record_told(record):
     with pytest.raises(ProtocolError):
         FrontierEntry.read(record, INT)
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1.5", '"1"', "[1]", "1 "])
-def test_data_without_a_time_is_skipped(text):
+def test_data_without_time_skipped(text):
     skipped = []
     reading = EpochReading(INT, "t", [0], lambda *args: skipped.append(args))
     reading.owners = {0: "a"}
@@ -123,13 +123,13 @@ messages = st.one_of(
 
 @pytest.mark.covers("S29", "S30", "S31")
 @given(st.integers(0, 2**40), messages)
-def test_the_three_messages_on_their_way_and_back(number, message):
+def test_three_messages_on_way_and_back(number, message):
     live = LiveMessage("message", number, message)
     assert read_live(*write_live(live, PAIR), PAIR) == live
 
 
 @pytest.mark.parametrize("what", ["there", "unknown"])
-def test_answers_on_their_way_and_back(what):
+def test_answers_on_way_and_back(what):
     assert read_live(*write_live(LiveMessage(what, 7), INT), INT) == LiveMessage(what, 7)
     told = LiveMessage("mismatch", 0, None, "order int")
     assert read_live(*write_live(told, INT), INT) == told
@@ -147,7 +147,7 @@ def test_answers_on_their_way_and_back(what):
         ("Jsc-Live: other\r\nJsc-Number: 1", b""),
     ],
 )
-def test_what_no_publisher_would_say_is_told(headers, payload):
+def test_no_publisher_would_say_told(headers, payload):
     block = f"NATS/1.0\r\n{headers}\r\n\r\n".encode() if headers else b""
     with pytest.raises(ProtocolError):
         read_live(block, payload, INT)

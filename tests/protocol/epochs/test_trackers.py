@@ -62,7 +62,7 @@ def given_by(made: EpochSubscriber[Any], *times: int, partition: Any = 0) -> lis
 
 
 @pytest.mark.covers("S6", "S7", "S8", "S9", "S10", "S12", "S20", "S21", "S35")
-def test_an_epoch_is_latent_then_active_then_completed_or_completed_at_once():
+def test_epoch_life_cycle():
     made = EpochPublisher(INT)
     assert made.first_record() == FrontierRecord(((0, 1),), (0,), ())
     assert [made.state(time) for time in (0, 1, 2)] == [LATENT] * 3
@@ -77,7 +77,7 @@ def test_an_epoch_is_latent_then_active_then_completed_or_completed_at_once():
 
 
 @pytest.mark.covers("S9")
-def test_of_what_is_completed_nothing_may_be_sent():
+def test_of_completed_nothing_may_be_sent():
     made = EpochPublisher(INT)
     made.advance(3)
     with pytest.raises(EpochCompletedError):
@@ -88,7 +88,7 @@ def test_of_what_is_completed_nothing_may_be_sent():
 
 
 @pytest.mark.covers("S36")
-def test_a_change_that_is_not_seen_outside_writes_nothing():
+def test_invisible_change_unwritten():
     made = EpochPublisher(INT)
     assert made.update([(4, 1)]) is None
     assert made.update([(4, -1)]) is None
@@ -96,7 +96,7 @@ def test_a_change_that_is_not_seen_outside_writes_nothing():
 
 
 @pytest.mark.covers("S17", "S21", "S37")
-def test_the_upper_frontier_has_the_greatest_times_ever_sent():
+def test_upper_frontier_is_greatest():
     made = EpochPublisher(PAIR)
     for time in [(1, 3), (2, 1), (1, 1), (0, 3)]:
         made.send(time)
@@ -106,7 +106,7 @@ def test_the_upper_frontier_has_the_greatest_times_ever_sent():
     assert set(made.upper) == {(5, 6)}
 
 
-def test_after_a_restart_it_goes_on_where_it_was():
+def test_after_restart_goes_on_where():
     made = EpochPublisher(INT)
     made.update([(2, 1), (0, -1)])
     made.send(2)
@@ -125,7 +125,7 @@ def test_after_a_restart_it_goes_on_where_it_was():
 
 @pytest.mark.covers("S29", "S30")
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5), st.sampled_from([1, -1]))
-def test_a_frontier_record_as_json_and_back(times, change):
+def test_frontier_record_as_json_and_back(times, change):
     record = FrontierRecord(tuple((time, change) for time in times), tuple(times), tuple(times))
     again = FrontierRecord.from_json(record.to_json(PAIR), PAIR)
     assert again == record
@@ -151,7 +151,7 @@ def test_a_frontier_record_as_json_and_back(times, change):
         b'{"v":1,"lower":[' + b"[" * 100_000,
     ],
 )
-def test_what_is_no_frontier_record_is_told(data):
+def test_no_frontier_record_told(data):
     with pytest.raises(ProtocolError, match="not a frontier record"):
         FrontierRecord.from_json(data, INT)
 
@@ -203,7 +203,7 @@ def test_the_example_of_the_text():
 
 
 @pytest.mark.covers("S33", "S41", "S49")
-def test_what_is_dropped_is_not_looked_at_and_the_rest_is_given():
+def test_dropped_data_not_decoded():
     made = subscriber()
     made.receive(0, snapshot([3], [5]))
     not_decoded = object()
@@ -213,7 +213,7 @@ def test_what_is_dropped_is_not_looked_at_and_the_rest_is_given():
 
 
 @pytest.mark.covers("S41")
-def test_in_a_partial_order_dropped_is_what_is_at_or_before_some_element():
+def test_partial_order_drop_rule():
     made = subscriber(order=PAIR)
     made.receive(0, snapshot([(0, 0)], [(1, 3), (2, 1)]))
     passing = [time for time in ((1, 1), (2, 1), (0, 3), (2, 2), (0, 4), (3, 0)) if made.passes(time)]
@@ -221,7 +221,7 @@ def test_in_a_partial_order_dropped_is_what_is_at_or_before_some_element():
 
 
 @pytest.mark.covers("S19", "S28", "S42", "S43", "S44", "S49")
-def test_the_frontier_is_followed_and_the_filter_falls_when_it_is_passed():
+def test_filter_ends_when_passed():
     made = subscriber()
     [first] = made.receive(0, snapshot([3], [5]))
     assert first == FrontierUpdate(((3, 1),), (3,))
@@ -233,7 +233,7 @@ def test_the_frontier_is_followed_and_the_filter_falls_when_it_is_passed():
 
 
 @pytest.mark.covers("S19", "S52")
-def test_an_empty_frontier_is_the_end():
+def test_empty_frontier_end():
     made = subscriber()
     made.receive(0, snapshot([3], [5]))
     assert not made.is_over
@@ -243,7 +243,7 @@ def test_an_empty_frontier_is_the_end():
     assert made.is_completed(99)
 
 
-def test_what_is_completed_when_it_joins_does_not_enter_the_filter():
+def test_completed_not_in_filter():
     made = subscriber()
     made.receive(0, snapshot([7], [5]))
     assert not made.filter
@@ -261,7 +261,7 @@ def test_a_coarser_filter():
 
 
 @pytest.mark.covers("S27")
-def test_no_filter_gives_everything_and_says_what_is_not_whole():
+def test_no_filter_names_partial():
     made = subscriber(atomic=False)
     made.receive(0, snapshot([3], [5]))
     events = [made.receive(0, DataMessage(time, b""))[0] for time in (4, 5, 6)]
@@ -272,7 +272,7 @@ def test_no_filter_gives_everything_and_says_what_is_not_whole():
 
 
 @pytest.mark.covers("S40", "S45", "S46", "S47")
-def test_it_waits_for_all_snapshots_and_merges_them():
+def test_waits_for_all_snapshots():
     made = subscriber("a", "b")
     assert made.receive("a", snapshot([3], [4])) == []
     assert made.receive("a", DataMessage(5, "early")) == []
@@ -290,7 +290,7 @@ def test_it_waits_for_all_snapshots_and_merges_them():
     assert not made.filter
 
 
-def test_what_lies_before_a_partitions_snapshot_is_passed_over():
+def test_before_snapshot_skipped():
     """In one stream reading begins behind the earliest of the snapshots."""
     made = subscriber("a", "b")
     made.receive("a", snapshot([3], [4]), 10)
@@ -301,7 +301,7 @@ def test_what_lies_before_a_partitions_snapshot_is_passed_over():
     assert made.receive("a", DataMessage(9, ""), 15) == [Data(9, "", "a", 15, True)]
 
 
-def test_too_much_before_the_last_snapshot_is_not_kept():
+def test_early_messages_bounded():
     made = subscriber("a", "b", max_held=2)
     made.receive("a", snapshot([3], [4]))
     made.receive("a", DataMessage(5, ""))
@@ -316,7 +316,7 @@ def test_too_much_before_the_last_snapshot_is_not_kept():
 
 
 @pytest.mark.covers("S32", "S54")
-def test_first_a_snapshot_and_then_none():
+def test_first_snapshot_and_then_none():
     for message in (DataMessage(1, ""), update((0, -1))):
         with pytest.raises(ProtocolError, match="not a snapshot"):
             subscriber().receive(0, message)
@@ -331,7 +331,7 @@ def test_first_a_snapshot_and_then_none():
 @pytest.mark.parametrize(
     "message", [DataMessage(2, ""), update((2, 1)), update((3, -1), (2, 1)), update((4, -1)), update((3, -2))]
 )
-def test_what_is_completed_does_not_come_again(message):
+def test_completed_does_not_come_again(message):
     made = subscriber(0, 1)
     made.receive(0, snapshot([3], []))
     made.receive(1, snapshot([0], []))
@@ -342,7 +342,7 @@ def test_what_is_completed_does_not_come_again(message):
     assert made.frontier.elements == (3,)
 
 
-def test_when_messages_are_lost_it_says_of_what_it_had_a_part_and_begins_anew():
+def test_loss_names_partial_epochs():
     made = subscriber()
     made.receive(0, snapshot([0], []))
     assert given_by(made, 4, 2, 1) == [4, 2, 1]
@@ -357,7 +357,7 @@ def test_when_messages_are_lost_it_says_of_what_it_had_a_part_and_begins_anew():
     assert given_by(made, 4, 5, 6) == [6]
 
 
-def test_what_is_held_counts_as_not_had_until_it_is_released():
+def test_held_epoch_unconsumed():
     made = subscriber(hold=True)
     made.receive(0, snapshot([0], []), 10)
     for seq, time in enumerate((3, 1, 2), 11):
@@ -371,7 +371,7 @@ def test_what_is_held_counts_as_not_had_until_it_is_released():
     assert made.position == EpochPosition(INT, 14, (), ((9,),), ((0, 14),))
 
 
-def test_a_snapshot_as_of_an_earlier_place():
+def test_snapshot_as_of_earlier_place():
     made = subscriber()
     made.receive(0, snapshot([3], [4]), 20, as_of=10)
     assert made.lower_of(0).elements == (3,)
@@ -393,7 +393,7 @@ def chain(*times: Any, order: Any = INT) -> Any:
     return made.frontier
 
 
-def test_whole_epochs_are_given_when_they_are_completed_in_an_order_that_respects_time():
+def test_whole_epochs_respect_time():
     made = EpochBuffer(PAIR)
     for seq, time in enumerate([(2, 1), (0, 1), (1, 0), (2, 1), (9, 9)], 1):
         made.add(data(time, f"i{seq}", seq), 10)
@@ -407,7 +407,7 @@ def test_whole_epochs_are_given_when_they_are_completed_in_an_order_that_respect
 
 
 @pytest.mark.covers("S10")
-def test_a_skipped_epoch_is_completed_and_nothing_is_given():
+def test_skipped_epoch_completes():
     made, buffer = subscriber(), EpochBuffer(INT)
     made.receive(0, snapshot([0], []))
     made.receive(0, update((0, -1), (5, 1)))
@@ -415,7 +415,7 @@ def test_a_skipped_epoch_is_completed_and_nothing_is_given():
     assert buffer.completed(made.frontier) == []
 
 
-def test_parts_of_epochs_are_never_given():
+def test_parts_of_epochs_never_given():
     made = EpochBuffer(INT)
     made.add(data(3, "part", whole=False), 10)
     made.add(data(4, "all"), 10)
@@ -425,7 +425,7 @@ def test_parts_of_epochs_are_never_given():
     assert made.kept_bytes == 0
 
 
-def test_what_is_too_large_is_let_go_and_its_place_is_told():
+def test_too_large_let_go_and_place_told():
     made = EpochBuffer(INT, max_bytes=100)
     made.add(data(1, "a", 7), 60)
     made.add(data(2, "b", 8), 30)
@@ -444,7 +444,7 @@ def messages(broadcast: EpochBroadcast[Any], who: Any) -> list[Any]:
 
 
 @pytest.mark.covers("S1", "S23", "S24", "S25", "S29", "S31", "S32", "S34", "S37", "S38")
-def test_each_subscriber_has_a_queue_that_begins_with_the_snapshot():
+def test_queue_starts_at_snapshot():
     made = EpochBroadcast(EpochPublisher(INT))
     made.send(1, "nobody hears it")
     assert made.take("a") == []
@@ -465,7 +465,7 @@ def test_each_subscriber_has_a_queue_that_begins_with_the_snapshot():
 
 
 @pytest.mark.covers("S39")
-def test_who_left_gets_nothing_and_may_come_again():
+def test_left_subscriber_may_return():
     made = EpochBroadcast(EpochPublisher(INT))
     made.connect("a")
     made.disconnect("a")
@@ -480,7 +480,7 @@ def test_who_left_gets_nothing_and_may_come_again():
 
 
 @pytest.mark.covers("S52")
-def test_it_is_over_when_all_is_completed_and_was_taken():
+def test_over_when_all_completed_and_taken():
     made = EpochBroadcast(EpochPublisher(INT))
     made.connect("a")
     made.send(3, "x")
@@ -491,7 +491,7 @@ def test_it_is_over_when_all_is_completed_and_was_taken():
 
 
 @pytest.mark.covers("S53")
-def test_one_that_takes_nothing_is_put_out_and_hinders_nobody():
+def test_slow_subscriber_removed():
     made = EpochBroadcast(EpochPublisher(INT), max_pending=3)
     for who in "abc":
         made.connect(who)
@@ -502,7 +502,7 @@ def test_one_that_takes_nothing_is_put_out_and_hinders_nobody():
     assert made.put_out == 2
 
 
-def test_a_lost_message_is_noticed_by_its_number():
+def test_lost_message_noticed_by_number():
     made, links = EpochBroadcast(EpochPublisher(INT)), LinkTracker()
     made.connect("a")
     for number in range(5):
@@ -513,7 +513,7 @@ def test_a_lost_message_is_noticed_by_its_number():
 
 
 @pytest.mark.covers("S2", "S4")
-def test_publisher_and_subscriber_speak_the_same():
+def test_publisher_and_subscriber_speak_same():
     publishers = {name: EpochBroadcast(EpochPublisher(INT)) for name in "ab"}
     publishers["a"].send(1, "missed")
     made = subscriber("a", "b")
@@ -532,7 +532,7 @@ def test_publisher_and_subscriber_speak_the_same():
     assert made.is_over
 
 
-def test_invalid_messages_that_waited_are_set_aside():
+def test_invalid_messages_waited_set_aside():
     """They withhold nothing that waited with them."""
     made = subscriber(0, 1)
     made.receive(0, snapshot([3], []), 1)

@@ -168,7 +168,7 @@ class Run:
 
 
 @pytest.mark.covers("S4", "S5", "S13", "S15", "S18", "S41", "S46")
-def test_of_each_epoch_all_or_nothing_whenever_a_subscriber_joins():
+def test_all_or_nothing_on_join():
     kinds: Counter[str] = Counter()
     for seed in range(RUNS):
         run = Run(seed)
@@ -185,7 +185,7 @@ def test_of_each_epoch_all_or_nothing_whenever_a_subscriber_joins():
 
 
 @pytest.mark.covers("S26", "S46")
-def test_a_coarser_filter_drops_more_and_is_as_safe():
+def test_coarser_filter_is_safe():
     for seed in range(RUNS // 4):
         run, coarse = Run(seed), Run(seed, coarser=(Run(seed).order.bottom,))
         assert coarse.violations == [], f"seed {seed}"
@@ -193,7 +193,7 @@ def test_a_coarser_filter_drops_more_and_is_as_safe():
 
 
 @pytest.mark.covers("S27")
-def test_without_a_filter_epochs_are_seen_in_part_but_never_called_whole():
+def test_partial_never_called_whole():
     found = 0
     for seed in range(RUNS // 4):
         run = Run(seed, atomic=False)
@@ -203,7 +203,7 @@ def test_without_a_filter_epochs_are_seen_in_part_but_never_called_whole():
     assert found > 0
 
 
-def test_a_subscriber_that_is_restarted_gives_the_same_whole_epochs_each_once():
+def test_restart_repeats_same_epochs():
     restarts = 0
     for seed in range(RUNS // 2):
         run = Run(seed, restarts=True)
@@ -269,15 +269,15 @@ def violations(runs: int, **parts: Any) -> int:
 
 @pytest.mark.covers("S41")
 @pytest.mark.parametrize("reading", [AfterEvery, AfterOne])
-def test_strictly_larger_is_not_the_same_as_not_at_or_before(reading):
+def test_larger_is_not_not_before(reading):
     assert violations(UNSAFE_RUNS, subscriber=reading) == 3
 
 
 @pytest.mark.covers("S17", "S21")
-def test_an_upper_frontier_of_only_what_is_active_is_not_enough():
+def test_active_upper_is_too_little():
     assert violations(UNSAFE_RUNS, publisher=OnlyActive) == 3
 
 
 @pytest.mark.covers("S19", "S44", "S47")
-def test_the_progress_of_one_partition_must_not_take_from_the_filter():
+def test_one_partition_keeps_filter():
     assert violations(UNSAFE_RUNS, subscriber=OwnLower) == 3

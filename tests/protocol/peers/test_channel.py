@@ -37,13 +37,13 @@ POLICIES = st.builds(Policy, events=PATTERNS, queries=PATTERNS, deny_events=PATT
 
 
 @pytest.mark.covers("P1")
-def test_a_channel_has_an_eci_tags_and_policies():
+def test_channel_eci_tags_and_policies():
     policy = Policy(events=("door:*",), queries=("door:state",), deny_events=("door:broken",))
     channel = StoredChannel(eci=ECI, tags=("home", "door"), policy=policy)
     assert read_value("channel.x7f3", write_value(channel)) == channel
 
 
-def test_what_is_denied_does_not_pass_though_allowed():
+def test_denied_does_not_pass_though_allowed():
     policy = Policy(events=("door:*", "*:ping"), deny_events=("door:broken",), queries=("door:state",))
     assert policy.allows_event("door", "opened")
     assert policy.allows_event("window", "ping")
@@ -53,7 +53,7 @@ def test_what_is_denied_does_not_pass_though_allowed():
     assert not policy.allows_query("door", "opened")
 
 
-def test_an_empty_policy_lets_nothing_pass_an_open_one_all():
+def test_empty_and_open_policies():
     assert not Policy().allows_event("a", "b")
     assert not Policy().allows_query("a", "b")
     assert open_policy().allows_event("a", "b")
@@ -61,7 +61,7 @@ def test_an_empty_policy_lets_nothing_pass_an_open_one_all():
 
 
 @pytest.mark.covers("P9", "P10", "P11")
-def test_the_well_known_channel_takes_requests_and_their_revocation_only():
+def test_well_known_takes_requests():
     """D25: not ``wrangler:subscription``, unless switched on."""
     policy = well_known_policy()
     assert policy.allows_event("wrangler", "new_subscription_request")
@@ -74,7 +74,7 @@ def test_the_well_known_channel_takes_requests_and_their_revocation_only():
     assert well_known_policy(requests=True).allows_event("wrangler", "subscription")
 
 
-def test_the_channel_of_a_relationship_takes_what_the_relationship_needs():
+def test_relationship_channel_needs():
     own = relationship_policy()
     wanted = relationship_policy(Policy(events=("door:opened",), queries=("door:state",)))
     for event in PROTOCOL_EVENTS:
@@ -86,29 +86,29 @@ def test_the_channel_of_a_relationship_takes_what_the_relationship_needs():
 
 
 @pytest.mark.parametrize("event", API_EVENTS)
-def test_the_other_side_cannot_ask_for_things_in_our_name(event):
+def test_cannot_ask_in_our_name(event):
     assert not relationship_policy().allows_event(*event.split(":"))
 
 
-def test_a_policy_without_what_the_relationship_needs_is_refused():
+def test_insufficient_policy_refused():
     with pytest.raises(ConfigError, match="established_removal"):
         relationship_policy(Policy(events=("*:*",), deny_events=("wrangler:established_removal",)))
 
 
 @pytest.mark.parametrize("pattern", ["door", "door:a:b", "", 7])
-def test_what_is_no_pattern_is_refused(pattern):
+def test_no_pattern_refused(pattern):
     with pytest.raises(ConfigError):
         Policy(events=(pattern,))
 
 
-def test_a_policy_is_a_list_of_patterns():
+def test_policy_list_of_patterns():
     assert Policy(events=["door:*"]) == Policy(events=("door:*",))
     with pytest.raises(ConfigError, match="list of str"):
         Policy(queries="door:*")
 
 
 @pytest.mark.parametrize("pattern", ["do.or:x", "door:a b", "door:>", ":x", "door:"])
-def test_the_parts_of_a_pattern_are_tokens(pattern):
+def test_parts_of_pattern_tokens(pattern):
     """D29: refused, not mangled."""
     with pytest.raises(InvalidNameError):
         Policy(deny_queries=(pattern,))
@@ -146,7 +146,7 @@ def test_what_is_no_eci_is_refused(eci):
 
 
 @pytest.mark.parametrize("bad", ["a.b", "a b", "*", ">", "", "a\r\nPUB x"])
-def test_domain_type_rid_and_name_are_tokens(bad):
+def test_domain_type_rid_and_name_tokens(bad):
     """D29: refused, not mangled."""
     for call in (event_subject, query_subject):
         for args in ((bad, "ok"), ("ok", bad)):
@@ -161,7 +161,7 @@ def test_domain_type_rid_and_name_are_tokens(bad):
     query=st.booleans(),
     eci=st.sampled_from([ECI, "thing-1.other", "thing-2.x7f3"]),
 )
-def test_the_permissions_let_pass_what_the_policy_does(policy, first, second, query, eci):
+def test_permissions_let_pass_policy_does(policy, first, second, query, eci):
     """The same answer from the receiver and from a server, for this channel; nothing for any other."""
     allowed = Channel(ECI, (), policy).nats_permissions()
     subject = (query_subject if query else event_subject)(eci, first, second)
@@ -172,7 +172,7 @@ def test_the_permissions_let_pass_what_the_policy_does(policy, first, second, qu
     assert by_server is (by_peer and eci == ECI)
 
 
-def test_permissions_as_a_server_is_configured():
+def test_permissions_as_server_configured():
     allowed = Channel(ECI, (), well_known_policy()).nats_permissions("_INBOX.guest")
     assert allowed.to_config() == {
         "publish": {
@@ -187,7 +187,7 @@ def test_permissions_as_a_server_is_configured():
     }
 
 
-def test_nothing_allowed_is_everything_denied():
+def test_nothing_allowed_everything_denied():
     """An empty list of a server's configuration would be no restriction."""
     nothing = Permissions((), (), ()).to_config()
     assert nothing == {"publish": {"deny": [">"]}, "subscribe": {"deny": [">"]}}

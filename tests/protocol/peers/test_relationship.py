@@ -39,7 +39,7 @@ def ids(records):
     return [one.id for one in records]
 
 
-def test_a_record_comes_back_from_the_store():
+def test_record_comes_back_from_store():
     record = made(
         "one",
         State.REMOVED,
@@ -54,7 +54,7 @@ def test_a_record_comes_back_from_the_store():
     assert read_value("relationship.one", write_value(record)) == record
 
 
-def test_the_words_in_the_store_are_those_of_the_picos():
+def test_words_in_store_those_of_picos():
     text = write_value(made("one", tx_role="hub", tx_host="nats://h", well_known_tx="b.wk")).decode()
     for word in (
         '"Id":"one"',
@@ -79,12 +79,12 @@ def test_the_words_in_the_store_are_those_of_the_picos():
         b"[" * 10**5,
     ],
 )
-def test_what_is_no_record_is_told_as_such(data):
+def test_no_record_told_as_such(data):
     with pytest.raises(ProtocolError, match="relationship"):
         read_value("relationship.one", data)
 
 
-def test_what_is_no_channel_is_told_as_such():
+def test_no_channel_told_as_such():
     with pytest.raises(ProtocolError, match="channel"):
         read_value("channel.x", b'{"eci":"a.b","policy":{"events":["odd"]}}')
 
@@ -107,12 +107,12 @@ def test_what_is_no_channel_is_told_as_such():
     ],
 )
 @pytest.mark.covers("P62")
-def test_found_by_id_else_rx_else_tx_else_the_channel_it_came_on(attrs, found):
+def test_lookup_order_of_message(attrs, found):
     record = selected(RECORDS, attrs, "a.four")
     assert (record and record.id) == found
 
 
-def test_without_a_channel_nothing_names_nothing():
+def test_no_channel_names_nothing():
     assert selected(RECORDS, {}, None) is None
     assert selected(RECORDS, {}, "a.six") is None
 
@@ -140,7 +140,7 @@ def test_lists_by_state_and_by_key_and_value():
 
 
 @pytest.mark.covers("P26", "P39")
-def test_a_list_has_all_that_is_needed_and_what_is_unknown_is_none():
+def test_list_all_needed_and_unknown_none():
     (one,) = filtered([made("one", rx_role="node")], State.ESTABLISHED)
     assert one == {
         "Id": "one",

@@ -71,7 +71,7 @@ def last(node: Node, type: str) -> Raise:
 
 
 @pytest.mark.covers("P7", "P13", "P14")
-def test_the_well_known_channel_is_made_with_the_capability():
+def test_well_known_with_capability():
     _, a, _ = two()
     channel = a.tracker._channels[f"channel.{WELL_KNOWN}"][0]
     assert channel.tags == ("wellKnown_Rx", "Tx_Rx")
@@ -89,7 +89,7 @@ def test_it_is_made_once():
     assert len(a.kept) == 1
 
 
-def test_two_processes_that_install_at_once_make_one():
+def test_concurrent_install_makes_one():
     world = World()
     a = world.node("a")
     rival = Node(world, "a")
@@ -98,7 +98,7 @@ def test_two_processes_that_install_at_once_make_one():
     assert rival.wk == a.wk
 
 
-def test_its_policy_follows_the_options():
+def test_policy_follows_options():
     world, a, _ = two()
     assert (
         not Channel(a.wk, (), dict(a.tracker.channels)[a.wk])
@@ -116,7 +116,7 @@ def test_its_policy_follows_the_options():
 
 
 @pytest.mark.covers("P5")
-def test_a_peer_without_the_capability_takes_no_part():
+def test_without_capability_no_part():
     world, a, _ = two()
     c = Node(world, "c")
     world.nodes["c"] = c
@@ -133,7 +133,7 @@ def test_a_peer_without_the_capability_takes_no_part():
 
 
 @pytest.mark.covers("P10", "P11")
-def test_other_events_and_queries_on_it_are_refused():
+def test_other_events_and_queries_on_refused():
     _, a, b = related()
     for event in (*API_EVENTS, "wrangler:established_removal", "door:opened"):
         domain, type = event.split(":")  # noqa: A001
@@ -146,7 +146,7 @@ def test_other_events_and_queries_on_it_are_refused():
 
 
 @pytest.mark.covers("P12")
-def test_a_request_may_come_on_any_channel_that_lets_it_pass():
+def test_request_on_open_channel():
     world, a, b = two()
     b.do(OpenChannel(("child",), open_policy(), Fresh("i", "open")))
     a.ask("subscription", wellKnown_Tx="b.open", Id="child")
@@ -157,7 +157,7 @@ def test_a_request_may_come_on_any_channel_that_lets_it_pass():
     assert b.live("child").state is State.ESTABLISHED
 
 
-def test_a_channel_can_be_made_and_removed():
+def test_channel_can_be_made_and_removed():
     _, a, _ = two()
     a.do(OpenChannel(("door",), Policy(events=("door:opened",)), Fresh("i", "door")))
     a.receive("a.door", "opened", {"n": 1}, "door")
@@ -178,7 +178,7 @@ def test_a_channel_can_be_made_and_removed():
     assert "a.door" not in dict(a.tracker.channels)
 
 
-def test_the_well_known_channel_and_those_of_relationships_cannot_be_removed_so():
+def test_used_channels_stay():
     _, a, _ = related()
     for eci in (a.wk, a.live("fleet").rx, "a.nothing"):
         with pytest.raises(ConfigError):
@@ -189,7 +189,7 @@ def test_the_well_known_channel_and_those_of_relationships_cannot_be_removed_so(
 
 
 @pytest.mark.covers("P16", "P43")
-def test_a_request_makes_a_channel_and_says_so():
+def test_request_makes_channel_and_says_so():
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Rx_role="owner", Tx_role="thing", note="hello")
     (record,) = a.list("outbound")
@@ -202,7 +202,7 @@ def test_a_request_makes_a_channel_and_says_so():
 
 
 @pytest.mark.covers("P8", "P17", "P41", "P44")
-def test_the_request_has_all_attributes_and_the_relationships_own_as_the_other_side_sees_them():
+def test_request_has_all_attributes():
     world, a, b = two()
     attrs = {
         "Rx_role": "owner",
@@ -239,7 +239,7 @@ def test_the_request_has_all_attributes_and_the_relationships_own_as_the_other_s
 
 
 @pytest.mark.covers("P18", "P19", "P45", "P46", "P47")
-def test_both_sides_say_that_it_is_pending_and_then_wait():
+def test_both_sides_pending():
     world, a, b = requested(note="hello", name="kitchen")
     assert a.types == ["subscription_request_needed", "outbound_pending_subscription_added"]
     assert b.types == ["inbound_pending_subscription_added"]
@@ -261,7 +261,7 @@ def test_both_sides_say_that_it_is_pending_and_then_wait():
 
 
 @pytest.mark.covers("P33")
-def test_the_id_is_given_or_made_and_the_same_on_both_sides():
+def test_same_id_on_both_sides():
     world, a, b = two()
     a.ask("subscription", Fresh("unique", "x"), wellKnown_Tx=b.wk)
     world.settle()
@@ -271,7 +271,7 @@ def test_the_id_is_given_or_made_and_the_same_on_both_sides():
 
 @pytest.mark.covers("P59")
 @pytest.mark.parametrize("eci", [None, "", "b", "b.*", 7])
-def test_without_a_well_known_tx_nothing_is_requested(eci):
+def test_no_tx_no_request(eci):
     world, a, _ = two()
     a.ask("subscription", wellKnown_Tx=eci)
     assert a.types == ["wellKnown_Tx_format_failure"]
@@ -281,7 +281,7 @@ def test_without_a_well_known_tx_nothing_is_requested(eci):
 
 
 @pytest.mark.parametrize("id", ["", "a.b", "a b", "x" * 101, 7, "ä", ["a"]])
-def test_an_id_is_a_token_that_can_be_a_key(id):
+def test_id_token_can_be_key(id):
     _, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id=id)
     assert a.types == ["Id_format_failure"]
@@ -293,7 +293,7 @@ def test_a_role_is_a_text():
     assert a.types == ["role_format_failure"]
 
 
-def test_an_id_in_use_is_refused_here():
+def test_id_in_use_refused_here():
     _, a, b = related()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     assert a.types == ["duplicate_id_failure"]
@@ -301,7 +301,7 @@ def test_an_id_in_use_is_refused_here():
 
 
 @pytest.mark.covers("P65")
-def test_the_same_request_again_changes_nothing():
+def test_same_request_again_changes_nothing():
     world, a, b = two()
     fresh = Fresh("i", "c")
     for _ in range(2):
@@ -315,7 +315,7 @@ def test_the_same_request_again_changes_nothing():
 
 
 @pytest.mark.covers("P60")
-def test_a_request_without_tx_is_told():
+def test_request_without_tx_told():
     _, _, b = two()
     b.receive(b.wk, "new_subscription_request", {"Id": "x"})
     assert b.types == ["no_Tx_failure"]
@@ -336,14 +336,14 @@ def test_a_request_without_tx_is_told():
         {"Tx_role": []},
     ],
 )
-def test_a_request_that_makes_no_sense_is_refused(odd):
+def test_request_makes_no_sense_refused(odd):
     _, _, b = two()
     b.receive(b.wk, "new_subscription_request", {"Id": "x", "Tx": "a.x"} | odd)
     assert [one.refusal for one in b.refused] == [Refusal.MALFORMED]
     assert len(b.kept) == 1
 
 
-def test_a_second_requester_with_the_same_id_is_refused_and_told():
+def test_second_same_id_refused():
     """D26."""
     world, a, b = related()
     c = world.node("c")
@@ -358,7 +358,7 @@ def test_a_second_requester_with_the_same_id_is_refused_and_told():
     assert a.live("fleet") is None
 
 
-def test_many_twins_wait_instead_of_filling_the_store():
+def test_twins_bounded():
     _, _, b = related()
     for number in range(MAX_DEAD + 3):
         b.receive(b.wk, "new_subscription_request", {"Id": "fleet", "Tx": f"c.x{number}"})
@@ -371,7 +371,7 @@ def test_many_twins_wait_instead_of_filling_the_store():
     assert b.live("fleet")
 
 
-def test_requests_beyond_the_limit_wait_where_they_are():
+def test_excess_requests_wait():
     world, a, b = two(options=EngineOptions(max_inbound=2, retry_delay=3.0))
     for which in "pqr":
         a.ask("subscription", wellKnown_Tx=b.wk, Id=which)
@@ -394,7 +394,7 @@ def test_requests_beyond_the_limit_wait_where_they_are():
 
 @pytest.mark.covers("P6", "P20", "P23", "P48", "P49", "P50")
 @pytest.mark.parametrize("by", ["Id", "Rx", "Tx"])
-def test_an_approval_establishes_it_on_both_sides(by):
+def test_approval_establishes_on_both_sides(by):
     world, a, b = requested(note="hello")
     (pending,) = b.list("inbound")
     b.ask("pending_subscription_approval", **{by: pending[by]}, granted="all")
@@ -414,7 +414,7 @@ def test_an_approval_establishes_it_on_both_sides(by):
 
 
 @pytest.mark.covers("P21")
-def test_the_attributes_of_the_pending_event_are_enough_to_approve():
+def test_pending_event_can_approve():
     world, a, b = two()
     b.handlers["inbound_pending_subscription_added"] = lambda event: b.ask(
         "pending_subscription_approval", **event.attrs
@@ -425,7 +425,7 @@ def test_the_attributes_of_the_pending_event_are_enough_to_approve():
 
 
 @pytest.mark.covers("P2", "P3", "P34", "P35", "P36", "P37")
-def test_each_side_sees_the_other_as_the_other_sees_itself():
+def test_mirrored_attributes():
     _, a, b = related()
     (mine,), (theirs,) = a.list("established"), b.list("established")
     assert (mine["Tx"], mine["Rx"]) == (theirs["Rx"], theirs["Tx"])
@@ -435,7 +435,7 @@ def test_each_side_sees_the_other_as_the_other_sees_itself():
     assert len(a.tracker.channels) == len(b.tracker.channels) == 2, "the well-known one and one more"
 
 
-def test_keys_are_known_to_the_other_side():
+def test_keys_known_to_other_side():
     """D27."""
     _, a, b = related()
     one, other = a.live("fleet"), b.live("fleet")
@@ -454,7 +454,7 @@ def test_without_keys_they_are_null():
 
 
 @pytest.mark.covers("P23", "P27", "P28")
-def test_from_the_handler_of_subscription_added_one_can_send_at_once():
+def test_added_handler_can_send():
     world, a, b = two()
     for node, other in ((a, b), (b, a)):
         node.handlers["subscription_added"] = lambda event, node=node: node.world.send(
@@ -481,7 +481,7 @@ def test_to_approve_again_changes_nothing():
     assert a.live("fleet") is None
 
 
-def test_one_cannot_approve_ones_own_request_nor_what_is_not_there():
+def test_cannot_approve_own_request():
     _, a, b = requested()
     a.ask("pending_subscription_approval", Id="fleet")
     b.ask("pending_subscription_approval", Id="nothing")
@@ -490,7 +490,7 @@ def test_one_cannot_approve_ones_own_request_nor_what_is_not_there():
     assert a.live("fleet").state is State.OUTBOUND
 
 
-def test_a_policy_can_be_given_on_both_sides():
+def test_policy_can_be_given_on_both_sides():
     world, a, b = two()
     policy = Policy(events=("door:opened",))
     a.ask("subscription", policy=policy, wellKnown_Tx=b.wk, Id="fleet")
@@ -510,7 +510,7 @@ def test_a_policy_can_be_given_on_both_sides():
 
 
 @pytest.mark.covers("P66")
-def test_requests_can_be_approved_by_their_roles():
+def test_requests_can_be_approved_by_roles():
     world = World()
     a, b = world.node("a"), world.node("b", accepts=accept_roles(Rx_role="thing", Tx_role=["owner", "guest"]))
     a.ask("subscription", wellKnown_Tx=b.wk, Id="yes", Rx_role="owner", Tx_role="thing")
@@ -573,7 +573,7 @@ def test_a_revocation():
 @pytest.mark.covers("P24", "P25", "P55", "P56", "P57", "P58")
 @pytest.mark.parametrize("by", ["Id", "Rx", "Tx"])
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_cancellation_from_either_side(by, first):
+def test_cancellation_from_either_side(by, first):
     world, *nodes = related()
     one, other = nodes[first], nodes[1 - first]
     (known,), channel = one.list("established"), other.live("fleet").rx
@@ -598,7 +598,7 @@ def test_both_cancel_at_once():
     assert [one.refusal for one in (*a.refused, *b.refused)] == [Refusal.CHANNEL_GONE] * 2
 
 
-def test_by_the_channel_it_came_on_where_its_policy_lets_it_pass():
+def test_approval_by_channel():
     world, a, b = requested()
     b.ask("pending_subscription_approval", policy=open_policy(), Id="fleet")
     world.settle()
@@ -611,7 +611,7 @@ def test_by_the_channel_it_came_on_where_its_policy_lets_it_pass():
 @pytest.mark.covers("P65")
 @pytest.mark.parametrize("by", ["Id", "Rx"])
 @pytest.mark.parametrize("type", ["inbound_rejection", "outbound_cancellation", "subscription_cancellation"])
-def test_to_end_it_again_changes_nothing(type, by):
+def test_to_end_again_changes_nothing(type, by):
     world, a, b = requested()
     node = b if type == "inbound_rejection" else a
     name = {by: getattr(node.live("fleet"), by.lower())}
@@ -632,7 +632,7 @@ def test_who_may_reject_and_who_may_revoke():
     assert b.live("fleet")
 
 
-def test_a_revocation_that_crosses_the_approval_wins():
+def test_revocation_crosses_approval_wins():
     world, a, b = requested()
     b.ask("pending_subscription_approval", Id="fleet")
     while b.todo:
@@ -646,14 +646,14 @@ def test_a_revocation_that_crosses_the_approval_wins():
 
 
 @pytest.mark.parametrize(("type", "node"), [("outbound_cancellation", 0), ("inbound_rejection", 1)])
-def test_to_revoke_or_reject_what_is_established_ends_it(type, node):
+def test_revoke_established_ends(type, node):
     world, *nodes = related()
     nodes[node].ask(type, Id="fleet")
     world.settle()
     assert [one.types[-1] for one in nodes] == ["subscription_removed"] * 2
 
 
-def test_a_revocation_faster_than_its_request():
+def test_revocation_faster_than_request():
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     a.ask("outbound_cancellation", Id="fleet")
@@ -670,7 +670,7 @@ def test_a_revocation_faster_than_its_request():
     assert b.live("fleet").state is State.INBOUND, "a new request with the same Id is another one"
 
 
-def test_what_is_told_of_a_request_that_is_revoked_at_once():
+def test_told_of_request_revoked_at_once():
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     a.ask("outbound_cancellation", Id="fleet")
@@ -688,7 +688,7 @@ def test_what_is_told_of_a_request_that_is_revoked_at_once():
     ]
 
 
-def test_an_id_can_be_used_again_when_its_end_is_told():
+def test_id_can_be_used_again_when_end_told():
     world, a, b = related()
     a.ask("subscription_cancellation", Id="fleet")
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
@@ -703,7 +703,7 @@ def test_an_id_can_be_used_again_when_its_end_is_told():
     assert len(ids) == len(set(ids)), "the stream would drop a message id that it has seen"
 
 
-def test_a_request_that_comes_again_after_the_end_stays_dead():
+def test_late_request_stays_dead():
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     while a.todo:
@@ -719,7 +719,7 @@ def test_a_request_that_comes_again_after_the_end_stays_dead():
 
 
 @pytest.mark.covers("P67")
-def test_a_peer_that_is_removed_ends_all_three_kinds():
+def test_peer_removed_ends_all_three_kinds():
     world, a, b = two()
     for which in ("pending", "established"):
         a.ask("subscription", wellKnown_Tx=b.wk, Id=which)
@@ -751,13 +751,13 @@ def test_a_stranger_cannot_revoke():
     assert b.live("fleet").state is State.INBOUND
 
 
-def test_the_accepter_is_not_revoked_by_its_own_channel():
+def test_accepter_not_revoked_by_own_channel():
     _, a, _ = related()
     a.receive(a.wk, "inbound_removal", {"Id": "fleet", "Tx": a.live("fleet").tx})
     assert a.live("fleet").state is State.ESTABLISHED
 
 
-def test_one_relationships_channel_does_not_reach_another():
+def test_channels_are_separate():
     world, a, b = related()
     c = world.node("c")
     c.ask("subscription", wellKnown_Tx=a.wk, Id="other")
@@ -771,7 +771,7 @@ def test_one_relationships_channel_does_not_reach_another():
     assert a.live("fleet").tx == b.live("fleet").rx
 
 
-def test_an_approval_makes_sense_only_for_what_was_asked_for():
+def test_approval_needs_request():
     world, a, b = requested()
     a.receive(a.live("fleet").rx, "outbound_pending_subscription_approved", {"Id": "fleet"})
     assert a.refused[-1].refusal is Refusal.MALFORMED
@@ -786,14 +786,14 @@ def test_an_approval_makes_sense_only_for_what_was_asked_for():
     assert a.live("fleet").tx == b.live("fleet").rx
 
 
-def test_the_flow_on_a_channel_of_no_relationship():
+def test_flow_on_channel_of_no_relationship():
     _, a, _ = two()
     a.do(OpenChannel((), open_policy(), Fresh("i", "open")))
     a.receive("a.open", "established_removal", {})
     assert a.refused[-1].refusal is Refusal.FOREIGN
 
 
-def test_a_relationship_with_oneself_is_refused():
+def test_relationship_with_oneself_refused():
     world, a, _ = two()
     a.ask("subscription", wellKnown_Tx=a.wk, Id="self")
     world.settle()
@@ -801,7 +801,7 @@ def test_a_relationship_with_oneself_is_refused():
     assert "duplicate_id_failure" in a.types
 
 
-def test_both_ask_each_other_with_the_same_id():
+def test_both_ask_each_other_with_same_id():
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="same")
     b.ask("subscription", wellKnown_Tx=a.wk, Id="same")
@@ -836,7 +836,7 @@ def across() -> tuple[World, Node, Node]:
 
 
 @pytest.mark.covers("P4", "P38", "P40", "P42")
-def test_across_two_systems_each_side_knows_the_others_host():
+def test_hosts_across_systems():
     world, a, b = across()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet", Tx_host=THERE)
     world.settle()
@@ -866,7 +866,7 @@ def test_the_own_host_is_no_host():
 
 
 @pytest.mark.parametrize("host", ["nats://evil:4222", 7, ["nats://here:4222"]])
-def test_a_host_that_is_not_allowed_is_never_connected_to(host):
+def test_host_not_allowed_never_connected_to(host):
     """D30."""
     world, a, b = across()
     b.receive(b.wk, "new_subscription_request", {"Id": "x", "Tx": "c.x", "Tx_host": host})
@@ -877,7 +877,7 @@ def test_a_host_that_is_not_allowed_is_never_connected_to(host):
     assert not a.todo
 
 
-def test_without_a_host_of_its_own_a_peer_cannot_ask_across():
+def test_hostless_cannot_cross():
     world = World()
     a = world.node("a", options=EngineOptions(allowed_hosts=frozenset({THERE})))
     a.ask("subscription", wellKnown_Tx="b.wk", Tx_host=THERE)
@@ -915,7 +915,7 @@ def fleet() -> tuple[World, Node]:
         ({"subID": "c", "Tx_role": "thing", "Rx_role": "node"}, ["t1", "t2", "c"]),
     ],
 )
-def test_an_event_goes_to_each_relationship_that_is_meant_once(to, reached):
+def test_event_once_per_target(to, reached):
     """D28."""
     world, hub = fleet()
     hub.ask("send_event_on_subs", Fresh("m", ""), **to, domain="mischief", type="hat_lifted", attrs={"n": 1})
@@ -951,7 +951,7 @@ def test_what_cannot_be_sent_is_told(attrs, what):
     assert not world.sent
 
 
-def test_by_hand_needs_a_tx_and_tokens():
+def test_by_hand_needs_tx_and_tokens():
     _, a, _ = requested()
     with pytest.raises(InvalidNameError):
         event_on(a.list("outbound")[0], "d", "t", {}, "m")
@@ -959,7 +959,7 @@ def test_by_hand_needs_a_tx_and_tokens():
         event_on({"Tx": "b.x"}, "d.e", "t", {}, "m")
 
 
-def test_what_a_peer_raises_for_itself_goes_to_its_handlers():
+def test_local_event_to_handlers():
     _, a, _ = two()
     a.do(Raised("door", "opened", {"n": 1}, Fresh("i", "c")))
     a.ask("child_created", name="x")
@@ -969,7 +969,7 @@ def test_what_a_peer_raises_for_itself_goes_to_its_handlers():
 
 
 @pytest.mark.covers("P26", "P27")
-def test_the_other_side_can_query_over_its_tx():
+def test_other_side_can_query_over_tx():
     _, a, b = related()
     tx = a.list("established")[0]["Tx"]
     assert b.query(tx, "established") == b.list("established")
@@ -985,14 +985,14 @@ def test_the_other_side_can_query_over_its_tx():
 
 
 @pytest.mark.covers("P48")
-def test_it_is_stored_before_it_is_told():
+def test_stored_before_told():
     world, _, b = requested()
     commands = b.tell(Raised("wrangler", "pending_subscription_approval", {"Id": "fleet"}, world.fresh()))
     assert [type(one) for one in commands] == [Store]
     assert b.live("fleet").state is State.INBOUND, "until it is stored"
 
 
-def test_after_a_crash_what_was_not_told_is_told():
+def test_after_crash_not_told_told():
     world, a, b = requested()
     b.ask("pending_subscription_approval", Id="fleet")
     b.restart()
@@ -1004,7 +1004,7 @@ def test_after_a_crash_what_was_not_told_is_told():
     assert b.todo == [], "told is told"
 
 
-def test_a_crash_between_telling_and_noting_it_tells_it_again_with_the_same_id():
+def test_crash_repeats_same_id():
     world, a, b = requested()
     b.ask("pending_subscription_approval", Id="fleet")
     sent = next(one for one in b.todo if isinstance(one, Send))
@@ -1015,7 +1015,7 @@ def test_a_crash_between_telling_and_noting_it_tells_it_again_with_the_same_id()
     assert a.types.count("subscription_added") == 1
 
 
-def test_of_an_outbox_each_kind_goes_in_order_one_at_a_time():
+def test_outbox_kinds_in_order():
     _, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     a.ask("outbound_cancellation", Id="fleet")
@@ -1032,7 +1032,7 @@ def test_of_an_outbox_each_kind_goes_in_order_one_at_a_time():
     assert [one.type for one in a.todo] == ["new_subscription_request", "subscription_request_needed"]
 
 
-def test_a_send_that_cannot_be_done_does_not_hold_up_the_handlers():
+def test_failed_send_not_blocking():
     _, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
     while raises := [index for index, one in enumerate(a.todo) if isinstance(one, Raise)]:
@@ -1056,7 +1056,7 @@ def test_somebody_else_was_faster():
     assert a.live("fleet") is None
 
 
-def test_what_is_over_is_forgotten_after_a_while():
+def test_over_forgotten_after_while():
     world, a, b = related()
     assert a.tracker.deadline is None
     a.ask("subscription_cancellation", Id="fleet")
@@ -1076,7 +1076,7 @@ def test_what_is_over_is_forgotten_after_a_while():
     assert b.live("fleet").state is State.INBOUND
 
 
-def test_what_is_noted_of_an_outbox_goes_with_it():
+def test_noted_of_outbox_goes_with():
     world, a, b = related()
     for node in (a, b):
         assert not any(node.tracker._given.values())
@@ -1084,7 +1084,7 @@ def test_what_is_noted_of_an_outbox_goes_with_it():
     world.settle()
 
 
-def test_what_was_not_told_of_the_former_relationship_is_told_with_the_next():
+def test_unsent_goes_with_next():
     world, a, b = requested()
     a.ask("outbound_cancellation", Id="fleet")
     while a.todo:
@@ -1105,7 +1105,7 @@ def test_what_was_not_told_of_the_former_relationship_is_told_with_the_next():
     ]
 
 
-def test_a_request_waits_until_the_end_of_the_former_one_is_told():
+def test_request_waits_for_former():
     world, _, b = requested()
     b.ask("inbound_rejection", Id="fleet")
     b.receive(b.wk, "new_subscription_request", {"Id": "fleet", "Tx": "c.x"})
@@ -1117,7 +1117,7 @@ def test_a_request_waits_until_the_end_of_the_former_one_is_told():
 
 
 @pytest.mark.parametrize("asks", [0, 1])
-def test_a_request_that_is_over_stays_so_when_the_id_is_used_again(asks):
+def test_ended_request_stays_ended(asks):
     """Whoever asks next, the one or the other: the record knows all channels that are dead."""
     world, a, b = two()
     a.ask("subscription", wellKnown_Tx=b.wk, Id="fleet")
@@ -1134,7 +1134,7 @@ def test_a_request_that_is_over_stays_so_when_the_id_is_used_again(asks):
     assert b.live("fleet") is None
 
 
-def test_a_message_for_a_channel_that_is_gone():
+def test_message_for_channel_gone():
     world, a, b = related()
     channel = b.live("fleet").rx
     a.ask("subscription_cancellation", Id="fleet")
@@ -1145,7 +1145,7 @@ def test_a_message_for_a_channel_that_is_gone():
     assert b.refused[-1].refusal is Refusal.NO_CHANNEL
 
 
-def test_nothing_changes_until_it_is_stored():
+def test_nothing_changes_until_stored():
     tracker = PeerTracker("a")
     (store,) = tracker.handle(Install(Fresh("i", "c")), 0.0)
     assert not tracker.installed

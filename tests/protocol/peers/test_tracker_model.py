@@ -141,7 +141,7 @@ def steps(whole: Whole, moves: set[str]) -> Iterator[Whole]:
     ],
     ids=lambda moves: "-".join(sorted(moves)),
 )
-def test_all_interleavings_end_with_the_same_on_both_sides(moves):
+def test_interleavings_converge(moves):
     seen, waiting, reached = {Whole()}, deque([Whole()]), set()
     while waiting:
         whole = waiting.popleft()

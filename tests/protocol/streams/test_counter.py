@@ -42,7 +42,7 @@ def stored(data=b'{"val":"7"}', **headers):
     ("amount", "text"),
     [(1, "+1"), (0, "+0"), (-10, "-10"), (2**64, "+18446744073709551616"), (-(10**30), f"-1{'0' * 30}")],
 )
-def test_an_increment_has_a_sign_and_any_size(amount, text):
+def test_increment_sign_and_any_size(amount, text):
     assert increment_text(amount) == text
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_increment(amount):
         increment_text(amount)
 
 
-def test_an_increment_that_python_does_not_write_is_refused():
+def test_odd_increment_refused():
     with pytest.raises(ConfigError, match="amount has more digits"):
         increment_text(10**4300)
 
@@ -71,7 +71,7 @@ def test_a_counter():
     assert pickle.loads(pickle.dumps(entry)) == entry
 
 
-def test_a_counter_larger_than_any_machine_word():
+def test_counter_beyond_64_bits():
     entry = read_counter(stored(b'{"val":"-123456789012345678901234567890","more":[1]}', Nats_Incr="-1"))
     assert (entry.value, entry.increment) == (-123456789012345678901234567890, -1)
 
@@ -115,7 +115,7 @@ def test_what_is_no_counter(message):
     st.binary(max_size=40) | st.text(max_size=10).map(lambda t: f'{{"val":"{t}"}}'.encode()),
     st.text(max_size=10),
 )
-def test_any_message_is_a_counter_or_a_protocol_error(data, incr):
+def test_any_counter_or_error(data, incr):
     try:
         read_counter(stored(data, Nats_Incr=incr))
     except ProtocolError:
@@ -125,7 +125,7 @@ def test_any_message_is_a_counter_or_a_protocol_error(data, incr):
 # --- many at once ----------------------------------------------------------------------------------------
 
 
-def test_requests_are_bounded_by_subjects_and_by_bytes():
+def test_requests_are_bounded():
     subjects = [f"hits.{number}" for number in range(2500)]
     assert [next_chunk(subjects, start, 10**6) for start in (0, 1000, 2000, 2499)] == [1000, 2000, 2500, 2500]
     assert next_chunk(["a" * 97, "b" * 97, "c" * 97], 0, 200) == 2
@@ -134,7 +134,7 @@ def test_requests_are_bounded_by_subjects_and_by_bytes():
 
 
 @given(st.lists(st.text("ab", min_size=1, max_size=9), max_size=30), st.integers(0, 60))
-def test_all_subjects_are_asked_for_once(subjects, limit):
+def test_all_subjects_asked_for_once(subjects, limit):
     start, asked = 0, []
     while start < len(subjects):
         end = next_chunk(subjects, start, limit)

@@ -62,7 +62,7 @@ def status(text: str) -> Frame:
 # --- requests ------------------------------------------------------------------------------------------------
 
 
-def test_requests_as_the_wire_has_them():
+def test_requests_as_wire_them():
     assert batch_request(3) == {"batch": 3, "seq": 1}
     assert batch_request(3, seq=7, subject="a.>", max_bytes=10) == {
         "batch": 3, "seq": 7, "next_by_subj": "a.>", "max_bytes": 10
@@ -118,7 +118,7 @@ def test_one_message_or_why_not():
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=20), st.booleans())
-def test_messages_in_order_whatever_lies_between(steps, own):
+def test_messages_in_order(steps, own):
     tracker = DirectBatchTracker(100)
     seq = 0
     for step in steps:
@@ -138,7 +138,7 @@ def test_messages_in_order_whatever_lies_between(steps, own):
     st.integers(0, 999_999_999),
     st.integers(0, 9),
 )
-def test_times_are_exact_and_as_the_slow_way_reads_them(moment, ns, digits):
+def test_times_exact_on_both_paths(moment, ns, digits):
     fraction = f".{ns:09}"[: digits + 1] if digits else ""
     frame = message(1, time=f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z")
     tracker = DirectBatchTracker()
@@ -183,7 +183,7 @@ def test_refusals(text, kind, retryable):
     assert tracker.ending in (Ending.REFUSED, Ending.NO_RESPONDERS)
 
 
-def test_a_message_that_did_not_come_is_noticed_by_the_next_and_by_the_end():
+def test_missing_message_noticed():
     tracker = DirectBatchTracker(5)
     tracker.take(message(1))
     assert tracker.take(message(3)) is None
@@ -198,7 +198,7 @@ def test_a_message_that_did_not_come_is_noticed_by_the_next_and_by_the_end():
     assert isinstance(tracker.error, ProtocolError)
 
 
-def test_an_old_servers_single_answer_is_told():
+def test_old_servers_single_answer_told():
     lines = ("Nats-Subject: a", "Nats-Sequence: 3", "Nats-Time-Stamp: 2030-01-31T12:00:00Z")
     tracker = DirectBatchTracker(5)
     assert tracker.take((b"", b"", block(*lines), b"x")) is None
@@ -223,7 +223,7 @@ def test_no_header_block_breaks_it(raw):
         "0000-01-01T00:00:00Z",
     ],
 )
-def test_a_time_that_is_none_is_a_protocol_error(time):
+def test_time_none_protocol_error(time):
     tracker = DirectBatchTracker(5)
     assert tracker.take(message(1, time=time)) is None
     assert isinstance(tracker.error, ProtocolError)

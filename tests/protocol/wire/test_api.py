@@ -36,7 +36,7 @@ def test_a_good_answer_is_itself():
         (0, ApiError),
     ],
 )
-def test_an_error_is_raised_by_its_number(err_code, cls):
+def test_error_raised_by_number(err_code, cls):
     answer = {
         "type": "x",
         "error": {"code": 404, "err_code": err_code, "description": "anything"},
@@ -58,7 +58,7 @@ def test_an_error_is_raised_by_its_number(err_code, cls):
         ({"code": 400, "err_code": 10_999, "description": "x", "future": {"a": 1}}, (400, 10_999, "x")),
     ],
 )
-def test_an_odd_error_is_an_error_still(error, expected):
+def test_odd_error_error_still(error, expected):
     with pytest.raises(ApiError) as caught:
         read_response(encode({"error": error}))
     assert (caught.value.code, caught.value.err_code, caught.value.description) == expected
@@ -82,7 +82,7 @@ ERRORS = st.dictionaries(st.sampled_from(["code", "err_code", "description", "ot
 
 
 @given(st.binary() | st.fixed_dictionaries({"error": JSON | ERRORS}).map(encode))
-def test_any_answer_is_read_or_one_of_two_errors(data):
+def test_any_answer_or_error(data):
     try:
         assert read_response(data).get("error") is None
     except (ApiError, ProtocolError):
@@ -98,7 +98,7 @@ def test_the_request_for_a_page():
     assert page_request(0, subject=None) == {"offset": 0}
 
 
-def test_an_empty_page_has_three_forms():
+def test_empty_page_three_forms():
     assert page_items({"streams": ["a"]}, "streams") == ["a"]
     for answer in ({}, {"streams": None}, {"streams": []}):
         assert page_items(answer, "streams") == []
@@ -136,5 +136,5 @@ def test_paging_sees_everything_and_ends(stored, limit, total):
         assert seen == items
 
 
-def test_the_actions_of_a_consumer_create():
+def test_actions_of_consumer_create():
     assert [str(action) for action in ConsumerAction] == ["create", "update"]

@@ -104,7 +104,7 @@ WIRE = {
 # --- to the wire -----------------------------------------------------------------------------------------
 
 
-def test_every_kind_of_field_on_the_wire():
+def test_every_kind_of_field_on_wire():
     assert to_wire(FULL) == WIRE
     assert from_wire(Whole, WIRE) == FULL
     assert from_wire(Whole, decode(encode(FULL))) == FULL
@@ -123,7 +123,7 @@ def test_what_is_not_set_is_not_sent():
     }
 
 
-def test_what_is_not_set_is_not_shown():
+def test_not_set_not_shown():
     assert repr(Part(label="x")) == "Part(label='x')"
 
 
@@ -149,7 +149,7 @@ TAKEN = [
 
 
 @pytest.mark.parametrize(("field", "value", "expected"), TAKEN)
-def test_values_are_brought_to_one_form(field, value, expected):
+def test_values_brought_to_one_form(field, value, expected):
     for model in (Whole(**{field: value}), Whole().replace(**{field: value})):
         found = getattr(model, field)
         assert found == expected
@@ -211,14 +211,14 @@ def test_what_a_user_may_not_give(field, value, reason):
     assert str(made.value).startswith(f"Whole.{field}")
 
 
-def test_an_unknown_field_is_a_type_error():
+def test_unknown_field_type_error():
     with pytest.raises(TypeError, match="nope"):
         Whole(nope=1)
     with pytest.raises(TypeError, match="nope"):
         Whole().replace(nope=1)
 
 
-def test_a_model_shares_no_list_with_its_maker():
+def test_model_shares_no_list_with_maker():
     words, texts, extra = ["a"], {"a": "b"}, {"x": 1}
     model = Whole(words=words, texts=texts, extra=extra)
     words.append("b")
@@ -252,7 +252,7 @@ def test_none_unsets():
 # --- from the wire ---------------------------------------------------------------------------------------
 
 
-def test_what_is_unknown_survives_read_modify_write():
+def test_unknown_survives_read_modify_write():
     wire = {
         "name": "n",
         "colour": "mauve",
@@ -271,19 +271,19 @@ def test_what_is_unknown_survives_read_modify_write():
         assert to_wire(duplicate) == wire
 
 
-def test_a_time_goes_back_to_the_nanosecond():
+def test_time_goes_back_to_nanosecond():
     wire = {"name": "n", "count": 0, "colour": "red", "start": "2030-01-31T12:00:00.123456789+02:00"}
     assert to_wire(from_wire(Whole, wire).replace(number=None)) == wire
 
 
-def test_null_and_the_zero_time_are_not_set():
+def test_null_and_zero_time_not_set():
     wire = dict.fromkeys(WIRE) | {"name": "n"}
     del wire["new"]
     assert from_wire(Whole, wire) == Whole(name="n")
     assert from_wire(Whole, {"name": "n", "seen": "0001-01-01T00:00:00Z"}).seen is None
 
 
-def test_the_envelope_is_not_part_of_the_model():
+def test_envelope_not_part_of_model():
     assert from_wire(Whole, {"type": "io.nats.x", "name": "n"}).extra == {}
     assert from_wire(Part, {"type": "io.nats.x"}).extra == {"type": "io.nats.x"}
 
@@ -320,7 +320,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("data", "reason"), BROKEN)
-def test_a_broken_answer_is_a_protocol_error_that_names_the_field(data, reason):
+def test_broken_answer_names_field(data, reason):
     with pytest.raises(ProtocolError, match=reason):
         from_wire(Whole, data)
 
@@ -333,7 +333,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from([*WIRE, "extra", "type", "other"]), JSON))
-def test_any_answer_is_a_model_or_a_protocol_error(data):
+def test_any_answer_model_or_protocol_error(data):
     try:
         model = from_wire(Whole, {"name": "n"} | data)
     except ProtocolError:
@@ -367,7 +367,7 @@ def test_a_model_comes_back(model):
 # --- JSON ------------------------------------------------------------------------------------------------
 
 
-def test_models_are_written_wherever_they_are():
+def test_models_written_wherever_they():
     request = {
         "stream_name": "S",
         "config": Part(label="x"),
@@ -406,7 +406,7 @@ def nested(depth: int) -> dict[str, Any]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_json_has_no_word_for_is_refused(value):
+def test_json_no_word_for_refused(value):
     with pytest.raises(ConfigError):
         encode({"value": value})
     with pytest.raises(ConfigError):
@@ -446,7 +446,7 @@ def test_what_is_no_json_object(data):
 
 
 @given(st.binary() | st.binary().map(b'{"a":'.__add__))
-def test_any_bytes_are_an_object_or_a_protocol_error(data):
+def test_any_bytes_object_or_protocol_error(data):
     try:
         assert isinstance(decode(data), dict)
     except ProtocolError:
@@ -462,6 +462,6 @@ def test_json_comes_back(data):
 
 
 @pytest.mark.parametrize("annotation", [bytes, object, set[str], tuple[int, ...]])
-def test_a_field_without_a_kind_is_a_mistake_in_the_model(annotation):
+def test_field_without_kind_mistake_in_model(annotation):
     with pytest.raises(TypeError, match="no kind"):
         _kind(annotation)

@@ -11,7 +11,7 @@ from tests.support.strategies import data, flow_control, foreign, heartbeat, jsa
 
 
 @pytest.mark.covers("J61", "J81")
-def test_the_reply_makes_data_whatever_the_headers_say():
+def test_reply_makes_data():
     for header in (b"", status(100, "Idle Heartbeat")[2], status(409, "Consumer Deleted")[2], b"garbage"):
         for payload in (b"", b"x"):
             frame = data(1, payload=payload, header=header)
@@ -22,7 +22,7 @@ def test_the_reply_makes_data_whatever_the_headers_say():
 @pytest.mark.parametrize(
     "frame", [heartbeat(), flow_control(), status(404, "No Messages"), status(503), status(999, "?")]
 )
-def test_an_inline_status_without_a_jsack_is_control(frame):
+def test_inline_status_without_jsack_control(frame):
     assert not is_data(frame)
     assert is_control(frame)
 
@@ -47,12 +47,12 @@ def test_everything_else_is_foreign(frame):
 
 
 @given(st.tuples(st.binary(), st.binary(), st.binary(), st.binary()))
-def test_any_bytes_are_judged_without_an_error(frame):
+def test_any_bytes_judged_without_error(frame):
     is_data(frame)
     is_control(frame)
     assert frame_size(frame) == len(b"".join(frame))
 
 
-def test_the_size_is_that_of_the_server():
+def test_size_of_server():
     frame = (b"orders.new", jsack(1), b"NATS/1.0\r\nA: b\r\n\r\n", b"12345")
     assert frame_size(frame) == 10 + len(jsack(1)) + 18 + 5

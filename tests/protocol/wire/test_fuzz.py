@@ -97,7 +97,7 @@ def text(data: bytes) -> str:
 
 
 @pytest.mark.covers("J66")
-def test_a_jsack_is_read_or_is_none_and_both_readers_agree():
+def test_jsack_readers_agree():
     def target(data):
         try:
             found = read_jsack(data)
@@ -129,16 +129,16 @@ def test_any_header_block_is_read():
     assert fuzz(target, BEAT, STALLED, FLOW, GONE, b"NATS/1.0\r\nA: b\r\nA: c\r\n\r\n") == 0
 
 
-def test_an_api_answer_is_an_object_or_a_documented_error():
+def test_api_answer_or_error():
     assert fuzz(lambda data: dict(read_response(data)), REFUSED, INFO, PUB_ACK) > ROUNDS // 10
 
 
-def test_a_consumer_info_is_read_or_is_a_protocol_error():
+def test_consumer_info_or_error():
     refused = fuzz(lambda data: from_wire(ConsumerInfo, read_response(data)).config, INFO, rounds=ROUNDS // 2)
     assert refused > ROUNDS // 20
 
 
-def test_a_publish_acknowledgement_is_read_or_is_an_error():
+def test_pub_ack_or_error():
     def target(data):
         assert isinstance(read_pub_ack(data), PubAck)
 
@@ -156,7 +156,7 @@ class Host:
         raise AssertionError("a sink raised") from error
 
 
-def test_the_wire_gives_frames_or_a_protocol_error():
+def test_wire_gives_frames_or_protocol_error():
     chance = random.Random(SEED)
 
     def target(data):
@@ -177,7 +177,7 @@ def test_the_wire_gives_frames_or_a_protocol_error():
 
 @pytest.mark.covers("J81")
 @pytest.mark.parametrize("kind", [PushTracker, OrderedTracker])
-def test_a_tracker_takes_any_frames_and_gives_messages_of_the_stream_only(kind):
+def test_tracker_takes_any_frames(kind):
     chance = random.Random(SEED)
     heads = [BEAT, STALLED, FLOW, GONE, b""]
     tracker = kind("ORDERS", "worker", 50, 100_000, gaps=GapTracker() if kind is PushTracker else None)
@@ -240,7 +240,7 @@ def test_random_bytes_do_no_harm_anywhere(data):
         (read_response, lambda n: b'{"a":"' + b"x" * n + b'"}'),
     ],
 )
-def test_time_grows_with_the_input_and_not_faster(target, make):
+def test_time_is_linear(target, make):
     """Ten times the input in at most forty times the time: a quadratic parser takes a hundred."""
 
     def spent(data: bytes) -> float:

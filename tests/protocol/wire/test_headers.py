@@ -29,7 +29,7 @@ VALUES = st.text(st.characters(exclude_categories=["Cc", "Cs"])).map(lambda text
 # --- the mapping -----------------------------------------------------------------------------------------
 
 
-def test_headers_are_a_dict_of_first_values():
+def test_headers_dict_of_first_values():
     headers = Headers([("A", "1"), ("b", "2"), ("A", "3"), ("A", "4")])
     assert headers == {"A": "1", "b": "2"}
     assert headers["A"] == "1"
@@ -49,7 +49,7 @@ def test_headers_of_a_mapping():
 @pytest.mark.parametrize(
     "duplicate", [copy.copy, copy.deepcopy, Headers.copy, lambda h: pickle.loads(pickle.dumps(h))]
 )
-def test_copies_and_pickles_keep_every_value_and_share_nothing(duplicate):
+def test_copies_share_nothing(duplicate):
     headers = Headers([("A", "1"), ("A", "2")])
     again = duplicate(headers)
     assert type(again) is Headers
@@ -59,7 +59,7 @@ def test_copies_and_pickles_keep_every_value_and_share_nothing(duplicate):
     assert headers.get_all("A") == ["1", "2"]
 
 
-def test_repeated_values_count_between_headers_but_not_against_a_dict():
+def test_equality_of_repeats():
     one, two = Headers([("A", "1"), ("A", "2")]), Headers([("A", "1")])
     assert one != two
     assert one == {"A": "1"} == two
@@ -67,7 +67,7 @@ def test_repeated_values_count_between_headers_but_not_against_a_dict():
     assert one == Headers([("A", "1"), ("A", "2")])
 
 
-def test_changing_a_header_forgets_its_other_values():
+def test_set_drops_other_values():
     headers = Headers([("A", "1"), ("A", "2")])
     headers["A"] = "1"
     assert headers.get_all("A") == ["1"]
@@ -130,13 +130,13 @@ def test_names_are_tokens(name):
         {"a": "b"},
     ],
 )
-def test_values_are_refused_and_never_rewritten(value):
+def test_values_refused_and_never_rewritten(value):
     with pytest.raises(InvalidNameError, match="invalid header 'Secret'") as caught:
         encode_headers({"Secret": value})
     assert caught.value.value == "Secret"
 
 
-def test_an_error_does_not_show_the_value():
+def test_error_does_not_show_value():
     with pytest.raises(InvalidNameError) as caught:
         encode_headers({"Token": "hunter2\n"})
     assert "hunter2" not in str(caught.value)
@@ -164,7 +164,7 @@ def test_no_input_adds_a_line(headers):
     assert inline_status(block) == 0
 
 
-def test_readers_drop_the_spaces_around_a_value():
+def test_readers_drop_spaces_around_value():
     assert parse_headers(encode_headers({"A": " x\t"}))[1] == {"A": "x"}
 
 
@@ -269,7 +269,7 @@ BLOCKS = st.one_of(
 @given(BLOCKS)
 @example(b"NATS/1.0")
 @example(b"\r\n")
-def test_any_bytes_give_a_result_that_can_be_printed(block):
+def test_any_bytes_printable(block):
     status, headers = parse_headers(block)
     assert inline_status(block) == (status.code if status else 0)
     for name, value in headers.pairs():
@@ -281,7 +281,7 @@ def test_any_bytes_give_a_result_that_can_be_printed(block):
         assert pickle.loads(pickle.dumps(status)) == status
 
 
-def test_every_name_is_that_of_the_wire():
+def test_every_name_of_wire():
     for constant, name in vars(names).items():
         if constant.isupper():
             assert re.fullmatch(r"Nats(-[A-Z][A-Za-z]*)+", name)
@@ -290,13 +290,13 @@ def test_every_name_is_that_of_the_wire():
 # --- the headers of a publish ----------------------------------------------------------------------------
 
 
-def test_without_anything_there_are_no_headers():
+def test_without_anything_there_no_headers():
     assert publish_headers() is None
     assert publish_headers(None) is None
     assert publish_headers({}) is None
 
 
-def test_each_argument_has_its_header():
+def test_each_argument_header():
     assert publish_headers(
         {"A": "b"},
         msg_id="m1",
@@ -325,7 +325,7 @@ def test_zero_is_a_sequence():
     assert publish_headers(expected_last_subject_seq=0) == {names.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"}
 
 
-def test_the_users_headers_are_not_touched():
+def test_users_headers_not_touched():
     headers = {"A": ["b", "c"]}
     merged = publish_headers(headers, msg_id="m")
     assert headers == {"A": ["b", "c"]}
@@ -333,7 +333,7 @@ def test_the_users_headers_are_not_touched():
     assert publish_headers(headers) is not headers
 
 
-def test_the_headers_of_a_message_go_on_with_all_their_values():
+def test_all_values_written():
     headers = Headers([("A", "1"), ("A", "2"), ("B", "3"), (names.MSG_ID, "m")])
     assert publish_headers(headers, msg_id="m") == {"A": ["1", "2"], "B": "3", names.MSG_ID: "m"}
     assert publish_headers(headers, msg_id=None) == {"A": ["1", "2"], "B": "3", names.MSG_ID: "m"}
@@ -355,14 +355,14 @@ def test_the_headers_of_a_message_go_on_with_all_their_values():
         ("never", "never"),
     ],
 )
-def test_a_message_lives_at_least_as_long_as_asked(ttl, expected):
+def test_ttl_rounds_up(ttl, expected):
     assert publish_headers(ttl=ttl) == {"Nats-TTL": expected}
 
 
 @pytest.mark.parametrize(
     "ttl", [0, 0.0, -1, 0.999, math.nan, math.inf, -math.inf, True, "1s", "", "Never", 1e30, b"1", [1]]
 )
-def test_a_time_to_live_is_a_second_or_more(ttl):
+def test_time_to_live_second_or_more(ttl):
     with pytest.raises(ConfigError, match="ttl"):
         publish_headers(ttl=ttl)
 
@@ -376,29 +376,29 @@ def test_sequences_are_64_bits(field, value):
 
 @pytest.mark.parametrize("field", ["msg_id", "expected_last_msg_id"])
 @pytest.mark.parametrize("value", ["", 7, b"m", "a\r\nb", "\ud800"])
-def test_ids_are_texts_that_fit_into_a_header(field, value):
+def test_ids_texts_fit_into_header(field, value):
     with pytest.raises(ConfigError, match=field):
         publish_headers(**{field: value})
 
 
-def test_an_expected_stream_is_a_stream_name():
+def test_expected_stream_stream_name():
     with pytest.raises(InvalidNameError, match="invalid stream"):
         publish_headers(expected_stream="a.b")
 
 
 @pytest.mark.parametrize("subject", ["", "a..b", "a b", ">.a", 7])
-def test_a_subject_that_is_looked_at_is_a_filter(subject):
+def test_subject_looked_at_filter(subject):
     with pytest.raises(InvalidNameError, match="invalid subject"):
         publish_headers(expected_last_subject_seq=0, expected_last_subject_seq_subject=subject)
 
 
-def test_a_subject_without_its_sequence_says_nothing():
+def test_subject_needs_sequence():
     with pytest.raises(ConfigError, match="expected_last_subject_seq; pass both"):
         publish_headers(expected_last_subject_seq_subject="a")
 
 
 @pytest.mark.parametrize("rollup", ["", "SUB", "subject", True, 1, b"sub"])
-def test_a_rollup_is_of_a_subject_or_of_all(rollup):
+def test_rollup_of_subject_or_of_all(rollup):
     assert publish_headers(rollup="all") == {names.ROLLUP: "all"}
     with pytest.raises(ConfigError, match="rollup"):
         publish_headers(rollup=rollup)
@@ -414,11 +414,11 @@ def test_a_rollup_is_of_a_subject_or_of_all(rollup):
         ({names.EXPECTED_LAST_SEQUENCE: "1"}, {"expected_last_seq": 0}),
     ],
 )
-def test_a_header_and_an_argument_must_not_differ(header, arguments):
+def test_header_and_argument_must_not_differ(header, arguments):
     with pytest.raises(ConfigError, match=next(iter(header))):
         publish_headers(header, **arguments)
 
 
-def test_a_header_and_an_argument_may_say_the_same():
+def test_header_and_argument_may_say_same():
     assert publish_headers({names.MSG_ID: "a"}, msg_id="a") == {names.MSG_ID: "a"}
     assert publish_headers({names.MSG_ID: ["a"]}, msg_id="a") == {names.MSG_ID: "a"}

@@ -56,7 +56,7 @@ INJECTIONS = [
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("value", INJECTIONS)
-def test_nothing_that_could_be_another_command_passes(check, value):
+def test_no_command_injection(check, value):
     with pytest.raises(InvalidNameError) as caught:
         check(value)
     assert caught.value.value == value
@@ -66,7 +66,7 @@ def test_nothing_that_could_be_another_command_passes(check, value):
 
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("value", [None, b"orders", 7, True, ["orders"], object()])
-def test_what_is_no_text_is_refused_and_named(check, value):
+def test_no_text_refused_and_named(check, value):
     with pytest.raises(InvalidNameError, match=f"not {type(value).__name__}"):
         check(value)
 
@@ -81,7 +81,7 @@ def test_names_that_servers_take(name):
 @pytest.mark.parametrize(
     "name", ["a.b", "*", "a*", ">", "a>b", "a/b", "a\\b", "é", "日本", "x" * (MAX_NAME_BYTES + 1)]
 )
-def test_names_that_are_no_stream_or_consumer(name):
+def test_names_no_stream_or_consumer(name):
     with pytest.raises(InvalidNameError):
         check_stream_name(name)
     with pytest.raises(InvalidNameError):
@@ -89,7 +89,7 @@ def test_names_that_are_no_stream_or_consumer(name):
 
 
 @pytest.mark.parametrize("kind", ["consumer", "durable", "queue"])
-def test_the_error_says_what_the_name_was_for(kind):
+def test_error_says_name_for(kind):
     with pytest.raises(InvalidNameError, match=rf"invalid {kind} 'a\.b'") as caught:
         check_consumer_name("a.b", kind)
     assert (caught.value.kind, caught.value.value) == (kind, "a.b")
@@ -103,13 +103,13 @@ def test_queue_groups_may_be_any_token(name):
 
 
 @pytest.mark.parametrize("name", ["x" * (MAX_NAME_BYTES + 1), "é" * 128])
-def test_the_length_of_a_queue_group_counts_bytes(name):
+def test_length_of_queue_group_counts_bytes(name):
     with pytest.raises(InvalidNameError, match="256 bytes"):
         check_queue(name)
 
 
 @pytest.mark.parametrize("name", ["a.b", "*", "a*", ">"])
-def test_a_token_has_neither_dot_nor_wildcard(name):
+def test_token_neither_dot_nor_wildcard(name):
     with pytest.raises(InvalidNameError, match="invalid domain"):
         check_token(name, "domain")
 
@@ -131,19 +131,19 @@ LITERAL = [
 
 
 @pytest.mark.parametrize("subject", LITERAL)
-def test_subjects_that_can_be_published_to(subject):
+def test_subjects_can_be_published_to(subject):
     assert check_publish_subject(subject) == check_filter_subject(subject) == subject
 
 
 @pytest.mark.parametrize("subject", ["*", ">", "a.*", "a.>", "*.a", "a.*.b"])
-def test_wildcards_are_for_filters_only(subject):
+def test_wildcards_for_filters_only(subject):
     assert check_filter_subject(subject) == subject
     with pytest.raises(InvalidNameError, match="wildcard"):
         check_publish_subject(subject)
 
 
 @pytest.mark.parametrize("subject", [".", "a.", ".a", "a..b", "x" * (MAX_SUBJECT_BYTES + 1)])
-def test_malformed_subjects_are_neither(subject):
+def test_malformed_subjects_neither(subject):
     for check in (check_publish_subject, check_filter_subject):
         with pytest.raises(InvalidNameError):
             check(subject)
@@ -155,7 +155,7 @@ def test_the_full_wildcard_is_last(subject):
         check_filter_subject(subject)
 
 
-def test_a_control_line_has_room_for_the_longest_subject():
+def test_longest_subject_fits():
     subject = check_publish_subject("s" * MAX_SUBJECT_BYTES)
     reply = "_INBOX." + "r" * 400
     assert len(f"HPUB {subject} {reply} 1048576 1048576".encode()) <= MAX_CONTROL_LINE_BYTES
@@ -163,7 +163,7 @@ def test_a_control_line_has_room_for_the_longest_subject():
 
 
 @given(st.text())
-def test_a_checked_subject_is_one_argument_of_one_command(text):
+def test_checked_subject_one_argument(text):
     for check in CHECKS:
         try:
             assert check(text) == text
@@ -243,7 +243,7 @@ SUBJECTS = [".".join(tokens) for length in range(1, 6) for tokens in product("ab
 
 
 @given(PATTERNS, PATTERNS)
-def test_overlap_and_cover_are_what_the_literal_subjects_say(a, b):
+def test_overlap_matches_literals(a, b):
     in_a = {subject for subject in SUBJECTS if subject_matches(a, subject)}
     in_b = {subject for subject in SUBJECTS if subject_matches(b, subject)}
     assert subjects_overlap(a, b) == bool(in_a & in_b)

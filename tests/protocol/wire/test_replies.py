@@ -36,7 +36,7 @@ def test_inboxes_may_be_answered(subject):
         "$_INBOX.a",
     ],
 )
-def test_other_subjects_are_not_answered(subject):
+def test_other_subjects_not_answered(subject):
     assert not may_answer(subject)
 
 
@@ -93,11 +93,11 @@ def test_flow_control_form_is_free(subject):
         b"x" * 1025,
     ],
 )
-def test_flow_control_never_calls_the_api(subject):
+def test_flow_control_never_calls_api(subject):
     assert not may_answer_flow_control(subject)
 
 
-def test_flow_control_respects_an_api_prefix():
+def test_flow_control_respects_api_prefix():
     assert may_answer_flow_control(b"hub.api.STREAM.DELETE.ORDERS")
     assert not may_answer_flow_control(b"hub.api.STREAM.DELETE.ORDERS", b"hub.api")
     assert may_answer_flow_control(b"hub.apis.x", b"hub.api")

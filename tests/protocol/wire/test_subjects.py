@@ -40,7 +40,7 @@ SUBJECTS = [
 ]
 
 
-def test_every_request_is_in_the_table():
+def test_every_request_in_table():
     public = {name for name, _ in inspect.getmembers(Api, inspect.isfunction) if not name.startswith("_")}
     assert public == {method for method, _, _ in SUBJECTS}
 
@@ -65,7 +65,7 @@ def test_subjects_under_every_kind_of_prefix(api, prefix, method, arguments, sub
     assert api.prefix == prefix
 
 
-def test_prefix_and_domain_exclude_each_other():
+def test_prefix_excludes_domain():
     with pytest.raises(ConfigError, match="not both"):
         Api("from.acme", "hub")
 
@@ -88,7 +88,7 @@ BAD_NAMES = ["", "a.b", "*", ">", "a b", "a\r\nPUB x 0", "é", "x" * 256, None, 
 
 
 @pytest.mark.parametrize("bad", BAD_NAMES)
-def test_names_are_checked_before_the_wire(bad):
+def test_names_checked_before_wire(bad):
     api = Api()
     for method, arguments, _ in SUBJECTS:
         for position in range(min(len(arguments), 2)):
@@ -101,19 +101,19 @@ def test_names_are_checked_before_the_wire(bad):
 
 
 @pytest.mark.parametrize("subject", ["", "a.*", ">", "a..b", "a b", "x" * MAX_SUBJECT_BYTES])
-def test_a_direct_get_is_for_one_literal_subject_that_fits(subject):
+def test_direct_get_subject_literal(subject):
     with pytest.raises(InvalidNameError):
         Api().direct_get_last("S", subject)
 
 
 @pytest.mark.parametrize("subject", ["a..b", ">.a", "a b", "x" * MAX_SUBJECT_BYTES])
-def test_a_filter_in_a_subject_is_one_that_fits(subject):
+def test_filter_in_subject_one_fits(subject):
     with pytest.raises(InvalidNameError):
         Api().consumer_create_named("S", "c", subject)
 
 
 @given(st.text(), st.text(), st.text())
-def test_whatever_the_names_a_subject_is_one_argument(stream, consumer, subject):
+def test_whatever_names_subject_one_argument(stream, consumer, subject):
     api = Api()
     for build in (
         lambda: api.stream_info(stream),
@@ -127,7 +127,7 @@ def test_whatever_the_names_a_subject_is_one_argument(stream, consumer, subject)
             continue
 
 
-def test_the_longest_names_fit_into_a_control_line():
+def test_longest_names_fit_into_control_line():
     api = Api("p" * 1024)
     longest = api.consumer_durable_create("s" * 255, "c" * 255)
     assert len(f"HPUB {longest} _INBOX.{'r' * 400} 1048576 1048576") < MAX_CONTROL_LINE_BYTES

@@ -37,7 +37,7 @@ def test_seconds_become_nanoseconds(seconds, ns):
 
 
 @given(st.integers(0, 99_999))
-def test_no_millisecond_loses_a_nanosecond(milliseconds):
+def test_no_millisecond_loses_nanosecond(milliseconds):
     assert seconds_to_ns(milliseconds / 1000) == milliseconds * 1_000_000
 
 
@@ -73,7 +73,7 @@ def test_what_is_no_duration(seconds):
         seconds_to_ns(seconds, what="wait")
 
 
-def test_the_least_value_is_the_callers():
+def test_least_value_callers():
     assert seconds_to_ns(-1.5, minimum=None) == -1_500_000_000
     assert seconds_to_ns(1, minimum=1.0) == 10**9
     with pytest.raises(ConfigError, match=r"ttl: 0\.5 is less than 1 s"):
@@ -148,7 +148,7 @@ def test_what_is_no_text(value):
         parse_time_ns(value)
 
 
-def test_a_time_without_a_zone_is_refused():
+def test_time_without_zone_refused():
     with pytest.raises(ConfigError, match="no time zone"):
         format_time(datetime(2024, 1, 1))  # noqa: DTZ001
 
@@ -166,7 +166,7 @@ def test_times_are_written_in_utc(value, text):
     assert format_time(value) == text
 
 
-def test_a_time_beyond_the_calendar_is_refused():
+def test_time_beyond_calendar_refused():
     with pytest.raises(ConfigError, match="years"):
         format_time(datetime.min.replace(tzinfo=timezone(timedelta(hours=1))))
 
@@ -187,7 +187,7 @@ def test_a_time_comes_back(value):
         r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?(Z|[+-][0-9]{2}:[0-9]{2})"
     )
 )
-def test_any_text_is_a_time_or_the_documented_error(text):
+def test_any_text_time_or_documented_error(text):
     try:
         moment = parse_time(text)
     except ProtocolError:

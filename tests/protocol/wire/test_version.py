@@ -11,7 +11,7 @@ from jsclient.protocol.wire.version import check_server
 @pytest.mark.parametrize(
     "version", ["2.12.0", "2.12.8", "2.14.0-RC.1", "2.100.0", "3.0.0", "v2.12.1", "", "dev", "git-1a2b", "2"]
 )
-def test_a_server_that_knows_or_does_not_say(version):
+def test_server_knows_or_does_not_say(version):
     check_server(version, (2, 12), "ttl")
 
 

@@ -59,14 +59,14 @@ def weather(tmp_path):
 # --- the recount
 
 
-def test_the_weather_is_read_by_origin_and_local_hour_with_what_was_not_measured_as_none(weather):
+def test_weather_by_origin_and_hour(weather):
     assert read_weather(weather(HEADER, WINDY)) == {
         ("JFK", "2013-01-01T05:00"): Weather(None, 1048.36, 0.01, 2.5)
     }
 
 
 @pytest.mark.parametrize("lines", [(FIRST, AGAIN), (AGAIN, FIRST)])
-def test_of_the_hour_that_comes_twice_the_first_counts(weather, lines):
+def test_of_hour_comes_twice_first_counts(weather, lines):
     assert read_weather(weather(HEADER, *lines)) == {
         ("EWR", "2013-11-03T01:00"): Weather(51.98, 6.9, 0.0, 10.0)
     }
@@ -80,17 +80,17 @@ def test_of_the_hour_that_comes_twice_the_first_counts(weather, lines):
         ((HEADER, "EWR,2013"), "cannot be read"),
     ],
 )
-def test_a_weather_file_that_is_not_as_it_should_be_is_refused(weather, lines, said):
+def test_broken_weather_file_refused(weather, lines, said):
     with pytest.raises(FlightsError, match=said):
         read_weather(weather(*lines))
 
 
-def test_a_missing_weather_file_is_told(tmp_path):
+def test_missing_weather_file_told(tmp_path):
     with pytest.raises(FlightsError, match="is missing"):
         read_weather(tmp_path / "weather.csv")
 
 
-def test_flights_are_counted_by_origin_and_hour_of_their_plan():
+def test_flights_counted_by_hour():
     flights = [
         flight("2013-01-01T05:00", delay=-3),
         flight("2013-01-01T05:59", delay=10),
@@ -116,11 +116,11 @@ def test_flights_are_counted_by_origin_and_hour_of_their_plan():
     }
 
 
-def test_a_cancelled_flight_has_a_subject_that_the_work_list_can_ask_for():
+def test_cancelled_flight_subject():
     assert flight(delay=None).subject("flights") == "flights.EWR.UA.cancelled"
 
 
-def test_the_end_of_the_flights_is_behind_every_window_and_its_lateness():
+def test_end_closes_every_window():
     assert end_of_flights(flight("2013-12-31T23:59")).scheduled == "2014-01-04T23:59"
 
 
@@ -136,7 +136,7 @@ def test_equal_rows_in_any_order_hold():
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_a_difference_in_any_column_is_found(column):
+def test_difference_in_any_column_found(column):
     rows = list(EXPECTED.values())
     before = getattr(rows[0], column)
     changed = f"{before}x" if isinstance(before, str) else (before or 0) + 1
@@ -156,7 +156,7 @@ def test_a_difference_in_any_column_is_found(column):
         ([], "3 missing"),
     ],
 )
-def test_rows_that_are_missing_twice_or_strange_are_told(rows, said):
+def test_rows_missing_twice_or_strange_told(rows, said):
     claim = check_statistics("stream", rows, EXPECTED)
     assert not claim.holds
     assert said in claim.text
@@ -173,7 +173,7 @@ def rebooked(found, *, pending=0, unacked=0):
     return check_rebooked(found, cancelled_flights(WORK), pending=pending, unacked=unacked)
 
 
-def test_work_that_was_done_once_holds_when_nothing_is_left():
+def test_work_done_once_holds():
     assert rebooked(reversed(DONE)).holds
     assert not rebooked(DONE, pending=1).holds
     assert not rebooked(DONE, unacked=1).holds
@@ -188,13 +188,13 @@ def test_work_that_was_done_once_holds_when_nothing_is_left():
         ([DONE[0], DONE[1], DONE[1]], "1 more than once, as 2"),
     ],
 )
-def test_work_that_is_missing_or_done_twice_is_told(found, said):
+def test_work_missing_or_done_twice_told(found, said):
     claim = rebooked(found)
     assert not claim.holds
     assert said in claim.text
 
 
-def test_a_row_of_another_shape_is_refused():
+def test_row_of_another_shape_refused():
     row = msgspec.structs.asdict(next(iter(EXPECTED.values())))
     assert msgspec.convert(row, Statistic).key == ("EWR", "2013-01-01T05:00")
     with pytest.raises(msgspec.ValidationError):
@@ -220,12 +220,12 @@ def test_a_row_of_another_shape_is_refused():
         ),
     ],
 )
-def test_a_password_does_not_become_an_option(urls, options, environment):
+def test_password_does_not_become_option(urls, options, environment):
     assert spark_access(urls) == (options, environment)
     assert "secret" not in json.dumps(options)
 
 
-def test_a_url_is_shown_without_its_user():
+def test_url_shown_without_user():
     assert without_user("a:b@h:1") == "nats://h:1"
 
 
@@ -241,7 +241,7 @@ def spark_is_there(monkeypatch):
 
 
 @pytest.mark.usefixtures("spark_is_there")
-def test_why_spark_is_left_out_is_said_in_a_line(monkeypatch):
+def test_why_spark_left_out_said_in_line(monkeypatch):
     assert running.why_not() is None
     with monkeypatch.context() as changed:
         changed.setattr(importlib.util, "find_spec", lambda _: None)
@@ -267,18 +267,18 @@ def test_why_spark_is_left_out_is_said_in_a_line(monkeypatch):
         ("", None),
     ],
 )
-def test_the_release_of_java_is_read_from_what_it_says(tmp_path, told, release):
+def test_release_of_java_read_from_says(tmp_path, told, release):
     java = tmp_path / "java"
     java.write_text(f"#!/bin/sh\necho '{told}' >&2\n")
     java.chmod(0o755)
     assert running.java_release(str(java)) == release
 
 
-def test_a_java_that_does_not_run_has_no_release(tmp_path):
+def test_java_does_not_run_no_release(tmp_path):
     assert running.java_release(str(tmp_path / "java")) is None
 
 
-def test_a_file_for_the_progress_needs_its_directory_and_spark(monkeypatch, capsys, tmp_path):
+def test_progress_file_needs_spark(monkeypatch, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main(["demo", "--spark-progress", str(tmp_path / "none" / "p.json")])
     assert ended.value.code == 2
@@ -292,14 +292,14 @@ def test_a_file_for_the_progress_needs_its_directory_and_spark(monkeypatch, caps
 # --- what is shown and kept
 
 
-def test_what_the_driver_says_arrives():
+def test_driver_says_arrives():
     for word in (SparkIsUp("4.3.0", "17"), BatchDone("a", 0, 1, 2.0, {"addBatch": 3}), Failed("why")):
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(word), type=FromDriver) == word
     setup = Setup({"servers": "a"}, {SECRET: "b"}, *"cdefghi", 1, 2, 3)
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(setup), type=Setup) == setup
 
 
-def test_a_batch_that_is_done_again_counts_once():
+def test_batch_done_again_counts_once():
     view = PipelineView({"a": StageView("a", "does", 20, "running")}, state="running")
     for number, rows in ((0, 5), (1, 5), (1, 5), (2, 0)):
         view.enter(BatchDone("a", number, rows, 100.0 + number, {"addBatch": 1}, 3, number // 2), 1.5)
@@ -316,13 +316,13 @@ def test_a_batch_that_is_done_again_counts_once():
 
 
 @pytest.mark.parametrize(("told", "batches"), [([4, 6], 2), ([4, 4], 3)])
-def test_a_query_that_has_ended_has_read_all_though_a_batch_was_not_told_before_the_kill(told, batches):
+def test_ended_query_has_read_all(told, batches):
     stage = StageView("a", "does", 10, "running", rows_by_batch=dict(enumerate(told)))
     stage.end()
     assert (stage.state, stage.rows, stage.batches) == ("done", 10, batches)
 
 
-def test_the_weather_shows_in_the_departures():
+def test_weather_shows_in_departures():
     rows = [
         Statistic("h", "EWR", 4, 1, 10.0, 20, 1.0, 1.0, 0.0, 10.0),
         Statistic("h", "JFK", 1, 1, None, None, 1.0, 1.0, 0.2, 1.0),
@@ -338,7 +338,7 @@ def test_the_weather_shows_in_the_departures():
     ]
 
 
-def test_the_last_lines_say_how_often_spark_was_started():
+def test_last_lines_count_starts():
     view = PipelineView({"a": StageView("a", "does")})
     view.happened("up", 1.0)
     view.happened("up", 2.0)
@@ -346,7 +346,7 @@ def test_the_last_lines_say_how_often_spark_was_started():
     assert text == ["Spark 4.3.0: 0 rows in 0 batches in 5.0 s, including 2 starts;", "10.0 s in all."]
 
 
-def test_of_a_failure_the_error_of_jsclient_is_told_else_the_first_line():
+def test_reason_prefers_jsclient_error():
     text = (
         "[STREAM_FAILED] Query x terminated\nTraceback (most recent call last):\n"
         '  File "x.py", line 1\njsclient.errors.StreamNotFoundError: there is no stream S\nJVM stacktrace:\n'
@@ -359,7 +359,7 @@ def test_of_a_failure_the_error_of_jsclient_is_told_else_the_first_line():
     assert reason(RuntimeError()) == "RuntimeError: "
 
 
-def test_the_driver_imports_this_jsclient_though_it_is_not_installed(monkeypatch):
+def test_driver_imports_this_jsclient(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
     paths = running._environment()["PYTHONPATH"].split(os.pathsep)
     assert (Path(paths[0]) / "jsclient" / "__init__.py").samefile(jsclient.__file__)

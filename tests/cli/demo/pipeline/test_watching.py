@@ -52,7 +52,7 @@ def starts_of(*queries):
     return lambda: left.pop(0)
 
 
-def test_a_query_that_failed_through_spark_is_renewed_and_started_again():
+def test_failed_query_is_restarted():
     reports, renewed = [], []
     watch = Watch(reports.append, lambda: renewed.append(len(reports)))
     failed, again = Query("a", [0], RuntimeError(SPARK)), Query("a", [0, 1])
@@ -69,14 +69,14 @@ def test_a_query_that_failed_through_spark_is_renewed_and_started_again():
     assert reports[renewed[0] - 1] is start, "renewed before it is started"
 
 
-def test_a_failure_of_the_source_is_raised():
+def test_failure_of_source_raised():
     reports = []
     with pytest.raises(RuntimeError, match="stream not found"):
         Watch(reports.append, pytest.fail).until_ended([starts_of(Query("a", error=RuntimeError(OURS)))])
     assert [type(report) for report in reports] == [QueryBegins]
 
 
-def test_the_fourth_failure_is_raised():
+def test_fourth_failure_raised():
     reports, failed = [], [Query("a", error=RuntimeError(SLOW)) for _ in range(5)]
     with pytest.raises(RuntimeError, match="connect back"):
         Watch(reports.append, lambda: None).until_ended([starts_of(*failed)])
@@ -93,5 +93,5 @@ def test_the_fourth_failure_is_raised():
         ("org.apache.spark.SparkException: [MALFORMED_RECORD_IN_PARSING]", False),
     ],
 )
-def test_only_a_fault_of_spark_at_the_start_is_transient(text, transient):
+def test_only_spark_faults_transient(text, transient):
     assert is_transient(RuntimeError(text)) is transient
