@@ -14,7 +14,7 @@ from ..errors import (
 from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.stream import StreamInfo
-from ..protocol.wire.api import next_offset
+from ..protocol.wire.api import next_offset, page_items, page_request
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.version import check_server
@@ -28,6 +28,7 @@ __all__ = [
     "delete_consumer",
     "is_gone",
     "nak_all",
+    "pages",
     "subject_pages",
 ]
 
@@ -95,6 +96,17 @@ async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:
                 await connection.ack(frame[1], AckKind.NAK.value, settles=False)
     except JetStreamError:
         pass  # ack_wait does the same, later
+
+
+async def pages(context: Context, api: str, field: str, /, **fields: Any) -> AsyncIterator[Any]:
+    """Yield the items of a list request, page by page. Raises `ProtocolError`, and those of any request."""
+    offset: int | None = 0
+    while offset is not None:
+        answer = await context.call(api, page_request(offset, **fields), what=f"list {field}")
+        items = page_items(answer, field)
+        for item in items:
+            yield item
+        offset = next_offset(answer, offset, len(items))
 
 
 async def subject_pages(

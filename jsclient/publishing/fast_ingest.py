@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
 from itertools import islice
 from types import TracebackType
 from typing import Literal, NoReturn, Self, Unpack
@@ -110,14 +109,7 @@ class FastIngest:
         data: bytes = b"",
         *,
         headers: Mapping[str, str | Sequence[str]] | None = None,
-        msg_id: str | None = None,
-        expected_stream: str | None = None,
-        expected_last_seq: int | None = None,
-        expected_last_subject_seq: int | None = None,
-        expected_last_subject_seq_subject: str | None = None,
-        expected_last_msg_id: str | None = None,
-        ttl: float | timedelta | Literal["never"] | None = None,
-        rollup: Literal["sub", "all"] | None = None,
+        **options: Unpack[PublishOptions],
     ) -> int:
         """Send a message, and return its number in the ingest, from 1. Waits at the limit of messages in flight.
 
@@ -140,29 +132,8 @@ class FastIngest:
         if type(data) is not bytes:
             data = check_payload(data)
         block = b""
-        if (
-            headers is not None
-            or msg_id is not None
-            or expected_stream is not None
-            or expected_last_seq is not None
-            or expected_last_subject_seq is not None
-            or expected_last_subject_seq_subject is not None
-            or expected_last_msg_id is not None
-            or ttl is not None
-            or rollup is not None
-        ):
-            merged = message_headers(
-                self._context,
-                headers,
-                msg_id=msg_id,
-                expected_stream=expected_stream,
-                expected_last_seq=expected_last_seq,
-                expected_last_subject_seq=expected_last_subject_seq,
-                expected_last_subject_seq_subject=expected_last_subject_seq_subject,
-                expected_last_msg_id=expected_last_msg_id,
-                ttl=ttl,
-                rollup=rollup,
-            )
+        if headers is not None or options:
+            merged = message_headers(self._context, headers, **options)
             block = encode_headers(merged) if merged else b""
         size = len(data) + len(block)
         if size > channel.max_payload:

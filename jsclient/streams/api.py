@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from .._runtime.calls import find_streams
+from .._runtime.calls import find_streams, pages
 from .._runtime.context import Context
 from ..errors import ConfigError, ConfigMismatchError, StreamExistsError, StreamNotFoundError
 from ..protocol.models.account import AccountInfo
 from ..protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
-from ..protocol.wire.api import next_offset, page_items, page_request
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.names import check_filter_subject
 
@@ -138,27 +137,15 @@ class StreamManager:
 
     async def streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
         """Iterate over all streams, or those that contain ``subject``, page by page."""
-        offset: int | None = 0
-        while offset is not None:
-            body = page_request(offset, subject=None if subject is None else check_filter_subject(subject))
-            answer = await self._context.call(self._context.api.stream_list(), body, what="list streams")
-            items = page_items(answer, "streams")
-            for item in items:
-                yield from_wire(StreamInfo, item)
-            offset = next_offset(answer, offset, len(items))
+        wanted = None if subject is None else check_filter_subject(subject)
+        async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=wanted):
+            yield from_wire(StreamInfo, item)
 
     async def stream_names(self, subject: str | None = None) -> AsyncIterator[str]:
         """Iterate over the names of all streams, or of those that contain ``subject``, page by page."""
-        offset: int | None = 0
-        while offset is not None:
-            body = page_request(offset, subject=None if subject is None else check_filter_subject(subject))
-            answer = await self._context.call(
-                self._context.api.stream_names(), body, what="list stream names"
-            )
-            items = page_items(answer, "streams")
-            for item in items:
-                yield str(item)
-            offset = next_offset(answer, offset, len(items))
+        wanted = None if subject is None else check_filter_subject(subject)
+        async for item in pages(self._context, self._context.api.stream_names(), "streams", subject=wanted):
+            yield str(item)
 
     async def stream_name_by_subject(self, subject: str) -> list[str]:
         """The names of the streams that contain a subject; `subscribe` uses the same lookup."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from .._runtime.calls import check_known, subject_pages
+from .._runtime.calls import check_known, consumer_info, pages, subject_pages
 from .._runtime.context import Context
 from ..consumers.consumer import Consumer
 from ..errors import ApiError, ConfigError, ConfigMismatchError, ConsumerExistsError, ConsumerNotFoundError
@@ -16,7 +16,7 @@ from ..protocol.models.message import StoredMessage, read_stored_message
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.streams.direct_get import batch_request, last_request
-from ..protocol.wire.api import next_offset, page_items, page_request
+from ..protocol.wire.checks import check_count
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.names import check_filter_subject
 from .direct_get import DirectBatch, get_directly
@@ -104,10 +104,8 @@ class Stream:
         if seq is not None and keep is not None:
             raise ConfigError("seq and keep are both given: give one of them")
         for what, value in (("seq", seq), ("keep", keep)):
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**64
-            ):
-                raise ConfigError(f"{what} is {value!r:.60}: it must be an integer >= 0")
+            if value is not None:
+                check_count(what, value, 0, 2**64 - 1)
         if seq is not None and seq <= 1:
             return 0  # no message is below it, but servers take 0, and before 2.14 also 1, for "all"
         body: dict[str, Any] = {k: v for k, v in (("seq", seq), ("keep", keep)) if v is not None}
@@ -236,11 +234,7 @@ class Stream:
 
     async def consumer(self, name: str) -> Consumer:
         """Look up a consumer. Raises `ConsumerNotFoundError`."""
-        return Consumer(self._context, await self._consumer_info(name))
-
-    async def _consumer_info(self, name: str) -> ConsumerInfo:
-        subject = self._context.api.consumer_info(self.name, name)
-        return from_wire(ConsumerInfo, await self._context.call(subject, what="consumer info"))
+        return Consumer(self._context, await consumer_info(self._context, self.name, name))
 
     async def create_consumer(self, config: ConsumerConfig | None = None, **fields: Any) -> Consumer:
         """Create a consumer: a pull consumer unless ``deliver_subject`` is given.
@@ -304,7 +298,7 @@ class Stream:
     async def _ensure(self, wanted: ConsumerConfig, name: str, on_drift: OnDrift) -> ConsumerInfo:
         """One attempt: look it up, then create or update it if necessary."""
         try:
-            found = await self._consumer_info(name)
+            found = await consumer_info(self._context, self.name, name)
         except ConsumerNotFoundError:
             return await self._make(wanted, "create")
         if on_drift != "update" or not consumer_drift(wanted, found.config):
@@ -339,15 +333,8 @@ class Stream:
 
     async def consumers(self) -> AsyncIterator[ConsumerInfo]:
         """Iterate over all consumers of the stream, page by page."""
-        offset: int | None = 0
-        while offset is not None:
-            answer = await self._context.call(
-                self._context.api.consumer_list(self.name), page_request(offset), what="list consumers"
-            )
-            items = page_items(answer, "consumers")
-            for item in items:
-                yield from_wire(ConsumerInfo, item)
-            offset = next_offset(answer, offset, len(items))
+        async for item in pages(self._context, self._context.api.consumer_list(self.name), "consumers"):
+            yield from_wire(ConsumerInfo, item)
 
 
 def _config(config: ConsumerConfig | None, fields: dict[str, Any]) -> ConsumerConfig:

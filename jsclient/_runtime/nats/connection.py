@@ -119,6 +119,14 @@ class Connection(abc.ABC):
         if self.is_closed:
             raise ClosedError("the connection is closed")
 
+    def check_sendable(self, size: int = 0) -> None:
+        """Raise the errors of `send` for headers and payload of ``size`` bytes."""
+        if not self.is_connected:
+            self.check_open()
+            raise DisconnectedError("not connected to a server at this moment; nothing was sent")
+        if size:
+            self.check_size(size)
+
     def check_size(self, size: int) -> None:
         """Raise `MaxPayloadError` if headers and payload exceed the server's limit."""
         if size > self.max_payload:

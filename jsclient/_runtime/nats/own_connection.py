@@ -232,20 +232,19 @@ class GuardedConnection(Connection):
         """PUB or HPUB. Raises as `send`."""
         size = len(header) + len(payload)
         if not self._up or size > self._nc._max_payload:
-            self._check_sendable()
-            self.check_size(size)
+            self.check_sendable(size)
         head = f"{subject} {reply}" if reply else subject
         line = f"HPUB {head} {len(header)} {size}\r\n" if header else f"PUB {head} {size}\r\n"
         return b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n"))
 
     def send_frames(self, frames: list[Frame]) -> None:
-        self._check_sendable()
+        self.check_sendable()
         self._out.write_frames(frames)
 
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         if self._out.is_full:
             await self.make_room()  # before writing: an ack that is cancelled here was not sent
-        self._check_sendable()
+        self.check_sendable()
         command = b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
         self._out.write(command)
         if settles:
@@ -279,13 +278,8 @@ class GuardedConnection(Connection):
             self.hub.emit(AcksLost(count=len(lost), resent=len(lost)))
             self._ping()
 
-    def _check_sendable(self) -> None:
-        if not self.is_connected:
-            self.check_open()
-            raise DisconnectedError("not connected to a server at this moment; nothing was sent")
-
     async def make_room(self) -> None:
-        self._check_sendable()
+        self.check_sendable()
         try:
             await self._out.drain()
         except OSError as error:
@@ -321,7 +315,7 @@ class GuardedConnection(Connection):
         return future
 
     async def ping(self, timeout: float) -> float:
-        self._check_sendable()
+        self.check_sendable()
         started = self.now()
         pong = self._ping()
         try:

@@ -135,7 +135,7 @@ class ForeignConnection(Connection):
     # --- traffic -----------------------------------------------------------------------------------------------
 
     def send(self, subject: str, payload: bytes = b"", *, reply: str = "", header: bytes = b"") -> None:
-        self._check_sendable(len(header) + len(payload))
+        self.check_sendable(len(header) + len(payload))
         self._tasks.start(self.publish(subject, payload, reply=reply, header=header), "send")
 
     async def publish(
@@ -147,7 +147,7 @@ class ForeignConnection(Connection):
         header: bytes = b"",
         urgent: bool = False,
     ) -> None:
-        self._check_sendable(len(header) + len(payload))
+        self.check_sendable(len(header) + len(payload))
         fields: dict[str, str] | None = None
         if header:
             fields = _AllValues(parse_headers(header)[1])
@@ -163,11 +163,9 @@ class ForeignConnection(Connection):
     async def ack(self, reply: bytes, payload: bytes, *, settles: bool) -> None:
         await self.publish(reply.decode("utf-8", "surrogateescape"), payload)
 
-    def _check_sendable(self, size: int) -> None:
-        self.check_open()
-        if not self.is_connected:
-            raise DisconnectedError("not connected to a server at this moment; nothing was sent")
-        self.check_size(size)
+    def check_sendable(self, size: int = 0) -> None:
+        self.check_open()  # the user's client may still be connected
+        super().check_sendable(size)
 
     async def subscribe(self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0) -> Inbox:
         self.check_open()
@@ -209,7 +207,7 @@ class ForeignConnection(Connection):
             await self.unsubscribe(inbox)
 
     async def ping(self, timeout: float) -> float:
-        self._check_sendable(0)
+        self.check_sendable()
         started = self.now()
         try:
             await asyncio.wait_for(self._nc.rtt(max(1, int(timeout) + 1)), timeout)

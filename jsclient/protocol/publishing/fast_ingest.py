@@ -30,6 +30,7 @@ from ...errors import (
 from ..events import Event, IngestGap, IngestRefused
 from ..models.publish import PubAck
 from ..wire.api import read_response
+from ..wire.checks import check_count
 from ..wire.codec import decode, from_wire
 from ..wire.frames import Frame
 from ..wire.headers import inline_status
@@ -62,12 +63,8 @@ def check_ingest(gap: str, ack_every: int, max_outstanding_acks: int) -> None:
     """
     if gap not in ("fail", "ok"):
         raise ConfigError(f"gap is {gap!r:.60}: it must be 'fail' or 'ok'")
-    for what, value, most in (
-        ("ack_every", ack_every, _MAX_ACK_EVERY),
-        ("max_outstanding_acks", max_outstanding_acks, _MAX_ACKS),
-    ):
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise ConfigError(f"{what} is {value!r:.60}: it must be an integer from 1 to {most:,}")
+    check_count("ack_every", ack_every, 1, _MAX_ACK_EVERY)
+    check_count("max_outstanding_acks", max_outstanding_acks, 1, _MAX_ACKS)
 
 
 @dataclass(slots=True)

@@ -20,9 +20,6 @@ from ..wire.headers import encode_headers, parse_headers
 if TYPE_CHECKING:
     from ..models.publish import PubAck
 
-if TYPE_CHECKING:
-    from ..models.publish import PubAck
-
 __all__ = [
     "ACK_EVERY",
     "ATTEMPT",

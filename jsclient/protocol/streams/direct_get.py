@@ -30,6 +30,7 @@ from ...errors import (
 from ..consumers.status import Ending
 from ..models.message import StoredMessage, mended_block, read_direct_message
 from ..wire import header_names as names
+from ..wire.checks import check_count
 from ..wire.frames import Frame
 from ..wire.headers import Headers, inline_status, parse_headers
 from ..wire.names import check_filter_subject
@@ -86,15 +87,15 @@ def batch_request(
     """
     if seq is not None and start_time is not None:
         raise ConfigError("seq and start_time are both given: give one of them")
-    body: dict[str, Any] = {"batch": _whole("batch", batch)}
+    body: dict[str, Any] = {"batch": check_count("batch", batch, 1, _MAX_SEQUENCE)}
     if start_time is not None:
         body["start_time"] = format_time(start_time)
     else:
-        body["seq"] = 1 if seq is None else _whole("seq", seq)
+        body["seq"] = 1 if seq is None else check_count("seq", seq, 1, _MAX_SEQUENCE)
     if subject is not None:
         body["next_by_subj"] = check_filter_subject(subject)
     if max_bytes is not None:
-        body["max_bytes"] = _whole("max_bytes", max_bytes)
+        body["max_bytes"] = check_count("max_bytes", max_bytes, 1, _MAX_SEQUENCE)
     return body
 
 
@@ -120,7 +121,7 @@ def last_request(
     body: dict[str, Any] = {"multi_last": [check_filter_subject(subject) for subject in wanted]}
     for name, value in (("batch", batch), ("seq", seq), ("up_to_seq", up_to_seq), ("max_bytes", max_bytes)):
         if value is not None:
-            body[name] = _whole(name, value)
+            body[name] = check_count(name, value, 1, _MAX_SEQUENCE)
     if up_to_time is not None:
         body["up_to_time"] = format_time(up_to_time)
     return body
@@ -300,12 +301,6 @@ def _error(code: int, description: str) -> StatusError:
     if code == 503:
         return NoRespondersError(503, "no server answers direct gets of this stream")
     return StatusError(code, description, code == 429)
-
-
-def _whole(what: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MAX_SEQUENCE:
-        raise ConfigError(f"{what} is {value!r:.60}: it must be an integer >= 1")
-    return value
 
 
 def _number(text: str) -> int:
