@@ -146,7 +146,7 @@ async def test_reconnects_leave_nothing(
     assert len(tap.link.subs) == 11  # with the inbox for answers
     # Recordings and links of the proxy are the kit's; the library's own tables are these.
     assert len(js._connection._nc._subs) == len(js._connection._nc.reader.sinks) == 11
-    assert js._connection._subscriptions._late == {}
+    assert js._connection._late == {}
 
 
 async def _as_many(stream: OwnStream, count: int) -> bool:

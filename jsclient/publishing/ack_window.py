@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import secrets
 from collections.abc import Callable
-from typing import Generic, Protocol
+from typing import Generic
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Connection, Inbox, Lifecycle
@@ -14,30 +15,32 @@ from ..errors import ClosedError, DisconnectedError, JetStreamError, PermissionD
 from ..protocol.publishing.in_flight import InFlight, TicketT, unknown
 from ..protocol.publishing.publish_window import NEVER, Failures, PublishWindow, Sends
 from ..protocol.wire.frames import Frame
-from .admission import Admission
+from .admission import Admission, Limits
 
 __all__ = ["AckWindow", "FailureSink"]
 
 _GRACE = 2.0  # seconds that closing the connection waits for acks
 _SMALL = 1024  # bytes; only larger messages are compared with the server's limit
 _EARLY = 0.001  # seconds; the event loop's timers may fire early by the resolution of its clock
-_TURNS = (
-    3  # loop iterations granted to tasks that await a future: one wakes the task, two for what it starts then
-)
+_TURNS = 3  # loop iterations for tasks that await a future: one wakes the task, two for what it starts then
 
 
-class FailureSink(Protocol[TicketT]):
+class FailureSink(abc.ABC, Generic[TicketT]):
     """The receiver of failures."""
+
+    @abc.abstractmethod
+    def add(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
 
     @property
     def look_at(self) -> float:
         """When to call `tick`."""
+        return NEVER
 
-    def add(self, entry: InFlight[TicketT], error: JetStreamError, now: float) -> None: ...
+    def tick(self, now: float) -> None:
+        pass
 
-    def tick(self, now: float) -> None: ...
-
-    def close(self) -> None: ...
+    def close(self) -> None:
+        pass
 
 
 class AckWindow(Generic[TicketT]):
@@ -47,22 +50,14 @@ class AckWindow(Generic[TicketT]):
         self,
         context: Context,
         failures: FailureSink[TicketT],
+        limits: Limits,
         *,
-        max_in_flight: int,
-        max_bytes: float,
-        room_timeout: float,
         window: PublishWindow[TicketT] | None = None,
         after_event: Callable[[], None] | None = None,
     ) -> None:
         """``after_event`` is called after each arrival of answers, timer, change of the connection, and at the end."""
         self.window: PublishWindow[TicketT] = window or PublishWindow(secrets.token_hex(11), context.answered)
-        self.admission: Admission = Admission(
-            context,
-            self.window,
-            max_in_flight=max_in_flight,
-            max_bytes=max_bytes,
-            room_timeout=room_timeout,
-        )
+        self.admission: Admission = Admission(context, self.window, limits)
         self.connection: Connection = context.connection
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.changed: Signal = Signal()  # fewer publishes are in flight, or fewer callers wait

@@ -5,19 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._runtime.context import Context
 from .._runtime.tasks import Timer
 from ..errors import ClosedError, JetStreamError, RequestTimeoutError, TooManyInFlightError
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 
-__all__ = ["YIELD_AFTER", "Admission", "Gate", "Waiter"]
+__all__ = ["YIELD_AFTER", "Admission", "Gate", "Limits", "Waiter"]
 
 YIELD_AFTER = 0.01
 """Seconds that publishing may keep the event loop: nothing is written or read meanwhile."""
 
 _MUCH = 1024 * 1024  # bytes; less than this in flight does not congest a connection
+
+
+class Limits(NamedTuple):
+    """What may be in flight, and how long a caller waits for room."""
+
+    max_in_flight: int
+    max_bytes: float = NEVER
+    room_timeout: float = NEVER  # seconds
 
 
 class Waiter:
@@ -126,19 +134,10 @@ class Admission:
     The publisher checks ``clear`` and the limits for each message, and calls `enter` only if it may have to wait.
     """
 
-    def __init__(
-        self,
-        context: Context,
-        window: PublishWindow[Any],
-        *,
-        max_in_flight: int,
-        max_bytes: float,
-        room_timeout: float,
-    ) -> None:
+    def __init__(self, context: Context, window: PublishWindow[Any], limits: Limits) -> None:
         self.gate: Gate = Gate(self._fits)
-        self.max_in_flight: int = max_in_flight
-        self.max_bytes: float = max_bytes
-        self.watch: float = min(max_bytes, _MUCH)  # bytes in flight above which `too_much` is asked
+        self.max_in_flight, self.max_bytes, self._room_timeout = limits
+        self.watch: float = min(self.max_bytes, _MUCH)  # bytes in flight above which `too_much` is asked
         self.ready: bool = False  # a connection and an inbox for the answers exist
         self.closed: bool = False
         self.clear: bool = False  # only the limits can prevent the next publish
@@ -146,7 +145,6 @@ class Admission:
         self._context, self._connection = context, context.connection
         self._loop = asyncio.get_running_loop()
         self._window = window
-        self._room_timeout = room_timeout
         self._relief: asyncio.Task[None] | None = None  # runs while the write buffer is too full
         self._pausing = False
 

@@ -10,8 +10,8 @@ from .._runtime.nats.wire import CHUNK
 from ..errors import ConfigError, JetStreamError
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER
-from .ack_window import AckWindow
-from .admission import YIELD_AFTER
+from .ack_window import AckWindow, FailureSink
+from .admission import YIELD_AFTER, Limits
 
 if TYPE_CHECKING:
     from ..protocol.models.publish import PubAck
@@ -80,10 +80,8 @@ class RowsTicket:
         self.done: Callable[[], int] = tally.unwanted.__len__
 
 
-class _RowFailures:
+class _RowFailures(FailureSink["RowsTicket"]):
     """Collects failures with their rows."""
-
-    look_at = NEVER
 
     def __init__(self) -> None:
         self.failures: list[Failed] = []
@@ -91,12 +89,6 @@ class _RowFailures:
     def add(self, entry: InFlight[RowsTicket], error: JetStreamError, now: float) -> None:
         ticket = entry.ticket
         self.failures.append(Failed(ticket.rows[entry.number - ticket.first], entry, error))
-
-    def tick(self, now: float) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 class BulkPublisher:
@@ -124,9 +116,7 @@ class BulkPublisher:
         self._acks: AckWindow[RowsTicket] = AckWindow(
             context,
             self._failures,
-            max_in_flight=max_in_flight,
-            max_bytes=max_bytes,
-            room_timeout=NEVER,
+            Limits(max_in_flight, max_bytes),
             after_event=self.tally.count,
         )
         self._admission, self._window = self._acks.admission, self._acks.window

@@ -21,13 +21,13 @@ from .._runtime.publish import (
 from ..errors import ApiError, JetStreamError, PublishesFailedError
 from ..protocol.events import Event, PublishFailed
 from ..protocol.models.publish import PubAck
-from ..protocol.publishing.in_flight import ATTEMPT, InFlight
+from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, MAX_IN_FLIGHT, InFlight
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.header_names import MSG_ID
 from ..protocol.wire.headers import encode_headers
-from .ack_window import AckWindow
-from .admission import YIELD_AFTER
+from .ack_window import AckWindow, FailureSink
+from .admission import YIELD_AFTER, Limits
 
 __all__ = ["OVERDUE", "PublishFuture", "Publisher", "UnretrievedFailures"]
 
@@ -90,7 +90,7 @@ class _Failure(NamedTuple):
 _Failed: TypeAlias = tuple[PublishFuture, _Failure]
 
 
-class UnretrievedFailures:
+class UnretrievedFailures(FailureSink[PublishFuture]):
     """The failures of a publisher, until they are retrieved, raised by `take`, or reported as events.
 
     Events report failures after `OVERDUE` seconds, earlier if more than ``kept`` wait, and when the publisher closes.
@@ -191,11 +191,11 @@ class Publisher(Handle):
         self,
         context: Context,
         *,
-        max_in_flight: int,
-        max_bytes: int | None,
-        timeout: float | None,
-        room_timeout: float | None,
-        resend: bool,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        max_bytes: int | None = MAX_BYTES,
+        timeout: float | None = None,
+        room_timeout: float | None = None,
+        resend: bool = True,
         window: PublishWindow[PublishFuture] | None = None,
         after_event: Callable[[], None] | None = None,
     ) -> None:
@@ -212,9 +212,11 @@ class Publisher(Handle):
         self.acks: AckWindow[PublishFuture] = AckWindow(
             context,
             self._failures,
-            max_in_flight=max_in_flight,
-            max_bytes=NEVER if max_bytes is None else max_bytes,
-            room_timeout=NEVER if room_timeout is None else room_timeout,
+            Limits(
+                max_in_flight,
+                NEVER if max_bytes is None else max_bytes,
+                NEVER if room_timeout is None else room_timeout,
+            ),
             window=window,
             after_event=after_event,
         )

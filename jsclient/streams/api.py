@@ -160,9 +160,9 @@ class StreamManager:
 
         Source: ADR-49
         """
-        from .counter import open_counter
+        from .counter import Counter
 
-        return await open_counter(self._context, stream)
+        return Counter(self._context, (await self.stream(stream)).cached_info)
 
 
 def _stream_config(

@@ -13,24 +13,12 @@ from ..protocol.models.publish import PubAck
 from ..protocol.models.stream import StreamInfo
 from ..protocol.streams.counter import CounterEntry, increment_text, next_chunk, read_counter, read_number
 from ..protocol.streams.direct_get import last_request
-from ..protocol.wire.codec import from_wire
 from ..protocol.wire.header_names import INCR
 from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_filter_subject, check_publish_subject, subject_matches
 from .direct_get import DirectBatch
 
-__all__ = ["Counter", "open_counter"]
-
-
-async def open_counter(context: Context, stream: str) -> Counter:
-    """See `JetStream.counter`."""
-    answer = await context.call(context.api.stream_info(stream), what="stream info")
-    info = from_wire(StreamInfo, answer)
-    if not info.config.allow_msg_counter:
-        raise ConfigError(
-            f"the stream {stream!r} has no counters: it needs allow_msg_counter, and a server from 2.12 on"
-        )
-    return Counter(context, info)
+__all__ = ["Counter"]
 
 
 class Counter:
@@ -41,6 +29,10 @@ class Counter:
     """
 
     def __init__(self, context: Context, info: StreamInfo) -> None:
+        if not info.config.allow_msg_counter:
+            raise ConfigError(
+                f"the stream {info.name!r} has no counters: it needs allow_msg_counter, and a server from 2.12 on"
+            )
         self._context = context
         self._info = info
 

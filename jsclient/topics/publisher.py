@@ -29,7 +29,7 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.chain_window import ChainWindow
-from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, PAUSE
+from ..protocol.publishing.in_flight import ATTEMPT, PAUSE
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.header_names import MSG_ID
@@ -70,10 +70,7 @@ class ChainPublisher:
         self.publisher: Publisher = Publisher(
             context,
             max_in_flight=1 if is_replicated else max_in_flight,
-            max_bytes=MAX_BYTES,
             timeout=timeout,
-            room_timeout=None,
-            resend=True,
             window=self._chain,
             after_event=self._mind,
         )
@@ -270,15 +267,7 @@ class TopicPublisher(Handle):
                 log.context, log.handle, after=after, max_in_flight=max_in_flight, timeout=timeout
             )
             return cls(log, chain.publisher, chain)
-        publisher = Publisher(
-            log.context,
-            max_in_flight=max_in_flight,
-            max_bytes=MAX_BYTES,
-            timeout=timeout,
-            room_timeout=None,
-            resend=True,
-        )
-        return cls(log, publisher)
+        return cls(log, Publisher(log.context, max_in_flight=max_in_flight, timeout=timeout))
 
     @property
     def subject(self) -> str:

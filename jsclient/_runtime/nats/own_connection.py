@@ -33,7 +33,7 @@ from .connection import Connection, HoldingSink, Lifecycle
 from .nats_client import NatsClient, WireSubscription
 from .urls import connect_error, reason, shared_identity, shown
 
-__all__ = ["GuardedConnection", "Subscriptions", "UnconfirmedAcks"]
+__all__ = ["GuardedConnection", "UnconfirmedAcks"]
 
 
 class GuardedConnection(Connection):
@@ -44,7 +44,7 @@ class GuardedConnection(Connection):
         self._nc = NatsClient(self)
         self._out = self.outbox = self._nc.out
         self._acks = UnconfirmedAcks()
-        self._subscriptions = Subscriptions(self._nc, self)
+        self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
         self._up = False
         self._closing = False
         self._refused = False  # reported since the last disconnect: the credentials are refused
@@ -160,7 +160,9 @@ class GuardedConnection(Connection):
 
     async def _on_reconnected(self) -> None:
         self._up, self._refused = True, False
-        self._subscriptions.reconnected()
+        for command in self._late.values():
+            self._out.write(command)
+        self._late.clear()
         self.hub.emit(Reconnected(url=self.url))
         self._resend_acks()
         self._notify(Lifecycle.CONNECTED)
@@ -197,7 +199,9 @@ class GuardedConnection(Connection):
         if isinstance(error, PermissionDeniedError):
             self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
             if error.operation == "subscribe":
-                self._subscriptions.denied(error)
+                for inbox in self._nc._subs.values():
+                    if inbox._subject == error.subject and isinstance(inbox, WireSubscription):
+                        inbox.denied = error
             self._permission_denied(error)
             return
         self.report(error)
@@ -271,7 +275,7 @@ class GuardedConnection(Connection):
 
     def _resend_acks(self) -> None:
         """Send acks again that may have been lost with the connection; a repeated ack changes nothing."""
-        lost = self._acks.all()
+        lost = list(self._acks.acks)
         if lost:
             for command in lost:
                 self._out.write(command)
@@ -289,17 +293,40 @@ class GuardedConnection(Connection):
         self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0
     ) -> WireSubscription:
         self.check_open()
-        return self._subscriptions.add(subject, sink, queue, limit)
+        nc = self._nc
+        nc._sid = sid = nc._sid + 1
+        inbox = WireSubscription(sid, subject, queue, limit)
+        sinks, key = nc.reader.sinks, b"%d" % sid
+        sinks[key] = sink
+        if isinstance(sink, HoldingSink):
+            sink.installed(sinks, key)
+        nc._subs[sid] = inbox  # type: ignore[assignment]  # nats-py subscribes it again after a reconnect
+        group = f"{queue} " if queue else ""
+        until = f"UNSUB {sid} {limit}\r\n" if limit else ""
+        self._write_late(sid, f"SUB {subject} {group}{sid}\r\n{until}".encode())
+        return inbox
+
+    def _write_late(self, sid: int, command: bytes) -> None:
+        """Write now, or after the reconnect: nats-py may have restored its subscriptions already."""
+        if self.is_connected:
+            self._out.write(command)
+        else:
+            self._late[sid] = command
 
     def expect_large(self, inbox: Any) -> None:
-        self._subscriptions.expect_large(inbox)
+        self._nc.reader.large.add(b"%d" % inbox._id)
 
     async def unsubscribe(self, inbox: Any) -> None:
-        self._subscriptions.remove(inbox)
+        sid = inbox._id
+        self._nc.reader.sinks.pop(b"%d" % sid, None)
+        self._nc.reader.large.discard(b"%d" % sid)
+        if self._nc._subs.pop(sid, None) is not None:
+            self._write_late(sid, b"UNSUB %d\r\n" % sid)
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         try:
-            if self._subscriptions.stop(inbox):
+            if self.is_connected and self._nc._subs.pop(inbox._id, None) is not None:
+                self._out.write(b"UNSUB %d\r\n" % inbox._id)
                 await self.ping(timeout)  # UNSUB is read before it: after the PONG no message is in flight
         except JetStreamError:
             pass
@@ -387,70 +414,3 @@ class UnconfirmedAcks:
         """Forget the PINGs in flight: they will not be answered."""
         self._marks.clear()
         self._asked = False
-
-    def all(self) -> list[bytes]:
-        """The acks that may not have been read."""
-        return list(self.acks)
-
-
-class Subscriptions:
-    """The NATS subscriptions of one connection."""
-
-    def __init__(self, nc: NatsClient, connection: Connection) -> None:
-        self._nc = nc
-        self._out = nc.out
-        self._connection = connection
-        self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
-
-    def add(self, subject: str, sink: Sink, queue: str, limit: int = 0) -> WireSubscription:
-        """Subscribe; frames go to ``sink``, at most ``limit`` of them if it is not 0."""
-        self._nc._sid += 1
-        sid = self._nc._sid
-        subscription = WireSubscription(sid, subject, queue, limit)
-        sinks, key = self._nc.reader.sinks, b"%d" % sid
-        sinks[key] = sink
-        if isinstance(sink, HoldingSink):
-            sink.installed(sinks, key)
-        self._nc._subs[sid] = subscription  # type: ignore[assignment]
-        group = f"{queue} " if queue else ""
-        until = f"UNSUB {sid} {limit}\r\n" if limit else ""
-        self._write(sid, f"SUB {subject} {group}{sid}\r\n{until}".encode())
-        return subscription
-
-    def expect_large(self, subscription: WireSubscription) -> None:
-        """Accept frames over ``max_payload``, for API answers."""
-        self._nc.reader.large.add(b"%d" % subscription._id)
-
-    def _write(self, sid: int, command: bytes) -> None:
-        """Write now, or after the reconnect: nats-py may have restored its subscriptions already."""
-        if self._connection.is_connected:
-            self._out.write(command)
-        else:
-            self._late[sid] = command
-
-    def remove(self, subscription: WireSubscription) -> None:
-        """Unsubscribe; a no-op if it is gone."""
-        sid = subscription._id
-        self._nc.reader.sinks.pop(b"%d" % sid, None)
-        self._nc.reader.large.discard(b"%d" % sid)
-        if self._nc._subs.pop(sid, None) is not None:
-            self._write(sid, b"UNSUB %d\r\n" % sid)
-
-    def stop(self, subscription: WireSubscription) -> bool:
-        """Unsubscribe at the server; messages in flight arrive until `remove`. False: not subscribed or connected."""
-        if not self._connection.is_connected or self._nc._subs.pop(subscription._id, None) is None:
-            return False
-        self._out.write(b"UNSUB %d\r\n" % subscription._id)
-        return True
-
-    def reconnected(self) -> None:
-        """Write the changes made while disconnected."""
-        for command in self._late.values():
-            self._out.write(command)
-        self._late.clear()
-
-    def denied(self, error: PermissionDeniedError) -> None:
-        """Mark the subscriptions to a subject that the server refused."""
-        for subscription in self._nc._subs.values():
-            if subscription._subject == error.subject and isinstance(subscription, WireSubscription):
-                subscription.denied = error

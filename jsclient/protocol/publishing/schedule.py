@@ -69,18 +69,7 @@ def schedule_headers(
     ttl: float | timedelta | str | None = None,
     rollup: str | None = None,
 ) -> dict[str, str]:
-    """The headers that make a message on ``subject`` a schedule.
-
-    Args:
-        subject: The subject of the schedule; a subject holds one.
-        target: The subject of its messages.
-        at: Once, at this time: an aware ``datetime`` or RFC 3339 text.
-        every: Repeatedly, at this interval in seconds; 1 or more.
-        cron: Six fields, seconds first, or one of ``@yearly``, ``@monthly``, ``@weekly``, ``@daily``, ``@hourly``.
-        time_zone: The time zone of ``cron``, an IANA name or a ``ZoneInfo``; by default UTC.
-        source: Send the last message of this subject instead of the schedule's own.
-        ttl: Seconds that each message is kept, or ``"never"``.
-        rollup: ``"sub"``: each message replaces all earlier ones of ``target``.
+    """The headers that make a message on ``subject`` a schedule, see `JetStream.schedule`.
 
     Raises:
         ConfigError: An argument is not valid. `InvalidNameError` for subjects.

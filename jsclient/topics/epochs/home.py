@@ -22,7 +22,6 @@ from ...protocol.epochs.records import Schema, data_subject, frontier_subject, r
 from ...protocol.models.publish import PubAck
 from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ...protocol.publishing.batch import BATCH_SERVER
-from ...protocol.publishing.in_flight import MAX_BYTES
 from ...protocol.topics.record import Kind
 from ...protocol.topics.record_codec import kind_headers
 from ...protocol.wire.version import is_at_least
@@ -402,14 +401,7 @@ class StreamHome(Home):
         return StreamLog(self._context, self.stream, f"{self.topic}.{which}.*")
 
     def outlet(self, partition: int, *, max_in_flight: int, timeout: float | None) -> Outlet:
-        publisher = Publisher(
-            self._context,
-            max_in_flight=max_in_flight,
-            max_bytes=MAX_BYTES,
-            timeout=timeout,
-            room_timeout=None,
-            resend=True,
-        )
+        publisher = Publisher(self._context, max_in_flight=max_in_flight, timeout=timeout)
         return StreamOutlet(
             self._context,
             self.stream,
