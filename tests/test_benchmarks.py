@@ -29,11 +29,11 @@ JOB = Job("jsclient", "ordered", 1000, 100, "BENCH", "bench.data", "127.0.0.1", 
 
 
 @pytest.mark.parametrize(("fraction", "value"), [(0.0, 1), (0.5, 50), (0.99, 99), (0.999, 100), (1.0, 100)])
-def test_a_quantile_is_one_of_the_values(fraction, value):
+def test_quantile_one_of_values(fraction, value):
     assert quantile(range(1, 101), fraction) == value
 
 
-def test_a_quantile_of_one_value_is_that_value_and_of_none_is_refused():
+def test_quantile_edge_cases():
     assert quantile([7], 0.99) == 7
     with pytest.raises(ValueError, match="no values"):
         quantile([], 0.5)
@@ -43,7 +43,7 @@ def run(work, client, number=1, **figures):
     return {"work": work, "client": client, "round": number, "figures": figures}
 
 
-def test_runs_become_medians_with_their_spread_and_failed_ones_do_not_count():
+def test_medians_without_failed():
     runs = [run("ordered", "raw", n, rate=rate, cpu_us=1.0) for n, rate in enumerate((90.0, 100.0, 130.0), 1)]
     runs.append({"work": "ordered", "client": "raw", "round": 4, "error": "it broke"})
     found = summarize(runs)["ordered"]["raw"]
@@ -62,7 +62,7 @@ def test_a_ratio_needs_both_sides():
 # --- works -------------------------------------------------------------------------------------------------------
 
 
-def test_works_have_names_of_their_own_and_functions_that_exist():
+def test_works_unique_and_callable():
     assert len({work.name for work in WORKS}) == len(WORKS)
     for client in ("raw", "jsclient", "nats-py"):
         kinds = works_of(client)
@@ -70,7 +70,7 @@ def test_works_have_names_of_their_own_and_functions_that_exist():
         assert wanted <= set(kinds), client
 
 
-def test_works_are_chosen_by_name_group_and_pattern_each_once():
+def test_works_chosen_once():
     assert [work.name for work in select(["fetch-10", "fetch-*"])] == ["fetch-10", "fetch-500"]
     assert {work.group for work in select(["latency"])} == {"latency"}
     assert select(["all"]) == WORKS
@@ -81,7 +81,7 @@ def test_works_are_chosen_by_name_group_and_pattern_each_once():
 
 @pytest.mark.parametrize("scale", [1.0, 0.37, 0.0001])
 @pytest.mark.parametrize("work", WORKS, ids=lambda work: work.name)
-def test_every_fetch_is_full_whatever_the_scale(work, scale):
+def test_every_fetch_full_whatever_scale(work, scale):
     for count in work.counts.values():
         warm, measured = steps(work, count, scale)
         step = max(work.batch, work.subscriptions)
@@ -89,7 +89,7 @@ def test_every_fetch_is_full_whatever_the_scale(work, scale):
         assert 0 < warm <= measured
 
 
-def test_a_job_survives_the_command_line():
+def test_job_survives_command_line():
     job = replace(JOB, consumers=("warm", "measured"), headers=True)
     assert job_of(json.dumps(job.as_dict())) == job
 
@@ -97,7 +97,7 @@ def test_a_job_survives_the_command_line():
 # --- measuring ---------------------------------------------------------------------------------------------------
 
 
-def test_a_run_reads_the_last_messages_first_to_warm_up_and_then_to_measure():
+def test_run_warms_up_first():
     meter = Meter(replace(JOB, consumers=("warm", "measured")))
     seen = []
     for part in meter.parts():
@@ -111,7 +111,7 @@ def test_a_run_reads_the_last_messages_first_to_warm_up_and_then_to_measure():
     assert figures["rss_mb"] >= figures["base_mb"] > 0
 
 
-def test_what_is_published_is_counted_from_the_first_message_of_the_warm_up():
+def test_published_from_warm_up():
     meter = Meter(replace(JOB, last=0, subscriptions=10))
     lasts = []
     for part in meter.parts():
@@ -121,18 +121,18 @@ def test_what_is_published_is_counted_from_the_first_message_of_the_warm_up():
 
 
 @pytest.mark.parametrize(("moved", "last"), [(99, 5000), (101, 5000), (100, 4999)])
-def test_a_run_that_skips_work_has_no_figures(moved, last):
+def test_run_skips_work_no_figures(moved, last):
     part = next(Meter(JOB).parts())
     with pytest.raises(WorkSkippedError, match="not 100 up to 5000"):
         part.done(moved, last)
 
 
-def test_a_run_that_never_ends_its_part_has_no_figures():
+def test_run_never_ends_part_no_figures():
     with pytest.raises(WorkSkippedError, match="did not come to its end"):
         list(Meter(JOB).parts())
 
 
-def test_a_run_of_which_little_was_measured_has_no_figures():
+def test_run_of_little_measured_no_figures():
     meter = Meter(JOB)
     for part in meter.parts():
         part.begin(part.count - 1)
@@ -153,7 +153,7 @@ def delivered(numbers):
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 64, 203, 1000])
-def test_the_last_control_line_is_found_wherever_a_read_ends(size):
+def test_last_control_line_found(size):
     data = delivered(range(1, 12))
     tail = wire.Tail(1000)
     found = []
@@ -168,7 +168,7 @@ def test_the_last_control_line_is_found_wherever_a_read_ends(size):
         assert {consumer for _, consumer in known} == set(range(1, 12))
 
 
-def test_messages_are_written_with_and_without_headers():
+def test_messages_with_headers():
     job = replace(JOB, size=3)
     assert wire.message(job, b"acks") == b"PUB bench.data acks 3\r\nxxx\r\n"
     line, _, rest = wire.message(replace(job, headers=True), b"acks").partition(b"\r\n")
@@ -178,7 +178,7 @@ def test_messages_are_written_with_and_without_headers():
     assert rest[: int(block)].startswith(b"NATS/1.0\r\nContent-Type: application/json\r\n")
 
 
-def test_publish_acks_are_counted_and_a_refusal_is_raised():
+def test_publish_acks_counted():
     acks = b'MSG acks 1 31\r\n{"stream":"OUT", "seq":41}\r\nMSG acks 1 31\r\n{"stream":"OUT","seq":42,"domain":"x"}\r\n'
     assert wire.acks(acks) == 2
     assert wire.sequence(acks) == 42
@@ -235,7 +235,7 @@ def cells(text, start):
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_the_report_has_each_table_with_rate_cpu_latency_and_memory():
+def test_report_has_all_tables():
     text = report(stored())
     head, *tables = text.split("### ")
     assert head.startswith(
@@ -257,7 +257,7 @@ def test_the_report_has_each_table_with_rate_cpu_latency_and_memory():
     assert cells(tables[4], "Python alone")[1:] == ["9"]
 
 
-def test_what_is_behind_its_goal_is_bold():
+def test_behind_goal_bold():
     tables = report(stored()).split("### ")
     assert cells(tables[2], "push, ordered")[1:] == ["1.15 ±4%", "1.3", "17.4x less", "15x", "0.62", "0.6"]
     assert cells(tables[2], "`publish`")[1:] == ["**70.0 ±0%**", "58", "**1.80x less**", "2.1x", "–", "–"]
@@ -269,14 +269,14 @@ def test_other_settings_have_no_goals():
     assert cells(tables[2], "`publish`")[1:] == ["70.0 ±0%", "1.80x less", "–"]
 
 
-def test_files_are_compared_by_what_they_were_run_with():
+def test_files_compared_by_they_run_with():
     text = across([stored(), stored(python="3.13.0", loop="uvloop")])
     header = cells(text, "msg/s")
     assert header[1:] == ["3.11.7, asyncio, memory, 128 B", "3.13.0, uvloop, memory, 128 B"]
     assert cells(text, "push, ordered")[1:] == ["620k · 1.15 (17.4x less)"] * 2
 
 
-def test_a_page_is_filled_between_its_marks_again_and_again():
+def test_page_refilled():
     page = "before\n<!-- begin tables -->\nold\n<!-- end tables -->\nafter\n"
     once = between(page, "tables", "new\n")
     assert once == "before\n<!-- begin tables -->\n\nnew\n\n<!-- end tables -->\nafter\n"
@@ -294,12 +294,12 @@ def test_the_pages_have_their_marks():
 # --- topics ------------------------------------------------------------------------------------------------------
 
 
-def test_works_on_topics_have_names_of_their_own_and_runs_that_exist():
+def test_topic_works_unique():
     assert len({work.name for work in topic_works.WORKS}) == len(topic_works.WORKS)
     assert {work.kind for work in topic_works.WORKS} == set(RUNS) == set(topic_works.KINDS)
 
 
-def test_works_on_topics_are_chosen_by_name_and_group():
+def test_topic_works_chosen():
     assert topic_works.select(["all"]) == topic_works.WORKS
     assert [work.size for work in topic_works.select(["catch-up"])] == [128, 1024]
     assert [work.name for work in topic_works.select(["live", "catch-up/128"])] == ["catch-up/128", "live"]
@@ -309,7 +309,7 @@ def test_works_on_topics_are_chosen_by_name_and_group():
 
 @pytest.mark.parametrize("scale", [1.0, 0.37, 0.0001])
 @pytest.mark.parametrize("work", topic_works.WORKS, ids=lambda work: work.name)
-def test_a_run_on_topics_reads_what_is_there_and_a_stream_has_enough_for_all(work, scale):
+def test_topic_run_has_enough(work, scale):
     for client in work.rows:
         job = topic_works.job(work, client, scale, port=4222)
         assert job_of(json.dumps(job.as_dict())) == job
@@ -317,7 +317,7 @@ def test_a_run_on_topics_reads_what_is_there_and_a_stream_has_enough_for_all(wor
             assert job.warm + job.count <= job.last == topic_works.stored_in(work, scale)
 
 
-def test_the_tables_of_topics_say_how_much_less_and_whether_the_goal_is_met():
+def test_topic_tables_show_goal():
     about = {"date": "2026-11-21", "python": "3.11.7", "system": "Linux", "cores": 2, "server": "2.15.1"}
     about |= {"jsclient": "1", "nats-py": "2", "rounds": 3}
     runs = [
@@ -336,7 +336,7 @@ def test_the_tables_of_topics_say_how_much_less_and_whether_the_goal_is_met():
     assert cells(text, "`kit`")[-1] == "1.50x less", "beside what does the same"
 
 
-def test_the_page_has_the_marks_of_topics():
+def test_page_marks_of_topics():
     page = Path(__file__).resolve().parent.parent / "benchmarks" / "README.md"
     assert "x" in between(page.read_text(encoding="utf-8"), "topics", "x")
 
@@ -344,7 +344,7 @@ def test_the_page_has_the_marks_of_topics():
 # --- the picture -------------------------------------------------------------------------------------------------
 
 
-def test_an_axis_is_logarithmic_and_holds_its_values():
+def test_axis_logarithmic_and_holds_values():
     axis = draw.Axis.over([340.0, 1_000_000.0], 100, 300)
     assert axis.low <= 340
     assert axis.high >= 1_000_000
@@ -356,7 +356,7 @@ def test_an_axis_is_logarithmic_and_holds_its_values():
 
 
 @pytest.mark.parametrize("theme", [draw.LIGHT, draw.DARK])
-def test_the_picture_is_xml_and_says_what_it_shows(theme):
+def test_picture_xml_and_says_shows(theme):
     assert set(theme.clients) == set(CLIENTS)
     works = [work for work in WORKS if work.group == "table"]
     image = ET.fromstring(draw.picture(works, summarize(stored()["runs"]), theme, "of <this> & that"))
@@ -371,7 +371,7 @@ def test_the_picture_is_xml_and_says_what_it_shows(theme):
 # --- the program -------------------------------------------------------------------------------------------------
 
 
-def test_stored_figures_are_reported_and_those_of_another_format_refused(tmp_path, capsys):
+def test_stored_figures_format(tmp_path, capsys):
     path = tmp_path / "figures.json"
     path.write_text(json.dumps(stored()))
     assert main(["--report", str(path)]) == 0

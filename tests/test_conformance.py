@@ -41,13 +41,13 @@ def shown() -> dict[str, list[str]]:
     return marked("row")
 
 
-def test_the_page_has_every_row_once_and_each_has_a_test():
+def test_page_every_row_once_and_each_test():
     rows = listed()
     assert list(rows) == list(ROWS)
     assert [number for number, tests in rows.items() if not tests] == []
 
 
-def test_every_test_that_the_page_names_exists():
+def test_every_test_page_names_exists():
     for number, tests in listed().items():
         for test in tests:
             file, _, name = test.partition("::")
@@ -58,13 +58,13 @@ def test_every_test_that_the_page_names_exists():
             assert name in functions(path), f"row {number}: {test} is gone; python docs/_tools/conformance.py"
 
 
-def test_every_row_is_shown_by_a_mark_and_no_mark_names_a_row_that_does_not_exist():
+def test_rows_match_marks():
     found = {int(row): tests for row, tests in shown().items()}
     assert [row for row in ROWS if row not in found] == []
     assert {row: tests for row, tests in found.items() if row not in ROWS} == {}
 
 
-def test_the_finder_finds_marks_and_docstrings_and_nothing_else(tmp_path, monkeypatch):
+def test_finder_finds_marks_only(tmp_path, monkeypatch):
     assert "tests/protocol/consumers/test_status.py::test_the_catalogue" in shown()["49"]
     marked = sys.modules["marked"]
     (tmp_path / "tests").mkdir()

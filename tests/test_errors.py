@@ -109,12 +109,12 @@ def made(kind: type[BaseException]) -> BaseException:
 
 
 @pytest.mark.parametrize(("name", "base"), TREE.items())
-def test_the_tree_is_that_of_the_design(name, base):
+def test_tree_of_design(name, base):
     bases = [kind for kind in getattr(errors, name).__mro__[1:] if not kind.__name__.startswith("_")]
     assert bases[0] is getattr(errors, base)
 
 
-def test_there_is_one_root_and_the_built_in_bases_are_those_promised():
+def test_one_root_and_bases():
     assert all(issubclass(kind, JetStreamError) for kind in CLASSES)
     assert issubclass(ConfigError, ValueError)
     assert issubclass(RequestTimeoutError, TimeoutError)
@@ -124,7 +124,7 @@ def test_there_is_one_root_and_the_built_in_bases_are_those_promised():
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_error_is_described_and_stands_in_the_docstring_of_the_module(kind):
+def test_errors_described_in_tree(kind):
     assert kind.__doc__
     assert kind.__name__ in errors.__all__
     assert kind.__name__ in (errors.__doc__ or "")
@@ -132,7 +132,7 @@ def test_every_error_is_described_and_stands_in_the_docstring_of_the_module(kind
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_error_prints_and_survives_pickling_with_its_fields(kind):
+def test_errors_pickle_with_fields(kind):
     error = made(kind)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
@@ -166,7 +166,7 @@ def test_every_error_prints_and_survives_pickling_with_its_fields(kind):
         (0, ApiError),
     ],
 )
-def test_api_errors_are_told_apart_by_their_number_and_not_their_text(err_code, kind):
+def test_api_errors_by_number(err_code, kind):
     error = ApiError.from_fields(404, err_code, "stream not found")
     assert type(error) is kind
     assert (error.code, error.err_code, error.description) == (404, err_code, "stream not found")
@@ -174,7 +174,7 @@ def test_api_errors_are_told_apart_by_their_number_and_not_their_text(err_code, 
 
 
 @pytest.mark.covers("J36")
-def test_a_config_mismatch_names_every_field_with_both_values():
+def test_mismatch_names_fields():
     mismatches = [("ack_wait", 1.0, 2.0), ("max_deliver", 3, None), ("description", "mine", "theirs")]
     error = ConfigMismatchError("ORDERS", "worker", mismatches)
     assert error.mismatches == mismatches
@@ -185,19 +185,19 @@ def test_a_config_mismatch_names_every_field_with_both_values():
 
 
 @pytest.mark.covers("J17", "J18")
-def test_no_matching_stream_names_those_that_overlap():
+def test_no_matching_stream_names():
     assert "no matching stream" in str(NoMatchingStreamError("a.b"))
     several = str(NoMatchingStreamError("a.b", ["ONE", "TWO"]))
     assert "ONE, TWO" in several
     assert "matching stream" in several
 
 
-def test_long_and_odd_values_are_shown_shortened_and_printable():
+def test_long_values_shortened():
     assert len(str(InvalidNameError("stream", "x" * 10_000, "too long"))) < 200
     assert "\n" not in str(InvalidNameError("stream", "a\nb", "no"))
     assert len(str(errors.NotJetStreamMessageError("x" * 10_000))) < 300
 
 
-def test_statuses_say_whether_asking_again_can_help():
+def test_statuses_say_retryable():
     assert not StatusError(409, "x").retryable
     assert errors.NoRespondersError().retryable

@@ -77,7 +77,7 @@ def test_fixed_names():
     assert jsclient.spark.register
 
 
-def test_lazy_names_agree_with_the_imports_for_type_checkers():
+def test_lazy_names_agree():
     tree = ast.parse((ROOT / "jsclient/__init__.py").read_text(encoding="utf-8"))
     block = next(node for node in tree.body if isinstance(node, ast.If))
     declared = {
@@ -104,7 +104,7 @@ def exported() -> dict[str, object]:
     return {path: operator.attrgetter(path.removeprefix("jsclient."))(jsclient) for path in paths}
 
 
-def test_exported_names_report_the_module_that_documents_them():
+def test_exports_report_their_module():
     public = public_names()
     for path, value in exported().items():
         reported = f"{value.__module__}.{value.__qualname__}"
@@ -112,7 +112,7 @@ def test_exported_names_report_the_module_that_documents_them():
         assert pickle.loads(pickle.dumps(value)) is value
 
 
-def test_pickled_names_load_in_a_new_process():
+def test_pickled_names_load_in_new_process():
     pickled = pickle.dumps(list(exported().values()))
     assert not re.search(rb"jsclient\.(protocol|_runtime|topics|consumers|publishing|streams)\b", pickled)
     script = "import pickle, sys; print(len(pickle.load(sys.stdin.buffer)))"
@@ -126,7 +126,7 @@ def test_pickled_names_load_in_a_new_process():
     assert int(done.stdout) == len(exported())
 
 
-def test_exported_structs_are_still_read_by_msgspec():
+def test_structs_read_by_msgspec():
     """It looks annotations up in the module that a struct reports."""
     structs = [value for value in exported().values() if isinstance(value, type(msgspec.Struct))]
     assert len(structs) > 50
@@ -135,7 +135,7 @@ def test_exported_structs_are_still_read_by_msgspec():
             assert not isinstance(field.type, str)
 
 
-def test_errors_events_and_models_are_at_the_top_level():
+def test_all_at_top_level():
     models = importlib.import_module("jsclient.protocol.models")
     names = [name for module in (jsclient.errors, jsclient.events, models) for name in module.__all__]
     assert sorted(names) == sorted(set(names)), "a name means two things"
@@ -182,6 +182,6 @@ def test_import_is_light():
     assert rooms.isdisjoint(name.removeprefix("jsclient.").partition(".")[0] for name in loaded)
 
 
-def test_package_is_typed_and_has_a_version():
+def test_package_typed_and_version():
     assert "." in jsclient.__version__
     assert (ROOT / "jsclient/py.typed").exists()

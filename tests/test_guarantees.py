@@ -20,7 +20,7 @@ def guarantees() -> dict[str, Any]:
         sys.path.remove(str(TOOLS))
 
 
-def test_every_cell_has_a_test_and_no_mark_names_another():
+def test_cells_match_marks():
     shown = guarantees()["marked"]("guarantee")
     assert set(guarantees()["CELLS"]) == set(shown)
 

@@ -89,7 +89,7 @@ def test_all_publishes_are_known():
     assert CHECKED.keys() - found == set(), "these places are gone"
 
 
-def test_checked_publishes_name_their_check():
+def test_checked_publishes_name_check():
     for place, check in CHECKED.items():
         module, _, name = check.rpartition(":")
         text = (ROOT.parent / module if module else ROOT / place.partition(":")[0]).read_text()

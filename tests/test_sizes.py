@@ -70,7 +70,7 @@ def classes() -> dict[str, list[str]]:
     return found
 
 
-def test_public_class_names_are_unique():
+def test_public_class_names_unique():
     public = {word for word in dir(jsclient) if not word.startswith("_")}
     for module in ("epochs", "errors", "events", "peers", "server", "spark"):
         public |= set((getattr(jsclient, module, None) and getattr(jsclient, module).__all__) or ())
@@ -78,7 +78,7 @@ def test_public_class_names_are_unique():
     assert twice == {}
 
 
-def test_class_names_are_unique_in_a_room():
+def test_class_names_unique_in_room():
     twice = {}
     for word, places in classes().items():
         rooms = [tuple(place.split("/")[1:-1]) for place in places]

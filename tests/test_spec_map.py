@@ -42,7 +42,7 @@ def test_every_item_has_a_test():
     assert [which for which in IDS if which not in places] == []
 
 
-def test_no_mark_names_an_item_that_does_not_exist():
+def test_no_mark_names_item_does_not_exist():
     odd = {which: places for which, places in shown().items() if which not in IDS}
     assert odd == {}
 
@@ -52,14 +52,14 @@ def test_a_mark_is_an_id():
         assert re.fullmatch(r"[A-Z]+[0-9]+", which), f"{which!r} at {places}"
 
 
-def test_the_finder_finds_marks_and_nothing_else():
+def test_finder_finds_marks_and_nothing_else():
     assert marked(ROOT / "tests" / "support" / "virtual.py") == []
     found = marked(ROOT / "tests" / "protocol" / "consumers" / "test_binding.py")
     assert {"J27", "J36"} <= {which for which, _ in found}, "marks of functions and of parameters"
 
 
 @pytest.mark.parametrize("systems", MAPS)
-def test_the_map_of_the_documentation_has_every_item_once(systems: str) -> None:
+def test_spec_map_complete(systems: str) -> None:
     text = MAPS[systems].read_text(encoding="utf-8")
     listed = re.findall(r"^\|\s*\**([A-Z][0-9]+)\**\s*\|", text, re.MULTILINE)
     assert sorted(listed) == sorted(which for which in IDS if which[0] in systems)

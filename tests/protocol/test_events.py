@@ -27,7 +27,7 @@ def made(kind: type[Event]) -> Event:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_an_event_prints_its_fields_cannot_change_and_survives_pickling(kind):
+def test_event_prints_and_pickles(kind):
     event = made(kind)
     for field in msgspec.structs.fields(kind):
         assert f"{field.name}=" in str(event)
@@ -38,7 +38,7 @@ def test_an_event_prints_its_fields_cannot_change_and_survives_pickling(kind):
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_every_event_names_stream_and_consumer_and_is_exported_and_described(kind):
+def test_events_named_and_exported(kind):
     assert {"stream", "consumer"} <= {field.name for field in msgspec.structs.fields(kind)}
     assert kind.__name__ in events.__all__
     assert getattr(jsclient, kind.__name__) is kind

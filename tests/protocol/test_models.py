@@ -92,7 +92,7 @@ NEWER = [
 
 @pytest.mark.covers("J9")
 @pytest.mark.parametrize(("field", "value", "wire"), ADR_15 + NEWER)
-def test_a_field_of_a_consumer_on_the_wire(field, value, wire):
+def test_field_of_consumer_on_wire(field, value, wire):
     sent = to_wire(ConsumerConfig(**{field: value}))
     assert sent == ALWAYS | {field: wire}
     assert type(sent[field]) is type(wire)
@@ -102,14 +102,14 @@ def test_a_field_of_a_consumer_on_the_wire(field, value, wire):
 
 
 @pytest.mark.covers("J9")
-def test_the_fields_of_a_consumer_are_those_of_the_specification_and_the_newer_ones():
+def test_consumer_fields_match_adr():
     known = {field for field, _, _ in ADR_15 + NEWER}
     assert len(ADR_15) == 18
     assert set(ConsumerConfig.__struct_fields__) == known | {"extra"}
 
 
 @pytest.mark.covers("J10")
-def test_three_policies_are_always_sent_and_nothing_else():
+def test_policies_always_sent():
     assert to_wire(ConsumerConfig()) == ALWAYS
     assert decode(encode({"stream_name": "S", "config": ConsumerConfig()}))["config"] == ALWAYS
     assert to_wire(ConsumerConfig(ack_policy="none")) == ALWAYS | {"ack_policy": "none"}
@@ -139,7 +139,7 @@ def test_the_words_of_the_wire(enum, words):
     assert [str(member) for member in enum] == words.split()
 
 
-def test_an_unknown_word_of_a_user_is_refused_and_one_of_the_server_kept():
+def test_unknown_word_kept_or_refused():
     with pytest.raises(ConfigError, match="'sometimes' is none of 'none', 'all', 'explicit', 'flow_control'"):
         ConsumerConfig(ack_policy="sometimes")
     config = from_wire(ConsumerConfig, {"ack_policy": "sometimes"})
@@ -165,7 +165,7 @@ def test_what_a_user_set():
         (ConsumerConfig(filter_subjects=["a", "b"]), ["a", "b"]),
     ],
 )
-def test_the_filters_however_they_were_given(config, filters):
+def test_filters_however_they_given(config, filters):
     assert config.filters == filters
 
 
@@ -209,7 +209,7 @@ COMPARED = [(field, value) for field, value, _ in ADR_15 + NEWER if field not in
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("field", "value"), COMPARED)
-def test_a_field_that_was_set_and_differs_is_a_mismatch(field, value):
+def test_field_set_and_differs_mismatch(field, value):
     wanted = ConsumerConfig(**{field: value})
     found = ConsumerConfig(**{field: OTHER[field]})
     assert config_mismatches(wanted, found) == [(field, getattr(wanted, field), getattr(found, field))]
@@ -217,33 +217,33 @@ def test_a_field_that_was_set_and_differs_is_a_mismatch(field, value):
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("field", "value"), COMPARED)
-def test_a_field_that_was_set_and_is_absent_there_is_a_mismatch(field, value):
+def test_field_set_and_absent_there_mismatch(field, value):
     wanted = ConsumerConfig(**{field: value})
     assert config_mismatches(wanted, ConsumerConfig()) == [(field, getattr(wanted, field), None)]
 
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("field", "value"), COMPARED)
-def test_a_field_that_was_not_set_is_not_compared(field, value):
+def test_field_not_set_not_compared(field, value):
     assert config_mismatches(ConsumerConfig(), ConsumerConfig(**{field: value})) == []
 
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("field", "value"), COMPARED)
-def test_the_same_value_is_no_mismatch(field, value):
+def test_same_value_no_mismatch(field, value):
     wanted = ConsumerConfig(**{field: value})
     assert config_mismatches(wanted, from_wire(ConsumerConfig, to_wire(wanted))) == []
 
 
 @pytest.mark.covers("J36")
-def test_all_mismatches_are_told_in_order():
+def test_all_mismatches_told_in_order():
     wanted = ConsumerConfig(max_deliver=3, ack_wait=1, description="x", extra={"new": 1})
     found = ConsumerConfig(max_deliver=4, ack_wait=2, description="x", extra={"new": 2})
     assert config_mismatches(wanted, found) == [("new", 1, 2), ("ack_wait", 1.0, 2.0), ("max_deliver", 3, 4)]
 
 
 @pytest.mark.covers("J37")
-def test_a_deliver_subject_is_no_mismatch():
+def test_deliver_subject_no_mismatch():
     assert config_mismatches(ConsumerConfig(deliver_subject="a"), ConsumerConfig(deliver_subject="b")) == []
     assert config_mismatches(ConsumerConfig(deliver_subject="a"), ConsumerConfig()) == []
     assert config_mismatches(ConsumerConfig(name="a"), ConsumerConfig(name="b")) == []
@@ -293,7 +293,7 @@ SERVER_MADE_OF_IT = [
 
 @pytest.mark.covers("J36")
 @pytest.mark.parametrize(("wanted", "found"), SERVER_MADE_OF_IT)
-def test_a_configuration_does_not_conflict_with_what_the_server_made_of_it(wanted, found):
+def test_no_conflict_with_own(wanted, found):
     assert config_mismatches(ConsumerConfig(**wanted), ConsumerConfig(**found)) == []
 
 
@@ -366,7 +366,7 @@ def extras(value):
 @pytest.mark.parametrize(
     ("cls", "answer"), [(StreamInfo, STREAM_INFO), (ConsumerInfo, CONSUMER_INFO), (AccountInfo, ACCOUNT_INFO)]
 )
-def test_every_field_of_the_server_is_known(cls, answer):
+def test_every_field_of_server_known(cls, answer):
     info = from_wire(cls, decode(answer))
     assert extras(info) == []
     assert from_wire(cls, decode(encode(info))) == info
@@ -392,7 +392,7 @@ def test_the_info_of_a_stream():
     )
 
 
-def test_reading_and_writing_a_stream_changes_nothing_else():
+def test_stream_round_trip():
     wire = decode(STREAM_INFO)["config"] | {"future": [1], "retention": "for_ever"}
     config = from_wire(StreamInfo, {"config": wire}).config
     assert to_wire(config) == wire
@@ -415,7 +415,7 @@ def test_the_info_of_a_consumer():
     assert config_mismatches(ConsumerConfig(durable_name="a"), info.config) == []
 
 
-def test_a_push_consumer_is_one_with_a_deliver_subject():
+def test_push_has_deliver_subject():
     info = ConsumerInfo(config=ConsumerConfig(deliver_subject="x"))
     assert info.is_push
     assert not info.is_durable
@@ -423,7 +423,7 @@ def test_a_push_consumer_is_one_with_a_deliver_subject():
 
 
 @pytest.mark.parametrize("missing", ["stream_name", "name", "config"])
-def test_the_info_of_a_consumer_needs_its_names(missing):
+def test_info_of_consumer_needs_names(missing):
     answer = decode(CONSUMER_INFO)
     del answer[missing]
     with pytest.raises(ProtocolError, match=f"ConsumerInfo.{missing}"):
@@ -487,7 +487,7 @@ JSON = st.recursive(
 
 
 @given(st.sampled_from(MODELS), st.data())
-def test_any_answer_is_a_record_or_a_protocol_error(cls, data):
+def test_any_answer_record_or_protocol_error(cls, data):
     fields = [name for name in cls.__struct_fields__ if name != "extra"]
     required = dict.fromkeys(cls.required, JSON)
     answer = data.draw(st.dictionaries(st.sampled_from(fields), JSON) | st.fixed_dictionaries(required))
@@ -541,7 +541,7 @@ def test_what_is_no_acknowledgement(data):
 @given(
     st.binary() | st.dictionaries(st.sampled_from(["stream", "seq", "duplicate", "error"]), JSON).map(encode)
 )
-def test_any_answer_to_a_publish_is_read_or_one_of_two_errors(data):
+def test_any_pub_ack_or_error(data):
     try:
         assert isinstance(read_pub_ack(data), PubAck)
     except (ApiError, ProtocolError):
@@ -585,17 +585,17 @@ def direct(**changes):
     return Headers([*own, *((name, value) for name, value in added.items() if value is not None)])
 
 
-def test_both_ways_to_get_a_message_give_the_same():
+def test_both_ways_to_get_message_give_same():
     assert read_stored_message(answer()) == STORED
     assert read_direct_message(direct(), b"pay") == STORED
 
 
-def test_a_message_without_headers_and_payload():
+def test_message_without_headers_and_payload():
     found = read_stored_message(answer(hdrs=None, data=None))
     assert (found.headers, found.data) == ({}, b"")
 
 
-def test_a_message_of_a_batch_says_how_many_follow():
+def test_batch_message_counts_rest():
     extra = {"Nats-Num-Pending": "7", "Nats-Last-Sequence": "103", "Nats-UpTo-Sequence": "200"}
     found = read_direct_message(direct(**extra), b"pay")
     assert found.num_pending == 7
@@ -651,7 +651,7 @@ def test_what_is_no_direct_message(headers):
 
 
 @given(st.dictionaries(st.sampled_from(["subject", "seq", "hdrs", "data", "time"]), JSON))
-def test_any_stored_message_is_read_or_a_protocol_error(changes):
+def test_any_stored_message_or_error(changes):
     try:
         assert isinstance(read_stored_message(answer(**changes)), StoredMessage)
     except ProtocolError:

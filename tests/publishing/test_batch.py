@@ -64,7 +64,7 @@ def ack(batch: object, count: int) -> bytes:
 
 
 @virtual
-async def test_messages_go_out_in_the_order_of_their_numbers_even_where_one_has_to_wait():
+async def test_sent_in_number_order():
     async with connected() as (js, connection):
         batch = js.batch()
         await batch.publish("s.a")
@@ -86,7 +86,7 @@ async def test_messages_go_out_in_the_order_of_their_numbers_even_where_one_has_
 
 
 @virtual
-async def test_a_publish_that_is_cancelled_while_it_waits_for_room_abandons_the_batch():
+async def test_cancelled_publish_abandons():
     async with connected() as (js, connection):
         batch = js.batch()
         await batch.publish("s.a")
@@ -106,7 +106,7 @@ async def test_a_publish_that_is_cancelled_while_it_waits_for_room_abandons_the_
 
 
 @virtual
-async def test_one_that_waits_behind_another_is_cancelled_without_harm():
+async def test_cancelled_waiter_harmless():
     async with connected() as (js, connection):
         batch = js.batch()
         await batch.publish("s.a")
@@ -121,7 +121,7 @@ async def test_one_that_waits_behind_another_is_cancelled_without_harm():
 
 
 @virtual
-async def test_silence_before_the_commit_means_nothing_is_stored():
+async def test_silence_stores_nothing():
     async with connected() as (js, connection):
         batch = js.batch(timeout=3.0)
         await batch.publish("s.a")
@@ -132,7 +132,7 @@ async def test_silence_before_the_commit_means_nothing_is_stored():
 
 
 @virtual
-async def test_a_commit_that_is_denied_has_stored_nothing():
+async def test_commit_denied_stored_nothing():
     async with connected() as (js, connection):
         batch = js.batch()
         committing = asyncio.ensure_future(batch.commit("s.a"))
@@ -144,7 +144,7 @@ async def test_a_commit_that_is_denied_has_stored_nothing():
 
 
 @virtual
-async def test_a_cancelled_commit_is_unknown():
+async def test_cancelled_commit_unknown():
     async with connected() as (js, _connection):
         batch = js.batch()
         committing = asyncio.ensure_future(batch.commit("s.a"))
@@ -157,7 +157,7 @@ async def test_a_cancelled_commit_is_unknown():
 
 
 @virtual
-async def test_a_batch_of_one_waits_for_a_connection_and_is_not_sent_without():
+async def test_single_waits_for_connection():
     async with connected() as (js, connection):
         connection.disconnect()
         began = asyncio.get_running_loop().time()
@@ -175,7 +175,7 @@ async def test_a_batch_of_one_waits_for_a_connection_and_is_not_sent_without():
 
 
 @virtual
-async def test_what_was_begun_is_not_committed_without_a_connection():
+async def test_no_commit_offline():
     async with connected() as (js, connection):
         batch = js.batch()
         await batch.publish("s.a")
@@ -205,7 +205,7 @@ async def begun(js: Any, connection: FakeConnection, count: int = 3, **options: 
 
 
 @virtual
-async def test_a_batch_lost_in_an_election_is_sent_again():
+async def test_batch_lost_in_election_sent_again():
     async with connected() as (js, connection):
         batch = await begun(js, connection, timeout=20.0)
         committing = asyncio.ensure_future(batch.commit())
@@ -221,7 +221,7 @@ async def test_a_batch_lost_in_an_election_is_sent_again():
 
 
 @virtual
-async def test_a_message_between_that_is_answered_survives_it_too():
+async def test_answered_middle_survives():
     async with connected() as (js, connection):
         batch = await begun(js, connection, 3, ack_every=3, timeout=20.0)
         adding = asyncio.ensure_future(batch.publish("s.a", b"4"))
@@ -239,7 +239,7 @@ async def test_a_message_between_that_is_answered_survives_it_too():
 
 
 @virtual
-async def test_silence_while_it_is_sent_again_means_that_nothing_is_stored():
+async def test_silent_resend_stores_nothing():
     async with connected() as (js, connection):
         batch = await begun(js, connection, timeout=20.0)
         committing = asyncio.ensure_future(batch.commit())
@@ -251,7 +251,7 @@ async def test_silence_while_it_is_sent_again_means_that_nothing_is_stored():
 
 
 @virtual
-async def test_cancelled_while_it_is_sent_again_it_is_abandoned():
+async def test_cancelled_resend_abandons():
     async with connected() as (js, connection):
         batch = await begun(js, connection, timeout=20.0)
         committing = asyncio.ensure_future(batch.commit())
@@ -264,7 +264,7 @@ async def test_cancelled_while_it_is_sent_again_it_is_abandoned():
 
 
 @virtual
-async def test_without_an_election_an_incomplete_batch_is_an_error():
+async def test_incomplete_is_error():
     async with connected() as (js, connection):
         batch = await begun(js, connection)
         committing = asyncio.ensure_future(batch.commit())
@@ -276,7 +276,7 @@ async def test_without_an_election_an_incomplete_batch_is_an_error():
 
 
 @virtual
-async def test_a_batch_too_large_to_keep_is_not_sent_again(monkeypatch: pytest.MonkeyPatch):
+async def test_large_batch_not_resent(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(tracker_module, "MAX_KEPT", 2)
     async with connected() as (js, connection):
         batch = await begun(js, connection, timeout=20.0)
@@ -288,7 +288,7 @@ async def test_a_batch_too_large_to_keep_is_not_sent_again(monkeypatch: pytest.M
 
 
 @virtual
-async def test_a_batch_on_an_unknown_subject_gets_three_attempts():
+async def test_unknown_subject_three_tries():
     async with connected() as (js, connection):
         batch = js.batch(timeout=20.0)
         committing = asyncio.ensure_future(batch.commit("s.a"))

@@ -18,7 +18,7 @@ def refuse_latest(connection: FakeConnection) -> None:
 
 
 @virtual
-async def test_failures_arrive_after_the_list_was_replaced():
+async def test_failures_arrive_after_list_replaced():
     async with connected() as (js, connection):
         add_outbox(connection)
         bulk = BulkPublisher(js._context, max_in_flight=10, max_bytes=1000, timeout=5.0, repeatable=False)

@@ -43,7 +43,7 @@ async def started(js: Any, connection: FakeConnection, msgs: int = 2, **options:
 
 
 @virtual
-async def test_silence_is_asked_about_each_second_and_given_up_after_the_timeout():
+async def test_silence_pings_then_ends():
     async with connected() as (js, connection):
         ingest = await started(js, connection, timeout=4.0)
         loop = asyncio.get_running_loop()
@@ -61,7 +61,7 @@ async def test_silence_is_asked_about_each_second_and_given_up_after_the_timeout
 
 
 @virtual
-async def test_an_ack_that_moves_renews_the_patience():
+async def test_ack_moves_renews_patience():
     async with connected() as (js, connection):
         ingest = await started(js, connection, timeout=3.0, ack_every=1, max_outstanding_acks=1, msgs=1)
         loop = asyncio.get_running_loop()
@@ -81,7 +81,7 @@ async def _fill(ingest: Any, until: int) -> int:
 
 
 @virtual
-async def test_an_answered_ping_without_an_ack_lets_one_message_go_and_no_more():
+async def test_ping_allows_one_message():
     async with connected() as (js, connection):
         ingest = await started(js, connection, timeout=4.0)
         waiting = asyncio.ensure_future(_fill(ingest, 10))
@@ -102,7 +102,7 @@ async def test_an_answered_ping_without_an_ack_lets_one_message_go_and_no_more()
 
 
 @virtual
-async def test_an_idle_one_says_each_three_seconds_that_it_lives_and_a_busy_one_does_not():
+async def test_idle_keepalive_each_3_s():
     async with connected() as (js, connection):
         ingest = await started(js, connection, ack_every=100, msgs=100)
         await asyncio.sleep(10)
@@ -123,7 +123,7 @@ async def test_an_idle_one_says_each_three_seconds_that_it_lives_and_a_busy_one_
 
 
 @virtual
-async def test_a_reconnect_is_followed_by_a_question():
+async def test_reconnect_followed_by_question():
     async with connected() as (js, connection):
         ingest = await started(js, connection, ack_every=100, msgs=100)
         connection.disconnect()
@@ -137,7 +137,7 @@ async def test_a_reconnect_is_followed_by_a_question():
 
 
 @virtual
-async def test_without_a_connection_it_gives_up_after_the_timeout_and_sends_nothing_later():
+async def test_offline_timeout_sends_none():
     async with connected() as (js, connection):
         connection.disconnect()
         ingest = js.fast_ingest(timeout=3.0)
@@ -152,7 +152,7 @@ async def test_without_a_connection_it_gives_up_after_the_timeout_and_sends_noth
 
 @virtual
 @pytest.mark.parametrize("operation", ["publish", "subscribe"])
-async def test_a_right_that_is_missing_is_named(operation):
+async def test_right_missing_named(operation):
     async with connected() as (js, connection):
         ingest = js.fast_ingest()
         starting = asyncio.ensure_future(ingest.publish("s.a", b"1"))
@@ -171,7 +171,7 @@ async def test_a_right_that_is_missing_is_named(operation):
 
 
 @virtual
-async def test_closing_the_connection_ends_it_and_says_so_to_the_server():
+async def test_close_tells_server():
     async with connected() as (js, connection):
         ingest = await started(js, connection)
         await ingest.publish("s.a", b"2")
@@ -184,7 +184,7 @@ async def test_closing_the_connection_ends_it_and_says_so_to_the_server():
 
 
 @virtual
-async def test_what_was_sent_before_a_commit_without_an_answer_is_known():
+async def test_unanswered_commit_count():
     async with connected() as (js, connection):
         ingest = await started(js, connection, timeout=2.5)
         await _fill(ingest, 3)
@@ -197,7 +197,7 @@ async def test_what_was_sent_before_a_commit_without_an_answer_is_known():
 
 
 @virtual
-async def test_a_failure_is_raised_with_what_the_server_says_at_last():
+async def test_failure_has_last_counts():
     async with connected() as (js, connection):
         ingest = await started(js, connection, ack_every=100, msgs=100)
         await _fill(ingest, 5)
@@ -215,7 +215,7 @@ async def test_a_failure_is_raised_with_what_the_server_says_at_last():
 
 
 @virtual
-async def test_an_end_that_may_have_been_lost_with_the_connection_is_said_again_at_once():
+async def test_lost_end_repeated():
     async with connected() as (js, connection):
         ingest = await started(js, connection)
         committing = asyncio.ensure_future(ingest.commit())
@@ -249,7 +249,7 @@ async def election(connection: FakeConnection, seconds: float) -> None:
 
 
 @virtual
-async def test_an_ingest_can_begin_during_an_election():
+async def test_ingest_can_begin_during_election():
     async with connected() as (js, connection):
         js._context.answered.add(b"s.a")
         ingest = js.fast_ingest(timeout=20.0)
@@ -263,7 +263,7 @@ async def test_an_ingest_can_begin_during_an_election():
 
 
 @virtual
-async def test_an_ingest_of_one_message_outlasts_an_election():
+async def test_single_survives_election():
     async with connected() as (js, connection):
         js._context.answered.add(b"s.a")
         ingest = js.fast_ingest(timeout=20.0)
@@ -276,7 +276,7 @@ async def test_an_ingest_of_one_message_outlasts_an_election():
 
 
 @virtual
-async def test_an_ingest_on_an_unknown_subject_gets_three_attempts():
+async def test_unknown_subject_three_tries():
     async with connected() as (js, connection):
         ingest = js.fast_ingest(timeout=20.0)
         first = asyncio.ensure_future(ingest.publish("s.a", b"1"))
@@ -290,7 +290,7 @@ async def test_an_ingest_on_an_unknown_subject_gets_three_attempts():
 
 
 @virtual
-async def test_cancelled_during_an_election_an_ingest_has_not_begun():
+async def test_cancelled_election_not_begun():
     async with connected() as (js, connection):
         js._context.answered.add(b"s.a")
         ingest = js.fast_ingest(timeout=20.0)

@@ -123,7 +123,7 @@ def ack_all(connection) -> None:
 
 @virtual
 @both
-async def test_it_waits_only_while_the_window_is_full(outbox):
+async def test_waits_only_while_window_full(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -210,7 +210,7 @@ async def test_nobody_overtakes(outbox):
 
 @virtual
 @both
-async def test_a_place_that_was_given_to_one_who_left_goes_to_the_next(outbox):
+async def test_place_passes_to_next(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -230,7 +230,7 @@ async def test_a_place_that_was_given_to_one_who_left_goes_to_the_next(outbox):
 
 @virtual
 @both
-async def test_the_patience_with_a_full_window_ends(outbox):
+async def test_patience_with_full_window_ends(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -247,7 +247,7 @@ async def test_the_patience_with_a_full_window_ends(outbox):
 
 @virtual
 @both
-async def test_the_patience_with_a_connection_that_is_not_there_is_the_timeout(outbox):
+async def test_offline_patience_is_timeout(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -272,7 +272,7 @@ async def test_the_patience_with_a_connection_that_is_not_there_is_the_timeout(o
 
 
 @virtual
-async def test_a_wire_that_is_slower_is_waited_for():
+async def test_wire_slower_waited_for():
     async with connected(timeout=1000.0) as (js, connection):
         transport = add_outbox(connection)
         async with js.publisher(max_bytes=None) as pub:
@@ -291,7 +291,7 @@ async def test_a_wire_that_is_slower_is_waited_for():
 
 
 @virtual
-async def test_with_no_patience_a_slow_wire_is_an_error():
+async def test_with_no_patience_slow_wire_error():
     async with connected(timeout=1000.0) as (js, connection):
         transport = add_outbox(connection)
         async with js.publisher(max_bytes=None, room_timeout=0) as pub:
@@ -328,7 +328,7 @@ def counted(monkeypatch, loop, *names) -> list[str]:
 
 
 @virtual
-async def test_a_thousand_publishes_cost_one_timer_few_writes_and_no_task(monkeypatch):
+async def test_thousand_cost_one_timer(monkeypatch):
     async with connected() as (js, connection):
         transport = add_outbox(connection)
         async with js.publisher() as pub:
@@ -349,7 +349,7 @@ async def test_a_thousand_publishes_cost_one_timer_few_writes_and_no_task(monkey
 
 
 @virtual
-async def test_timeouts_of_thousands_take_few_timers(monkeypatch):
+async def test_thousands_few_timers(monkeypatch):
     async with connected() as (js, connection):
         add_outbox(connection)
         async with js.publisher() as pub:
@@ -363,7 +363,7 @@ async def test_timeouts_of_thousands_take_few_timers(monkeypatch):
 
 
 @virtual
-async def test_publishing_gives_way_to_the_loop(monkeypatch):
+async def test_publishing_gives_way_to_loop(monkeypatch):
     async with connected() as (js, connection):
         add_outbox(connection)
         async with js.publisher() as pub:
@@ -393,7 +393,7 @@ async def test_publishing_gives_way_to_the_loop(monkeypatch):
 
 @virtual
 @both
-async def test_a_failure_not_retrieved_in_time_is_an_event(outbox):
+async def test_failure_not_retrieved_in_time_event(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -429,7 +429,7 @@ async def test_a_failure_not_retrieved_in_time_is_an_event(outbox):
 
 @virtual
 @pytest.mark.parametrize("how", ["await", "result", "exception", "gather", "wait_for", "in a task"])
-async def test_each_way_to_retrieve_a_failure_counts(how):
+async def test_each_way_to_retrieve_failure_counts(how):
     async def wait(future: asyncio.Future[Any]) -> None:
         await future
 
@@ -457,7 +457,7 @@ async def test_each_way_to_retrieve_a_failure_counts(how):
 
 
 @virtual
-async def test_a_cancelled_wait_does_not_retrieve_a_failure():
+async def test_cancelled_wait_keeps_failure():
     async with connected() as (js, connection):
         add_outbox(connection)
         pub = js.publisher()
@@ -472,7 +472,7 @@ async def test_a_cancelled_wait_does_not_retrieve_a_failure():
 
 
 @virtual
-async def test_more_failures_than_are_kept_are_told():
+async def test_more_failures_than_kept_told():
     async with connected() as (js, connection):
         add_outbox(connection)
         with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
@@ -491,7 +491,7 @@ async def test_more_failures_than_are_kept_are_told():
 
 
 @virtual
-async def test_retrieved_failures_are_not_raised_however_many():
+async def test_retrieved_not_raised():
     async with connected() as (js, connection):
         add_outbox(connection)
         futures = []
@@ -509,7 +509,7 @@ async def test_retrieved_failures_are_not_raised_however_many():
 
 
 @virtual
-async def test_events_tell_failures_of_one_kind_together():
+async def test_like_failures_one_event():
     async with connected() as (js, connection):
         add_outbox(connection)
         pub = js.publisher()
@@ -530,7 +530,7 @@ async def test_events_tell_failures_of_one_kind_together():
 
 @virtual
 @both
-async def test_nothing_is_said_of_failures_that_were_looked_at(outbox):
+async def test_nothing_said_of_failures_looked_at(outbox):
     async with connected() as (js, connection):
         if outbox:
             add_outbox(connection)
@@ -547,7 +547,7 @@ async def test_nothing_is_said_of_failures_that_were_looked_at(outbox):
 
 
 @virtual
-async def test_a_future_that_was_cancelled_and_fails_is_no_news():
+async def test_future_cancelled_and_fails_no_news():
     async with connected() as (js, connection):
         add_outbox(connection)
         async with js.publisher() as pub:
@@ -611,7 +611,7 @@ async def test_every_future_and_every_caller_ends(how, outbox):
 
 
 @virtual
-async def test_before_the_first_publish_there_is_nothing_to_end():
+async def test_close_before_first():
     async with connected() as (js, connection):
         pub = js.publisher()
         assert (connection.inboxes, js._context.open, len(connection._listeners)) == ([], set(), 1)
@@ -623,7 +623,7 @@ async def test_before_the_first_publish_there_is_nothing_to_end():
 
 
 @virtual
-async def test_closed_while_the_inbox_is_being_made():
+async def test_closed_while_inbox_being_made():
     async with connected() as (js, connection):
         gate = asyncio.Event()
         original = connection.subscribe
@@ -645,7 +645,7 @@ async def test_closed_while_the_inbox_is_being_made():
 
 
 @virtual
-async def test_an_inbox_that_cannot_be_made_is_told_to_who_waits():
+async def test_inbox_error_to_waiter():
     async with connected() as (js, connection):
 
         async def subscribe(*_):
@@ -662,7 +662,7 @@ async def test_an_inbox_that_cannot_be_made_is_told_to_who_waits():
 
 
 @virtual
-async def test_what_the_connection_refuses_was_not_sent():
+async def test_connection_refuses_not_sent():
     async with connected() as (js, connection), js.publisher() as pub:
         with connection.broken(DisconnectedError("not now")), pytest.raises(DisconnectedError):
             await pub.publish("a", b"1")
@@ -673,7 +673,7 @@ async def test_what_the_connection_refuses_was_not_sent():
 
 
 @virtual
-async def test_cancelled_in_the_connection_its_outcome_is_unknown():
+async def test_cancelled_send_unknown():
     """Only over a connection of nats-py, which may have taken it."""
     async with connected() as (js, connection):
         async with js.publisher() as pub:
@@ -690,7 +690,7 @@ async def test_cancelled_in_the_connection_its_outcome_is_unknown():
 
 
 @virtual
-async def test_what_a_smaller_server_does_not_take_ends_there():
+async def test_smaller_limit_ends_it():
     """After a reconnect to a server with another ``max_payload``."""
     async with connected() as (js, connection):
         add_outbox(connection)
@@ -711,7 +711,7 @@ async def test_what_a_smaller_server_does_not_take_ends_there():
 
 
 @virtual
-async def test_denials_are_looked_through_once_a_turn(monkeypatch):
+async def test_denials_looked_through_once_turn(monkeypatch):
     async with connected() as (js, connection):
         add_outbox(connection)
         async with js.publisher() as pub:
@@ -753,7 +753,7 @@ async def test_a_denied_inbox_is_made_anew():
             assert (await again).seq == 1
 
 
-def test_outside_a_running_loop_there_is_no_publisher():
+def test_needs_running_loop():
     connection = None
 
     async def make() -> None:
@@ -772,7 +772,7 @@ def test_outside_a_running_loop_there_is_no_publisher():
 
 
 @virtual
-async def test_the_gate_lets_in_whom_there_is_room_for_in_their_order():
+async def test_gate_admits_in_order():
     room = 2
     in_flight: list[str] = []
     gate = Gate(lambda count, _: len(in_flight) + count <= room)
@@ -801,7 +801,7 @@ async def test_the_gate_lets_in_whom_there_is_room_for_in_their_order():
 
 
 @virtual
-async def test_admitted_and_then_no_room_it_waits_on_in_its_old_place():
+async def test_admitted_keeps_turn():
     open_ = True
     through: list[str] = []
     gate = Gate(lambda count, _: open_ and count <= 3)
@@ -828,7 +828,7 @@ async def test_admitted_and_then_no_room_it_waits_on_in_its_old_place():
 
 
 @virtual
-async def test_a_failed_future_that_is_let_go_of_is_freed_at_once():
+async def test_failed_future_freed():
     """Its error holds no frame that holds it, so nothing waits for the garbage collector."""
     async with connected() as (js, connection):
         add_outbox(connection)
@@ -849,7 +849,7 @@ async def test_a_failed_future_that_is_let_go_of_is_freed_at_once():
                 gc.enable()
 
 
-def test_an_error_for_each_and_one_for_all():
+def test_error_for_each_and_one_for_all():
     error = PublishesFailedError([(f"s.{n}", JetStreamError(f"e{n}")) for n in range(5)], 2)
     assert (
         str(PublishesFailedError([], 2)) == "2 publishes failed; they were reported as PublishFailed events"
@@ -866,7 +866,7 @@ def test_an_error_for_each_and_one_for_all():
 @example("a", "b\r\n")
 @example("a", "")
 @example(" a", "b ")
-def test_the_short_way_to_the_headers_of_ids_is_the_long_one(msg_id: str, after: str | None):
+def test_fast_id_headers_equal(msg_id: str, after: str | None):
     def made(make):
         try:
             return make()

@@ -30,7 +30,7 @@ def reply(connection: FakeConnection, number: int, payload: bytes = b"!", header
 
 
 @virtual
-async def test_answers_find_their_requests_in_any_order_through_one_inbox():
+async def test_answers_through_one_inbox():
     connection = FakeConnection()
     requests = Requests(connection)
     tasks = [asking(requests) for _ in range(10)]
@@ -45,7 +45,7 @@ async def test_answers_find_their_requests_in_any_order_through_one_inbox():
 
 
 @virtual
-async def test_no_answer_is_a_timeout_that_says_what_and_how_long_and_a_late_one_is_dropped():
+async def test_timeout_says_what():
     connection = FakeConnection()
     requests = Requests(connection)
     with pytest.raises(RequestTimeoutError, match=r"ask.*within 7200 s") as caught:
@@ -62,7 +62,7 @@ async def test_no_answer_is_a_timeout_that_says_what_and_how_long_and_a_late_one
 
 
 @virtual
-async def test_nobody_there_is_told_at_once():
+async def test_nobody_there_told_at_once():
     connection = FakeConnection()
     task = asking(Requests(connection))
     await settle()
@@ -72,7 +72,7 @@ async def test_nobody_there_is_told_at_once():
 
 
 @virtual
-async def test_a_payload_with_a_503_header_is_an_answer():
+async def test_payload_with_503_header_answer():
     connection = FakeConnection()
     task = asking(Requests(connection))
     await settle()
@@ -81,7 +81,7 @@ async def test_a_payload_with_a_503_header_is_an_answer():
 
 
 @virtual
-async def test_a_disconnect_fails_all_that_wait_and_the_next_request_waits_for_the_connection():
+async def test_disconnect_fails_waiting():
     connection = FakeConnection()
     requests = Requests(connection)
     tasks = [asking(requests) for _ in range(3)]
@@ -100,7 +100,7 @@ async def test_a_disconnect_fails_all_that_wait_and_the_next_request_waits_for_t
 
 
 @virtual
-async def test_the_time_is_kept_though_the_connection_takes_no_more_bytes():
+async def test_timeout_under_backpressure():
     connection = FakeConnection()
     connection.stuck = True
     requests = Requests(connection)
@@ -110,7 +110,7 @@ async def test_the_time_is_kept_though_the_connection_takes_no_more_bytes():
 
 
 @virtual
-async def test_an_answer_at_the_last_moment_counts():
+async def test_answer_at_last_moment_counts():
     connection = FakeConnection()
     task = asking(Requests(connection), timeout=5.0)
     await settle()
@@ -120,7 +120,7 @@ async def test_an_answer_at_the_last_moment_counts():
 
 
 @virtual
-async def test_without_a_connection_for_all_the_time_it_is_a_timeout_and_nothing_was_sent():
+async def test_offline_timeout_unsent():
     connection = FakeConnection()
     connection.disconnect()
     with pytest.raises(RequestTimeoutError, match="not connected"):
@@ -131,7 +131,7 @@ async def test_without_a_connection_for_all_the_time_it_is_a_timeout_and_nothing
 
 
 @virtual
-async def test_a_closed_connection_is_told_at_once():
+async def test_closed_connection_told_at_once():
     connection = FakeConnection()
     requests = Requests(connection)
     connection.disconnect()
@@ -145,7 +145,7 @@ async def test_a_closed_connection_is_told_at_once():
 
 
 @virtual
-async def test_a_permission_that_is_denied_fails_the_request_concerned_and_no_other():
+async def test_denied_fails_own_request():
     connection = FakeConnection()
     requests = Requests(connection)
     denied, other = asking(requests, "svc.a"), asking(requests, "svc.b")
@@ -160,7 +160,7 @@ async def test_a_permission_that_is_denied_fails_the_request_concerned_and_no_ot
 
 
 @virtual
-async def test_where_the_inbox_is_denied_all_requests_fail():
+async def test_denied_inbox_fails_all():
     connection = FakeConnection()
     tasks = [asking(requests) for requests in [Requests(connection)] for _ in range(3)]
     await settle()
@@ -172,7 +172,7 @@ async def test_where_the_inbox_is_denied_all_requests_fail():
 
 @virtual
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_request_that_is_cancelled_leaves_nothing(turns):
+async def test_request_cancelled_leaves_nothing(turns):
     connection = FakeConnection()
     connection.publishing = 3  # turns that the publish waits for room
     requests = Requests(connection)
@@ -188,7 +188,7 @@ async def test_a_request_that_is_cancelled_leaves_nothing(turns):
 
 
 @virtual
-async def test_a_publish_that_fails_leaves_nothing():
+async def test_publish_fails_leaves_nothing():
     connection = FakeConnection()
     connection.limit = 0
     requests = Requests(connection)
@@ -198,7 +198,7 @@ async def test_a_publish_that_fails_leaves_nothing():
 
 
 @virtual
-async def test_a_disconnect_while_the_publish_waits_for_room_is_no_error_that_nobody_sees():
+async def test_disconnect_in_backpressure():
     connection = FakeConnection()
     connection.publishing = 5
     task = asking(Requests(connection))

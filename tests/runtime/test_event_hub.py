@@ -17,7 +17,7 @@ def event(number: int = 1) -> HeartbeatMissed:
 
 
 @virtual
-async def test_events_come_in_order_and_not_while_they_are_emitted():
+async def test_events_in_order_later():
     got = []
     hub = EventHub(got.append)
     for number in range(5):
@@ -28,7 +28,7 @@ async def test_events_come_in_order_and_not_while_they_are_emitted():
 
 
 @virtual
-async def test_a_coroutine_function_may_take_its_time():
+async def test_coroutine_function_may_take_time():
     got = []
 
     async def on_event(which):
@@ -43,7 +43,7 @@ async def test_a_coroutine_function_may_take_its_time():
 
 
 @virtual
-async def test_an_on_event_that_raises_is_logged_and_gets_the_next_one(caplog):
+async def test_on_event_error_logged(caplog):
     got = []
 
     def on_event(which):
@@ -65,7 +65,7 @@ async def test_an_on_event_that_raises_is_logged_and_gets_the_next_one(caplog):
     assert "mine too" in caplog.text
 
 
-def test_without_on_event_they_are_logged_as_warnings_and_the_quiet_ones_as_information(caplog):
+def test_default_logging_levels(caplog):
     caplog.set_level(logging.INFO, "jsclient")
     hub = EventHub(None)
     hub.emit(event())
@@ -75,7 +75,7 @@ def test_without_on_event_they_are_logged_as_warnings_and_the_quiet_ones_as_info
 
 
 @virtual
-async def test_a_flood_is_bounded_and_the_loss_is_logged(caplog):
+async def test_flood_bounded_and_loss_logged(caplog):
     got = []
     hub = EventHub(got.append)
     for number in range(5000):
@@ -87,7 +87,7 @@ async def test_a_flood_is_bounded_and_the_loss_is_logged(caplog):
 
 
 @virtual
-async def test_closing_delivers_what_waits_and_ends_what_hangs():
+async def test_close_delivers_then_cancels():
     got = []
 
     async def on_event(which):
@@ -104,7 +104,7 @@ async def test_closing_delivers_what_waits_and_ends_what_hangs():
 
 
 @virtual
-async def test_a_reader_gets_the_events_kept_and_then_each_new_one_until_the_end():
+async def test_reader_gets_kept_and_new():
     log = EventLog()
     log.add(event(1))
 
@@ -124,7 +124,7 @@ async def test_a_reader_gets_the_events_kept_and_then_each_new_one_until_the_end
 
 
 @virtual
-async def test_only_the_last_thousand_are_kept():
+async def test_only_last_thousand_kept():
     log = EventLog()
     for number in range(2500):
         log.add(event(number))
@@ -133,7 +133,7 @@ async def test_only_the_last_thousand_are_kept():
 
 
 @virtual
-async def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing_for_the_next():
+async def test_cancelled_reader_loses_none():
     log = EventLog()
     reader = log.read()
     waiting = asyncio.ensure_future(anext(reader))

@@ -32,7 +32,7 @@ async def tried(errors: list[JetStreamError], policy: RetryPolicy = READING) -> 
 
 
 @virtual
-async def test_readers_retry_while_the_server_is_away():
+async def test_readers_retry_while_server_away():
     away = [RequestTimeoutError("x", 1.0), NoRespondersError()] * 50
     assert await tried(away) == (100, 0.05 + 0.1 + 0.2 + 0.4 + 0.8 + 95)
 
@@ -43,7 +43,7 @@ async def test_refusals_are_final():
 
 
 @virtual
-async def test_stream_may_be_missing_for_five_seconds():
+async def test_stream_missing_five_seconds():
     gone = StreamNotFoundError(404, 10059, "stream not found")
     count, seconds = await tried([gone] * 20)
     assert count < 20
@@ -54,7 +54,7 @@ async def test_stream_may_be_missing_for_five_seconds():
 
 
 @virtual
-async def test_twenty_lost_answers_are_final():
+async def test_twenty_lost_answers_final():
     lost = AnswerLostError("messages were lost on the way")
     assert (await tried([lost] * 100))[0] == 19
     assert (await tried([*[lost] * 19, NoRespondersError()] * 5))[0] == 100
@@ -68,7 +68,7 @@ async def test_patience_ends():
 
 
 @virtual
-async def test_missing_consumer_is_transient_for_readers_only():
+async def test_missing_consumer_for_readers():
     missing = ConsumerNotFoundError(404, 10014, "consumer not found")
     assert (await tried([missing] * 3))[0] == 3
     assert (await tried([missing] * 3, PATIENT))[0] == 0
@@ -80,7 +80,7 @@ def test_is_transient():
 
 
 @virtual
-async def test_run_returns_the_first_success_or_raises_the_final_error():
+async def test_run_returns_or_raises():
     errors: list[JetStreamError] = [RequestTimeoutError("x", 1.0), NoRespondersError()]
 
     async def work() -> str:
@@ -95,7 +95,7 @@ async def test_run_returns_the_first_success_or_raises_the_final_error():
 
 
 @virtual
-async def test_a_policy_can_add_transient_errors():
+async def test_policy_can_add_transient_errors():
     silent = HeartbeatError(15.0)
     assert await tried([silent]) == (0, 0.0)
     assert await tried([silent], RetryPolicy(0.25, 0.25, also=(HeartbeatError,))) == (1, 0.25)

@@ -18,7 +18,7 @@ async def fails():
 
 
 @virtual
-async def test_a_task_that_dies_is_told_and_the_others_go_on():
+async def test_task_dies_told_and_others_go_on():
     errors = []
     tasks = Tasks(errors.append)
     other = tasks.start(asyncio.sleep(10, "done"), "other")
@@ -28,7 +28,7 @@ async def test_a_task_that_dies_is_told_and_the_others_go_on():
 
 
 @virtual
-async def test_a_task_that_is_cancelled_is_no_error():
+async def test_task_cancelled_no_error():
     errors = []
     tasks = Tasks(errors.append)
     tasks.start(asyncio.sleep(3600), "x").cancel()
@@ -37,7 +37,7 @@ async def test_a_task_that_is_cancelled_is_no_error():
 
 
 @virtual
-async def test_ending_waits_until_all_have_ended_those_that_clean_up_too():
+async def test_end_waits_for_cleanup():
     tasks, cleaned = Tasks(pytest.fail), []
 
     async def slow_to_end():
@@ -54,7 +54,7 @@ async def test_ending_waits_until_all_have_ended_those_that_clean_up_too():
 
 
 @virtual
-async def test_settling_gives_a_moment_and_then_cancels():
+async def test_settle_then_cancel():
     tasks, done = Tasks(pytest.fail), []
 
     async def work(seconds):
@@ -69,7 +69,7 @@ async def test_settling_gives_a_moment_and_then_cancels():
 
 
 @virtual
-async def test_a_task_may_end_the_others_without_ending_itself():
+async def test_task_may_end_others():
     tasks, ended = Tasks(pytest.fail), []
 
     async def last():
@@ -92,7 +92,7 @@ async def test_a_task_is_named():
 
 
 @virtual
-async def test_it_fires_once_at_its_deadline():
+async def test_fires_once_at_deadline():
     loop, fired = asyncio.get_running_loop(), []
     timer = Timer(lambda: fired.append(loop.time()))
     timer.set(2000.0)
@@ -101,7 +101,7 @@ async def test_it_fires_once_at_its_deadline():
 
 
 @virtual
-async def test_a_deadline_that_moves_away_costs_no_new_timer_and_it_fires_early():
+async def test_moved_deadline_one_timer():
     loop, fired = asyncio.get_running_loop(), []
     timer = Timer(lambda: fired.append(loop.time()))
     timer.set(1010.0)
@@ -114,7 +114,7 @@ async def test_a_deadline_that_moves_away_costs_no_new_timer_and_it_fires_early(
 
 
 @virtual
-async def test_a_deadline_that_comes_nearer_counts():
+async def test_deadline_comes_nearer_counts():
     loop, fired = asyncio.get_running_loop(), []
     timer = Timer(lambda: fired.append(loop.time()))
     timer.set(1100.0)
@@ -124,7 +124,7 @@ async def test_a_deadline_that_comes_nearer_counts():
 
 
 @virtual
-async def test_it_can_be_stopped_and_set_again():
+async def test_can_be_stopped_and_set_again():
     fired = []
     timer = Timer(lambda: fired.append(1))
     timer.set(1010.0)
@@ -138,7 +138,7 @@ async def test_it_can_be_stopped_and_set_again():
 
 
 @virtual
-async def test_its_callback_may_set_it_again():
+async def test_callback_may_set_again():
     loop, fired = asyncio.get_running_loop(), []
 
     def tick():
@@ -158,7 +158,7 @@ def test_days_pass_in_moments():
     assert time.monotonic() - started < 5.0
 
 
-def test_waiting_for_nothing_is_an_error_and_not_a_hang():
+def test_empty_wait_is_error():
     async def main():
         await asyncio.Event().wait()
 
@@ -166,7 +166,7 @@ def test_waiting_for_nothing_is_an_error_and_not_a_hang():
         run(main())
 
 
-def test_a_task_that_is_left_over_is_an_error():
+def test_task_left_over_error():
     async def main():
         main.task = asyncio.ensure_future(asyncio.sleep(3600))
 
@@ -174,7 +174,7 @@ def test_a_task_that_is_left_over_is_an_error():
         run(main())
 
 
-def test_a_task_that_failed_unseen_is_an_error():
+def test_task_failed_unseen_error():
     async def main():
         async def fails():
             raise ValueError("unseen")
@@ -187,7 +187,7 @@ def test_a_task_that_failed_unseen_is_an_error():
 
 
 @virtual
-async def test_a_set_wakes_everybody_who_waits():
+async def test_set_wakes_everybody_who_waits():
     signal = Signal()
     waiting = [asyncio.ensure_future(signal.wait()) for _ in range(3)]
     limited = asyncio.ensure_future(signal.wait_until(asyncio.get_running_loop().time() + 3600))
@@ -208,7 +208,7 @@ def test_a_set_is_not_remembered():
 
 
 @virtual
-async def test_the_deadline_is_kept_and_tells():
+async def test_deadline_kept_and_tells():
     signal, loop = Signal(), asyncio.get_running_loop()
     start = loop.time()
     assert await signal.wait_until(start + 7200.0) is False
@@ -218,7 +218,7 @@ async def test_the_deadline_is_kept_and_tells():
 
 
 @virtual
-async def test_nobody_stays_in_the_list_who_does_not_wait():
+async def test_no_stale_waiters():
     signal, loop = Signal(), asyncio.get_running_loop()
     tasks = [asyncio.ensure_future(signal.wait()), asyncio.ensure_future(signal.wait_until(loop.time() + 9))]
     await settle()
@@ -231,7 +231,7 @@ async def test_nobody_stays_in_the_list_who_does_not_wait():
 
 
 @virtual
-async def test_items_are_lost_neither_by_cancellation_nor_by_timeouts_whenever_they_happen():
+async def test_no_items_lost():
     """Readers of one queue are cancelled at random instants, also between the wake-up and their turn."""
     for seed in range(100):
         chance, signal, items, got = random.Random(seed), Signal(), deque(), []

@@ -90,7 +90,7 @@ def compare(rows, defaults, choices):
             assert f"`{choice}`" in f"{told} {meaning}", f"{name}: {choice}"
 
 
-def test_the_options_of_the_source_are_those_of_the_page(asked):
+def test_options_of_source_those_of_page(asked):
     parse = source_options.SourceOptions.parse
     common = {"servers": "nats://x", "stream": "S"}
     defaults, choices = asked(
@@ -103,18 +103,18 @@ def test_the_options_of_the_source_are_those_of_the_page(asked):
     compare(rows, defaults, choices)
 
 
-def test_the_options_of_the_sink_are_those_of_the_page(asked):
+def test_options_of_sink_those_of_page(asked):
     defaults, choices = asked(sink_options, lambda: sink_options.SinkOptions.parse({"servers": "nats://x"}))
     compare(table("Options of the connection") | table("Options of the sink"), defaults, choices)
 
 
-def test_the_columns_of_the_source_are_those_of_the_page():
+def test_columns_of_source_those_of_page():
     assert {name: kind.strip("`") for name, (kind, _) in table("Columns of the source").items()} == dict(
         QUEUE_COLUMNS
     )
 
 
-def test_the_tests_that_the_page_on_semantics_names_are_there():
+def test_tests_page_on_semantics_names_there():
     page = (ROOT / "docs" / "explanation" / "spark-semantics.md").read_text(encoding="utf-8")
     named = re.findall(r"`([\w/]*test_\w+\.py)::(test_\w+)`", page)
     assert len(named) > 15

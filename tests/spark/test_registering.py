@@ -53,7 +53,7 @@ class Connect:
         raise AttributeError("[JVM_ATTRIBUTE_NOT_SUPPORTED]")
 
 
-def test_the_source_is_registered_with_the_variables_that_spark_adds_and_the_session_keeps_its_own():
+def test_session_keeps_environment():
     own = {"PYTHONHASHSEED": "0", "SPARK_BUFFER_SIZE": "4096"}
     spark = Classic(own)
     register_once(spark, Source)
@@ -66,7 +66,7 @@ def test_the_source_is_registered_with_the_variables_that_spark_adds_and_the_ses
     assert len(spark.dataSource.seen) == 1
 
 
-def test_a_registration_that_fails_leaves_the_environment_as_it_was():
+def test_failed_registration_restores():
     own = {"PYTHONHASHSEED": "0"}
     spark = Classic(own, RuntimeError("refused"))
     with pytest.raises(RuntimeError):
@@ -74,7 +74,7 @@ def test_a_registration_that_fails_leaves_the_environment_as_it_was():
     assert spark.sparkContext.environment is own
 
 
-def test_a_connect_session_has_no_context_and_is_registered_as_it_is():
+def test_connect_session_as_is():
     spark = Connect()
     register_once(spark, Source)
     assert spark.dataSource.seen == [None]

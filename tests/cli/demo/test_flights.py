@@ -27,7 +27,7 @@ def data(tmp_path):
     return write
 
 
-def test_flight_has_sortable_departure(data):
+def test_flight_sortable_departure(data):
     flight = next(read_flights(data(HEADER, LANDED)))
     assert flight == Flight("2013-01-01T05:15", "UA", 1545, "N14228", "EWR", "IAH", 2, 11, 1400)
     assert flight.subject("flights") == "flights.EWR.UA"
@@ -42,7 +42,7 @@ def test_cancelled_flight_no_delays(data):
 @pytest.mark.parametrize(
     ("time", "shown"), [("5", "00:05"), ("59", "00:59"), ("100", "01:00"), ("2359", "23:59")]
 )
-def test_short_time_is_after_midnight(data, time, shown):
+def test_short_time_after_midnight(data, time, shown):
     flight = next(read_flights(data(HEADER, LANDED.replace(",515,", f",{time},"))))
     assert flight.scheduled == f"2013-01-01T{shown}"
 

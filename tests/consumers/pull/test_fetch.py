@@ -188,7 +188,7 @@ async def test_silence_does_not_say_nothing_there():
 
 
 @virtual
-async def test_statuses_end_their_own_request():
+async def test_statuses_end_own_request():
     async with connected() as (js, connection):
         sub = await js.pull_subscribe("orders.new")
         first = asyncio.ensure_future(sub.fetch(2, expires=5))

@@ -29,7 +29,7 @@ def fields(message: Outgoing) -> dict[str, str]:
 
 
 @given(st.integers(1, 40), st.none() | st.integers(1, 9))
-def test_messages_are_numbered_and_the_last_one_commits(count, ack_every):
+def test_numbered_last_commits(count, ack_every):
     tracker = BatchTracker("id", ack_every)
     out = [tracker.add(f"s.{number}", b"", b"%d" % number) for number in range(1, count + 1)]
     sent = [message for message in [*out, tracker.commit()] if message is not None]
@@ -46,7 +46,7 @@ def test_messages_are_numbered_and_the_last_one_commits(count, ack_every):
 
 
 @given(st.dictionaries(st.sampled_from(["A", "B", "C"]), st.text("abc ", max_size=5), max_size=3))
-def test_the_users_headers_stay_in_front_and_the_bound_holds(headers):
+def test_user_headers_first_bounded(headers):
     tracker = BatchTracker("x" * 64)
     block = encode_headers(headers) if headers else b""
     tracker.add("s", block, b"")
@@ -57,14 +57,14 @@ def test_the_users_headers_stay_in_front_and_the_bound_holds(headers):
     assert list(found)[len(headers) :] == ["Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit"]
 
 
-def test_an_empty_batch_cannot_be_committed_and_stays_open():
+def test_empty_commit_refused():
     tracker = BatchTracker("id")
     with pytest.raises(ConfigError, match="empty"):
         tracker.commit()
     assert tracker.state is BatchState.OPEN
 
 
-def test_what_has_ended_takes_nothing():
+def test_ended_takes_nothing():
     tracker = BatchTracker("id")
     tracker.add("s", b"", b"")
     tracker.commit()
@@ -76,7 +76,7 @@ def test_what_has_ended_takes_nothing():
     assert tracker.state is BatchState.COMMITTING
 
 
-def test_a_batch_that_the_server_holds_is_dropped_by_a_number_out_of_turn():
+def test_held_batch_dropped():
     tracker = BatchTracker("id")
     assert tracker.add("s.first", b"", b"1") is None
     first = tracker.add("s.second", b"", b"2")
@@ -93,7 +93,7 @@ def test_a_batch_that_the_server_holds_is_dropped_by_a_number_out_of_turn():
 
 
 @pytest.mark.parametrize("published", [0, 1, 2])
-def test_a_batch_that_the_server_may_not_know_is_dropped_without_a_word(published):
+def test_unknown_batch_dropped(published):
     """A server that knows no batches would store it."""
     tracker = BatchTracker("id")
     for _ in range(published):
@@ -102,7 +102,7 @@ def test_a_batch_that_the_server_may_not_know_is_dropped_without_a_word(publishe
     assert tracker.state is BatchState.ABANDONED
 
 
-def test_an_answer_before_the_commit_is_nothing_or_an_error():
+def test_early_answer_is_error():
     tracker = BatchTracker("id")
     tracker.read_answer(b"")
     assert tracker.accepted
@@ -123,7 +123,7 @@ def committed() -> BatchTracker:
     return tracker
 
 
-def test_the_ack_of_the_commit_must_be_that_of_this_batch():
+def test_ack_of_commit_must_be_of_this_batch():
     tracker = committed()
     found = tracker.read_commit(ack(count=2))
     assert (found.stream, found.seq, found.count) == ("S", 7, 2)
@@ -149,7 +149,7 @@ def test_other_answers_to_the_commit(answer, error, state):
     assert tracker.state is state
 
 
-def test_headers_that_would_spoil_the_batch_are_refused():
+def test_headers_would_spoil_batch_refused():
     for name in ("Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit", "Nats-Expected-Last-Msg-Id"):
         with pytest.raises(ConfigError, match=name):
             check_batch_headers({name: "1"}, first=True)

@@ -247,7 +247,7 @@ class Simulation:
 
 
 @pytest.mark.parametrize("cluster", [False, True])
-def test_a_chain_has_no_hole_and_no_repeat(cluster):
+def test_chain_no_hole_and_no_repeat(cluster):
     broken = 0
     for seed in range(SEEDS):
         simulation = Simulation(seed, cluster=cluster)
@@ -261,7 +261,7 @@ def test_a_chain_has_no_hole_and_no_repeat(cluster):
 
 @pytest.mark.parametrize("cluster", [False, True])
 @pytest.mark.parametrize("loses", [False, True])
-def test_nothing_is_stored_behind_a_rival(cluster, loses):
+def test_nothing_stored_behind_rival(cluster, loses):
     fenced = 0
     for seed in range(SEEDS):
         simulation = Simulation(seed, cluster=cluster, loses=loses)
@@ -275,7 +275,7 @@ def test_nothing_is_stored_behind_a_rival(cluster, loses):
     assert fenced > SEEDS / 2
 
 
-def test_what_comes_behind_a_record_that_was_refused_has_no_predecessor():
+def test_refused_has_no_successor():
     simulation = Simulation(0, cluster=False, loses=False)
     for _ in range(3):
         simulation.publish()
@@ -311,7 +311,7 @@ def test_what_is_known_to_be_stored():
     assert (window.known(5), window.place_of(4)) == (4, 4)
 
 
-def test_a_record_keeps_all_its_headers():
+def test_record_keeps_all_headers():
     window = ChainWindow("never", name="n")
     header = b"NATS/1.0\r\nTag: a\r\nTag: b\r\nNats-Msg-Id: n:1\r\nNats-Expected-Last-Sequence: 0\r\n\r\n"
     window.add(b"r.1", InFlight(Ticket(), b"s", header, b"", len(header), 1, TIMEOUT, ATTEMPT, True))
@@ -322,7 +322,7 @@ def test_a_record_keeps_all_its_headers():
     assert (headers["Nats-Msg-Id"], headers["Nats-Expected-Last-Sequence"]) == ("n:1:1", "7")
 
 
-def test_a_stream_that_is_full_says_so_at_once_and_one_without_a_leader_at_the_end():
+def test_full_at_once_leaderless_late():
     for err_code, at_once in ((10077, True), (10008, False)):
         simulation = Simulation(0, cluster=False, loses=False)
         simulation.publish()
@@ -337,7 +337,7 @@ def test_a_stream_that_is_full_says_so_at_once_and_one_without_a_leader_at_the_e
         assert error.err_code == err_code
 
 
-def test_nothing_goes_out_while_it_is_broken():
+def test_nothing_goes_out_while_broken():
     simulation = Simulation(0, cluster=False, loses=False)
     simulation.publish()
     simulation.publish()

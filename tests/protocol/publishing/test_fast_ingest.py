@@ -79,7 +79,7 @@ def test_the_reply_says_all():
     assert tracker().commit_reply() == b"_INBOX.id.10.fail.1.2.$FI"
 
 
-def test_one_message_may_go_before_the_server_has_answered():
+def test_one_before_first_answer():
     ingest = tracker()
     assert (ingest.limit, ingest.accepted) == (1, False)
     ingest.next_reply()
@@ -89,7 +89,7 @@ def test_one_message_may_go_before_the_server_has_answered():
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 70_000)), max_size=20), st.integers(1, 5))
-def test_the_window_follows_the_newest_ack_and_never_shrinks_behind_it(acks, max_acks):
+def test_window_follows_newest_ack(acks, max_acks):
     ingest = begun(100, ack_every=50, max_acks=max_acks)
     highest = 0
     for seq, msgs in acks:
@@ -100,7 +100,7 @@ def test_the_window_follows_the_newest_ack_and_never_shrinks_behind_it(acks, max
         assert ingest.limit == highest + ingest.flow * max_acks
 
 
-def test_an_ack_stands_for_those_before_it():
+def test_ack_stands_for_those_before():
     ingest = begun(30)
     ingest.receive(ack(30))
     ingest.receive(ack(10))  # late
@@ -110,7 +110,7 @@ def test_an_ack_stands_for_those_before_it():
 # --- what is missing or refused ------------------------------------------------------------------------------
 
 
-def test_without_gaps_the_first_that_is_missing_ends_it():
+def test_without_gaps_first_missing_ends():
     ingest = begun(10)
     assert ingest.receive(gap(4, 6)) is None
     assert isinstance(ingest.failure, JetStreamError)
@@ -122,7 +122,7 @@ def test_without_gaps_the_first_that_is_missing_ends_it():
     assert "4 to 5" in str(ingest.failure)
 
 
-def test_with_gaps_what_is_missing_is_told():
+def test_with_gaps_missing_told():
     ingest = begun(10, gap_ok=True)
     told = ingest.receive(gap(4, 6))
     assert told == IngestGap(ingest="id", first=4, last=5)
@@ -143,7 +143,7 @@ def test_a_refused_message():
 
 
 @pytest.mark.parametrize("refusal", [error(10054, 3), NOBODY])
-def test_what_was_refused_without_being_counted_is_missed_later_and_told_once(refusal):
+def test_uncounted_refusal_missed(refusal):
     lax = begun(4, gap_ok=True)
     assert isinstance(lax.receive(refusal), IngestRefused)
     assert lax.receive(gap(3, 4)) is None
@@ -174,7 +174,7 @@ def test_some_of_a_gap_may_be_known():
 @pytest.mark.parametrize(
     ("code", "kind"), [(10205, BatchNotEnabledError), (10211, TooManyBatchesError), (10054, ApiError)]
 )
-def test_an_ingest_that_is_not_accepted_has_stored_nothing(code, kind):
+def test_ingest_not_accepted_stored_nothing(code, kind):
     ingest = tracker()
     ingest.next_reply()
     ingest.receive(error(code, 1))
@@ -182,7 +182,7 @@ def test_an_ingest_that_is_not_accepted_has_stored_nothing(code, kind):
     assert (ingest.ended, ingest.complete, ingest.accepted, ingest.acked) == (True, True, False, 0)
 
 
-def test_a_first_message_that_is_refused_after_all_has_stored_nothing():
+def test_refused_first_stores_nothing():
     ingest = begun()
     ingest.receive(error(10071, 1))
     assert (ingest.ended, ingest.complete, ingest.acked) == (True, True, 0)
@@ -194,7 +194,7 @@ def test_a_first_message_that_is_refused_after_all_has_stored_nothing():
 @pytest.mark.parametrize("op", [3, 4])
 @pytest.mark.parametrize("gap_ok", [False, True])
 @pytest.mark.parametrize("sent", [1, 3])
-def test_nobody_to_answer_a_ping_or_the_end_refuses_no_message(op, gap_ok, sent):
+def test_no_responders_refuses_none(op, gap_ok, sent):
     """An election: who leads next goes on with the ingest, and is asked again."""
     ingest = begun(sent, gap_ok=gap_ok)
     subject = b"_INBOX.id.10.fail.%d.%d.$FI" % (sent, op)
@@ -212,7 +212,7 @@ def test_before_it_is_accepted_too():
     assert (ingest.failure, ingest.ended) == (None, False)
 
 
-def test_a_ping_that_begins_a_forgotten_ingest_anew_does_not_say_that_nothing_is_stored():
+def test_restart_by_ping_is_unknown():
     ingest = begun(1)
     ingest.receive(gap(1, 2))
     ingest.receive(frame({"stream": "S", "seq": 0, "batch": "id", "count": 0}, op=4))
@@ -220,7 +220,7 @@ def test_a_ping_that_begins_a_forgotten_ingest_anew_does_not_say_that_nothing_is
     assert not ingest.complete
 
 
-def test_a_server_that_has_forgotten_it_leaves_the_rest_unknown():
+def test_forgotten_leaves_unknown():
     ingest = begun(20)
     ingest.receive(ack(10))
     ingest.receive(error(10208, 20))
@@ -234,7 +234,7 @@ def test_a_server_that_has_forgotten_it_leaves_the_rest_unknown():
 
 
 @pytest.mark.parametrize("gap_ok", [False, True])
-def test_a_message_for_another_stream_ends_it_and_its_own_says_how_much_is_stored(gap_ok):
+def test_foreign_stream_ends_it(gap_ok):
     ingest = begun(3, gap_ok=gap_ok)
     ingest.receive(error(10208, 3))
     assert (ingest.ended, type(ingest.failure)) == (False, ApiError)
@@ -245,7 +245,7 @@ def test_a_message_for_another_stream_ends_it_and_its_own_says_how_much_is_store
     assert ingest.acked == (3 if gap_ok else 2)
 
 
-def test_all_is_well_when_all_was_counted():
+def test_all_well_when_all_counted():
     ingest = begun(12)
     ingest.close()
     ingest.receive(final(12))
@@ -253,7 +253,7 @@ def test_all_is_well_when_all_was_counted():
     assert (ingest.failure, ingest.acked, ingest.complete, ingest.final.count) == (None, 12, True, 12)
 
 
-def test_fewer_than_were_sent_is_no_success():
+def test_fewer_than_sent_no_success():
     ingest = begun(12)
     ingest.close()
     ingest.receive(final(11))
@@ -262,14 +262,14 @@ def test_fewer_than_were_sent_is_no_success():
 
 
 @pytest.mark.parametrize("gap_ok", [False, True])
-def test_an_end_that_nobody_asked_for_is_a_failure(gap_ok):
+def test_end_nobody_asked_for_failure(gap_ok):
     ingest = begun(12, gap_ok=gap_ok)
     ingest.receive(final(12))
     assert ingest.failure is not None
     assert ingest.acked == 12
 
 
-def test_a_server_that_stores_the_message_on_its_own_is_no_server_for_this():
+def test_single_store_is_detected():
     ingest = tracker()
     ingest.next_reply()
     ingest.receive(frame({"stream": "S", "seq": 3}))
@@ -300,7 +300,7 @@ def test_nonsense_changes_nothing(payload):
 
 
 @pytest.mark.parametrize("subject", [b"x", b"a.b.c.d", b"a.1.x.$FI.z", b"", b"a." + b"1" * 30 + b".1.$FI"])
-def test_an_error_on_an_odd_subject_is_nonsense(subject):
+def test_error_on_odd_subject_nonsense(subject):
     ingest = begun(5)
     with pytest.raises(ProtocolError):
         ingest.receive((subject, b"", b"", error(10054, 1)[3]))

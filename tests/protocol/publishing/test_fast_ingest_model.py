@@ -133,7 +133,7 @@ class Run:
 
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("gap_ok", [False, True])
-def test_without_loss_all_is_stored_and_told_so(seed, gap_ok):
+def test_without_loss_all_stored_and_told_so(seed, gap_ok):
     run = Run(seed, gap_ok=gap_ok, loss=0.0)
     run.publish(100)
     tracker = run.tracker
@@ -144,7 +144,7 @@ def test_without_loss_all_is_stored_and_told_so(seed, gap_ok):
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_without_gaps_what_is_said_to_be_stored_is_stored_and_in_one_piece(seed):
+def test_stored_claim_is_true(seed):
     run = Run(seed, gap_ok=False, loss=0.1)
     run.publish(60)
     tracker, stored = run.tracker, run.server.stored
@@ -160,7 +160,7 @@ def test_without_gaps_what_is_said_to_be_stored_is_stored_and_in_one_piece(seed)
 
 
 @pytest.mark.parametrize("seed", range(300))
-def test_with_gaps_the_window_opens_again_whatever_is_lost(seed):
+def test_gaps_reopen_window(seed):
     run = Run(seed, gap_ok=True, loss=0.1)
     run.publish(60)
     tracker = run.tracker
@@ -174,7 +174,7 @@ def test_with_gaps_the_window_opens_again_whatever_is_lost(seed):
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_with_gaps_and_answers_that_come_every_missing_message_is_told(seed):
+def test_gaps_reported_with_answers(seed):
     run = Run(seed, gap_ok=True, loss=0.0)
     dropped = run.chance
     original = run.server.receive

@@ -131,7 +131,7 @@ def test_an_ack_ends_a_publish():
     assert (under.in_flight, under.size, under.stored) == ({}, 0, 2)
 
 
-def test_an_answer_that_is_late_or_repeated_or_foreign_means_nothing():
+def test_late_answers_ignored():
     under = window()
     send(under, 1)
     answers(under, [ack(1)], 0.1)
@@ -140,7 +140,7 @@ def test_an_answer_that_is_late_or_repeated_or_foreign_means_nothing():
     assert under.stored == 1
 
 
-def test_an_ack_with_a_field_that_is_not_known_is_an_ack():
+def test_ack_with_field_not_known_ack():
     under = window()
     send(under)
     assert answers(under, [ack(1, new="x")], 0.1)[1] == [PubAck(stream="ORDERS", seq=7, extra={"new": "x"})]
@@ -168,7 +168,7 @@ def test_an_error_ends_a_publish(frame, error):
         assert (under.in_flight, under.size, under.stored) == ({}, 0, 0)
 
 
-def test_an_ack_with_a_status_is_an_ack_and_a_503_with_a_payload_is_none():
+def test_status_ack_and_503_payload():
     under = window()
     send(under)
     send(under, 2)
@@ -180,7 +180,7 @@ def test_an_ack_with_a_status_is_an_ack_and_a_503_with_a_payload_is_none():
 # --- no stream -----------------------------------------------------------------------------------------------
 
 
-def test_an_unknown_subject_gets_three_attempts():
+def test_unknown_subject_gets_three_attempts():
     under = window()
     send(under)
     now, at = 0.0, 1
@@ -213,7 +213,7 @@ def election(under, seconds: float, *, timeout: float) -> tuple[list[float], lis
             attempts.append(now)
 
 
-def test_with_an_id_no_responders_is_retried_through_an_election():
+def test_election_retry_with_id():
     under = window()
     send(under, with_id=True, timeout=20.0)
     attempts, stored, _ = election(under, 8.0, timeout=20.0)
@@ -223,7 +223,7 @@ def test_with_an_id_no_responders_is_retried_through_an_election():
 
 
 @pytest.mark.parametrize("first", [ack(9), refusal(9, 10071)], ids=["ack", "refusal"])
-def test_an_answered_subject_is_retried_through_an_election(first):
+def test_election_retry_if_answered(first):
     under = window()
     send(under, 9)
     under.answers([first], 0.0)
@@ -233,7 +233,7 @@ def test_an_answered_subject_is_retried_through_an_election(first):
 
 
 @pytest.mark.parametrize("timeout", [0.3, 1.0, 2.0, 5.0, 20.0])
-def test_an_election_beyond_the_deadline_is_no_responders(timeout):
+def test_late_election_no_responders(timeout):
     under = window()
     send(under, with_id=True, timeout=timeout)
     attempts, _, failed = election(under, 100.0, timeout=timeout)
@@ -241,7 +241,7 @@ def test_an_election_beyond_the_deadline_is_no_responders(timeout):
     assert timeout - attempts[-1] <= PAUSE
 
 
-def test_answered_subjects_are_remembered_up_to_a_limit():
+def test_answered_subjects_limited():
     under = window()
     for number in range(3 * AnsweredSubjects.LIMIT):
         under.answered.add(b"s.%d" % number)
@@ -250,7 +250,7 @@ def test_answered_subjects_are_remembered_up_to_a_limit():
     assert b"s.0" not in under.answered
 
 
-def test_answered_subjects_stay_bounded_in_a_flood_of_acks():
+def test_ack_flood_stays_bounded():
     under = window()
     count = 2 * AnsweredSubjects.LIMIT
     for number in range(count):
@@ -259,7 +259,7 @@ def test_answered_subjects_stay_bounded_in_a_flood_of_acks():
     assert len(under.answered.subjects) <= AnsweredSubjects.LIMIT
 
 
-def test_an_answer_that_is_repeated_counts_once():
+def test_answer_repeated_counts_once():
     under = window()
     send(under)
     assert answers(under, [nobody(1)] * 5, 0.0) == ([], [], [])
@@ -267,7 +267,7 @@ def test_an_answer_that_is_repeated_counts_once():
     assert numbers(under.tick(PAUSE)[1]) == ["1"]
 
 
-def test_a_try_after_no_responders_may_be_stored():
+def test_retry_may_be_stored():
     under = window()
     send(under)
     answers(under, [nobody(1)], 0.0)
@@ -275,7 +275,7 @@ def test_a_try_after_no_responders_may_be_stored():
     assert answers(under, [ack(at)], 0.3)[0] == ["1"]
 
 
-def test_an_answer_to_an_earlier_try_counts_if_it_is_an_ack():
+def test_answer_to_earlier_try_counts_if_ack():
     under = window()
     send(under, with_id=True, timeout=30)
     [(second, _)] = under.tick(ATTEMPT)[1]
@@ -284,13 +284,13 @@ def test_an_answer_to_an_earlier_try_counts_if_it_is_an_ack():
     assert answers(under, [ack(1)], 2.2)[0] == ["1"]
 
 
-def test_no_time_is_left_for_another_try():
+def test_no_time_left_for_another_try():
     under = window()
     send(under, timeout=0.2)
     assert errors(answers(under, [nobody(1)], 0.0)[2]) == [("1", NoRespondersError)]
 
 
-def test_the_time_is_over_while_it_waits_for_its_next_try():
+def test_time_over_while_waits_for_next_try():
     under = window()
     send(under, timeout=5)
     answers(under, [nobody(1)], 1.0)
@@ -301,7 +301,7 @@ def test_the_time_is_over_while_it_waits_for_its_next_try():
 # --- silence -------------------------------------------------------------------------------------------------
 
 
-def test_without_an_id_silence_is_unknown_at_the_deadline():
+def test_silence_without_id_unknown():
     under = window()
     send(under, 1, timeout=5)
     send(under, 2, timeout=1)
@@ -313,7 +313,7 @@ def test_without_an_id_silence_is_unknown_at_the_deadline():
     assert under.size == 0
 
 
-def test_with_an_id_each_try_gets_more_time_until_the_deadline():
+def test_tries_get_more_time():
     under = window()
     send(under, with_id=True, timeout=20)
     sent, now = [], 0.0
@@ -325,7 +325,7 @@ def test_with_an_id_each_try_gets_more_time_until_the_deadline():
     assert (now, errors(failures)) == (20, [("1", RequestTimeoutError)])
 
 
-def test_after_many_refusals_silence_is_still_answered_with_another_try():
+def test_silence_after_refusals():
     """An election: silence, then nobody for a while, then a try that goes down with a leader."""
     under = window()
     send(under, with_id=True, timeout=60)
@@ -354,7 +354,7 @@ def test_looks_are_some_time_apart():
     assert len(looks) == 2
 
 
-def test_in_doubt_it_goes_on_while_nobody_answers_and_is_unknown_in_the_end():
+def test_doubt_ends_unknown():
     """An earlier try may have been stored, so it must not be said that no stream took it."""
     under = window()
     send(under, with_id=True, timeout=5)
@@ -367,7 +367,7 @@ def test_in_doubt_it_goes_on_while_nobody_answers_and_is_unknown_in_the_end():
     assert errors(answers(under, [nobody(at)], 4.9)[2]) == [("1", RequestTimeoutError)]
 
 
-def test_a_first_try_that_is_still_being_stored():
+def test_first_try_still_being_stored():
     under = window()
     send(under, with_id=True)
     assert answers(under, [refusal(1, 10158)], 0.0) == ([], [], [])
@@ -380,7 +380,7 @@ def test_a_first_try_that_is_still_being_stored():
 # --- the connection --------------------------------------------------------------------------------------------
 
 
-def test_a_lost_connection_ends_what_has_no_id_and_the_rest_goes_again_in_order():
+def test_lost_connection_resends_ids():
     under = window()
     for number in range(1, 7):
         send(under, number, with_id=number % 2 == 0)
@@ -397,7 +397,7 @@ def test_a_lost_connection_ends_what_has_no_id_and_the_rest_goes_again_in_order(
     assert under.size == 0
 
 
-def test_what_waits_for_its_next_try_outlives_the_connection():
+def test_waiting_try_survives():
     """Nothing was stored, so it is no repetition, with or without an id. It goes at once, else others overtook it."""
     under = window()
     for number in range(1, 5):
@@ -413,7 +413,7 @@ def test_what_waits_for_its_next_try_outlives_the_connection():
     assert numbers(under.connected(0.1)) == ["1", "2", "3", "4"]
 
 
-def test_what_could_not_be_sent_goes_with_the_next_connection():
+def test_unsent_goes_next():
     under = window()
     send(under, with_id=True)
     under.disconnected()
@@ -424,7 +424,7 @@ def test_what_could_not_be_sent_goes_with_the_next_connection():
     assert numbers(under.connected(1.5)) == ["1"]
 
 
-def test_offline_at_the_deadline_is_unknown():
+def test_offline_at_deadline_unknown():
     under = window()
     send(under, with_id=True)
     under.disconnected()
@@ -464,13 +464,13 @@ def test_it_was_not(code):
     assert errors(answers(under, [refusal(at, code)], 2.2)[2]) == [("1", WrongLastSequenceError)]
 
 
-def test_whether_it_was_cannot_be_found_out():
+def test_whether_cannot_be_found_out():
     under, at = asked()
     assert errors(answers(under, [refusal(at, 10077)], 2.2)[2]) == [("1", RequestTimeoutError)]
 
 
 @pytest.mark.parametrize("code", [10023, 10002, 10077])
-def test_a_limit_that_is_reached_between_two_tries_says_nothing_of_the_first(code):
+def test_late_limit_is_inconclusive(code):
     """The server judges limits before ids."""
     for answer, outcome in ((10070, ApiError), (code, RequestTimeoutError)):
         under = window()
@@ -483,7 +483,7 @@ def test_a_limit_that_is_reached_between_two_tries_says_nothing_of_the_first(cod
         assert outcome is RequestTimeoutError or error.err_code == code
 
 
-def test_in_a_cluster_the_id_of_what_was_overtaken_stays_taken():
+def test_overtaken_id_stays_taken():
     """10070 comes when the message is applied; its id was remembered before. The next try is told "in process"."""
     under = window()
     send(under, 1, with_id=True, timeout=30)
@@ -494,7 +494,7 @@ def test_in_a_cluster_the_id_of_what_was_overtaken_stays_taken():
     assert (entry.number, error.err_code) == (2, 10070)
 
 
-def test_a_cluster_before_2_11_says_otherwise_that_it_is_still_being_stored():
+def test_old_cluster_still_storing():
     """A duplicate without a sequence: nothing is known to be stored."""
     under = window()
     send(under, with_id=True)
@@ -503,13 +503,13 @@ def test_a_cluster_before_2_11_says_otherwise_that_it_is_still_being_stored():
     assert answers(under, [ack(at, duplicate=True)], 0.3)[0] == ["1"]
 
 
-def test_a_first_try_that_fails_is_not_asked_about():
+def test_first_try_fails_not_asked_about():
     under = window()
     send(under, with_id=True)
     assert errors(answers(under, [refusal(1, 10071)], 0.1)[2]) == [("1", WrongLastSequenceError)]
 
 
-def test_the_question_keeps_the_id_and_nothing_else():
+def test_question_keeps_id_and_nothing_else():
     block = b"NATS/1.0\r\nA: b\r\nNats-Msg-Id: \xc3\xbc 1\r\nNats-Expected-Last-Sequence: 4\r\n\r\n"
     assert parse_headers(question(block, "x"))[1] == {
         "Nats-Msg-Id": "ü 1",
@@ -521,7 +521,7 @@ def test_the_question_keeps_the_id_and_nothing_else():
 # --- who does not wait any more -----------------------------------------------------------------------------------
 
 
-def test_what_nobody_waits_for_keeps_its_place_and_is_not_sent_again():
+def test_unawaited_keeps_place():
     under = window()
     for entry in (send(under, 1, with_id=True), send(under, 2), send(under, 3, with_id=True)):
         entry.ticket.over = True
@@ -532,7 +532,7 @@ def test_what_nobody_waits_for_keeps_its_place_and_is_not_sent_again():
     assert (under.connected(3.0), under.size) == ([], 0)
 
 
-def test_an_ack_that_nobody_waits_for_frees_the_place():
+def test_ack_nobody_waits_for_frees_place():
     under = window()
     send(under, 1).ticket.over = True
     send(under, 2, with_id=True)
@@ -542,7 +542,7 @@ def test_an_ack_that_nobody_waits_for_frees_the_place():
     assert (under.in_flight, under.size, under.stored) == ({}, 0, 2)
 
 
-def test_what_waits_for_its_next_try_is_forgotten_with_who_waited():
+def test_forgotten_with_its_waiter():
     under = window()
     ticket = send(under, 1).ticket
     answers(under, [nobody(1)], 0.0)
@@ -554,7 +554,7 @@ def test_what_waits_for_its_next_try_is_forgotten_with_who_waited():
 # --- small things ----------------------------------------------------------------------------------------------------
 
 
-def test_what_could_not_be_sent_at_all_leaves_the_window():
+def test_unsendable_leaves_window():
     under = window()
     send(under, 1)
     under.remove(reply(1))

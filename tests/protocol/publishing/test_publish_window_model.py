@@ -212,7 +212,7 @@ def check(simulation: Simulation) -> None:
     assert max(stored.values(), default=0) <= 1, "twice"
 
 
-def test_whatever_happens_each_publish_has_one_outcome_in_time_and_it_is_true():
+def test_one_true_outcome_in_time():
     kinds: Counter[str] = Counter()
     for seed in range(SEEDS):
         simulation = Simulation(seed)
@@ -225,7 +225,7 @@ def test_whatever_happens_each_publish_has_one_outcome_in_time_and_it_is_true():
     }  # fmt: skip
 
 
-def test_without_losses_everything_is_stored_once_and_in_order():
+def test_no_loss_stored_in_order():
     for seed in range(50):
         simulation = Simulation(seed)
         simulation.loses = False

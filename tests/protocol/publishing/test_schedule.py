@@ -25,14 +25,14 @@ def pattern(**arguments):
 # --- the headers -----------------------------------------------------------------------------------------
 
 
-def test_a_schedule_has_a_pattern_and_a_target():
+def test_schedule_pattern_and_target():
     assert schedule_headers("s.1", "t.1", at=NOON) == {
         "Nats-Schedule": "@at 2030-01-31T12:00:00Z",
         "Nats-Schedule-Target": "t.1",
     }
 
 
-def test_each_argument_has_its_header():
+def test_each_argument_header():
     assert schedule_headers(
         "s.1",
         "t.1",
@@ -51,7 +51,7 @@ def test_each_argument_has_its_header():
     }
 
 
-def test_a_message_can_end_a_schedule():
+def test_message_can_end_schedule():
     assert ending_headers("s.1", "t.1") == {"Nats-Scheduler": "s.1", "Nats-Schedule-Next": "purge"}
     with pytest.raises(ConfigError, match="removed with it"):
         ending_headers("s.1", "s.1")
@@ -121,7 +121,7 @@ def test_any_moment_comes_back(at):
         (timedelta(seconds=1, microseconds=1), "1.000001s"),
     ],
 )
-def test_an_interval_is_a_duration_of_go(every, text):
+def test_interval_duration_of_go(every, text):
     assert pattern(every=every) == f"@every {text}"
 
 
@@ -135,7 +135,7 @@ def test_what_is_no_interval(every):
 
 
 @given(st.floats(1.0, 1e9))
-def test_any_interval_is_kept_to_the_nanosecond(every):
+def test_any_interval_kept_to_nanosecond(every):
     text = pattern(every=every).removeprefix("@every ").removesuffix("s")
     whole, _, fraction = text.partition(".")
     assert int(whole) * 10**9 + int(fraction.ljust(9, "0")) == round(every * 1e9) or every > 2**23
@@ -286,12 +286,12 @@ def test_subjects_are_literal(arguments):
 
 
 @pytest.mark.parametrize("arguments", [{"target": "s"}, {"source": "s"}, {"source": "t"}])
-def test_the_subjects_are_different_ones(arguments):
+def test_subjects_different_ones(arguments):
     with pytest.raises(ConfigError, match="another one"):
         schedule_headers(**{"subject": "s", "target": "t", "every": 1, **arguments})
 
 
-def test_what_messages_of_a_schedule_live_and_replace():
+def test_schedule_ttl_and_rollup():
     assert schedule_headers("s", "t", every=1, ttl=1.5)["Nats-Schedule-TTL"] == "2"
     assert schedule_headers("s", "t", every=1, ttl="never")["Nats-Schedule-TTL"] == "never"
     for arguments in ({"ttl": 0}, {"ttl": "5m"}, {"ttl": True}, {"rollup": "all"}, {"rollup": True}):
@@ -299,5 +299,5 @@ def test_what_messages_of_a_schedule_live_and_replace():
             schedule_headers("s", "t", every=1, **arguments)
 
 
-def test_the_module_says_what_it_exports():
+def test_module_says_exports():
     assert schedule.__all__ == ["check_cron", "ending_headers", "schedule_headers"]

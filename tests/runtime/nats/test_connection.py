@@ -17,7 +17,7 @@ def test_held_frames_come_first():
     assert got == [ONE, TWO, THREE]
 
 
-def test_frames_after_close_are_dropped():
+def test_frames_after_close_dropped():
     intake, got = HoldingSink(), []
     intake.open(got.extend)
     intake.close()
@@ -47,7 +47,7 @@ def test_order_is_kept_while_opening():
     assert got == [ONE, TWO]
 
 
-def test_open_puts_the_target_in_its_place():
+def test_open_puts_target_in_place():
     intake, got, sinks = HoldingSink(), [], {}
     sinks[b"1"] = intake
     intake.installed(sinks, b"1")
@@ -60,7 +60,7 @@ def test_open_puts_the_target_in_its_place():
     assert got == [ONE]
 
 
-def test_open_after_unsubscribe_installs_nothing():
+def test_open_after_unsubscribe():
     intake, sinks = HoldingSink(), {}
     intake.installed(sinks, b"1")
     intake.open(print)

@@ -24,7 +24,7 @@ def test_url_identity(url, identity):
     assert url_identity(urlparse(url)) == identity
 
 
-def test_shared_identity_is_the_first():
+def test_shared_identity_first():
     assert shared_identity(["nats://a", "ann:p%40ss%2Fword@b:1", "nats://bob:x@c"], {}) == ANN
     assert shared_identity(["nats://a", "b:1", "tls://[::1"], {}) == {}
 

@@ -102,7 +102,7 @@ def test_a_transcript_byte_by_byte():
     assert host.seen == WANTED
 
 
-def test_a_transcript_cut_once_at_every_place():
+def test_transcript_cut_once_at_every_place():
     for place in range(len(TRANSCRIPT)):
         host = Host(b"1", b"2")
         host.feed(TRANSCRIPT[:place], TRANSCRIPT[place:])
@@ -111,7 +111,7 @@ def test_a_transcript_cut_once_at_every_place():
 
 @settings(max_examples=200)
 @given(st.lists(st.integers(0, len(TRANSCRIPT)), max_size=12).map(sorted))
-def test_a_transcript_cut_anyhow_gives_the_same_frames(cuts):
+def test_any_cut_same_frames(cuts):
     host = Host(b"1", b"2")
     edges = [0, *cuts, len(TRANSCRIPT)]
     host.feed(*[TRANSCRIPT[a:b] for a, b in pairwise(edges)])
@@ -122,7 +122,7 @@ def test_a_transcript_cut_anyhow_gives_the_same_frames(cuts):
     st.lists(st.tuples(st.sampled_from([b"1", b"2", b"3"]), st.binary(max_size=20)), max_size=40),
     st.randoms(),
 )
-def test_frames_of_several_subscriptions_keep_their_order(frames, chance):
+def test_subscriptions_keep_order(frames, chance):
     stream = b"".join(msg(sid, payload) for sid, payload in frames)
     cuts = sorted(chance.randrange(len(stream) + 1) for _ in range(5))
     edges = [0, *cuts, len(stream)]
@@ -131,7 +131,7 @@ def test_frames_of_several_subscriptions_keep_their_order(frames, chance):
     assert [(sid, payload) for sid, _, _, _, payload in host.seen] == frames
 
 
-def test_frames_of_one_subscription_come_in_one_batch():
+def test_frames_come_in_batch():
     host = Host(b"1", b"2")
     host.feed(msg(b"1", b"a") * 5 + msg(b"2", b"b") * 3 + msg(b"1", b"c"))
     assert host.batches == [5, 3, 1]
@@ -140,7 +140,7 @@ def test_frames_of_one_subscription_come_in_one_batch():
 # --- what must not stop the reader -----------------------------------------------------------------------------
 
 
-def test_a_sink_that_raises_stops_nothing():
+def test_sink_raises_stops_nothing():
     host = Host(b"2")
 
     def bad(frames):
@@ -152,7 +152,7 @@ def test_a_sink_that_raises_stops_nothing():
     assert len(host.errors) == 2
 
 
-def test_a_subscription_that_goes_while_its_frames_are_read_gets_no_more():
+def test_removed_gets_no_more():
     host = Host(b"1")
 
     def leave(frames):
@@ -164,7 +164,7 @@ def test_a_subscription_that_goes_while_its_frames_are_read_gets_no_more():
 
 
 @pytest.mark.parametrize("subject", [b"\xff\xfe", "ü.α".encode(), b"a" * 5000, b"\x80.\x00"])
-def test_subjects_that_are_no_utf8_or_very_long_pass(subject):
+def test_subjects_no_utf8_or_very_long_pass(subject):
     host = Host(b"1")
     host.feed(msg(b"1", b"a", subject=subject) + msg(b"1", b"b"))
     assert [entry[1] for entry in host.seen] == [subject, b"orders.new"]
@@ -194,7 +194,7 @@ def test_subjects_that_are_no_utf8_or_very_long_pass(subject):
         b"MSG a 1 3\r\nabcde\r\n",
     ],
 )
-def test_nonsense_is_a_protocol_error_and_what_came_before_it_was_delivered(line):
+def test_nonsense_after_delivery(line):
     host = Host(b"1")
     with pytest.raises(ProtocolError):
         host.feed(msg(b"1", b"good") + line)
@@ -204,13 +204,13 @@ def test_nonsense_is_a_protocol_error_and_what_came_before_it_was_delivered(line
     assert host.seen[-1][-1] == b"next connection"
 
 
-def test_a_control_line_without_an_end_is_a_protocol_error():
+def test_endless_line_refused():
     host = Host()
     with pytest.raises(ProtocolError, match="no end"):
         host.feed(*[b"x" * 1000] * (MAX_CONTROL_LINE // 1000 + 2))
 
 
-def test_a_frame_may_be_as_large_as_the_server_announced_and_not_much_larger():
+def test_frame_size_limit():
     host = Host(b"1")
     host.reader.max_payload = 1000
     host.feed(msg(b"1", b"x" * 1000))
@@ -219,7 +219,7 @@ def test_a_frame_may_be_as_large_as_the_server_announced_and_not_much_larger():
         host.feed(b"MSG a 1 %d\r\n" % (1000 + 65 * 1024))
 
 
-def test_an_answer_of_the_api_may_be_larger_than_any_message():
+def test_api_answer_may_be_larger():
     host = Host(b"1", b"2")
     host.reader.max_payload = 1000
     host.reader.large.add(b"2")
@@ -233,7 +233,7 @@ def test_an_answer_of_the_api_may_be_larger_than_any_message():
         host.feed(b"MSG a 2 %d\r\n" % (MAX_ANSWER + 1))
 
 
-def test_a_new_connection_forgets_the_frame_that_was_cut():
+def test_new_connection_forgets_frame_cut():
     host = Host(b"1")
     host.feed(msg(b"1", b"lost")[:-4])
     host.reader.reset()
@@ -252,7 +252,7 @@ def spent(chunks: list[bytes]) -> float:
     return time.process_time() - started
 
 
-def test_a_huge_message_in_many_chunks_is_joined_once():
+def test_huge_message_joined_once():
     """Joined at each chunk it would be 512 × 8 MiB to copy: seconds; once is milliseconds."""
     chunk = 16 * 1024
     body = msg(b"1", b"x" * (8 * 1024 * 1024))
@@ -283,14 +283,14 @@ def test_a_huge_message_in_many_chunks_is_joined_once():
     ],
     ids=["one chunk", "many chunks", "headers", "lines", "newlines"],
 )
-def test_time_grows_with_the_bytes_and_not_faster(make):
+def test_time_is_linear(make):
     """Ten times the input may take ten times as long; the bound is generous, a quadratic reader takes a hundred."""
     small, large = make(1000), make(10_000)
     spent(small)
     assert min(spent(large) for _ in range(5)) < 40 * max(min(spent(small) for _ in range(3)), 1e-4)
 
 
-def test_nothing_in_a_random_stream_does_other_than_a_protocol_error():
+def test_random_bytes_only_errors():
     chance = random.Random(1)
     words = [
         b"MSG ",
@@ -335,7 +335,7 @@ class Transport:
 
 
 @virtual
-async def test_what_comes_in_one_turn_is_one_write():
+async def test_comes_in_one_turn_one_write():
     transport = Transport()
     out = Outbox(SimpleNamespace(_transport=transport))
     for number in range(3):
@@ -346,7 +346,7 @@ async def test_what_comes_in_one_turn_is_one_write():
 
 
 @virtual
-async def test_a_request_is_written_at_once_and_those_beside_it_together():
+async def test_requests_written_together():
     transport = Transport()
     out = Outbox(SimpleNamespace(_transport=transport))
     for number in range(4):
@@ -363,7 +363,7 @@ async def test_a_request_is_written_at_once_and_those_beside_it_together():
 
 
 @virtual
-async def test_a_request_does_not_overtake_what_was_written_before_it():
+async def test_request_keeps_write_order():
     transport = Transport()
     out = Outbox(SimpleNamespace(_transport=transport))
     out.write(b"a")
@@ -373,7 +373,7 @@ async def test_a_request_does_not_overtake_what_was_written_before_it():
 
 
 @virtual
-async def test_more_than_should_wait_is_not_taken_without_waiting():
+async def test_full_buffer_blocks():
     transport = Transport()
     out = Outbox(SimpleNamespace(_transport=transport))
     assert out.write_if_room(b"x" * (HIGH_WATER + 1))
@@ -389,7 +389,7 @@ async def test_more_than_should_wait_is_not_taken_without_waiting():
 
 
 @virtual
-async def test_nothing_is_written_later_on_another_connection():
+async def test_no_write_to_next_connection():
     transport = Transport()
     out = Outbox(SimpleNamespace(_transport=None))
     out.write(b"a")

@@ -176,7 +176,7 @@ def run_through(topic, data, order):
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize(("order", "times"), [(INT, numbers), (PAIRS, pairs)], ids=["int", "product"])
-def test_all_batches_together_are_all_completed_epochs_each_row_once(order, times, data):
+def test_batches_are_all_epochs(order, times, data):
     topic = data.draw(topics(order, times))
     found = run_through(topic, data, order)
     end = topic.history().frontier.elements
@@ -186,7 +186,7 @@ def test_all_batches_together_are_all_completed_epochs_each_row_once(order, time
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize(("order", "times"), [(INT, numbers), (PAIRS, pairs)], ids=["int", "product"])
-def test_who_comes_late_has_whole_epochs_only_and_misses_none_that_is_whole(order, times, data):
+def test_latecomer_whole_only(order, times, data):
     topic = data.draw(topics(order, times))
     first_seq = data.draw(st.integers(1, topic.seq))
     history = topic.history(first_seq)
@@ -208,7 +208,7 @@ def test_who_comes_late_has_whole_epochs_only_and_misses_none_that_is_whole(orde
         assert time not in wanted or seq >= first_seq, "a part was removed"
 
 
-def test_a_lost_epoch_is_told_and_those_behind_it_are_whole():
+def test_lost_epoch_then_whole():
     topic = Topic(INT, 2)
     for partition in (0, 1):
         topic.begin(partition)
@@ -230,7 +230,7 @@ def test_a_lost_epoch_is_told_and_those_behind_it_are_whole():
     assert history.lost(Wanted(INT, (2,)), first_seq + 4) is not None
 
 
-def test_a_batch_has_as_many_epochs_as_are_wanted_at_most():
+def test_batch_epoch_limit():
     """Also where one partition was behind, and has completed many at once."""
     topic = Topic(INT, 2)
     for partition in (0, 1):
@@ -246,7 +246,7 @@ def test_a_batch_has_as_many_epochs_as_are_wanted_at_most():
     assert history.limited(Wanted(INT, (11,)), history.frontier, 9) == (50,)
 
 
-def test_a_partition_without_a_part_is_not_read():
+def test_partition_without_part_not_read():
     topic = Topic(INT, 3)
     for partition in range(3):
         topic.begin(partition)
@@ -262,7 +262,7 @@ widths = st.lists(st.integers(1, 30), min_size=1, max_size=6)
 
 
 @given(widths, st.integers(1, 9), st.lists(st.integers(0, 40), max_size=3))
-def test_tasks_have_all_of_the_segments_and_as_much_each(widths, tasks, changes):
+def test_tasks_share_segments(widths, tasks, changes):
     segments = [
         Segment(
             number,
@@ -296,7 +296,7 @@ def test_tasks_have_all_of_the_segments_and_as_much_each(widths, tasks, changes)
         ("product(product(int), int)", [((1,), 2)]),
     ],
 )
-def test_orders_are_known_by_their_names(name, times):
+def test_orders_known_by_names(name, times):
     order = order_of(name, "t")
     assert all(order.decode(order.encode(time)) == time for time in times)
 
@@ -309,7 +309,7 @@ def test_other_orders_are_refused(name):
         order_of(name, "t")
 
 
-def test_an_offset_of_something_else_is_refused():
+def test_offset_of_something_else_refused():
     place = Topic(INT, 1)
     place.begin(0)
     offset = place_to_json(place.history().place(Wanted(INT, (0,)), "S", "then"))

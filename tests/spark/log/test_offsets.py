@@ -25,14 +25,14 @@ CREATED = "2026-01-31T12:00:00.123456+00:00"
         LogOffset(2**63, CREATED, free=2**62),
     ],
 )
-def test_an_offset_comes_back_from_json_and_gives_the_same_text(offset):
+def test_offset_json_round_trip(offset):
     text = json.dumps(offset.to_json())
     again = LogOffset.of_json(json.loads(text))
     assert again == offset
     assert json.dumps(again.to_json()) == text
 
 
-def test_an_offset_has_no_more_than_it_needs():
+def test_offset_no_more_than_needs():
     assert LogOffset(7, CREATED).to_json() == {"seq": 7, "created": CREATED}
 
 
@@ -51,7 +51,7 @@ def test_an_offset_has_no_more_than_it_needs():
         {"b": 3, "runs": [[1, 1, 5, 1]]},
     ],
 )
-def test_what_is_no_offset_is_refused(given):
+def test_no_offset_refused(given):
     with pytest.raises(PositionInvalidError, match="not valid in mode 'log'"):
         LogOffset.of_json(given)
 
@@ -73,13 +73,13 @@ def test_what_is_known_of_a_stream():
     assert FACTS.mean_bytes == 101
 
 
-def test_a_stream_without_messages_begins_behind_its_end():
+def test_empty_stream_at_end():
     assert facts(last_seq=7, first_seq=0).first_seq == 8
     assert facts().first_seq == 1
     assert facts().mean_bytes == 1
 
 
-def test_a_stream_that_was_made_anew_is_told_by_its_time():
+def test_stream_made_anew_told_by_time():
     assert another_stream(LogOffset(5, FACTS.created), FACTS) is None
     error = another_stream(LogOffset(5, "2025-01-01T00:00:00+00:00"), FACTS)
     assert isinstance(error, PositionInvalidError)
@@ -87,7 +87,7 @@ def test_a_stream_that_was_made_anew_is_told_by_its_time():
     assert "'failOnDataLoss'" in str(error)
 
 
-def test_a_stream_that_ends_before_what_was_read():
+def test_stream_ends_before_read():
     assert cut_short(LogOffset(100, FACTS.created), FACTS) is None
     assert isinstance(cut_short(LogOffset(101, FACTS.created), FACTS), PositionInvalidError)
     assert cut_short(LogOffset(101, FACTS.created, init=True), FACTS) is None  # it waits

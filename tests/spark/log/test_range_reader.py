@@ -23,31 +23,31 @@ def test_both_ends_belong_to_it() -> None:
     assert (tracked.left, tracked.is_over) == (0, True)
 
 
-def test_a_message_behind_it_is_the_end_though_its_own_last_one_is_not_there() -> None:
+def test_later_message_is_the_end() -> None:
     tracked = RangeTracker(5, 8)
     assert len(took(tracked, 5, 6, 12, 13)) == 2
     assert (tracked.position, tracked.is_over) == (8, True)
 
 
-def test_a_range_that_ends_before_it_begins_is_over() -> None:
+def test_range_ends_before_begins_over() -> None:
     assert RangeTracker(5, 4).is_over
 
 
 @pytest.mark.parametrize(("seq", "goes_on"), [(8, True), (9, False), (None, False)])
-def test_where_nothing_more_waits_the_leader_decides(seq: int | None, *, goes_on: bool) -> None:
+def test_leader_decides_when_idle(seq: int | None, *, goes_on: bool) -> None:
     tracked = RangeTracker(5, 8)
     took(tracked, 5)
     assert tracked.next_found(seq) is goes_on
     assert tracked.is_over is not goes_on
 
 
-def test_a_hole_below_the_head_may_be_a_loss() -> None:
+def test_hole_below_head_may_be_loss() -> None:
     tracked = RangeTracker(5, 20)
     took(tracked, 9, 10)
     assert tracked.lost(9) == 5
 
 
-def test_a_hole_at_the_head_or_behind_it_was_there_before() -> None:
+def test_hole_at_head_or_behind_there_before() -> None:
     tracked = RangeTracker(5, 20)
     took(tracked, 5, 9)
     assert tracked.lost(6) is None
@@ -56,14 +56,14 @@ def test_a_hole_at_the_head_or_behind_it_was_there_before() -> None:
     assert tracked.lost(18) == 10
 
 
-def test_the_end_that_the_leader_told_is_looked_at_too() -> None:
+def test_end_leader_told_looked_at_too() -> None:
     tracked = RangeTracker(5, 20)
     took(tracked, *range(5, 11))
     tracked.next_found(None)
     assert tracked.lost(16) == 11
 
 
-def test_without_a_hole_the_head_may_be_anywhere() -> None:
+def test_without_hole_head_may_be_anywhere() -> None:
     tracked = RangeTracker(5, 8)
     took(tracked, 5, 6, 7, 8)
     assert tracked.lost(1000) is None
@@ -74,9 +74,7 @@ def test_without_a_hole_the_head_may_be_anywhere() -> None:
     bounds=st.tuples(st.integers(1, 60), st.integers(1, 60)),
     cuts=st.lists(st.integers(1, 9), min_size=60, max_size=60),
 )
-def test_whatever_arrives_together_the_range_gets_its_own_messages(
-    there: set[int], bounds: tuple[int, int], cuts: list[int]
-) -> None:
+def test_range_takes_own_messages(there: set[int], bounds: tuple[int, int], cuts: list[int]) -> None:
     first, last = bounds
     arriving = sorted(seq for seq in there if seq >= first)
     tracked = RangeTracker(first, last)

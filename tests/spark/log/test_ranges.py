@@ -47,7 +47,7 @@ def together(parts):
     return SequenceRange(parts[0].first, parts[-1].last)
 
 
-def test_a_range_has_at_least_one_sequence():
+def test_range_at_least_one_sequence():
     assert SequenceRange(3, 3).width == 1
     for first, last in ((0, 3), (4, 3), (-1, -1)):
         with pytest.raises(ValueError, match="no range"):
@@ -55,7 +55,7 @@ def test_a_range_has_at_least_one_sequence():
 
 
 @given(wholes, st.integers(1, 40))
-def test_parts_by_sequences_are_the_whole_and_differ_by_one_at_most(whole, pieces):
+def test_equal_parts_by_sequence(whole, pieces):
     parts = plan_ranges(whole, pieces)
     assert together(parts) == whole
     assert len(parts) == min(pieces, whole.width)
@@ -64,7 +64,7 @@ def test_parts_by_sequences_are_the_whole_and_differ_by_one_at_most(whole, piece
 
 
 @given(messages, wholes, st.integers(1, 12))
-def test_parts_by_counts_are_the_whole(seqs, whole, pieces):
+def test_parts_by_counts_whole(seqs, whole, pieces):
     stream = Stream(seqs)
     counting = plan_sparse(whole, stream.rest(whole.first), stream.rest(whole.last + 1), pieces)
     parts = stream.drive(counting)
@@ -73,14 +73,14 @@ def test_parts_by_counts_are_the_whole(seqs, whole, pieces):
 
 
 @given(messages, wholes, st.integers(1, 12), st.integers(-50, 50))
-def test_parts_by_wrong_counts_are_the_whole_too(seqs, whole, pieces, lie):
+def test_parts_by_wrong_counts_whole_too(seqs, whole, pieces, lie):
     """A replica that is behind, or messages that go meanwhile."""
     stream = Stream(seqs)
     counting = plan_sparse(whole, stream.rest(whole.first), stream.rest(whole.last + 1), pieces)
     assert together(stream.drive(counting, lie)) == whole
 
 
-def test_parts_by_counts_have_as_many_messages_each():
+def test_equal_parts_by_count():
     """A range that is nearly empty, with all messages at its end."""
     stream = Stream([5, *range(999_001, 1_000_001)])
     whole = SequenceRange(1, 1_000_000)
@@ -91,7 +91,7 @@ def test_parts_by_counts_have_as_many_messages_each():
 
 
 @given(messages, wholes, st.integers(1, 100))
-def test_a_batch_has_no_more_messages_than_admitted_and_gets_on(seqs, whole, most):
+def test_batch_within_limit(seqs, whole, most):
     stream = Stream(seqs)
     last = stream.drive(admit(whole, stream.rest(whole.first), stream.rest(whole.last + 1), most))
     assert whole.first <= last <= whole.last
@@ -99,7 +99,7 @@ def test_a_batch_has_no_more_messages_than_admitted_and_gets_on(seqs, whole, mos
     assert last >= min(whole.last, whole.first + most - 1)
 
 
-def test_a_batch_of_a_sparse_stream_is_nearly_full():
+def test_batch_of_sparse_stream_nearly_full():
     stream = Stream(range(1, 50_000_001, 10_000))
     whole = SequenceRange(1, 50_000_000)
     last = stream.drive(admit(whole, stream.rest(1), 0, 1000))
@@ -108,7 +108,7 @@ def test_a_batch_of_a_sparse_stream_is_nearly_full():
 
 
 @given(messages, wholes, st.integers(1, 100), st.integers(-50, 50))
-def test_wrong_counts_keep_a_batch_within_what_is_there(seqs, whole, most, lie):
+def test_wrong_counts_bounded(seqs, whole, most, lie):
     stream = Stream(seqs)
     counting = admit(whole, stream.rest(whole.first), stream.rest(whole.last + 1), most)
     assert whole.first <= stream.drive(counting, lie) <= whole.last

@@ -25,7 +25,7 @@ def sink(**options):
     return EpochSinkOptions.parse({**GIVEN, **options})
 
 
-def test_a_topic_lies_in_the_stream_of_its_name_by_default():
+def test_stream_named_after_topic():
     assert (source().topic, source().read.stream) == ("trades.eu", "trades_eu")
     assert source(stream="S").read.stream == sink(stream="S").stream == "S"
     assert is_epochs({"Epochs": "x"})
@@ -60,7 +60,7 @@ def test_what_a_source_does_not_take(options, named):
 
 
 @pytest.mark.parametrize("name", ["startingOffsets", "maxEpochsPerTrigger", "pollIntervalMs"])
-def test_what_a_batch_read_does_not_take(name):
+def test_batch_read_does_not_take(name):
     with pytest.raises(ConfigError, match=f"option '{name}' is for streaming reads"):
         source(streaming=False, **{name: "earliest"})
 
@@ -90,7 +90,7 @@ class Recorder(OptionReader):
         ("Options of the sink of epochs", [sink]),
     ],
 )
-def test_the_options_are_those_of_the_page(monkeypatch, heading, parses):
+def test_options_those_of_page(monkeypatch, heading, parses):
     monkeypatch.setattr(epoch_options, "OptionReader", Recorder)
     asked = set()
     for parse in parses:
@@ -104,7 +104,7 @@ def test_the_options_are_those_of_the_page(monkeypatch, heading, parses):
     assert asked == told
 
 
-def test_the_columns_are_those_of_the_page():
+def test_columns_those_of_page():
     part = PAGE.split("\n## Columns of the source of epochs\n")[1].split("\n## ")[0]
     found = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)`", part, re.MULTILINE))
     assert found == {name: EPOCH_COLUMNS[name] for name in ("epoch", "partition")}

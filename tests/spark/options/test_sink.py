@@ -105,7 +105,7 @@ def test_refused(options: dict[str, str], told: str) -> None:
         parse(**options)
 
 
-def test_column_has_to_be_there_and_to_be_used() -> None:
+def test_column_to_be_there_and_to_be_used() -> None:
     """A column msg_id that would not be used is a mistake, as is one that is missing."""
     with pytest.raises(ConfigError, match="no column 'msg_id'"):
         parse(dedup="column").ids(column=False)

@@ -14,7 +14,7 @@ def parse(streaming=True, **options):
     return SourceOptions.parse({**LEAST, **options}, streaming=streaming)
 
 
-def test_what_holds_where_nothing_is_said():
+def test_holds_where_nothing_said():
     options = parse()
     assert (options.stream, options.subjects, options.mode, options.consumer) == ("ORDERS", (), "log", None)
     assert (options.start, options.end) == (Place("latest"), Place("latest"))
@@ -70,7 +70,7 @@ def test_columns_by_mode():
         ("1769860800000", "2026-01-31T12:00:00Z"),
     ],
 )
-def test_times_are_rfc_3339_or_milliseconds(given, time):
+def test_times_rfc_3339_or_milliseconds(given, time):
     assert parse(startingTimestamp=given).start == Place("time", time=time)
     assert parse(streaming=False, endingTimestamp=given).end == Place("time", time=time)
 
@@ -130,12 +130,12 @@ def test_what_cannot_work_is_refused(options, message):
         ({"endingSequence": "5", "endingTimestamp": "0"}, "choose one"),
     ],
 )
-def test_what_cannot_work_in_a_batch_is_refused(options, message):
+def test_cannot_work_in_batch_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         parse(streaming=False, **options)
 
 
-def test_a_schema_is_asked_for_before_it_is_known_which_kind_of_read_it_is():
+def test_schema_before_read_kind():
     assert parse(streaming=None, endingSequence="5", maxMessagesPerTrigger="5").end.sequence == 5
 
 

@@ -55,7 +55,7 @@ def each(runs):
     ]
 
 
-def test_fifty_thousand_deliveries_in_a_row_are_a_hundred_bytes():
+def test_claims_compress():
     collector = ClaimCollector()
     for number in range(50_000):
         collector.add(7001 + number, 1 + number, 1, 50_000 - number)
@@ -72,7 +72,7 @@ def test_runs_are_the_deliveries(steps):
     assert collector.count == claimed(collector.finish()) == len(taken)
 
 
-def test_a_run_ends_where_a_sequence_jumps_or_the_number_of_deliveries_changes():
+def test_run_ends_at_jump():
     collector = ClaimCollector()
     for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (4, 3, 1, 7), (5, 5, 1, 6), (6, 6, 2, 5)]:
         collector.add(*delivery)
@@ -80,7 +80,7 @@ def test_a_run_ends_where_a_sequence_jumps_or_the_number_of_deliveries_changes()
     assert collector.last_pending == 5
 
 
-def test_a_message_that_came_twice_is_claimed_by_its_last_delivery():
+def test_last_delivery_claims():
     collector = ClaimCollector()
     for delivery in [(1, 1, 1, 9), (2, 2, 1, 8), (3, 3, 1, 7), (2, 4, 2, 7), (4, 5, 1, 6)]:
         collector.add(*delivery)
@@ -88,7 +88,7 @@ def test_a_message_that_came_twice_is_claimed_by_its_last_delivery():
 
 
 @pytest.mark.parametrize(("before", "behind"), [(V1, ""), (V2, ""), (V2, ".random")])
-def test_acks_are_rebuilt_in_the_form_in_which_they_came(before, behind):
+def test_acks_rebuilt_in_form_in_they_came(before, behind):
     reply = f"{before}.2.41.17.1769860800000000000.5{behind}"
     assert ack_form(reply) == (before, behind)
     (first, second) = ack_subjects([Run(41, 17, 2, 2, 5)], ack_form(reply))
@@ -102,14 +102,14 @@ def test_acks_are_rebuilt_in_the_form_in_which_they_came(before, behind):
         )
 
 
-def test_a_percent_sign_in_a_name_is_no_format():
+def test_percent_sign_in_name_no_format():
     assert list(ack_subjects([Run(1, 1, 1, 1, 0)], ("$JS.ACK.100%d.c%%", ""))) == [
         b"$JS.ACK.100%d.c%%.1.1.1.0.0"
     ]
 
 
 @given(deliveries, st.integers(1, 9))
-def test_shares_are_all_claims_in_order_and_of_one_size(steps, parts):
+def test_shares_equal_in_order(steps, parts):
     taken, collector = collected(steps)
     shares = share_out(random.Random(1).sample(collector.finish(), len(collector.finish())), parts)
     assert [claim for share in shares for claim in each(share)] == taken
@@ -120,7 +120,7 @@ def test_shares_are_all_claims_in_order_and_of_one_size(steps, parts):
     assert pending == [run.part(n, 1).pending for run in collector.finish() for n in range(run.count)]
 
 
-def test_a_purge_takes_only_what_is_claimed():
+def test_purge_takes_only_claimed():
     runs = [Run(11, 5, 5, 1, 0), Run(8, 1, 3, 1, 0)]
     assert covers(runs, 8)
     assert covers(runs, 9)  # the first one is gone already
@@ -130,13 +130,13 @@ def test_a_purge_takes_only_what_is_claimed():
 
 
 @given(deliveries, st.sampled_from([(V1, ""), (V2, ""), (V2, ".x")]))
-def test_an_offset_comes_back_from_json_as_it_was(steps, form):
+def test_offset_comes_back_from_json_as(steps, form):
     runs = collected(steps)[1].finish()
     offset = QueueOffset(4, runs, *(form if runs else ("", "")), "made" if runs else "", 5 if runs else 0)
     assert QueueOffset.of_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
-def test_the_first_offset_has_no_claims():
+def test_first_offset_no_claims():
     assert QueueOffset(0, ()).to_json() == {"b": 0, "runs": []}
     assert QueueOffset.of_json({"b": 0, "runs": []}).last_consumer_seq == 0
 
@@ -163,7 +163,7 @@ RUN = [1, 1, 1, 1, 0]
         {"b": 1, "runs": 7},
     ],
 )
-def test_what_is_no_offset_of_this_mode_is_refused(offset):
+def test_no_offset_of_this_mode_refused(offset):
     with pytest.raises(PositionInvalidError, match="not valid in mode 'queue'"):
         QueueOffset.of_json(offset)
 
@@ -185,7 +185,7 @@ def seqs_of(runs):
     st.sets(st.integers(1, 60)),
     st.integers(1, 9),
 )
-def test_every_claim_is_found_once_or_missing(wanted, gone, foreign, page):
+def test_every_claim_found_once_or_missing(wanted, gone, foreign, page):
     """Whatever else is in the stream, and however the messages come in pages."""
     runs = runs_of(wanted)
     consumer_seq = {seq: number for number, seq in enumerate(sorted(wanted), 1)}
@@ -209,7 +209,7 @@ def test_every_claim_is_found_once_or_missing(wanted, gone, foreign, page):
 @pytest.mark.parametrize("by_filter", [False, True])
 @pytest.mark.parametrize("batches", [False, True])
 @given(seqs=st.sets(st.integers(1, 2000)))
-def test_spans_are_all_claims_in_order(seqs, by_filter, batches):
+def test_spans_all_claims_in_order(seqs, by_filter, batches):
     runs = runs_of(seqs)
     made = spans(runs, by_filter=by_filter, batches=batches)
     assert sorted(seq for span in made for seq in seqs_of(span.runs)) == sorted(seqs)
@@ -217,23 +217,23 @@ def test_spans_are_all_claims_in_order(seqs, by_filter, batches):
     assert batches or all(span.singly for span in made)
 
 
-def test_claims_that_lie_close_are_read_with_one_request():
+def test_close_claims_one_request():
     (span,) = spans([Run(1, 1, 10, 1, 0), Run(50, 11, 10, 1, 0)], by_filter=False)
     assert not span.singly
     assert claimed(span.runs) == 20
 
 
-def test_claims_that_lie_far_apart_are_read_apart_and_few_of_them_singly():
+def test_far_claims_read_apart():
     made = spans([Run(1, 1, 10, 1, 0), Run(5000, 11, 1, 1, 0), Run(9000, 12, 1, 1, 0)], by_filter=False)
     assert [(span.singly, claimed(span.runs)) for span in made] == [(False, 10), (True, 2)]
 
 
-def test_with_the_filter_in_the_request_distance_does_not_count():
+def test_filtered_distance_ignored():
     made = spans([Run(1, 1, 1, 1, 0), Run(50_000, 2, 1, 1, 0)], by_filter=True)
     assert [(span.singly, claimed(span.runs)) for span in made] == [(False, 2)]
 
 
-def test_a_server_without_batches_is_asked_singly_in_bounded_parts():
+def test_single_gets_bounded():
     made = spans([Run(1, 1, 1200, 1, 0)], by_filter=True, batches=False)
     assert [(span.singly, claimed(span.runs)) for span in made] == [(True, 512), (True, 512), (True, 176)]
 
@@ -246,7 +246,7 @@ def consumer(**fields):
     return ConsumerInfo(stream_name="ORDERS", name="spark", config=config)
 
 
-def test_a_durable_pull_consumer_with_explicit_acks_fits():
+def test_durable_pull_fits():
     for ack_on in ("batch", "manual", "purge"):
         check_queue(STREAM, consumer(), ack_on)
 
@@ -264,18 +264,18 @@ def test_a_durable_pull_consumer_with_explicit_acks_fits():
         (STREAM, {"filter_subject": "orders.a"}, "purge", "'ackOn' is 'purge'.*filter.*'batch'"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_option_and_the_fix(stream, fields, ack_on, says):
+def test_misfit_names_option(stream, fields, ack_on, says):
     with pytest.raises(ConfigError, match=says):
         check_queue(stream, consumer(**fields), ack_on)
 
 
-def test_signs_of_life_go_by_the_shortest_time():
+def test_signs_of_life_go_by_shortest_time():
     assert effective_ack_wait(consumer(ack_wait=9.0)) == 9.0
     assert effective_ack_wait(consumer(ack_wait=9.0, backoff=[4.0, 20.0])) == 4.0
     assert effective_ack_wait(consumer()) == 30.0
 
 
-def test_a_right_that_is_missing_is_named():
+def test_right_missing_named():
     error = not_permitted("consumer", PermissionDeniedError("publish", "$JS.ACK.S.c.1"), "it is acked")
     assert "'consumer'" in str(error)
     assert "publish to '$JS.ACK.S.c.1'" in str(error)

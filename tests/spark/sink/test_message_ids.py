@@ -66,7 +66,7 @@ def test_equal_rows_share_their_hash(given_rows: list[Row]) -> None:
 
 
 @given(rows, st.booleans())
-def test_a_fixed_subject_says_nothing(given_rows: list[Row], plain: bool) -> None:
+def test_fixed_subject_says_nothing(given_rows: list[Row], plain: bool) -> None:
     """Without a column of subjects a row's id does not depend on what headers the rows beside it have."""
     one_subject = [(b"", block, data) for _, block, data in given_rows]
     together = ids_of([one_subject], fixed=True)
