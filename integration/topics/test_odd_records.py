@@ -125,7 +125,11 @@ async def test_kits_read_odd_blocks(server: Any, js: Any, make_stream: Any, bloc
     assert await notifiers.notifier.completion() == "end"
 
 
-@pytest.mark.parametrize("odd", [b"{", b"[" * 200_000, b"\xff"], ids=["no JSON", "too deep", "no UTF-8"])
+@pytest.mark.parametrize(
+    "odd",
+    [b"{", b"[" * 200_000, b"\xff", b'"\xff"'],
+    ids=["no JSON", "too deep", "no UTF-8", "text that is no UTF-8"],
+)
 async def test_kits_pass_over_values_not_json(
     server: Any, js: Any, events: list[Any], make_stream: Any, odd: bytes
 ) -> None:

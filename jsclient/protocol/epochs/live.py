@@ -63,7 +63,7 @@ def read_asked(data: bytes) -> Asked:
     """Read a request of a subscriber. Raises `ProtocolError` if it is not valid."""
     try:
         return msgspec.json.decode(data, type=Asked)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ProtocolError(f"not a request of a subscriber: {data[:80]!r}: {error}") from None
 
 
@@ -117,7 +117,7 @@ def read_live(block: bytes, payload: bytes, order: Order[T]) -> LiveMessage[T]:
         case "data":
             try:
                 time = order.decode(msgspec.json.decode(headers.get(EPOCH, "")))
-            except (msgspec.DecodeError, ConfigError, RecursionError) as error:
+            except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
                 raise ProtocolError(f"live data has no time: {error}") from None
             return LiveMessage("message", count, DataMessage(time, payload))
         case "snapshot":

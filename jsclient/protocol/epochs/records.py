@@ -372,7 +372,7 @@ class EpochReading(Generic[T]):
             return self._times[text]
         try:
             time = self.order.decode(msgspec.json.decode(text))
-        except (msgspec.DecodeError, ConfigError) as error:
+        except (msgspec.DecodeError, ConfigError, UnicodeError, RecursionError) as error:
             self._skip(
                 record,
                 ProtocolError(
@@ -462,7 +462,7 @@ def read_schema(text: str, topic: str) -> Schema:
     """Read a schema. Raises `ProtocolError` if it is not valid, or of a newer version."""
     try:
         return msgspec.json.decode(text, type=Schema)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ProtocolError(f"the schema of topic {topic!r} cannot be read: {text!r:.100}: {error}") from None
 
 

@@ -60,7 +60,7 @@ def link_of(headers: Headers) -> int | None:
     text = headers.get(names.EXPECTED_LAST_SUBJECT_SEQUENCE)
     if text is None or names.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT in headers:
         return None
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
+    return int(text) if _is_number(text) else None
 
 
 def _own(headers: Headers) -> RecordHeaders:
@@ -80,6 +80,10 @@ def stored_record(message: StoredMessage, *, linked: bool) -> Record:
     )
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 20
+
+
 def republished_record(frame: Frame, stream: str) -> Record:
     """A record that the server republished, which names its predecessor in its subject.
 
@@ -95,7 +99,7 @@ def republished_record(frame: Frame, stream: str) -> Record:
             said[name] = values.pop()  # the server adds its own last
         own += [(name, value) for value in values]
     seq, previous = said.get(names.SEQUENCE, ""), said.get(names.LAST_SEQUENCE, "")
-    if said.get(names.STREAM) != stream or not seq.isdecimal() or not previous.isdecimal():
+    if said.get(names.STREAM) != stream or not _is_number(seq) or not _is_number(previous):
         raise ProtocolError(f"a message on {frame[0]!r:.100} was not republished by stream {stream!r}")
     return Record(
         seq=int(seq),

@@ -51,7 +51,7 @@ class JsonCodec:
         """
         try:
             return msgspec.json.decode(data)
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise ProtocolError(f"{data!r:.60} is not JSON: {error}") from None
 
 

@@ -42,7 +42,7 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in log mode."""
         try:
             return msgspec.convert(dict(offset), cls)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             raise PositionInvalidError(
                 f"the checkpoint has an offset that is not valid in mode 'log' ({error}): {str(dict(offset))[:200]}; "
                 "was it made in another mode, by another source, or by a newer version?"

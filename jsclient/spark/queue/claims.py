@@ -227,7 +227,7 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
             form = read.ack + read.behind
             if read.runs and (not form.startswith("$JS.ACK.") or any(map(str.isspace, form))):
                 raise msgspec.ValidationError("'ack' is not a JSAck")
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeError) as error:
             raise PositionInvalidError(
                 f"the checkpoint has an offset that is not valid in mode 'queue' ({error}): {str(dict(offset))[:200]}; "
                 "was it made in another mode, by another source, or by a newer version?"

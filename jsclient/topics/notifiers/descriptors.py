@@ -98,7 +98,7 @@ def read_descriptor(given: object, kind: type[DescriptorT]) -> DescriptorT:
     """
     try:
         read = msgspec.convert(given, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, UnicodeError, RecursionError) as error:
         wanted = "notifier" if kind is NotifierDescriptor else "subscription"
         raise ConfigError(f"{given!r:.100} is not the descriptor of a {wanted}: {error}") from None
     check_stream_name(read.stream)

@@ -98,7 +98,7 @@ def test_no_frontier_record_told(record):
         FrontierEntry.read(record, INT)
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", '"1"', "[1]", "1 "])
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.5", '"1"', "[1]", "1 ", "[" * 100_000])
 def test_data_without_time_skipped(text):
     skipped = []
     reading = EpochReading(INT, "t", [0], lambda *args: skipped.append(args))
@@ -156,6 +156,12 @@ def test_no_publisher_would_say_told(headers, payload):
 def test_what_a_subscriber_wants():
     asked = Asked(1, "connect", "int", "json")
     assert read_asked(asked.to_json()) == asked
-    for data in (b"", b"{}", b'{"v":2,"verb":"connect","order":"","codec":""}', b'{"v":1,"verb":"stay"}'):
+    for data in (
+        b"",
+        b"{}",
+        b'{"v":2,"verb":"connect","order":"","codec":""}',
+        b'{"v":1,"verb":"stay"}',
+        b'{"v":1,"verb":"connect","order":"","codec":"\xff"}',
+    ):
         with pytest.raises(ProtocolError):
             read_asked(data)

@@ -211,9 +211,13 @@ def test_republished_like_single(lie):
 
 def test_stream_did_not_republish_given_back():
     good = republished(b"", "a", 5, "2026-01-31T12:00:00Z")
-    others = [(*good[:2], good[2].replace(b"Stream: S", b"Stream: T"), b""), (b"p.a", b"", b"", b"x")]
+    others = [
+        (*good[:2], good[2].replace(b"Stream: S", b"Stream: T"), b""),
+        (b"p.a", b"", b"", b"x"),
+        (*good[:2], good[2].replace(b"Sequence: 5", b"Sequence: " + b"9" * 5000), b""),
+    ]
     foreign = []
-    got = RepublishedRecords("S").read([others[0], good, others[1]], foreign.append)
+    got = RepublishedRecords("S").read([others[0], good, *others[1:]], foreign.append)
     assert [record.seq for record in got] == [5]
     assert foreign == others
 

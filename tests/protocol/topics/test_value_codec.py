@@ -77,7 +77,7 @@ def test_deep_or_cyclic_refused():
         CODEC.encode(endless)
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"nan", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize("data", [b"", b"{", b"nan", b"\xff", b'"\xff"', b"[" * 100_000])
 def test_what_is_no_json_is_told(data):
     with pytest.raises(ProtocolError):
         CODEC.decode(data)

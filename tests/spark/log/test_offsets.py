@@ -47,6 +47,7 @@ def test_offset_no_more_than_needs():
         {"seq": 7, "created": None},
         {"seq": 7, "created": CREATED, "init": 1},
         {"seq": 7, "created": CREATED, "free": -1},
+        {"seq": "\ud800", "created": CREATED},
         {"seq": 7, "created": CREATED, "more": 1},
         {"b": 3, "runs": [[1, 1, 5, 1]]},
     ],

@@ -161,6 +161,7 @@ RUN = [1, 1, 1, 1, 0]
         {"b": 1, "runs": [RUN], "ack": V1, "at": "now"},
         {"b": 1, "runs": [RUN], "ack": V1, "newer": 1},
         {"b": 1, "runs": 7},
+        {"b": "\ud800", "runs": []},
     ],
 )
 def test_no_offset_of_this_mode_refused(offset):
