@@ -257,6 +257,13 @@ def bench_topics(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=True)
+def campaign(session: nox.Session) -> None:
+    """Chaos, fuzz, soak, hostile servers and strangers, for minutes to hours. Options after --: see --help."""
+    session.install("--editable", ".", *group("integration"))
+    session.run("python", "-m", "integration.campaign", *session.posargs)
+
+
+@nox.session(reuse_venv=True)
 def demo(session: nox.Session) -> None:
     """The demonstration: `jsclient demo`. Ctrl-C ends it."""
     session.install("--editable", ".[demo]")

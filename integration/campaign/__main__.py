@@ -1,0 +1,78 @@
+"""`python -m integration.campaign`: runs the parts, prints a report, and exits with 1 if a predicate fails."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib
+import random
+import sys
+import time
+from pathlib import Path
+
+from integration.campaign.options import PARTS, Options, share
+from integration.campaign.report import Outcome, Report, machine, told
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="campaign", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=6.0, help="for everything together (default: 6)")
+    parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
+    parser.add_argument("--seeds", type=int, default=1, help="seeds to run, one after the other (default: 1)")
+    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument("--report", type=Path, help="a file for the text; the JSON goes beside it, as .json")
+    given = parser.parse_args(arguments)
+    given.only = [part for part in PARTS if part in given.only.split(",")]
+    if not given.only:
+        parser.error(f"--only: some of {','.join(PARTS)} are needed")
+    if given.seeds < 1 or given.minutes <= 0:
+        parser.error("--seeds and --minutes must be above 0")
+    if given.seed is None:
+        given.seed = random.SystemRandom().randrange(1, 1 << 31)
+    return given
+
+
+async def campaign(given: argparse.Namespace) -> Report:
+    seeds = range(given.seed, given.seed + given.seeds)
+    options = {"minutes": given.minutes, "seeds": [*seeds], "only": given.only}
+    report = Report(options, notes=[machine()])
+    print(f"campaign: {', '.join(given.only)}; seeds {seeds[0]} to {seeds[-1]}", flush=True)
+    for seed in seeds:
+        for part in given.only:
+            seconds = share(part, given.only, given.minutes * 60 / given.seeds)
+            await one(part, Options(seed, seconds), report)
+            if given.report is not None:  # what was found is kept if a later part is killed
+                report.write(given.report)
+    return report
+
+
+async def one(part: str, options: Options, report: Report) -> None:
+    """Run a part, and print what it found."""
+    print(f"\n--- {part}, seed {options.seed}, {options.seconds:.0f} s", flush=True)
+    started = time.monotonic()
+    try:
+        outcomes = await importlib.import_module(f"integration.campaign.{part}").run(options)
+    except Exception as error:  # noqa: BLE001  the other parts still run
+        outcomes = [Outcome(part, "the part itself", options.seed)]
+        outcomes[0].check("it runs to its end", holds=False, found=f"{type(error).__name__}: {error}")
+    report.outcomes += outcomes
+    for outcome in outcomes:
+        print("\n".join(told(outcome)[:-1]), flush=True)
+    print(f"--- {part}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    given = parse(arguments)
+    report = asyncio.run(campaign(given))
+    print(f"\n{report.text().splitlines()[-1 - len(report.failures)]}")
+    for outcome, predicate in report.failures:
+        print(
+            f"FAILS: {outcome.part} / {outcome.kind} (seed {outcome.seed}): {predicate.name}: {predicate.found}"
+        )
+    if given.report is not None:
+        print(f"report: {given.report} and {given.report.with_suffix('.json')}")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

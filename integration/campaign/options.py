@@ -1,0 +1,22 @@
+"""The parts of the campaign, and what each run of one is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+PARTS = {"chaos": 45, "fuzz": 20, "soak": 25, "hostile": 5, "strangers": 5}
+"""Each part with its share of the time, in percent. The last two are lists of cases, which take what they take."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one run of a part is given: its seed, and about how many seconds it may take."""
+
+    seed: int
+    seconds: float
+
+
+def share(part: str, chosen: Sequence[str], seconds: float) -> float:
+    """The seconds of one part of those chosen."""
+    return seconds * PARTS[part] / sum(PARTS[one] for one in chosen)
