@@ -23,7 +23,7 @@ from jsclient.protocol.consumers.status import classify
 from jsclient.protocol.consumers.worker.dead_letter import read_exhausted
 from jsclient.protocol.epochs.frontier import Int, Product
 from jsclient.protocol.epochs.live import read_asked, read_live, write_live
-from jsclient.protocol.epochs.messages import EpochPosition, FrontierRecord
+from jsclient.protocol.epochs.records import EpochPosition, FrontierRecord
 from jsclient.protocol.models.account import AccountInfo
 from jsclient.protocol.models.consumer import ConsumerInfo
 from jsclient.protocol.models.message import read_stored_message
@@ -39,7 +39,8 @@ from jsclient.protocol.topics.record_codec import (
     DeliveredRecords,
     RepublishedRecords,
     StoredRecords,
-    delivered_record,
+    kind_of,
+    link_of,
     republished_record,
     stored_record,
 )
@@ -261,18 +262,13 @@ def delivered(chance: Random) -> Take:
         linked = chance.random() < 0.5
         frames = [(b"a.b", s.ACK, block, b"x") for block in (b"", data, s.BLOCKS[-1])]
         got = DeliveredRecords(linked=linked).read(frames)
-        expected = [
-            delivered_record(
-                "a.b",
-                parse_headers(f[2])[1] if f[2] else Headers(),
-                f[3],
-                read_jsack(f[1]),
-                linked=linked,
-                previous=None,
-            )
-            for f in frames
-        ]
-        same(got, expected, "delivered records at once and one by one")
+        for record, (_, reply, block, payload) in zip(got, frames, strict=True):
+            own, place = parse_headers(block)[1] if block else Headers(), read_jsack(reply)
+            same(record.headers, own, "headers of delivered records at once and one by one")
+            same((record.seq, record.time_ns), (place.stream_seq, place.timestamp_ns), "their place")
+            same((record.subject, record.data), ("a.b", payload), "their subject and data")
+            same(record.kind, kind_of(own), "their kind")
+            same(record.previous, link_of(own) if linked else None, "their link")
 
     return take
 

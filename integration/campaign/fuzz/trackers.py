@@ -25,7 +25,7 @@ from jsclient.protocol.epochs.records import EpochReading
 from jsclient.protocol.epochs.trackers import EpochSubscriber
 from jsclient.protocol.models.publish import PubAck
 from jsclient.protocol.peers.commands import Install, Queried, Received, Stored, Tick
-from jsclient.protocol.peers.outbox import Fresh
+from jsclient.protocol.peers.relationship import Fresh
 from jsclient.protocol.peers.tracker import PeerTracker
 from jsclient.protocol.publishing.batch import BatchTracker
 from jsclient.protocol.publishing.chain_window import ChainWindow
@@ -33,8 +33,9 @@ from jsclient.protocol.publishing.fast_ingest import IngestTracker
 from jsclient.protocol.publishing.in_flight import InFlight
 from jsclient.protocol.publishing.publish_window import PublishWindow
 from jsclient.protocol.streams.direct_get import read_direct_answer
+from jsclient.protocol.topics.history_round import AskHistory
 from jsclient.protocol.topics.position import Extent, Position
-from jsclient.protocol.topics.reader import AskHistory, Reader, Subscribe
+from jsclient.protocol.topics.reader import Reader, Subscribe
 from jsclient.protocol.topics.record import Record
 from jsclient.protocol.topics.record_codec import RepublishedRecords, stored_record
 from jsclient.protocol.wire.headers import parse_headers
@@ -70,8 +71,8 @@ def push(kind: type[Any]) -> Callable[[Random], Take]:
                 raise DifferenceError(f"the queue holds {tracker.pending} of 50")
             if chance.random() < 0.05:
                 tracker.tick(now)
-            if kind is OrderedTracker and tracker.wants is not None and tracker.may_recreate:
-                tracker.recreated("again", tracker.last_stream_seq, now)
+            if kind is OrderedTracker and tracker.cursor.wants is not None and tracker.may_recreate:
+                tracker.recreated("again", tracker.cursor.last_stream_seq, now)
             while chance.random() < 0.7 and (taken := tracker.take()[0]) is not None:
                 seq = sequences(taken[1])[0]
                 if kind is OrderedTracker and seq <= last:
