@@ -15,10 +15,11 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from .._runtime.context import Context
 from ..client import JetStream, connect
 from .options.connect import ConnectOptions
 
-__all__ = ["Session", "session"]
+__all__ = ["Session", "context_of", "session"]
 
 T = TypeVar("T")
 
@@ -109,3 +110,8 @@ def session(options: ConnectOptions) -> Session:
         ConfigError: A file or an environment variable does not exist.
     """
     return _engine().get(options)
+
+
+def context_of(js: JetStream) -> Context:
+    """Return the `Context` of a `JetStream`."""
+    return js._context  # noqa: SLF001  the package's own

@@ -21,11 +21,11 @@ from ...errors import ConfigError, JetStreamError, PermissionDeniedError
 from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, read_jsack
 from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
-from ..engine import Session, session
+from ..engine import Session, context_of, session
 from ..options.connect import ConnectOptions, not_permitted
 from ..queue.claims import effective_ack_wait
 from ..registering import register_once
-from .bulk_ack import check_replies, confirm, context_of, settle
+from .bulk_ack import check_replies, confirm, settle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

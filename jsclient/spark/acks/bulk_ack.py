@@ -25,19 +25,15 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.consumers.ack import match_jsack, read_jsack, sequences
+from ..engine import context_of
 
-__all__ = ["check_replies", "confirm", "context_of", "settle"]
+__all__ = ["check_replies", "confirm", "settle"]
 
 _RETRY = RetryPolicy(0.1, 0.1, patience=30.0)
 _CHUNK = 1000  # acks per write
 _FIRST = 5.0  # seconds; timeout of the first attempt, before checking why no response came
 _CONFIRM = 30.0  # seconds; timeout of later attempts, enough to process all acks
 _NOT_IN_SUBJECTS = re.compile(rb"[\x00-\x20\x7f]")
-
-
-def context_of(js: JetStream) -> Context:
-    """Return the `Context` of a `JetStream`."""
-    return js._context  # noqa: SLF001  the package's own
 
 
 def check_replies(replies: Sequence[bytes]) -> None:

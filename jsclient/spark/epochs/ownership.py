@@ -26,6 +26,7 @@ from ...topics.epochs.history import EpochHistory
 from ...topics.epochs.home import Outlet
 from ...topics.log import Log
 from ...topics.stream_log import StreamLog
+from ..engine import context_of
 from ..sink.message_ids import query_hash
 
 __all__ = ["Attempt", "Owned", "SinkTopic"]
@@ -87,7 +88,7 @@ class SinkTopic:
     """A topic that a sink writes to. Runs on the event loop."""
 
     def __init__(self, js: JetStream, stream: Stream, topic: str, order: Int, partitions: int) -> None:
-        self._context = js._context  # noqa: SLF001  internal
+        self._context = context_of(js)
         self._stream, self._order = stream, order
         self.name: str = topic
         self.partitions: int = partitions

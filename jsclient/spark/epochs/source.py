@@ -18,6 +18,7 @@ from ...streams.stream import Stream
 from ...topics.epochs.history import EpochHistory
 from ...topics.epochs.home import StreamHome
 from ...topics.stream_log import StreamLog
+from ..engine import context_of
 from ..log.lookup import Lookup
 from ..log.offsets import StreamFacts
 from ..log.ranges import pieces_for
@@ -121,7 +122,7 @@ class TopicLook:
         self.facts = self.lookup.facts()
 
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
-            log = StreamLog(self.lookup.js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  internal
+            log = StreamLog(context_of(self.lookup.js), stream, f"{topic}.*.frontier")
             numbers = range(self.partitions)
             stored = EpochHistory(log, order, topic)
             return [(await stored.last_frontier(number)).entry for number in numbers]
@@ -168,7 +169,7 @@ async def frontier_page(
         The records with their partitions, whether more follow, and the sequence up to which the page covers the stream
         (0: unknown).
     """
-    log = StreamLog(js._context, stream, f"{topic}.*.frontier")  # noqa: SLF001  internal
+    log = StreamLog(context_of(js), stream, f"{topic}.*.frontier")
     page = await log.history(since, _PAGE, _PAGE_BYTES)
     found = []
     for record in page.records:

@@ -31,7 +31,8 @@ from ...protocol.models.consumer import ConsumerInfo
 from ...protocol.wire.header_names import MSG_SIZE
 from ...streams.direct_get import get_directly
 from ...streams.stream import Stream
-from ..acks.bulk_ack import confirm, context_of, settle
+from ..acks.bulk_ack import confirm, settle
+from ..engine import context_of
 from ..options.connect import not_permitted
 from ..options.source import SourceOptions
 from .claims import (

@@ -30,9 +30,9 @@ from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
 from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
-from ..acks.bulk_ack import context_of, settle
+from ..acks.bulk_ack import settle
 from ..columns import arrow_schema, direct_columns, record_batch
-from ..engine import session
+from ..engine import context_of, session
 from ..options.connect import ConnectOptions, not_permitted
 from .claims import ClaimMatcher, Found, Run, Span, ack_subjects, claimed, spans
 

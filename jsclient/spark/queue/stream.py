@@ -43,8 +43,7 @@ from ...errors import (
     NoRespondersError,
     RequestTimeoutError,
 )
-from ..acks.bulk_ack import context_of
-from ..engine import Session, session
+from ..engine import Session, context_of, session
 from ..log.ranges import pieces_for
 from ..log.tasks import read_limit
 from ..options.source import SourceOptions

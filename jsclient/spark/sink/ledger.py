@@ -13,7 +13,7 @@ from ...protocol.wire.header_names import MSG_ID
 from ...protocol.wire.names import check_stream_name
 from ...streams.buckets import Bucket, ConflictError, Entry
 from ...streams.stream import Stream
-from ..acks.bulk_ack import context_of
+from ..engine import context_of
 from ..log.range_reader import ConsumerRange
 from ..task_context import Task
 from .ledger_rules import Begin, Beginning, PartitionRecord, QueryRecord, decide

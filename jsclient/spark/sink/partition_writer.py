@@ -18,6 +18,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...publishing.bulk import BulkPublisher, Failed
+from ..engine import context_of
 from ..options.sink import SinkOptions
 from ..task_context import Task
 from .ledger import Ledger, LedgerPlace, stored_ids
@@ -84,7 +85,7 @@ class PartitionWriter:
         self._line = line + plan.line
         self._reader = RowReader(plan.shape, replaced | plan.reserved)
         self._bulk = BulkPublisher(
-            js._context,  # noqa: SLF001  internal to the package
+            context_of(js),
             max_in_flight=options.window,
             max_bytes=options.window_bytes,
             timeout=options.ack_timeout,
