@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.worker import DeliveriesExhaustedError, Reject, WorkCounts
     from .protocol.streams.counter import CounterEntry
-    from .protocol.topics.history_round import QuietTimer
     from .protocol.topics.position import Position
+    from .protocol.topics.reader import QuietTimer
     from .protocol.topics.record import Record
     from .protocol.topics.value_codec import Codec, JsonCodec
     from .publishing.batch import AtomicBatch
@@ -181,7 +181,7 @@ _LAZY = {
     "Producer": "topics.notifiers.iteration",
     "Publisher": "publishing.publisher",
     "PullSubscription": "consumers.pull_subscription",
-    "QuietTimer": "protocol.topics.history_round",
+    "QuietTimer": "protocol.topics.reader",
     "ReaderOpening": "topics.topic",
     "Record": "protocol.topics.record",
     "Reject": "protocol.consumers.worker.worker",

@@ -17,8 +17,8 @@ from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 from .._runtime.handle import ReadHandle, opening
 from ..errors import ConfigError, JetStreamError
 from ..protocol.events import HandlerFailed
-from ..protocol.topics.history_round import QuietTimer
 from ..protocol.topics.position import Position
+from ..protocol.topics.reader import QuietTimer
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.names import check_consumer_name

@@ -27,10 +27,9 @@ from ..errors import (
     RequestTimeoutError,
 )
 from ..protocol.events import HistoryTruncated
-from ..protocol.topics.history_round import QuietTimer
 from ..protocol.topics.links import Skipped
 from ..protocol.topics.position import Extent, Position
-from ..protocol.topics.reader import AskHistory, Cancel, Command, Reader, Subscribe
+from ..protocol.topics.reader import AskHistory, Cancel, Command, QuietTimer, Reader, Subscribe
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.checks import check_count
 from .feeds import FeedSubscription

@@ -20,13 +20,58 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
-from .history_round import AskHistory, HistoryRound, QuietTimer
+from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
 from .links import Link, LinkTracker, MissingRule, Skipped, Verdict
 from .position import EndDoubt, Extent, Position
 from .record import Aside, Record, RecordQueue
 
-__all__ = ["AskHistory", "Cancel", "Command", "Reader", "Subscribe"]
+__all__ = ["AskHistory", "Cancel", "Command", "QuietTimer", "Reader", "Subscribe"]
+
+
+class AskHistory(msgspec.Struct, frozen=True):
+    """Read stored records after a sequence, in order, up to these limits."""
+
+    since: int
+    limit: int  # records
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class QuietTimer:
+    """The period without a record after which a reader reads the history. It adapts within its bounds.
+
+    Without ``longest`` it is constant.
+
+    Attributes:
+        shortest, longest: Its bounds, seconds.
+        period: The current period, seconds.
+        factor: By which the period grows or shrinks.
+    """
+
+    shortest: float = 30.0
+    longest: float = 0.0
+    factor: float = 2.0
+    period: float = 0.0
+
+    def __post_init__(self) -> None:
+        for seconds in (self.shortest, self.longest, self.period):
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+                raise ConfigError(f"quiet timer: {seconds!r:.40} is not a number of seconds")
+        self.longest = self.longest or self.shortest
+        self.period = self.period or self.shortest
+        if not 0 < self.shortest <= self.period <= self.longest or self.factor < 1:
+            raise ConfigError(
+                f"quiet timer from {self.shortest} to {self.longest} s, now {self.period} s, factor {self.factor}: "
+                "0 < shortest <= period <= longest and factor >= 1 are needed"
+            )
+
+    def found_nothing(self) -> None:
+        """The history had no new record: lengthen the period."""
+        self.period = min(self.period * self.factor, self.longest)
+
+    def found_something(self) -> None:
+        """The history had a record that was not pushed: shorten the period."""
+        self.period = max(self.period / self.factor, self.shortest)
 
 
 class Subscribe(msgspec.Struct, frozen=True):
@@ -104,7 +149,13 @@ class Reader:
     _in_doubt: bool = False  # the stream may have been recreated: its extent is needed
     _end_doubt: EndDoubt = field(default_factory=EndDoubt)
     _full: bool = False  # a record found no room: no request until there is some
-    _round: HistoryRound = field(default_factory=HistoryRound)
+    # A round of requests reads the history to its end, one at a time.
+    _wanted: bool = False  # another request is needed
+    _asked: AskHistory | None = None  # the request in flight
+    _by_timer: bool = False  # the timer started the round
+    _found: int = 0  # new records in this round
+    _moved: bool = False  # the round has advanced
+    _late: bool = False  # a missing record was noticed after the request was sent: the answer may be older
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
         self._links = LinkTracker(self.start.seq, self.missing.by_subject)
@@ -127,7 +178,7 @@ class Reader:
     @property
     def deadline(self) -> float:
         """When to call ``tick``, monotonic seconds; infinite: not needed now."""
-        if self._stopped or self._full or self._round.asked is not None:
+        if self._stopped or self._full or self._asked is not None:
             return math.inf
         period = self.quiet.period
         return self._added_at + (min(period, _RECHECK) if self._end_doubt.since is not None else period)
@@ -168,7 +219,7 @@ class Reader:
 
     def _cancel(self) -> list[Command]:
         if self._stopped:
-            self._round.asked = None
+            self._asked = None
             self._aside.take_all()
         commands: list[Command] = [] if self.id is None else [Cancel(self.id)]
         self.id, self.is_subscribed = None, False
@@ -203,12 +254,12 @@ class Reader:
             if self.catch_up != "at once" or not self._aside.add(record):
                 self.discarded += 1
             self._hint = max(self._hint, record.seq)
-            self._round.late = True
+            self._late = True
         if self.ended:
             return self._cancel()
         if self._in_doubt and not doubted and self.is_subscribed:
             return self.lost(id, now)
-        late = self._hint > self._links.floor and self._round.asked is None
+        late = self._hint > self._links.floor and self._asked is None
         return self._want() if late and self.catch_up == "at once" else []
 
     def _take_run(self, records: Sequence[Record], extent: Extent | None, now: float) -> Sequence[Record]:
@@ -245,7 +296,7 @@ class Reader:
                 self.repeated += 1
             else:
                 self.discarded += 1  # not lost: read from the history once there is room
-                self._full = self._round.wanted = True
+                self._full = self._wanted = True
                 self._hint = max(self._hint, record.seq)
             return True
         # A record is known to be missing. If a limit has removed it since, links no longer name it.
@@ -275,16 +326,18 @@ class Reader:
 
     def _want(self) -> list[Command]:
         """Request the history, now or when there is room."""
-        self._round.wanted = True
+        self._wanted = True
         return self._ask()
 
     def _ask(self) -> list[Command]:
-        if not self._round.wanted or self._round.asked is not None or self._stopped or self._full:
+        if not self._wanted or self._asked is not None or self._stopped or self._full:
             return []
         if not self._queue.is_half_empty:
             self._full = True
             return []
-        return [self._round.ask(self._links.floor, self._queue.room)]
+        self._wanted = self._late = False
+        self._asked = AskHistory(self._links.floor, *self._queue.room)
+        return [self._asked]
 
     def needs_extent(self, records: Sequence[Record]) -> bool:
         """Whether `page` needs the extent: the page is empty, or a record may be missing."""
@@ -310,8 +363,9 @@ class Reader:
             up_to: If known, and no more records follow: the history is complete up to here. It must be reported by the
                 server that sent the records, before it sent them: a replica may lag.
         """
-        if not self._round.answered(asked):
+        if asked is not self._asked:
             return []
+        self._asked = None
         if extent is not None:
             try:
                 # The sequence requested and not the floor: pushes may have arrived after this answer was sent.
@@ -340,7 +394,8 @@ class Reader:
         """Add new records. False: some found no room."""
         links = self._links
         rest = self._take_run(records, extent, now)
-        self._round.advanced(len(records) - len(rest))
+        self._found += len(records) - len(rest)
+        self._moved |= len(records) > len(rest)
         for record in rest:
             if record.seq <= links.floor:
                 continue
@@ -353,7 +408,8 @@ class Reader:
             if is_new:
                 self._add(record, record.seq, now)
             links.caught_up(record.seq)
-            self._round.advanced(1, found=is_new)
+            self._found += is_new
+            self._moved = True
             if self.ended:
                 break
         if self.ended:
@@ -371,7 +427,8 @@ class Reader:
         return True
 
     def _round_over(self, now: float, commands: list[Command]) -> None:
-        found, moved, by_timer = self._round.over()
+        found, moved, by_timer = self._found, self._moved, self._by_timer
+        self._found, self._moved, self._by_timer = 0, False, False
         self._added_at = now
         hint, self._hint = self._hint, 0
         self.discarded += len(self._push_all(self._aside.take_all(), now))
@@ -386,7 +443,7 @@ class Reader:
             commands += self._subscribe()
         if hint > self._links.floor and self.catch_up == "at once":
             # Otherwise the replica lags.
-            self._round.wanted |= moved or self._round.late
+            self._wanted |= moved or self._late
         commands += self._ask()
 
     def interrupted(self) -> None:
@@ -397,7 +454,7 @@ class Reader:
         """The quiet timer expired: no record was added for a while."""
         if now < self.deadline:
             return []
-        self._round.by_timer = self._in_doubt = True
+        self._by_timer = self._in_doubt = True
         return self._want()
 
     def take(self, limit: int = 1) -> tuple[list[Record], list[Command]]:
@@ -405,4 +462,4 @@ class Reader:
         taken = self._queue.take(limit)
         if self._full and self._queue.is_half_empty:
             self._full = False
-        return taken, self._ask() if self._round.wanted else []
+        return taken, self._ask() if self._wanted else []

@@ -21,8 +21,8 @@ from ...errors import (
     WrongLastSequenceError,
 )
 from ...protocol.events import PublishFailed, RecordSkipped
-from ...protocol.topics.history_round import QuietTimer
 from ...protocol.topics.position import Position
+from ...protocol.topics.reader import QuietTimer
 from ...protocol.topics.record import Kind, Record
 from ...protocol.topics.value_codec import Codec
 from ...protocol.wire.header_names import MSG_ID
