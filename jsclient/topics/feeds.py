@@ -21,8 +21,7 @@ from .._runtime.tasks import Timer
 from ..errors import JetStreamError, NotJetStreamMessageError
 from ..protocol.consumers.ack import sequences
 from ..protocol.consumers.monitors import HeartbeatMonitor
-from ..protocol.consumers.push import whole_number
-from ..protocol.events import ForeignMessage
+from ..protocol.consumers.push import foreign_message, whole_number
 from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import DeliveredRecords, RepublishedRecords
@@ -188,9 +187,8 @@ class _Foreign:
 
     def dropped(self, frame: Frame) -> None:
         self._count += 1
-        if self._count & (self._count - 1) == 0:
-            subject = frame[0].decode(errors="replace")
-            self._context.emit(ForeignMessage(stream=self._stream, subject=subject, count=self._count))
+        for report in foreign_message(self._stream, "", frame, self._count):
+            self._context.emit(report.event)
 
 
 class _Deliveries:

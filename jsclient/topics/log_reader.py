@@ -59,12 +59,7 @@ class LogReader(ReadHandle[Record]):
     Args:
         log: The log to read.
         start: The position after which reading begins.
-        push: "republish" or "consumer"; None: no pushes; "auto": the cheapest way, or none if pushes are refused.
-        quiet: Seconds without a record after which the history is read, or an adaptive timer.
-        catch_up: Whether a gap is read from the history at once, or at the next timer as in P3Sub.
-        allow_truncated: Skip records that were removed before they were read, and report them with the event
-            `HistoryTruncated`. Otherwise that is an error.
-        max_pending, max_pending_bytes: Capacity of the local queue.
+        push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: As `EventSource.subscribe`.
         name: Prefix of its subscription ids; random by default.
     """
 

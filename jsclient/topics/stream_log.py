@@ -309,12 +309,7 @@ def _stamp(text: Any) -> int:
 
 
 async def find_log(context: Context, subject: str, stream: str | None = None) -> StreamLog:
-    """The log of a subject, which may have wildcards.
-
-    Args:
-        context: The context of the handle.
-        subject: The subject of the records.
-        stream: The stream; by default the one that holds the subject.
+    """The log of a subject, which may have wildcards, in a stream; by default in the one that holds the subject.
 
     Raises:
         NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The stream does not exist.
