@@ -33,9 +33,8 @@ from jsclient.protocol.publishing.fast_ingest import IngestTracker
 from jsclient.protocol.publishing.in_flight import InFlight
 from jsclient.protocol.publishing.publish_window import PublishWindow
 from jsclient.protocol.streams.direct_get import read_direct_answer
-from jsclient.protocol.topics.history_round import AskHistory
 from jsclient.protocol.topics.position import Extent, Position
-from jsclient.protocol.topics.reader import Reader, Subscribe
+from jsclient.protocol.topics.reader import AskHistory, Reader, Subscribe
 from jsclient.protocol.topics.record import Record
 from jsclient.protocol.topics.record_codec import RepublishedRecords, stored_record
 from jsclient.protocol.wire.headers import parse_headers
