@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .._runtime.context import Context
-from ..errors import ConfigError, PermissionDeniedError
+from ..errors import PermissionDeniedError
 from ..protocol.consumers.priority import check_group_name
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.wire.checks import check_count
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.units import format_time, parse_time, time_of
 from ..protocol.wire.version import check_server
@@ -103,8 +104,8 @@ class Consumer(PullReading):
                 by_start_time, and then a sequence not below that start.
             ConsumerNotFoundError: It was deleted. And those of any request.
         """
-        if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or not 1 <= seq < 2**64):
-            raise ConfigError(f"seq is {seq!r:.60}: an integer >= 1 is needed")
+        if seq is not None:
+            check_count("seq", seq, most=2**64 - 1)
         check_server(self._context.connection.server_version, (2, 14), "resetting a consumer")
         with suppress(PermissionDeniedError):
             await self.info()  # a reset of a deleted consumer is never answered

@@ -30,8 +30,9 @@ class PullSubscription(PullReading, Handle):
         self._binding = binding
         self._deletes = delete_on_close and binding.created
         self._log = EventLog()
-        config = None if binding.info is None else binding.info.config
-        self._puller = Puller(context, binding.stream, binding.consumer, config, listener=self._log.add)
+        self._puller = Puller(
+            context, binding.stream, binding.consumer, binding.config, listener=self._log.add
+        )
         context.open.add(self)
 
     @property
@@ -81,11 +82,10 @@ class PullSubscription(PullReading, Handle):
             ApiError, RequestTimeoutError, DisconnectedError: The consumer could not be deleted; the subscription is
                 closed anyway.
         """
-        deletes, self._deletes = self._deletes, False
-        await self._close(give_back=not deletes)
-        self._log.close()
-        if deletes:
-            await delete_consumer(self._context, self.stream, self.consumer)
+        try:
+            await self._end()
+        finally:
+            self._log.close()
 
     close = unsubscribe
 
@@ -95,18 +95,18 @@ class PullSubscription(PullReading, Handle):
         A worker (`run`) is stopped first, and waited for.
         """
         await self._end_workers()
-        deletes, self._deletes = self._deletes, False
-        await self._close(give_back=not deletes)
-        if deletes:
-            try:
-                await delete_consumer(self._context, self.stream, self.consumer)
-            except JetStreamError as error:
-                self._puller.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
+        try:
+            await self._end()
+        except JetStreamError as error:
+            self._puller.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
         self._log.close()
 
-    async def _close(self, *, give_back: bool) -> None:
-        await self._puller.close(give_back=give_back)
+    async def _end(self) -> None:
+        deletes, self._deletes = self._deletes, False
+        await self._puller.close(give_back=not deletes)
         self._context.open.discard(self)
+        if deletes:
+            await delete_consumer(self._context, self.stream, self.consumer)
 
     async def abandon(self) -> None:
         """The connection is closing: end, and delete an ephemeral consumer created here."""

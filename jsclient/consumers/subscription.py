@@ -16,6 +16,7 @@ from ..protocol.consumers.push import PushTracker
 from ..protocol.consumers.subscribe import Binding
 from ..protocol.events import ConsumerDeleted, DeleteFailed, Event
 from ..protocol.models.consumer import AckPolicy, ConsumerInfo
+from ..protocol.wire.checks import check_count
 from ..protocol.wire.frames import Frame
 from .message import AckChannel, Message
 from .push.buffer import Batches, Callback, PushBuffer
@@ -55,7 +56,7 @@ class Subscription(ReadHandle[Message], Running):
         self._context = context
         self._binding = binding
         self._callback = callback
-        silent = binding.info is not None and binding.info.config.ack_policy == AckPolicy.NONE
+        silent = binding.config is not None and binding.config.ack_policy == AckPolicy.NONE
         self._auto_ack = auto_ack and not silent
         self._buffer = PushBuffer(
             context,
@@ -157,9 +158,7 @@ class Subscription(ReadHandle[Message], Running):
         Raises as `next`. The batch belongs to the caller; flow control requests among its messages are answered when
         the batch is made.
         """
-        if isinstance(max_messages, bool) or max_messages < 1:
-            raise ConfigError(f"max_messages is {max_messages!r}: it must be 1 or more")
-        return Batches(self._buffer, max_messages)
+        return Batches(self._buffer, check_count("max_messages", max_messages))
 
     async def next_batch(self, max_messages: int = 1000) -> list[Message]:
         """Wait for a message; return it and all others that have arrived, up to ``max_messages``. Raises as `next`."""
@@ -172,10 +171,9 @@ class Subscription(ReadHandle[Message], Running):
             raise ClosedError("the subscription is closed")
         if self._runner is not None and not self._runner.done():
             raise ConfigError("the subscription has a callback or a worker: its messages go there")
-        known = None if self._binding.info is None else self._binding.info.config
         from .worker.sources import PushSource
 
-        return PushSource(self._context, self, emit=self._buffer.emit, known=known)
+        return PushSource(self._context, self, emit=self._buffer.emit, known=self._binding.config)
 
     def _started(self, worker: Worker) -> None:
         self._runner = worker.task
@@ -360,9 +358,8 @@ class Subscription(ReadHandle[Message], Running):
 
     async def abandon(self) -> None:
         """The connection is closing: end, and delete an ephemeral consumer created here."""
-        keeps = (
-            self._binding.is_durable and self._state is not State.DRAINING
-        )  # a drain asked for its deletion
+        # A drain asked for its deletion.
+        keeps = self._binding.is_durable and self._state is not State.DRAINING
         self._deletes = self._deletes and not keeps and self._context.connection.is_connected
         await self._end_workers()
         runner = self._runner

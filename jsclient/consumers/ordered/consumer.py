@@ -19,6 +19,7 @@ from ...protocol.consumers.fetch import Pull, default_heartbeat
 from ...protocol.consumers.ordered import ordered_pull_config
 from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ...protocol.wire.checks import check_count
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.names import check_consumer_name, check_stream_name
 from ..message import Message
@@ -378,9 +379,8 @@ def ordered_consumer(
         check_consumer_name(name_prefix, "name prefix")
         if len(name_prefix) > _LONGEST_PREFIX:
             raise ConfigError(f"name_prefix has {len(name_prefix)} characters: at most {_LONGEST_PREFIX} fit")
-    attempts = max_reset_attempts
-    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1):
-        raise ConfigError(f"max_reset_attempts is {attempts!r}: an integer >= 1 is needed")
+    if max_reset_attempts is not None:
+        check_count("max_reset_attempts", max_reset_attempts)
     options = {"name_prefix": name_prefix, "max_reset_attempts": max_reset_attempts}
     return Opening(partial(_open, context, stream, ordered_pull_config(config), options))
 

@@ -39,9 +39,7 @@ class Messages(ReadHandle[Message]):
         self._inbox = ReaderInbox(puller.context.connection, self._receive)
         self._timer: Timer | None = None
         self._state = State.NEW
-        self._flush: asyncio.Task[None] | None = (
-            None  # at the end: messages in flight arrive until it is done
-        )
+        self._flush: asyncio.Task[None] | None = None  # at the end: until it is done, messages arrive
         self._starting = asyncio.Lock()
 
     @property

@@ -50,9 +50,8 @@ class Slot:
     def receive(self, frames: list[Frame]) -> None:
         """The sink of the inbox."""
         now = self.puller.now()
-        if not [
-            frame for frame in frames if not frame[1].startswith(PREFIX)
-        ]:  # a call per message would cost more
+        # A call per message would cost more.
+        if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, now)
         else:
             for frame in frames:  # in their order, since a status may end the request

@@ -148,8 +148,8 @@ class Crew:
     ) -> None:
         self.changed: Signal = Signal()  # a message was settled
         self._context = context
-        self._load = load
-        self._settling = settling
+        self.load: Workload[Message] = load
+        self.settling: Settling = settling
         self._on_stop = on_stop
         self._caller = Caller(handler, load.rules.options.concurrency)
         self._timer = Timer(self.tick)
@@ -165,14 +165,14 @@ class Crew:
 
     def wake(self) -> None:
         """Wake a task if a message is ready, and set the timer."""
-        if self._load.ready and self._idle:
+        if self.load.ready and self._idle:
             self._idle.popleft().wake.set()
-        deadline = self._load.deadline
+        deadline = self.load.deadline
         if deadline is not None:  # an idle timer may fire once, which costs less than cancelling it each time
             self._timer.set(deadline)
 
     async def _work(self, slot: Slot) -> None:
-        load, connection = self._load, self._context.connection
+        load, connection = self.load, self._context.connection
         while not self._closing:
             work = load.start(connection.now())
             if work is None:
@@ -190,14 +190,14 @@ class Crew:
                 self.changed.set()
 
     async def _handle(self, slot: Slot, work: Work[Message]) -> None:
-        settling = self._settling
+        settling = self.settling
         if work.doomed is not None:
             await settling.bury(work, work.doomed)
             return
         error: BaseException | None = work.broken
         if error is None:
             error = await self._caller.call(slot, work.message)
-        self._load.ended(work)
+        self.load.ended(work)
         if work.abandoned:
             return  # abandoned meanwhile
         if error is None or isinstance(error, Exception):
@@ -216,11 +216,11 @@ class Crew:
         await settling.interrupted(work)
 
     def _overdue(self) -> TimeoutError:
-        return TimeoutError(f"the handler ran longer than {self._load.rules.options.handler_timeout} s")
+        return TimeoutError(f"the handler ran longer than {self.load.rules.options.handler_timeout} s")
 
     def tick(self) -> None:
         """Carry out what is due."""
-        due = self._load.tick(self._context.connection.now())
+        due = self.load.tick(self._context.connection.now())
         tasks = self._context.tasks
         if due.keep_alive:
             tasks.start(self._report_progress(due.keep_alive), "keep messages alive")
@@ -233,7 +233,7 @@ class Crew:
 
     async def _abandon(self, work: Work[Message]) -> None:
         """Its handler ignores its cancellation: settle the message without it."""
-        await self._settling.ended(work, self._overdue(), stuck=True)
+        await self.settling.ended(work, self._overdue(), stuck=True)
         self.changed.set()
 
     @staticmethod
@@ -259,8 +259,8 @@ class Crew:
                 slot.work.abandoned = True
                 slot.task.cancel()  # blocked in an ack, or resisting its first cancellation
         await asyncio.sleep(0)
-        for work in self._load.held:
-            await self._settling.interrupted(work)
+        for work in self.load.held:
+            await self.settling.interrupted(work)
 
     async def close(self) -> None:
         """End the tasks; those whose handler does not end keep running unattended."""

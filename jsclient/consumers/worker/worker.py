@@ -58,8 +58,6 @@ class Worker:
         self._ack_sync = ack_sync
         self._stops = Stops(stop, stop_signals, self.stop)
         self._counts = WorkCounts()
-        self._load: Workload[Message] | None = None
-        self._settling: Settling | None = None
         self._letters: DeadLetters | None = None
         self._crew: Crew | None = None
         self._feeder: asyncio.Task[None] | None = None
@@ -103,9 +101,9 @@ class Worker:
         """
         at = self._context.connection.now() + (self._options.grace if grace is None else grace)
         self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
-        if self._settling is not None:
-            self._settling.deadline = self._stop_at + _LAST_WORDS
-        if self._crew is None and not self._is_over:
+        if self._crew is not None:
+            self._crew.settling.deadline = self._stop_at + _LAST_WORDS
+        elif not self._is_over:
             self.task.cancel()  # it has not started
         self._end_soon()
 
@@ -197,13 +195,12 @@ class Worker:
             await self._letters.check(config)
             if rules.server_limit is not None:
                 await self._letters.listen()
-        self._settling = Settling(source, load, letters=self._letters, ack_sync=self._ack_sync)
+        settling = Settling(source, load, letters=self._letters, ack_sync=self._ack_sync)
         source.open(rules)
-        self._load = load
         self._crew = Crew(
-            context, load, self._settling, self._handler, on_stop=self._stop_now, name=self.task.get_name()
+            context, load, settling, self._handler, on_stop=self._stop_now, name=self.task.get_name()
         )
-        self._feeder = self._help(self._feed(load, self._crew), "take messages for a worker")
+        self._feeder = self._help(self._feed(self._crew), "take messages for a worker")
         self._help(self._watch(), "check that the consumer exists")
         self._stops.open()
         context.connection.add_listener(self._lifecycle)
@@ -214,8 +211,8 @@ class Worker:
         return task
 
     def _lifecycle(self, what: Lifecycle) -> None:
-        if what is Lifecycle.CONNECTED and self._load is not None and self._crew is not None:
-            self._load.reconnected(self._context.connection.now())
+        if what is Lifecycle.CONNECTED and self._crew is not None:
+            self._crew.load.reconnected(self._context.connection.now())
             self._crew.tick()
 
     def _stop_now(self, error: BaseException | None) -> None:
@@ -227,32 +224,32 @@ class Worker:
         self._error = await self._source.deleted()
         self._end_soon()
 
-    async def _feed(self, load: Workload[Message], crew: Crew) -> None:
+    async def _feed(self, crew: Crew) -> None:
         try:
             while not self._is_over:
-                if load.room > 0:
-                    self._accept(await self._source.next(), load, crew)
+                if crew.load.room > 0:
+                    self._accept(await self._source.next(), crew)
                 else:
-                    await self._make_room(load, crew)
+                    await self._make_room(crew)
         except ClosedError:
             self._drained = self._source.drained
         except Exception as error:  # noqa: BLE001  raised by `wait`
             self._error = error
         self._end_soon()
 
-    async def _make_room(self, load: Workload[Message], crew: Crew) -> None:
+    async def _make_room(self, crew: Crew) -> None:
         """Wait for capacity. After a while, take over waiting messages, to keep them alive before ``ack_wait`` ends."""
-        now = self._context.connection.now
+        load, now = crew.load, self._context.connection.now
         patience = now() + load.rules.hold
         while load.room <= 0 and not self._is_over:
             if not await crew.changed.wait_until(patience):
                 self._holding = True
                 for message in await self._source.hold(_MOST_KEPT + load.room):
-                    self._accept(message, load, crew)
+                    self._accept(message, crew)
                 self._holding = False
                 patience = now() + load.rules.hold
 
-    def _accept(self, message: Message, load: Workload[Message], crew: Crew) -> None:
+    def _accept(self, message: Message, crew: Crew) -> None:
         try:
             meta = message.metadata
         except JetStreamError as error:
@@ -267,22 +264,23 @@ class Worker:
             except Exception as error:  # noqa: BLE001  a user's function may raise anything
                 key, broken = None, error
         now = self._context.connection.now()
-        work = load.add(message, (meta.stream_seq, meta.timestamp_ns), meta.num_delivered, key, now)
+        work = crew.load.add(message, (meta.stream_seq, meta.timestamp_ns), meta.num_delivered, key, now)
         if work is not None:
             work.broken = broken
         crew.wake()
 
     async def _end(self) -> None:
         await self._end_feeder()
-        load, settling, crew = self._load, self._settling, self._crew
-        if load is not None and settling is not None and crew is not None:
+        crew = self._crew
+        if crew is not None:
+            load = crew.load
             if self._drained:
                 while not load.idle and self._stop_at is None:
                     await crew.changed.wait()
             if not (self._drained and load.idle):
                 if self._stop_at is None:
                     self.stop()
-                await self._give_back(load, settling, crew)
+                await self._give_back(crew)
                 while not load.idle and await crew.changed.wait_until(self._stop_at):
                     pass
                 if not load.idle:
@@ -303,18 +301,18 @@ class Worker:
                 self._feeder.cancel()
             await asyncio.wait({self._feeder})
 
-    async def _give_back(self, load: Workload[Message], settling: Settling, crew: Crew) -> None:
+    async def _give_back(self, crew: Crew) -> None:
         """Return waiting messages to the server, after ending the source: it would request them again."""
-        back = load.stop()
+        back = crew.load.stop()
         assert self._stop_at is not None
         left = max(1.0, self._stop_at - self._context.connection.now())
         try:
             async with asyncio.timeout(left):
                 for message in await self._source.end(left):
-                    self._accept(message, load, crew)
+                    self._accept(message, crew)
         except (TimeoutError, JetStreamError):
             pass  # the server delivers them again after ack_wait
-        await settling.give_back([*back, *load.stop()])
+        await crew.settling.give_back([*back, *crew.load.stop()])
 
 
 class Stops:

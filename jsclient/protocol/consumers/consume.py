@@ -258,9 +258,8 @@ class ConsumeTracker:
         if self.monitor is not None:
             self.monitor.heard(now)
         commands: list[Command] = []
-        if not [
-            frame for frame in frames if not frame[1].startswith(PREFIX)
-        ]:  # a call per message would cost more
+        # A call per message would cost more.
+        if not [frame for frame in frames if not frame[1].startswith(PREFIX)]:
             self._messages(frames, commands)
             return commands
         for frame in frames:

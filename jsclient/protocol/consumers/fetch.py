@@ -13,6 +13,7 @@ import msgspec
 
 from ...errors import ConfigError, DisconnectedError, HeartbeatError, JetStreamError, RequestTimeoutError
 from ..models.consumer import ConsumerConfig
+from ..wire.checks import check_count, check_seconds
 from ..wire.units import seconds_to_ns
 from .monitors import HeartbeatMonitor
 from .priority import GroupRequest
@@ -64,25 +65,17 @@ def check_pull(
     Raises:
         ConfigError: ``batch`` or ``max_bytes`` under 1, ``expires`` not over 0, a heartbeat over half of ``expires``.
     """
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ConfigError(f"batch is {batch!r}: an integer >= 1 is needed")
-    if max_bytes is not None and (
-        isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1
-    ):
-        raise ConfigError(f"max_bytes is {max_bytes!r}: an integer >= 1 is needed")
-    if expires is not None and not _is_time(expires):
-        raise ConfigError(f"expires is {expires!r} s: it must be over 0")
+    check_count("batch", batch)
+    if max_bytes is not None:
+        check_count("max_bytes", max_bytes)
+    if expires is not None:
+        check_seconds("expires", expires)
     if idle_heartbeat is not None:
-        if not _is_time(idle_heartbeat):
-            raise ConfigError(f"idle_heartbeat is {idle_heartbeat!r} s: it must be over 0")
+        check_seconds("idle_heartbeat", idle_heartbeat)
         if expires is None or idle_heartbeat > expires / 2:
             raise ConfigError(
                 f"idle_heartbeat is {idle_heartbeat} s: the server accepts at most half of expires ({expires} s)"
             )
-
-
-def _is_time(seconds: object) -> bool:
-    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
 
 
 class Pull(msgspec.Struct, frozen=True):

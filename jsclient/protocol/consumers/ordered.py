@@ -17,6 +17,7 @@ import msgspec
 from ...errors import ConfigError, NotJetStreamMessageError
 from ..events import Event, StreamReset
 from ..models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ..wire.checks import check_count
 from ..wire.frames import Frame
 from ..wire.names import check_filter_subject
 from .ack import sequences
@@ -309,9 +310,8 @@ def _start_policy(config: ConsumerConfig) -> DeliverPolicy | str | None:
             raise ConfigError(f"{start} goes with the deliver policy {needed}, not {policy}")
         if policy == needed and start not in given:
             raise ConfigError(f"the deliver policy {needed} needs {start}")
-    seq = config.opt_start_seq
-    if seq is not None and (isinstance(seq, bool) or not isinstance(seq, int) or seq < 1):
-        raise ConfigError(f"opt_start_seq is {seq!r}: an integer >= 1 is needed")
+    if config.opt_start_seq is not None:
+        check_count("opt_start_seq", config.opt_start_seq)
     return _START_OF[given[0]] if given else policy
 
 

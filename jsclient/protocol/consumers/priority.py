@@ -18,6 +18,7 @@ import msgspec
 from ...errors import ConfigError, InvalidNameError
 from ..events import Event, Pinned, Unpinned
 from ..models.consumer import ConsumerConfig, PriorityPolicy
+from ..wire.checks import check_count
 from ..wire.header_names import PIN_ID
 
 __all__ = [
@@ -92,7 +93,7 @@ def group_request(
         return None
     check_group_name(group)
     for name in given:
-        _check_whole(name, wanted[name])
+        check_count(name, wanted[name], *((0, 9) if name == "priority" else (1, 2**63 - 1)))
     if groups is not None and group not in groups:
         has = f"the priority groups {', '.join(groups)}" if groups else "no priority groups"
         raise ConfigError(f"group is {group!r}: the consumer has {has}")
@@ -100,12 +101,6 @@ def group_request(
         for name in given:
             _check_policy(name, config)
     return GroupRequest(group, min_pending, min_ack_pending, priority)
-
-
-def _check_whole(name: str, value: object) -> None:
-    least, most, words = (0, 9, "0 to 9") if name == "priority" else (1, 2**63 - 1, ">= 1")
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigError(f"{name} is {value!r}: an integer {words} is needed")
 
 
 def _check_policy(name: str, config: ConsumerConfig) -> None:

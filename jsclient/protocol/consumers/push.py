@@ -105,9 +105,7 @@ class DeliveryQueue(Generic[Mark]):
     max_messages: int
     max_bytes: int
     front: deque[Frame] = field(default_factory=deque)
-    _after: deque[list[Frame] | Mark] = field(
-        default_factory=deque
-    )  # what follows `front`; starts with a mark
+    _after: deque[list[Frame] | Mark] = field(default_factory=deque)  # follows `front`; starts with a mark
     _messages: int = 0  # in `_after`
     marks: int = 0  # in `_after`
     _runs: deque[tuple[int, int]] = field(default_factory=deque)  # messages and bytes that arrived together

@@ -37,6 +37,7 @@ from ...errors import (
 )
 from ..models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo
 from ..models.drift import config_mismatches
+from ..wire.checks import check_count
 from ..wire.names import (
     check_consumer_name,
     check_filter_subject,
@@ -191,13 +192,11 @@ def _check_pull(config: ConsumerConfig) -> None:
 
 
 def _check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
-    for what, given in (
-        ("max_pending", request.max_pending),
-        ("max_pending_bytes", request.max_pending_bytes),
-    ):
-        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
-            raise ConfigError(f"{what} is {given!r}: an integer >= 1 is needed")
     limit = request.max_pending_bytes
+    if request.max_pending is not None:
+        check_count("max_pending", request.max_pending)
+    if limit is not None:
+        check_count("max_pending_bytes", limit)
     # After an overflow, an ordered reader resumes at its position; others would lose messages or have them redelivered.
     if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
         raise ConfigError(
@@ -351,9 +350,14 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
 
     @property
+    def config(self) -> ConsumerConfig | None:
+        """The consumer's configuration, if known."""
+        return None if self.info is None else self.info.config
+
+    @property
     def is_durable(self) -> bool:
         """Whether the consumer outlives its readers."""
-        return self.info is not None and bool(self.info.config.durable_name)
+        return self.config is not None and bool(self.config.durable_name)
 
 
 def subscribe_workflow(request: SubscribeRequest) -> Generator[Step, Any, Binding]:  # noqa: C901  the ADR's own order

@@ -9,10 +9,9 @@ __all__ = ["check_count", "check_seconds"]
 
 def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """Return an integer from ``least`` to ``most``: messages, bytes, attempts. A bool is refused."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is {value!r:.60}: it must be an integer >= {least}")
-    if most is not None and value > most:
-        raise ConfigError(f"{name} is {value!r:.60}: it must be an integer from {least} to {most:,}")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most and value > most):
+        allowed = f">= {least}" if most is None else f"from {least} to {most:,}"
+        raise ConfigError(f"{name} is {value!r:.60}: it must be an integer {allowed}")
     return value
 
 

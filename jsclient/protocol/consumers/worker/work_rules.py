@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from ....errors import ConfigError
 from ...models.consumer import AckPolicy, ConsumerConfig
+from ...wire.checks import check_count
 from ...wire.names import check_filter_subject
 from ...wire.units import seconds_to_ns
 
@@ -46,11 +47,11 @@ class WorkOptions:
         Raises:
             ConfigError: A number out of range, a key without keep_alive, an invalid dead-letter subject.
         """
-        _check_whole("concurrency", self.concurrency, 1)
+        check_count("concurrency", self.concurrency)
         if self.prefetch is not None:
-            _check_whole("prefetch", self.prefetch, 1)
+            check_count("prefetch", self.prefetch)
         if self.max_deliver is not None:
-            _check_whole("max_deliver", self.max_deliver, 1)
+            check_count("max_deliver", self.max_deliver)
         if self.ordered and not self.keep_alive:
             raise ConfigError("key needs keep_alive: a failed message is held until it is retried")
         if self.handler_timeout is not None:
@@ -73,11 +74,6 @@ class WorkOptions:
             return self.prefetch
         # With lanes, a free handler needs to see past the messages of keys that are busy.
         return max(64, 4 * self.concurrency) if self.ordered else 2 * self.concurrency
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is {value!r:.60}: an integer >= {least} is needed")
 
 
 def _check_seconds(name: str, value: float, *, above: float | None = None) -> None:
