@@ -282,26 +282,6 @@ class Capabilities(Generic[T]):
                 raise ConfigError(f"no capability for {time!r} is held: it cannot be dropped")
         return self._held.update(sums.items())
 
-    def mint(self, time: T) -> list[tuple[T, int]]:
-        """One more, for this time."""
-        return self.update([(time, 1)])
-
-    def drop(self, time: T) -> list[tuple[T, int]]:
-        """One less."""
-        return self.update([(time, -1)])
-
-    def downgrade(self, time: T, to: T) -> list[tuple[T, int]]:
-        """One for a later time in place of one."""
-        return self.split(time, to)
-
-    def split(self, time: T, *into: T) -> list[tuple[T, int]]:
-        """Several for later times in place of one."""
-        for part in into:
-            self.order.encode(part)
-            if not self.order.less_equal(time, part):
-                raise EpochCompletedError(part, (time,))
-        return self.update([(time, -1), *((part, 1) for part in into)])
-
     def advance(self, to: T) -> list[tuple[T, int]]:
         """Replace all capabilities before this time by one for it; incomparable ones stay.
 

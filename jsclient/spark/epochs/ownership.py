@@ -124,7 +124,7 @@ class SinkTopic:
             history = self._history(partition)
             outlet = _Outlet(history.log, self.name, partition, attempt, owned)
             try:
-                await history.take(partition, outlet, start=None)
+                await history.take(partition, outlet.record, start=None)
             except _Raced:
                 pass
         raise ProducerFencedError(frontier_subject(self.name, partition))

@@ -6,10 +6,11 @@ import abc
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
-from typing import Any, Generic, Literal, NoReturn, Protocol, Self, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, NoReturn, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from ..._runtime.handle import ReadHandle
 from ...errors import ClosedError, ConfigError, EpochsLostError, JetStreamError, ProtocolError
 from ...protocol.epochs.frontier import Antichain, Order
 from ...protocol.epochs.trackers import Data, Epoch, EpochBuffer, EpochSubscriber, FrontierUpdate
@@ -78,10 +79,6 @@ class CompletedEpoch(Generic[T]):
         return f"<CompletedEpoch {self.time!r}>"
 
 
-class _Events(Protocol[T]):
-    async def sized(self, timeout: float | None = None) -> tuple[Data[T] | FrontierUpdate[T], int]: ...
-
-
 class CompletedEpochs(Generic[T]):
     """Whole epochs, for ``async for``. Made by `EpochSubscription.completed`.
 
@@ -91,7 +88,7 @@ class CompletedEpochs(Generic[T]):
 
     def __init__(
         self,
-        events: _Events[T],
+        events: EpochEvents[T],
         core: EpochSubscriber[T],
         owners: Callable[[], dict[int, str]],
         read_range: Callable[[int, int, dict[int, str], T], AsyncIterator[Any]],
@@ -151,7 +148,7 @@ Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
 former, everything at or before one of them."""
 
 
-class EpochEvents(abc.ABC, Generic[T]):
+class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
     """Events of some partitions of a topic, for ``async for``: `Data` and `FrontierUpdate`."""
 
     def __init__(
@@ -166,7 +163,7 @@ class EpochEvents(abc.ABC, Generic[T]):
         )
         self._events: deque[Data[T] | FrontierUpdate[T]] = deque()
         self._error: JetStreamError | None = None  # EpochsLostError is raised once, any other error for ever
-        self._given = self._closed = False
+        self._given = False
 
     # --- what it is ------------------------------------------------------------------------------------------
 
@@ -184,11 +181,6 @@ class EpochEvents(abc.ABC, Generic[T]):
     def filter(self) -> Antichain[T]:
         """Data at or before one of its elements is dropped. It becomes empty as those epochs are completed."""
         return self._core.filter
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed
 
     def is_completed(self, time: T) -> bool:
         """Whether nothing more of this time can come, from any partition."""
@@ -221,7 +213,7 @@ class EpochEvents(abc.ABC, Generic[T]):
                 return self._decoded(self._events[0])
             if self._core.is_over:
                 await self.close()
-            if self._closed:
+            if self.is_closed:
                 raise ClosedError(f"topic {self._topic!r} is over, or the subscription was closed")
             await self._more(deadline, timeout or 0.0)
 
@@ -251,15 +243,6 @@ class EpochEvents(abc.ABC, Generic[T]):
         self._given = True
         return msgspec.structs.replace(event, items=items), len(event.items)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Data[T] | FrontierUpdate[T]:
-        try:
-            return await self.next()
-        except ClosedError:
-            raise StopAsyncIteration from None
-
     def completed(self, *, max_bytes: int = 256 * 1024 * 1024) -> CompletedEpochs[T]:
         """Iterate over whole epochs as they are completed, each after the epochs before it.
 
@@ -284,15 +267,3 @@ class EpochEvents(abc.ABC, Generic[T]):
     @abc.abstractmethod
     def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
         """Read the items of an epoch again. ``owners``: the owners of the partitions at the first sequence."""
-
-    # --- the end ---------------------------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    async def close(self) -> None:
-        """Stop reading. Idempotent."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

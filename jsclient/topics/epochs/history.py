@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -33,7 +33,6 @@ from ...protocol.events import RecordSkipped
 from ...protocol.topics.position import Extent, Position
 from ...protocol.topics.record import Record
 from ..log import Log, Page, check_position
-from .home import Outlet
 
 __all__ = ["EpochHistory", "Join", "LastFrontier", "Start", "Taken"]
 
@@ -42,6 +41,8 @@ T = TypeVar("T", bound=Hashable)
 
 Start: TypeAlias = Literal["now", "first"]
 """The start of a subscriber: the epochs that are latent now, or the oldest stored ones."""
+
+StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitable[int]]
 
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 _NEAR: Final = 64  # records in which the last valid frontier record is searched first
@@ -165,10 +166,11 @@ class EpochHistory(Generic[T]):
 
     # --- taking over a partition -----------------------------------------------------------------------------
 
-    async def take(self, partition: int, outlet: Outlet, *, start: T | None) -> Taken[T]:
+    async def take(self, partition: int, store: StoreRecord, *, start: T | None) -> Taken[T]:
         """Continue from the state of the last producer of a partition, or start it. The last producer is fenced.
 
         Args:
+            store: Stores a frontier record, as `Outlet.record`.
             start: The least time of a new partition; by default that of the order.
 
         Raises:
@@ -182,7 +184,7 @@ class EpochHistory(Generic[T]):
 
             async def write(entry: FrontierEntry[T], expected: int = last_seq) -> int:
                 msg_id = f"{self.topic}.{partition}/{producer}/f{expected}"
-                return await outlet.record(entry.record.to_json(self.order), entry.headers, expected, msg_id)
+                return await store(entry.record.to_json(self.order), entry.headers, expected, msg_id)
 
             try:
                 if last is None:

@@ -96,13 +96,17 @@ class Outlet:
     @property
     def is_atomic(self) -> bool:
         """Whether `commit` is available."""
-        return False
+        return True
 
     async def commit(
         self, messages: Sequence[Outgoing], data: bytes, headers: Mapping[str, str], expected: int
     ) -> int:
         """Store data and a frontier record, all or nothing. Returns the sequence of the record. Raises as `record`."""
-        raise NotImplementedError
+        last = await self._log.last(self._frontier)
+        if expected == (last.seq if last else 0):
+            for message in messages:  # in memory, without yielding to other tasks
+                await self.send(message)
+        return await self.record(data, headers, expected, None)
 
     async def close(self) -> None:
         """Write nothing more. Messages in flight may be stored or not."""
@@ -180,9 +184,8 @@ class StreamOutlet(Outlet):
 
     @property
     def is_atomic(self) -> bool:
-        return bool(self._stream.config.allow_atomic) and is_at_least(
-            self._context.connection.server_version, BATCH_SERVER
-        )
+        version = self._context.connection.server_version
+        return bool(self._stream.config.allow_atomic) and is_at_least(version, BATCH_SERVER)
 
     async def commit(
         self, messages: Sequence[Outgoing], data: bytes, headers: Mapping[str, str], expected: int
@@ -212,11 +215,7 @@ _RACES = 3  # attempts, as other clients may create or change the stream at the 
 
 
 class Home(abc.ABC):
-    """The storage of one topic.
-
-    Attributes:
-        topic: Its name.
-    """
+    """The storage of one topic. Call `schema` or `make` before the rest."""
 
     topic: str
 
@@ -227,7 +226,7 @@ class Home(abc.ABC):
 
     @property
     def max_age(self) -> float:
-        """Seconds after which messages are removed; 0: never. Needs `schema` or `make` first."""
+        """Seconds after which messages are removed; 0: never."""
         return 0.0
 
     @abc.abstractmethod
@@ -248,11 +247,11 @@ class Home(abc.ABC):
 
     @abc.abstractmethod
     def log(self, partition: int | None = None) -> Log:
-        """The log of one partition, or of all. Needs `schema` or `make` first."""
+        """The log of one partition, or of all."""
 
     @abc.abstractmethod
     def outlet(self, partition: int, *, max_in_flight: int, timeout: float | None) -> Outlet:
-        """A writer to a partition. Needs `schema` or `make` first."""
+        """A writer to a partition."""
 
 
 class MemoryHome(Home):
@@ -278,24 +277,7 @@ class MemoryHome(Home):
         return self._log
 
     def outlet(self, partition: int, *, max_in_flight: int, timeout: float | None) -> Outlet:
-        return _MemoryOutlet(
-            self._log, data_subject(self.topic, partition), frontier_subject(self.topic, partition)
-        )
-
-
-class _MemoryOutlet(Outlet):
-    """A commit is atomic: it appends without yielding to other tasks."""
-
-    @property
-    def is_atomic(self) -> bool:
-        return True
-
-    async def commit(self, messages: Any, data: bytes, headers: Any, expected: int) -> int:
-        last = await self._log.last(self._frontier)
-        if expected == (last.seq if last else 0):
-            for message in messages:
-                await self.send(message)
-        return await self.record(data, headers, expected, None)
+        return Outlet(self._log, data_subject(self.topic, partition), frontier_subject(self.topic, partition))
 
 
 class StreamHome(Home):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.context import Context
+from ..._runtime.handle import Handle, State
 from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError, ProtocolError
@@ -28,7 +29,7 @@ _FULL: Final = 1000  # length of the longest queue at which sending waits
 _FAREWELL: Final = 5.0  # seconds that closing waits for the queues to drain
 
 
-class LivePublisher(Generic[T]):
+class LivePublisher(Handle, Generic[T]):
     """Sends data and frontier of one partition to connected subscribers. Made by `EpochTopic.live_publisher`.
 
     Nothing is stored: without subscribers, data is dropped. A new subscriber receives both frontiers, and then all that
@@ -60,12 +61,10 @@ class LivePublisher(Generic[T]):
         self._wake, self._changed = Signal(), Signal()
         self._inbox: Inbox | None = None
         self._pumping: asyncio.Task[None] | None = None
-        self._closed = False
 
     async def begin(self) -> None:
         """Listen for subscribers. Raises those of a subscription."""
-        self._connection.add_listener(self._lifecycle)
-        self._context.open.add(self)
+        self._context.attach(self, self._lifecycle)
         try:
             self._inbox = await self._connection.subscribe(
                 live_subject(self._topic, self._partition), self._receive
@@ -156,12 +155,12 @@ class LivePublisher(Generic[T]):
             self._check()
 
     def _check(self) -> None:
-        if self._closed:
+        if self.is_closed:
             raise ClosedError("the publisher was closed")
 
     async def _pump(self) -> None:
         """Send queued messages, subscriber by subscriber in turn."""
-        while not self._closed:
+        while not self.is_closed:
             some = False
             for subscriber in [*self._heard]:
                 for number, message in self._broadcast.take(subscriber, _AT_ONCE):
@@ -254,11 +253,10 @@ class LivePublisher(Generic[T]):
 
     async def release(self) -> None:
         """Stop sending. Subscribers wait for another publisher, which starts with the least time."""
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
-        self._context.open.discard(self)
-        self._connection.remove_listener(self._lifecycle)
+        self._state = State.CLOSED
+        self._context.detach(self, self._lifecycle)
         self._wake.set()
         self._changed.set()
         if self._inbox is not None:
@@ -267,9 +265,6 @@ class LivePublisher(Generic[T]):
     async def abandon(self) -> None:
         """End with the connection, as `release`."""
         await self.release()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from ..._runtime.context import Context
+from ..._runtime.handle import State
 from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import (
@@ -85,8 +86,7 @@ class LiveSubscription(EpochEvents[T]):
             TopicNotFoundError: Some have no publisher, and ``wait`` is not set. TopicMismatchError: A publisher
                 uses another order or codec. And those of a subscription.
         """
-        self._connection.add_listener(self._lifecycle)
-        self._context.open.add(self)
+        self._context.attach(self, self._lifecycle)
         try:
             self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive)
             self._tending = self._context.tasks.start(self._tend(), "live subscription")
@@ -125,7 +125,7 @@ class LiveSubscription(EpochEvents[T]):
 
     def _lost(self, reason: str) -> None:
         """Messages are missing: connect to all publishers again."""
-        if self._error is not None or self._closed:
+        if self._error is not None or self.is_closed:
             return
         was_ready, error = self._core.is_ready, self._core.lost(reason)
         self._queue.clear()
@@ -185,7 +185,7 @@ class LiveSubscription(EpochEvents[T]):
 
     async def _tend(self) -> None:
         """Connect to publishers, and send signs of life."""
-        while not self._closed:
+        while not self.is_closed:
             now = asyncio.get_running_loop().time()
             for partition, channel in self._channels.items():
                 if not channel.number:
@@ -231,13 +231,12 @@ class LiveSubscription(EpochEvents[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        if self._closed:
+        if self.is_closed:
             return
         for partition in self._channels:
             self._leave(partition)
-        self._closed = True
-        self._context.open.discard(self)
-        self._connection.remove_listener(self._lifecycle)
+        self._state = State.CLOSED
+        self._context.detach(self, self._lifecycle)
         self._arrived.set()
         if self._tending is not None:
             self._tending.cancel()

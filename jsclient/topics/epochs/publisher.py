@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
+from ..._runtime.handle import Handle, State
 from ...errors import (
     ClosedError,
     ConfigError,
@@ -34,7 +35,7 @@ __all__ = ["PartitionPublisher"]
 T = TypeVar("T", bound=Hashable)
 
 
-class PartitionPublisher(Generic[T]):
+class PartitionPublisher(Handle, Generic[T]):
     """Sends the data of one partition, and its frontier. Made by `EpochTopic.publisher`.
 
     A partition has one publisher: opening another one fences this one. Data sent by then counts; data sent later is
@@ -66,7 +67,6 @@ class PartitionPublisher(Generic[T]):
         self._last: tuple[T, dict[str, str]] | None = None  # the last time sent, and its headers
         self._error: JetStreamError | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._released = False
 
     # --- what it is ------------------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ class PartitionPublisher(Generic[T]):
 
         Cancelled: it continues in the background; the next call waits for it.
         """
-        await self._told(lambda: self._core.advance(to))
+        await self._in_background(self._tell(lambda: self._core.advance(to)))
 
     async def update(self, changes: Mapping[T, int] | Changes[T]) -> None:
         """Drop capabilities (-1) and add others that the held ones allow (+1), at once. As `advance`.
@@ -165,14 +165,14 @@ class PartitionPublisher(Generic[T]):
         capability allows are completed.
         """
         pairs = [*changes.items()] if isinstance(changes, Mapping) else [*changes]
-        await self._told(lambda: self._core.update(pairs))
+        await self._in_background(self._tell(lambda: self._core.update(pairs)))
 
     async def close(self) -> None:
         """Complete everything: the frontier becomes empty, and no publisher can send to the partition again.
 
         Subscribers end when all their partitions have. As `advance`.
         """
-        await self._told(self._core.close)
+        await self._in_background(self._tell(self._core.close))
         await self.release()
 
     async def commit_epoch(self, time: T, *batches: Any, to: T | None = None) -> None:
@@ -242,9 +242,6 @@ class PartitionPublisher(Generic[T]):
                 except JetStreamError as error:
                     self._log.report(error)
                     return
-
-    async def _told(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
-        await self._in_background(self._tell(change))
 
     async def _tell(self, change: Callable[[], FrontierRecord[T] | None]) -> None:
         async with self._lock:
@@ -325,7 +322,7 @@ class PartitionPublisher(Generic[T]):
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
-        if self._released:
+        if self.is_closed:
             raise ClosedError("the publisher was closed")
 
     # --- the end ---------------------------------------------------------------------------------------------
@@ -335,18 +332,15 @@ class PartitionPublisher(Generic[T]):
         if self._keeping is not None:
             self._keeping.cancel()
         async with self._lock:
-            if not self._released:
-                self._released = True
+            if not self.is_closed:
+                self._state = State.CLOSED
                 await self._out.close()
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is None and self._error is None and not self._released:
+            if error is None and self._error is None and not self.is_closed:
                 await self.flush()
         finally:
             await self.release()

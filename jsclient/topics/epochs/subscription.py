@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Hashable
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from ..._runtime.handle import State
 from ...errors import (
     EpochsLostError,
     HistoryTruncatedError,
@@ -193,11 +194,8 @@ class EpochSubscription(EpochEvents[T]):
         if since < last:
             raise EpochsLostError((time,), f"its end at {last} was removed before it was read again")
 
-    # --- the end ---------------------------------------------------------------------------------------------
-
     async def close(self) -> None:
         """Stop reading. Idempotent."""
-        self._closed = True
-        reader = self._reader
-        if reader is not None:
-            await reader.close()
+        self._state = State.CLOSED
+        if self._reader is not None:
+            await self._reader.close()

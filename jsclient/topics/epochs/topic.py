@@ -134,7 +134,7 @@ class EpochTopic(Generic[T]):
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
         history = EpochHistory(self._home.log(partition), self._order, self.name)
         try:
-            taken = await history.take(partition, outlet, start=start)
+            taken = await history.take(partition, outlet.record, start=start)
         except BaseException:
             await outlet.close()
             raise
