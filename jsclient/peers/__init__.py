@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from .._module import set_module
 from ..protocol.peers.channel import Channel, Permissions, Policy, open_policy, well_known_policy
-from ..protocol.peers.commands import Refusal
 from ..protocol.peers.options import EngineOptions, accept_roles
+from ..protocol.peers.rules import Refusal
 from .engine import Engine
 from .errors import (
     EventDelayed,

@@ -11,12 +11,11 @@ from .._runtime.tasks import Tasks
 from ..errors import ApiError, ConfigError, JetStreamError, MaxPayloadError
 from ..protocol.consumers.worker.worker import DeliveriesExhaustedError
 from ..protocol.peers.channel import Address, read_subject
-from ..protocol.peers.commands import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
 from ..protocol.peers.relationship import Attrs, OutboxItem, Raise, Send
-from .backend import Backend, Delivery, Stopping, backoff
+from ..protocol.peers.rules import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry
+from .backend import Backend, Delivery, Stopping, backoff, refusal, reply, unpack
 from .errors import EventDelayed, EventGivenUp, EventRefused, PeerHandlerFailed
 from .handlers import Answers, HandlerError
-from .payloads import refusal, reply, unpack
 from .stored_tracker import Machine
 
 __all__ = ["Dispatcher", "Outbox", "publish_all"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import JetStreamError
 from ..protocol.events import Event
-from ..protocol.peers.commands import Refusal
+from ..protocol.peers.rules import Refusal
 
 __all__ = [
     "EventDelayed",

@@ -15,9 +15,8 @@ from ..protocol.peers.channel import event_subject
 from ..protocol.peers.options import EngineOptions
 from ..protocol.peers.relationship import Send
 from ..streams.buckets import ConflictError, Entry
-from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store
+from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Store, pack, refusal
 from .errors import HostNotAllowedError
-from .payloads import pack, refusal
 
 __all__ = ["LocalBackend", "LocalHub", "MemoryStore"]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._runtime.event_hub import OnEvent
 from .._runtime.nats.connection import Inbox
 from .._runtime.publish import publish
 from .._runtime.tasks import Tasks
 from ..client import JetStream, connect
-from ..consumers.consumer import Consumer
-from ..consumers.message import Message
-from ..consumers.worker.worker import Worker
 from ..errors import (
     ClosedError,
     ConfigError,
@@ -33,10 +30,25 @@ from ..protocol.wire.frames import Frame
 from ..protocol.wire.names import subject_matches
 from ..protocol.wire.replies import may_answer
 from ..streams.buckets import Bucket
-from ..streams.stream import Stream
-from .backend import Answerer, Attendance, Backend, Delivery, Receiver, Stopping, Store, backoff
+from .backend import (
+    Answerer,
+    Attendance,
+    Backend,
+    Delivery,
+    Receiver,
+    Stopping,
+    Store,
+    backoff,
+    pack,
+    refusal,
+)
 from .errors import HostNotAllowedError
-from .payloads import pack, refusal
+
+if TYPE_CHECKING:
+    from ..consumers.consumer import Consumer
+    from ..consumers.message import Message
+    from ..consumers.worker.worker import Worker
+    from ..streams.stream import Stream
 
 __all__ = ["Hosts", "ServerBackend", "ensure_streams", "events_config", "state_config"]
 

@@ -11,7 +11,9 @@ from typing import Any, Final, TypeVar, overload
 from .._runtime.tasks import Tasks
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ..protocol.peers.channel import Channel, Policy, check_eci, query_subject
-from ..protocol.peers.commands import (
+from ..protocol.peers.options import accept_roles
+from ..protocol.peers.relationship import Attrs, Raise, Send, State
+from ..protocol.peers.rules import (
     CloseChannel,
     Command,
     Install,
@@ -21,14 +23,11 @@ from ..protocol.peers.commands import (
     RemovePeer,
     Tick,
 )
-from ..protocol.peers.options import accept_roles
-from ..protocol.peers.relationship import Attrs, Raise, Send, State
 from ..protocol.peers.tracker import PeerTracker, event_on
-from .backend import Attendance, Backend, Stopping
+from .backend import Attendance, Backend, Stopping, pack, read_answer, read_attrs
 from .dispatch import Dispatcher, Outbox, publish_all
 from .errors import PeerError
 from .handlers import Answers, Handler, HandlerError, Handlers, QueryHandler, RaisedEvent
-from .payloads import pack, read_answer, read_attrs
 from .stored_tracker import Machine
 
 __all__ = ["Peer"]

@@ -12,12 +12,13 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 
 from .._runtime.tasks import Signal, Tasks
 from ..errors import JetStreamError, MaxPayloadError
-from ..protocol.peers.commands import Command, Done, PeerEvent, Store, Stored
 from ..protocol.peers.relationship import Fresh, OutboxItem, Raise, Send, read_value, write_value
+from ..protocol.peers.rules import Command, Done, PeerEvent, Store, Stored
 from ..protocol.peers.tracker import PeerTracker
 from ..streams.buckets import ConflictError, Entry
 from .backend import Stopping, backoff
@@ -114,7 +115,7 @@ class Machine:
         """Mark an item of an outbox as carried out or abandoned. Returns when that is stored, or cannot be."""
         for command in self.tracker.handle(Done(item.key, item.id), time.time()):
             if isinstance(command, Store):
-                await self._write_until_done(command)
+                await self._until_known(partial(self._try, command))
             else:
                 self._route([command])
 
@@ -125,7 +126,9 @@ class Machine:
         except MaxPayloadError:
             raise
         except BaseException:
-            self._tasks.start(self._look(command.key), "read what a peer has stored")
+            self._tasks.start(
+                self._until_known(partial(self._look, command.key)), "read what a peer has stored"
+            )
             raise
         self._tell(stored)
         return stored.value is command.value
@@ -146,33 +149,28 @@ class Machine:
         """Carry out the commands that follow from something stored or done, in the background."""
         for command in commands:
             if isinstance(command, Store):
-                self._tasks.start(self._write_until_done(command), "store what a peer has done")
+                self._tasks.start(
+                    self._until_known(partial(self._try, command)), "store what a peer has done"
+                )
             else:
                 assert isinstance(command, Send | Raise)
                 self._start(command)
 
-    async def _write_until_done(self, command: Store) -> None:
+    async def _until_known(self, request: Callable[[], Awaitable[Stored]]) -> None:
+        """Repeat a request; once at the end as well, since a finished item must not be repeated the next time."""
         attempt = 0
-        while True:  # once at the end as well: a finished item must not be repeated the next time
+        while True:
             try:
                 async with self._lock:
-                    self._tell(await self._try(command))
+                    self._tell(await request())
                 return
             except JetStreamError:
                 attempt += 1
             if not await self._stopping.pause(backoff(attempt)):
                 return
 
-    async def _look(self, key: str) -> None:
-        attempt = 0
-        while not self._stopping.begun:
-            try:
-                async with self._lock:
-                    self._tell(_read(await self._store.get(key)))
-                return
-            except JetStreamError:
-                attempt += 1
-            await self._stopping.pause(backoff(attempt))
+    async def _look(self, key: str) -> Stored:
+        return _read(await self._store.get(key))
 
 
 def _read(entry: Entry) -> Stored:

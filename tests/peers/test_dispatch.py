@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jsclient.peers.backend import Delivery
+from jsclient.peers.backend import Delivery, pack
 from jsclient.peers.dispatch import Dispatcher
 from jsclient.peers.errors import EventGivenUp, PeerHandlerFailed
 from jsclient.peers.handlers import HandlerError
-from jsclient.peers.payloads import pack
 from jsclient.protocol.peers.channel import event_subject
 from jsclient.protocol.peers.options import EngineOptions
 from jsclient.protocol.peers.relationship import Raise

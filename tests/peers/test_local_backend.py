@@ -14,8 +14,17 @@ from jsclient.peers import (
     QueryRefusedError,
     open_policy,
 )
-from jsclient.peers.backend import Delivery, Stopping, backoff
-from jsclient.peers.payloads import pack, read_answer, read_attrs, refusal, reply, unpack
+from jsclient.peers.backend import (
+    Delivery,
+    Stopping,
+    backoff,
+    pack,
+    read_answer,
+    read_attrs,
+    refusal,
+    reply,
+    unpack,
+)
 from jsclient.protocol.consumers.worker.worker import DeliveriesExhaustedError
 from jsclient.protocol.peers.channel import event_subject
 from tests.support.virtual import virtual

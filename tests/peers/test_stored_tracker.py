@@ -11,9 +11,9 @@ from jsclient.errors import DisconnectedError, MaxPayloadError
 from jsclient.peers.backend import Stopping
 from jsclient.peers.local_backend import MemoryStore
 from jsclient.peers.stored_tracker import Machine
-from jsclient.protocol.peers.commands import Install, Raised, Tick
 from jsclient.protocol.peers.options import EngineOptions
 from jsclient.protocol.peers.relationship import Raise, Send, State
+from jsclient.protocol.peers.rules import Install, Raised, Tick
 from jsclient.protocol.peers.tracker import PeerTracker
 from tests.support.virtual import settle, virtual
 

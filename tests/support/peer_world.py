@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from jsclient.protocol.peers.commands import (
+from jsclient.protocol.peers.options import EngineOptions
+from jsclient.protocol.peers.relationship import (
+    Attrs,
+    Fresh,
+    Raise,
+    Relationship,
+    Send,
+    State,
+    read_value,
+    write_value,
+)
+from jsclient.protocol.peers.rules import (
     Answer,
     Command,
     Done,
@@ -18,17 +29,6 @@ from jsclient.protocol.peers.commands import (
     Retry,
     Store,
     Stored,
-)
-from jsclient.protocol.peers.options import EngineOptions
-from jsclient.protocol.peers.relationship import (
-    Attrs,
-    Fresh,
-    Raise,
-    Relationship,
-    Send,
-    State,
-    read_value,
-    write_value,
 )
 from jsclient.protocol.peers.tracker import PeerTracker
 

@@ -298,23 +298,7 @@ def filtered(
 
 _DOMAIN: Final = "wrangler"
 
-_OWN: Final = frozenset(
-    {
-        *(
-            "Id",
-            "subID",
-            "Tx",
-            "Rx",
-            "Tx_role",
-            "Rx_role",
-            "Tx_host",
-            "Rx_host",
-            "wellKnown_Tx",
-            "wellKnown_Rx",
-        ),
-        *("Tx_verify_key", "Tx_public_key", "Rx_verify_key", "Rx_public_key", "name", "channel_type"),
-    }
-)
+_OWN: Final = {*_NAMES.values(), "subID", "Rx_host", "wellKnown_Rx", "name", "channel_type"}
 
 # What is sent to the other side, what is raised here, and what users listen to.
 _ENDS: Final = {

@@ -33,9 +33,24 @@ from .channel import (
     check_eci,
     well_known_policy,
 )
-from .commands import (
+from .options import EngineOptions
+from .relationship import (
+    CHANNEL_KEY,
+    RELATIONSHIP_KEY,
+    Attrs,
+    Raise,
+    Relationship,
+    Send,
+    State,
+    ended,
+    filtered,
+)
+from .rules import (
+    FLOW_EVENTS,
     Answer,
     Ask,
+    Asked,
+    Came,
     CloseChannel,
     Command,
     Done,
@@ -52,19 +67,6 @@ from .commands import (
     Stored,
     Tick,
 )
-from .options import EngineOptions
-from .relationship import (
-    CHANNEL_KEY,
-    RELATIONSHIP_KEY,
-    Attrs,
-    Raise,
-    Relationship,
-    Send,
-    State,
-    ended,
-    filtered,
-)
-from .rules import FLOW_EVENTS, Asked, Came
 
 __all__ = ["PeerTracker", "event_on"]
 

@@ -165,8 +165,6 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         self._error: JetStreamError | None = None  # EpochsLostError is raised once, any other error for ever
         self._given = False
 
-    # --- what it is ------------------------------------------------------------------------------------------
-
     @property
     def partitions(self) -> tuple[int, ...]:
         """The partitions that it reads."""
@@ -189,8 +187,6 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
     def __repr__(self) -> str:
         name = type(self).__name__
         return f"<{name} of {self._topic} {list(self._partitions)} at {list(self.frontier)}>"
-
-    # --- reading ---------------------------------------------------------------------------------------------
 
     async def next(self, timeout: float | None = None) -> Data[T] | FrontierUpdate[T]:
         """The next event.

@@ -75,8 +75,6 @@ class LivePublisher(Handle, Generic[T]):
             raise
         self._pumping = self._context.tasks.start(self._pump(), "live publisher")
 
-    # --- what it is ------------------------------------------------------------------------------------------
-
     @property
     def frontier(self) -> Antichain[T]:
         """The lower frontier."""
@@ -105,8 +103,6 @@ class LivePublisher(Handle, Generic[T]):
     def state(self, time: T) -> EpochState:
         """Whether an epoch is latent, active or completed."""
         return self._broadcast.publisher.state(time)
-
-    # --- sending ---------------------------------------------------------------------------------------------
 
     async def send(self, time: T, items: Any) -> None:
         """Send a batch of items of one time to all connected subscribers.
@@ -178,8 +174,6 @@ class LivePublisher(Handle, Generic[T]):
                 await self._wake.wait_until(due)
             self._expire()
 
-    # --- subscribers -----------------------------------------------------------------------------------------
-
     def _receive(self, frames: list[Frame]) -> None:
         for subject, reply, _, data in frames:
             who = reply.decode(errors="replace")
@@ -248,8 +242,6 @@ class LivePublisher(Handle, Generic[T]):
         if what is not Lifecycle.CONNECTED:
             for who in [*self._heard]:
                 self._forget(who)
-
-    # --- the end ---------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
         """Stop sending. Subscribers wait for another publisher, which starts with the least time."""

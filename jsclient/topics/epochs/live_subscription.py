@@ -105,8 +105,6 @@ class LiveSubscription(EpochEvents[T]):
         """Invalid messages that were skipped. They are reported with the event `ErrorRaised`."""
         return self._skipped
 
-    # --- reading ---------------------------------------------------------------------------------------------
-
     async def _more(self, deadline: float | None, timeout: float) -> None:
         if self._queue:
             partition, message = self._queue.popleft()
@@ -135,8 +133,6 @@ class LiveSubscription(EpochEvents[T]):
         for partition in self._channels:
             self._leave(partition)
         self._arrived.set()
-
-    # --- what comes ------------------------------------------------------------------------------------------
 
     def _receive(self, frames: list[Frame]) -> None:
         for subject, _, block, payload in frames:
@@ -180,8 +176,6 @@ class LiveSubscription(EpochEvents[T]):
             channel.number = live.number
             assert live.message is not None
             self._queue.append((partition, live.message))
-
-    # --- staying connected -----------------------------------------------------------------------------------
 
     async def _tend(self) -> None:
         """Connect to publishers, and send signs of life."""
@@ -227,8 +221,6 @@ class LiveSubscription(EpochEvents[T]):
             self._arrived.set()
         elif what is Lifecycle.DISCONNECTED:
             self._lost("the connection was lost")
-
-    # --- the end ---------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
         if self.is_closed:

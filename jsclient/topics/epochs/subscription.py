@@ -64,8 +64,6 @@ class EpochSubscription(EpochEvents[T]):
         self._lost_at: EpochPosition[T] | None = None  # until new snapshots have come
         self._moved_ns = 0
 
-    # --- what it is ------------------------------------------------------------------------------------------
-
     @property
     def frontier_age(self) -> float:
         """Seconds since the record was stored that moved the frontier last, by the server's clock and this one's.
@@ -94,8 +92,6 @@ class EpochSubscription(EpochEvents[T]):
     def skipped(self) -> int:
         """Invalid records that were skipped. They are reported with the event `RecordSkipped`."""
         return self._skipped
-
-    # --- beginning -------------------------------------------------------------------------------------------
 
     async def begin(self, start: Start = "now", *, wait: bool) -> None:
         """Take the snapshots and start reading. Raises as `EpochHistory.snapshots` and `EpochHistory.at`."""
@@ -126,8 +122,6 @@ class EpochSubscription(EpochEvents[T]):
         if not self._core.is_over:
             self._reader = LogReader(self._history.log, start, **self._options)
             self._reader.begin()
-
-    # --- reading ---------------------------------------------------------------------------------------------
 
     async def _more(self, deadline: float | None, timeout: float) -> None:
         if self._lost_at is not None:

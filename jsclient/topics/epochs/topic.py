@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Sequence
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.handle import opening
@@ -180,24 +181,18 @@ class EpochTopic(Generic[T]):
             resume, start = EpochPosition.from_json(start.to_json(), self._order), "now"
         if start not in ("now", "first"):
             raise ConfigError(f"start is {start!r:.40}, needs 'now', 'first' or an EpochPosition")
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                chosen = self._chosen(partitions, await self._found(wait=wait))
-                log = self._home.log(chosen[0] if len(chosen) == 1 else None)
-                subscription = EpochSubscription(
-                    EpochHistory(log, self._order, self.name),
-                    chosen,
-                    self._codec,
-                    filter=filter,
-                    resume=resume,
-                    options={"push": push, "quiet": quiet},
-                )
-                await subscription.begin(start, wait=wait)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise self._too_late(timeout) from None
+        async with self._within(timeout):
+            chosen = self._chosen(partitions, await self._found(wait=wait))
+            log = self._home.log(chosen[0] if len(chosen) == 1 else None)
+            subscription = EpochSubscription(
+                EpochHistory(log, self._order, self.name),
+                chosen,
+                self._codec,
+                filter=filter,
+                resume=resume,
+                options={"push": push, "quiet": quiet},
+            )
+            await subscription.begin(start, wait=wait)
         return subscription
 
     # --- without a stream ------------------------------------------------------------------------------------
@@ -268,14 +263,8 @@ class EpochTopic(Generic[T]):
             filter=filter,
             beat=check_seconds("beat", beat),
         )
-        limit = asyncio.timeout(timeout)
-        try:
-            async with limit:
-                await subscription.begin(wait=wait)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise self._too_late(timeout) from None
+        async with self._within(timeout):
+            await subscription.begin(wait=wait)
         return subscription
 
     @staticmethod
@@ -287,8 +276,17 @@ class EpochTopic(Generic[T]):
             check_partition(partition, count)
         return chosen
 
-    def _too_late(self, timeout: float | None) -> RequestTimeoutError:
-        return RequestTimeoutError(f"topic {self.name!r}, or some of its partitions", timeout or 0.0)
+    @asynccontextmanager
+    async def _within(self, timeout: float | None) -> AsyncIterator[None]:
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            what = f"topic {self.name!r}, or some of its partitions"
+            raise RequestTimeoutError(what, timeout or 0.0) from None
 
     async def _found(self, *, wait: bool) -> int:
         pause = _FIRST_PAUSE

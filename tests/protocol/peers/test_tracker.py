@@ -13,7 +13,9 @@ from jsclient.protocol.peers.channel import (
     event_subject,
     open_policy,
 )
-from jsclient.protocol.peers.commands import (
+from jsclient.protocol.peers.options import EngineOptions, accept_roles
+from jsclient.protocol.peers.relationship import MAX_DEAD, Fresh, Raise, Send, State
+from jsclient.protocol.peers.rules import (
     Ask,
     CloseChannel,
     Done,
@@ -28,8 +30,6 @@ from jsclient.protocol.peers.commands import (
     Stored,
     Tick,
 )
-from jsclient.protocol.peers.options import EngineOptions, accept_roles
-from jsclient.protocol.peers.relationship import MAX_DEAD, Fresh, Raise, Send, State
 from jsclient.protocol.peers.tracker import PeerTracker, event_on
 from jsclient.protocol.wire.names import subject_matches
 from tests.support.peer_world import Node, World

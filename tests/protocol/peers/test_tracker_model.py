@@ -20,8 +20,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jsclient.protocol.peers.commands import Command, Install, Raised, Received, Store, Stored
 from jsclient.protocol.peers.relationship import Fresh, Raise, Send, State, read_value, write_value
+from jsclient.protocol.peers.rules import Command, Install, Raised, Received, Store, Stored
 from jsclient.protocol.peers.tracker import PeerTracker
 from tests.support.peer_world import World
 
