@@ -16,7 +16,7 @@ from integration.campaign.fuzz.grammar import BLOCK, JSON, SUBJECT, TEXT, WIRE
 from jsclient._runtime.nats.urls import shared_identity, shown
 from jsclient._runtime.nats.wire import FrameReader
 from jsclient.errors import JetStreamError, NotJetStreamMessageError, ProtocolError
-from jsclient.peers.payloads import read_answer, unpack
+from jsclient.peers.backend import read_answer, unpack
 from jsclient.protocol.consumers.ack import is_jsack, read_jsack, sequences
 from jsclient.protocol.consumers.push import whole_number
 from jsclient.protocol.consumers.status import classify

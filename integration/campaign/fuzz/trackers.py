@@ -11,7 +11,7 @@ from integration.campaign.fuzz.engine import DifferenceError, Target, same
 from integration.campaign.fuzz.grammar import BLOCK, JSON, SUBJECT, bytes_damaged
 from integration.campaign.fuzz.parsers import A7
 from jsclient.errors import JetStreamError
-from jsclient.peers.payloads import unpack
+from jsclient.peers.backend import unpack
 from jsclient.protocol.consumers.ack import sequences
 from jsclient.protocol.consumers.consume import ConsumeTracker
 from jsclient.protocol.consumers.fetch import Pull, PullRequest
@@ -24,8 +24,8 @@ from jsclient.protocol.epochs.frontier import Int, Product
 from jsclient.protocol.epochs.records import EpochReading
 from jsclient.protocol.epochs.trackers import EpochSubscriber
 from jsclient.protocol.models.publish import PubAck
-from jsclient.protocol.peers.commands import Install, Queried, Received, Stored, Tick
 from jsclient.protocol.peers.relationship import Fresh
+from jsclient.protocol.peers.rules import Install, Queried, Received, Stored, Tick
 from jsclient.protocol.peers.tracker import PeerTracker
 from jsclient.protocol.publishing.batch import BatchTracker
 from jsclient.protocol.publishing.chain_window import ChainWindow
