@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from .._runtime.context import Context
 from .._runtime.publish import publish
-from ..consumers.ordered.consumer import ordered_consumer
 from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
 from ..protocol.consumers.status import Ending
 from ..protocol.models.consumer import ConsumerConfig
@@ -111,6 +110,8 @@ class Bucket:
 
     async def entries(self, after: int = 0) -> list[Entry]:
         """The entries stored after a revision, deletions among them; 0: all. Raises those of any request."""
+        from ..consumers.ordered.consumer import ordered_consumer  # as all handles: imported when one is made
+
         if after and (await self.get(">")).revision <= after:
             return []
         config = ConsumerConfig(filter_subject=f"{self._prefix}>", opt_start_seq=after + 1)
