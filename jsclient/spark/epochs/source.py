@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from ...client import JetStream
 from ...errors import ConfigError, JetStreamError, PositionInvalidError, ProtocolError, TopicNotFoundError
 from ...protocol.epochs.frontier import Antichain, Int, Order
 from ...protocol.epochs.records import EpochPosition, FrontierEntry, Schema
@@ -48,17 +47,6 @@ def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
     return {name: kind for name, kind in kinds.items() if name not in left_out}
 
 
-async def topic_schema(js: JetStream, topic: str, stream: str) -> Schema:
-    """The schema of a topic. Raises `ConfigError` if it does not exist, or its stream does not keep epochs whole."""
-    try:
-        return await StreamHome(js, topic, stream).schema()
-    except TopicNotFoundError as error:
-        raise ConfigError(
-            f"option 'epochs': topic {topic!r} does not exist in stream {stream!r}: create it first (a sink does, and "
-            "js.epochs(name).create()), or give its 'stream'"
-        ) from error
-
-
 class TopicLook:
     """The driver's view of one topic.
 
@@ -89,7 +77,7 @@ class TopicLook:
         """Look up the stream and the schema."""
         options, lookup = self._options, self.lookup
         self.facts = lookup.facts()
-        schema = lookup.run(lambda _: topic_schema(lookup.js, options.topic, options.read.stream))
+        schema = lookup.run(self._schema)
         self.order, self.order_name = order_of(schema.order, options.topic), schema.order
         self.partitions = schema.partitions
         self.read_mode = lookup.read_mode(self.facts)
@@ -103,7 +91,8 @@ class TopicLook:
         if self._since < 0:
             self._floor = self._since = 0
         if self.facts.last_seq > self._since:
-            self._read()
+            while self.lookup.run(self._read_page):
+                pass
         self._next = time.monotonic() + self._options.read.poll_interval
 
     def begin_at(self, place: EpochPosition[Any]) -> None:
@@ -118,14 +107,11 @@ class TopicLook:
 
     def look_at_last(self) -> None:
         """Make the history start at the last record of each partition."""
-        topic, order = self._options.topic, self.order
         self.facts = self.lookup.facts()
 
         async def last(stream: Stream) -> list[FrontierEntry[Any] | None]:
-            log = StreamLog(context_of(self.lookup.js), stream, f"{topic}.*.frontier")
-            numbers = range(self.partitions)
-            stored = EpochHistory(log, order, topic)
-            return [(await stored.last_frontier(number)).entry for number in numbers]
+            stored = self._stored(stream)
+            return [(await stored.last_frontier(number)).entry for number in range(self.partitions)]
 
         entries = self.lookup.run(last)
         for partition, entry in enumerate(entries):
@@ -144,44 +130,38 @@ class TopicLook:
         time.sleep(_AGAIN)
         self.look(now=True)
 
-    def _read(self) -> None:
-        more = True
-        while more:
-            since = self._since
-            entries, more, up_to = self.lookup.run(
-                lambda stream, since=since: frontier_page(  # type: ignore[misc]
-                    self.lookup.js, stream, self._options.topic, self.order, since
-                )
-            )
-            for partition, entry in entries:
-                if partition < self.partitions:
-                    self.history.add(partition, entry)
-                self._since = entry.seq
-            self._since = max(self._since, up_to)
-
-
-async def frontier_page(
-    js: JetStream, stream: Stream, topic: str, order: Order[Any], since: int
-) -> tuple[list[tuple[int, FrontierEntry[Any]]], bool, int]:
-    """Read a page of the frontier records after a sequence; invalid ones are skipped and reported.
-
-    Returns:
-        The records with their partitions, whether more follow, and the sequence up to which the page covers the stream
-        (0: unknown).
-    """
-    log = StreamLog(context_of(js), stream, f"{topic}.*.frontier")
-    page = await log.history(since, _PAGE, _PAGE_BYTES)
-    found = []
-    for record in page.records:
-        token = record.subject.split(".")[-2]
+    async def _schema(self, _: Stream) -> Schema:
+        topic, stream = self._options.topic, self._options.read.stream
         try:
-            if not (token.isascii() and token.isdecimal()):
-                raise ProtocolError(f"message {record.seq} on {record.subject!r} belongs to no partition")
-            found.append((int(token), FrontierEntry.read(record, order)))
-        except ProtocolError as error:
-            EpochHistory(log, order, topic).report_skipped(record, error)
-    read = page.records[-1].seq if page.records else 0
-    return found, page.more, max(page.up_to, read)
+            return await StreamHome(self.lookup.js, topic, stream).schema()
+        except TopicNotFoundError as error:
+            raise ConfigError(
+                f"option 'epochs': topic {topic!r} does not exist in stream {stream!r}: create it first (a sink does, "
+                "and js.epochs(name).create()), or give its 'stream'"
+            ) from error
+
+    def _stored(self, stream: Stream) -> EpochHistory[Any]:
+        topic = self._options.topic
+        log = StreamLog(context_of(self.lookup.js), stream, f"{topic}.*.frontier")
+        return EpochHistory(log, self.order, topic)
+
+    async def _read_page(self, stream: Stream) -> bool:
+        """Add a page of records to the history; invalid ones are reported. Returns whether more follow."""
+        stored = self._stored(stream)
+        page = await stored.log.history(self._since, _PAGE, _PAGE_BYTES)
+        for record in page.records:
+            token = record.subject.split(".")[-2]
+            try:
+                if not (token.isascii() and token.isdecimal()):
+                    raise ProtocolError(f"message {record.seq} on {record.subject!r} belongs to no partition")
+                entry = FrontierEntry.read(record, self.order)
+            except ProtocolError as error:
+                stored.report_skipped(record, error)
+                continue
+            if int(token) < self.partitions:
+                self.history.add(int(token), entry)
+        self._since = max(self._since, page.up_to, *(record.seq for record in page.records[-1:]))
+        return page.more
 
 
 @dataclass(frozen=True)
