@@ -166,7 +166,7 @@ async def test_wrong_said_before_anything_sent(spark, server, pulled):
             term_batch(frame, server.url, reason="a\nb")
         with pytest.raises(ConfigError, match="over 0"), heartbeat(frame, server.url, every=0):
             pass
-        with pytest.raises(ConfigError, match="1 rows have no 'reply'"):
+        with pytest.raises(ConfigError, match="1 rows have a null 'reply'"):
             ack_batch(spark.sql("SELECT cast(null AS string) AS reply"), server.url, on="driver")
         for reply in (
             "orders.new",

@@ -274,5 +274,5 @@ def test_abort_says_epoch_stays_open(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("WARNING", "jsclient.spark"):
         writer.abort([EpochWritten(0, 3, Outcome(rows=7), QUERY, "run", 0), None], 3)
     [record] = caplog.records
-    assert "batch 3 failed, so epoch 3 of topic 'trades' is open" in record.getMessage()
+    assert "batch 3 failed, so epoch 3 of topic 'trades' stays open" in record.getMessage()
     assert "7" in record.getMessage()

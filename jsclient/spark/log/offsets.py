@@ -127,10 +127,7 @@ class LostHeadError(HistoryTruncatedError):
         gone: Sequence of the last removed message in the range to be read.
     """
 
-    def __init__(self, first_available: int, wanted: int, stream: str, gone: int) -> None:
-        super().__init__(first_available, wanted, stream)
-        self.args: tuple[Any, ...] = (first_available, wanted, stream, gone)
-        self.gone = gone
+    gone: int = 0
 
     def __str__(self) -> str:
         return (
