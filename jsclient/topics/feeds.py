@@ -21,8 +21,9 @@ from .._runtime.tasks import Timer
 from ..errors import JetStreamError, NotJetStreamMessageError
 from ..protocol.consumers.ack import sequences
 from ..protocol.consumers.monitors import HeartbeatMonitor
+from ..protocol.consumers.ordered import ephemeral_config
 from ..protocol.consumers.push import foreign_message, whole_number
-from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import DeliveredRecords, RepublishedRecords
 from ..protocol.wire.frames import Frame, is_data
@@ -139,20 +140,15 @@ class ConsumerFeed(Feed):
         deliveries.inbox = await connection.subscribe(inbox, deliveries.arrived)
         self._open[id] = deliveries
         try:
-            await self._stream.create_consumer(
-                ConsumerConfig(
-                    name=id,
-                    deliver_subject=inbox,
-                    deliver_policy=DeliverPolicy.NEW,
-                    ack_policy=AckPolicy.NONE,
-                    filter_subject=self._subject,
-                    idle_heartbeat=_HEARTBEAT,
-                    inactive_threshold=_FORGOTTEN,
-                    max_deliver=1,
-                    mem_storage=True,
-                    num_replicas=1,
-                )
+            config = ConsumerConfig(
+                name=id,
+                deliver_subject=inbox,
+                deliver_policy=DeliverPolicy.NEW,
+                filter_subject=self._subject,
+                idle_heartbeat=_HEARTBEAT,
+                max_deliver=1,
             )
+            await self._stream.create_consumer(ephemeral_config(config, _FORGOTTEN))
             if deliveries.inbox.denied is not None:
                 raise deliveries.inbox.denied
         except BaseException:

@@ -28,9 +28,10 @@ from ..errors import (
     StreamExistsError,
     StreamNotFoundError,
 )
+from ..protocol.consumers.ordered import ephemeral_config
 from ..protocol.consumers.status import Ending
 from ..protocol.events import Event
-from ..protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ..protocol.streams.direct_get import BATCH_GET_SERVER
@@ -192,17 +193,9 @@ class StreamLog(Log):
 
     async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
         """Read a page with a temporary consumer."""
-        consumer = await self.handle.create_consumer(
-            ConsumerConfig(
-                name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
-                **start,
-                ack_policy=AckPolicy.NONE,
-                filter_subject=self.subject,
-                inactive_threshold=_FORGOTTEN,
-                mem_storage=True,
-                num_replicas=1,
-            )
-        )
+        name = f"jsc-{secrets.token_hex(8)}"  # a name, and its filter, can be allowed to a user
+        config = ConsumerConfig(name=name, filter_subject=self.subject, **start)
+        consumer = await self.handle.create_consumer(ephemeral_config(config, _FORGOTTEN))
         try:
             batch = await consumer.fetch(
                 min(limit, _FETCH), max_bytes=min(max_bytes, _MAX_BYTES), no_wait=True

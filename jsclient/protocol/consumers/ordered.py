@@ -29,6 +29,7 @@ __all__ = [
     "OrderedTracker",
     "Recreate",
     "check_ordered",
+    "ephemeral_config",
     "ordered_config",
     "ordered_pull_config",
     "restart_config",
@@ -248,17 +249,24 @@ def check_ordered(config: ConsumerConfig, queue: str | None) -> None:
         raise ConfigError("an ordered consumer needs flow control")
 
 
-def ordered_config(config: ConsumerConfig) -> ConsumerConfig:
-    """The user's configuration completed to that of an ordered push consumer. Source: ADR-17."""
+def ephemeral_config(config: ConsumerConfig, inactive_threshold: float) -> ConsumerConfig:
+    """The configuration completed to that of a consumer for one reader: without acks, in memory on one server.
+
+    ``inactive_threshold``: seconds after its last use until the server removes it.
+    """
     return config.replace(
         ack_policy=AckPolicy.NONE,
-        max_deliver=1,
-        flow_control=True,
-        idle_heartbeat=config.idle_heartbeat or HEARTBEAT,
         mem_storage=True if config.mem_storage is None else config.mem_storage,
         num_replicas=config.num_replicas or 1,
-        inactive_threshold=config.inactive_threshold or PUSH_INACTIVE_THRESHOLD,
+        inactive_threshold=config.inactive_threshold or inactive_threshold,
     )
+
+
+def ordered_config(config: ConsumerConfig) -> ConsumerConfig:
+    """The user's configuration completed to that of an ordered push consumer. Source: ADR-17."""
+    heartbeat = config.idle_heartbeat or HEARTBEAT
+    config = config.replace(max_deliver=1, flow_control=True, idle_heartbeat=heartbeat)
+    return ephemeral_config(config, PUSH_INACTIVE_THRESHOLD)
 
 
 _PUSH_ONLY = ("flow_control", "idle_heartbeat", "rate_limit_bps")
@@ -288,16 +296,13 @@ def ordered_pull_config(config: ConsumerConfig) -> ConsumerConfig:
     policy = _start_policy(config)
     if policy == DeliverPolicy.LAST_PER_SUBJECT and not filters:
         filters = [">"]  # the server requires one
-    return config.replace(
-        ack_policy=AckPolicy.NONE,
+    config = config.replace(
         max_deliver=1,
         deliver_policy=policy,
         filter_subject=filters[0] if len(filters) == 1 else None,
         filter_subjects=filters if len(filters) > 1 else None,
-        mem_storage=True if config.mem_storage is None else config.mem_storage,
-        num_replicas=config.num_replicas or 1,
-        inactive_threshold=config.inactive_threshold or INACTIVE_THRESHOLD,
     )
+    return ephemeral_config(config, INACTIVE_THRESHOLD)
 
 
 def _start_policy(config: ConsumerConfig) -> DeliverPolicy | str | None:

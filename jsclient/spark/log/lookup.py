@@ -21,7 +21,8 @@ from ...errors import (
     PermissionDeniedError,
     StreamNotFoundError,
 )
-from ...protocol.models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo, DeliverPolicy
+from ...protocol.consumers.ordered import ephemeral_config
+from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
 from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
@@ -269,13 +270,9 @@ async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:
     config = ConsumerConfig(
         name=f"spark_{secrets.token_hex(8)}",
         deliver_policy=DeliverPolicy.BY_START_TIME if by_time else DeliverPolicy.BY_START_SEQUENCE,
-        ack_policy=AckPolicy.NONE,
-        mem_storage=True,
-        num_replicas=1,
-        inactive_threshold=_SHORT_LIVED,
         **fields,  # type: ignore[arg-type]
     )
-    made = await stream.create_consumer(config)
+    made = await stream.create_consumer(ephemeral_config(config, _SHORT_LIVED))
     with contextlib.suppress(ConsumerNotFoundError, PermissionDeniedError):
         await made.delete()  # otherwise it expires
     return made.cached_info

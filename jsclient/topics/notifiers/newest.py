@@ -30,8 +30,9 @@ from ...errors import (
     ProtocolError,
     RequestTimeoutError,
 )
+from ...protocol.consumers.ordered import ephemeral_config
 from ...protocol.events import Event
-from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
+from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
 from ...protocol.topics.record import Record
@@ -224,12 +225,9 @@ class _Pulled(NewestLog):
             name=f"jsc-{secrets.token_hex(8)}",  # a name, and its filter, can be allowed to a user
             deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
             opt_start_seq=seq + 1,
-            ack_policy=AckPolicy.NONE,
             filter_subject=self.at.subject,
-            inactive_threshold=max(_FORGOTTEN, 2 * self._quiet),
-            mem_storage=True,
-            num_replicas=1,
         )
+        config = ephemeral_config(config, max(_FORGOTTEN, 2 * self._quiet))
         try:
             return await stream.create_consumer(config)
         except asyncio.CancelledError:
