@@ -6,7 +6,7 @@ import abc
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,8 +15,10 @@ from ..errors import ConfigError, JetStreamError, ProtocolError
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.peers.options import EngineOptions
 from ..protocol.peers.relationship import Attrs, Send
-from ..streams.buckets import Entry
 from .errors import QueryRefusedError
+
+if TYPE_CHECKING:
+    from ..streams.buckets import Entry
 
 __all__ = [
     "Answerer",
@@ -41,7 +43,6 @@ class Delivery:
     """An event for a peer. It is done when the receiver returns, unless ``later`` or ``refuse`` was called.
 
     Attributes:
-        subject: The subject that it was sent to.
         data: Its attributes.
         ident: Identifies it, the same in every delivery.
         attempt: The number of deliveries.
@@ -171,11 +172,7 @@ class Stopping:
 
 
 def pack(attrs: Mapping[str, Any]) -> bytes:
-    """Encode attributes.
-
-    Raises:
-        ConfigError: They are not JSON.
-    """
+    """Encode attributes. Raises `ConfigError` if they are not JSON."""
     try:
         data = msgspec.json.encode(dict(attrs))
         if all(isinstance(name, str) for name in attrs):
@@ -186,11 +183,7 @@ def pack(attrs: Mapping[str, Any]) -> bytes:
 
 
 def read_attrs(attrs: Mapping[str, Any], limit: int) -> Attrs:
-    """Attributes as the other side receives them: a JSON copy.
-
-    Raises:
-        ConfigError: They are not JSON, or more than ``limit`` bytes.
-    """
+    """A JSON copy of attributes. Raises `ConfigError` if they are not JSON, or more than ``limit`` bytes."""
     data = pack(attrs)
     if len(data) > limit:
         raise ConfigError(f"the attributes have {len(data)} bytes; max_event_size is {limit}")
@@ -219,12 +212,7 @@ def refusal(which: str, detail: str = "") -> bytes:
 
 
 def read_answer(data: bytes) -> Any:
-    """The value of an answer.
-
-    Raises:
-        QueryRefusedError: It is a refusal.
-        ProtocolError: It is not an answer.
-    """
+    """The value of an answer. Raises `QueryRefusedError` for a refusal, `ProtocolError` if it is not an answer."""
     answer = unpack(data) or {}
     if "value" in answer:
         return answer["value"]

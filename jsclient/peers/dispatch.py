@@ -207,13 +207,10 @@ def _event(address: Address | None) -> str:
 
 
 class Outbox(_Reports):
-    """Carries out the items in the outboxes of a peer's relationships, each in a task of its own.
+    """Carries out the items in the outboxes of a peer's relationships, each in a task of its own, then calls ``done``.
 
     The tracker gives one of each kind at a time for each relationship. What cannot be sent now is sent again without
     limit; events whose handlers fail are abandoned after ``max_deliver`` attempts.
-
-    Args:
-        done: Called with each item that was carried out.
     """
 
     def __init__(
@@ -298,11 +295,7 @@ class Outbox(_Reports):
 
 
 async def publish_all(backend: Backend, sends: Sequence[Send]) -> None:
-    """Publish several events at the same time.
-
-    Raises:
-        ExceptionGroup: The errors of several events; the error itself if there is only one event.
-    """
+    """Publish several events at the same time. Raises the error of the only one, or an `ExceptionGroup`."""
     results = await asyncio.gather(*map(backend.publish, sends), return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     if len(sends) > 1 and errors and all(isinstance(error, Exception) for error in errors):

@@ -103,11 +103,7 @@ class Handlers:
         self._closed = False
 
     def add(self, event: str, handler: Handler) -> None:
-        """Have events handled. ``event`` is ``domain:type``, with ``*`` for any.
-
-        Raises:
-            ConfigError: The event is not valid, or the handler is not a function.
-        """
+        """Have events handled: ``domain:type``, with ``*`` for any. Raises `ConfigError` if that is not valid."""
         if not callable(handler):
             raise ConfigError(
                 f"the handler of {event!r:.60} is {type(handler).__name__}: it must be a function"
@@ -120,11 +116,7 @@ class Handlers:
         self._came.set()
 
     async def run(self, event: RaisedEvent) -> None:
-        """Call all handlers of an event, in the order in which they were given.
-
-        Raises:
-            HandlerError: One of them raised; those after it were not called.
-        """
+        """Call the handlers of an event in their order. Raises `HandlerError` if one raises; the rest are skipped."""
         for policy, handler in list(self._handlers):
             if policy.allows_event(event.domain, event.type):
                 try:

@@ -32,10 +32,7 @@ _SECRET = "secret"  # the key of the secret
 class Machine:
     """Handles events one after another, and keeps the store.
 
-    Args:
-        tracker: Decides.
-        store: Holds what the tracker is to know.
-        start: Called with each item of an outbox, at any time; `done` has to follow.
+    ``start`` is called with each item of an outbox, at any time; `done` has to follow.
     """
 
     def __init__(

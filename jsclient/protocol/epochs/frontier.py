@@ -171,11 +171,7 @@ class Antichain(Generic[T]):
 
 @dataclass(slots=True)
 class MutableAntichain(Generic[T]):
-    """A multiset of times, and its lower frontier.
-
-    Attributes:
-        frontier: The minimal times that are in it.
-    """
+    """A multiset of times, and its lower ``frontier``: the minimal times that are in it."""
 
     order: Order[T]
     frontier: Antichain[T] = field(init=False)
@@ -198,11 +194,7 @@ class MutableAntichain(Generic[T]):
         return self._counts.get(time, 0)
 
     def update(self, changes: Iterable[tuple[T, int]]) -> list[tuple[T, int]]:
-        """Add and take; returns how the frontier changed: each +1 or -1, nothing if it is the same.
-
-        Raises:
-            ProtocolError: An element to remove is missing. Nothing has changed.
-        """
+        """Add and take times. Returns how the frontier changed. Raises `ProtocolError` for a time that is missing."""
         sums: Counter[T] = Counter()
         for time, change in changes:
             sums[time] += change
@@ -255,11 +247,7 @@ class Capabilities(Generic[T]):
         return self.frontier.some_below(time)
 
     def check(self, time: T) -> None:
-        """
-        Raises:
-            EpochCompletedError: No capability allows that time.
-            ConfigError: It is not a valid time of this order.
-        """
+        """Raise `EpochCompletedError` if no capability allows the time, `ConfigError` if it is not valid."""
         self.order.encode(time)
         if not self.allows(time):
             raise EpochCompletedError(time, self.frontier.elements)
@@ -283,10 +271,7 @@ class Capabilities(Generic[T]):
         return self._held.update(sums.items())
 
     def advance(self, to: T) -> list[tuple[T, int]]:
-        """Replace all capabilities before this time by one for it; incomparable ones stay.
-
-        In a total order this completes everything before it.
-        """
+        """Replace all capabilities before this time by one for it; incomparable ones stay."""
         self.check(to)
         before = [time for time in self._held if self.order.less_equal(time, to)]
         return self.update([*((time, -self.count(time)) for time in before), (to, 1)])

@@ -137,12 +137,9 @@ class _Queue(Generic[T]):
 
 @dataclass(slots=True)
 class EpochBroadcast(Generic[T]):
-    """One partition and its subscribers.
+    """One partition and its subscribers, each with a queue of up to ``max_pending`` messages.
 
-    Attributes:
-        publisher: The state of the partition.
-        max_pending: The longest queue of a subscriber, messages.
-        put_out: Subscribers disconnected so far because their queue was full.
+    ``put_out`` counts the subscribers that were disconnected because their queue was full.
     """
 
     publisher: EpochPublisher[T]
@@ -177,11 +174,7 @@ class EpochBroadcast(Generic[T]):
         self._queues.pop(subscriber, None)
 
     def send(self, time: T, data: Any) -> None:
-        """Send a batch of one time to all.
-
-        Raises:
-            EpochCompletedError, ConfigError: As `EpochPublisher.send`; nothing was sent.
-        """
+        """Send a batch of one time to all. Raises as `EpochPublisher.send`; nothing was sent."""
         self.publisher.send(time)
         self._broadcast(DataMessage(time, data))
 

@@ -133,22 +133,13 @@ class FrontierRecord(msgspec.Struct, Generic[T], frozen=True):
     def to_json(self, order: Order[T]) -> bytes:
         """As it is stored."""
         encode = order.encode
-        return msgspec.json.encode(
-            _Stored(
-                1,
-                [(encode(time), 1 if change > 0 else -1) for time, change in self.updates],
-                [encode(time) for time in self.lower],
-                [encode(time) for time in self.upper],
-            )
-        )
+        updates = [(encode(time), 1 if change > 0 else -1) for time, change in self.updates]
+        stored = _Stored(1, updates, [*map(encode, self.lower)], [*map(encode, self.upper)])  # type: ignore[arg-type]
+        return msgspec.json.encode(stored)
 
     @classmethod
     def from_json(cls, data: bytes, order: Order[T]) -> FrontierRecord[T]:
-        """Read a stored record.
-
-        Raises:
-            ProtocolError: It is not a frontier record, or one of another order or a newer version.
-        """
+        """Read a stored record. Raises `ProtocolError` if it is not valid, of another order or of a newer version."""
         decode = order.decode
         try:
             stored = msgspec.json.decode(data, type=_Stored)
@@ -252,13 +243,10 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
     """A frontier record in the stream.
 
     Attributes:
-        record: Its payload.
         seq: Its sequence; 0: it is not stored yet.
-        producer: The token of the producer that wrote it.
+        producer: The token of the producer that wrote it; ``before``: of the one before, "" for the first.
         up_to: Its upper frontier includes all data of the partition up to this sequence: its own sequence, except for
             the first record of a producer that took over.
-        before: The producer before, "" for the first producer.
-        time_ns: When it was stored.
     """
 
     record: FrontierRecord[T]
@@ -280,11 +268,7 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
 
     @classmethod
     def read(cls, record: Record, order: Order[T]) -> FrontierEntry[T]:
-        """Read a record.
-
-        Raises:
-            ProtocolError: It is not a frontier record.
-        """
+        """Read a record. Raises `ProtocolError` if it is not a frontier record."""
         headers = record.headers
         producer, before, up_to = (headers.get(name, "") for name in (PRODUCER, _AFTER, _UP_TO))
         number = up_to.isascii() and up_to.isdecimal() and len(up_to) <= 20
@@ -300,10 +284,7 @@ class FrontierEntry(msgspec.Struct, Generic[T], frozen=True):
 
 
 class EpochReading(Generic[T]):
-    """Turns the records of a stream into messages, and skips those that do not count.
-
-    Args:
-        skipped: Is called with each invalid record.
+    """Turns the records of a stream into messages. Those that do not count are skipped, invalid ones reported.
 
     Attributes:
         owners: The producer whose data counts now, by partition. Replaced on a change, never modified.
@@ -419,14 +400,7 @@ MAX_PARTITIONS: Final = 4096
 
 
 class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schema of a topic.
-
-    Attributes:
-        v: The version of the schema.
-        order: The name of the order of its times.
-        codec: The name of its codec.
-        partitions: The number of partitions: 0, 1, 2 …
-    """
+    """The schema of a topic: the names of its order and codec, and its number of partitions: 0, 1, 2 …"""
 
     v: Literal[1]
     order: str
@@ -438,11 +412,7 @@ class Schema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.json.encode(self).decode()
 
     def check(self, topic: str, order: Order[Any], codec: Codec, partitions: int | None) -> None:
-        """Compare it with the caller's. ``partitions`` None: any number.
-
-        Raises:
-            TopicMismatchError: They differ; ``mismatches`` lists the fields.
-        """
+        """Raise `TopicMismatchError` if it differs from the caller's. ``partitions`` None: any number."""
         wanted = {"order": order_name(order), "codec": codec_name(codec), "partitions": partitions}
         mismatches: list[tuple[str, Any, Any]] = [
             (field, value, getattr(self, field))

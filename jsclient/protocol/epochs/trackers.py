@@ -114,11 +114,7 @@ class EpochPublisher(Generic[T]):
         return EpochState.LATENT
 
     def send(self, time: T) -> None:
-        """Check and record that data of this time is about to be sent.
-
-        Raises:
-            EpochCompletedError: No capability allows it; do not send. ConfigError: It is not a valid time.
-        """
+        """Check and record that data of this time is about to be sent. Raises as `Capabilities.check`: do not send."""
         self.capabilities.check(time)
         self.upper = self.upper.with_maximal(time)
         self._active.add(time)
@@ -126,8 +122,7 @@ class EpochPublisher(Generic[T]):
     def update(self, changes: Changes[T]) -> FrontierRecord[T] | None:
         """Drop and add capabilities. Returns the record to write, None if the frontier is the same.
 
-        Raises:
-            EpochCompletedError, ConfigError: As `Capabilities.update`; nothing has changed.
+        Raises as `Capabilities.update`; nothing has changed.
         """
         return self._told(self.capabilities.update(changes))
 
@@ -224,10 +219,7 @@ class EpochSubscriber(Generic[T]):
 
     @property
     def position(self) -> EpochPosition[T]:
-        """Its position. A subscriber that continues from it receives all data of open epochs again.
-
-        For partitions of one stream, and a subscriber that has all snapshots.
-        """
+        """The position of a subscriber of partitions of one stream that has all snapshots."""
         first, told = min(self._begun.values(), key=itemgetter(0), default=(self._read + 1, self._told))
         # Completed epochs not yet consumed are at or after these, consumed ones are not: see `in_order`.
         held = [time for time in self._begun if self.is_completed(time)] if self.hold else []
@@ -360,9 +352,7 @@ class Epoch(msgspec.Struct, Generic[T], frozen=True):
     """All data of one time, from all partitions.
 
     Attributes:
-        time: Its time.
-        batches: The items of each of its messages, in order; None: it was too large to be kept, and has to be read
-            again.
+        batches: The items of each of its messages, in order; None: too large to be kept, it has to be read again.
         first_seq, last_seq: The range of its messages in the stream, both included; 0: they are not stored.
     """
 
@@ -384,12 +374,7 @@ class _Open:
 
 @dataclass(slots=True)
 class EpochBuffer(Generic[T]):
-    """Keeps the data of open epochs, up to ``max_bytes``. Beyond that only the range of the largest ones is kept.
-
-    Attributes:
-        max_bytes: Bytes of data to keep.
-        kept_bytes: Bytes of data kept.
-    """
+    """Keeps the data of open epochs, up to ``max_bytes``. Beyond that only the range of the largest ones is kept."""
 
     order: Order[T]
     max_bytes: int = 256 * 1024 * 1024

@@ -128,10 +128,8 @@ def well_known_policy(*, requests: bool = False) -> Policy:
 def relationship_policy(wanted: Policy | None = None) -> Policy:
     """The policy of the channel of a relationship: ``wanted`` and what the relationship itself needs.
 
-    Without ``wanted`` all passes but the events by which a peer asks itself for something.
-
-    Raises:
-        ConfigError: ``wanted`` denies what is needed.
+    Without ``wanted`` all passes but the events by which a peer asks itself for something. Raises `ConfigError` if
+    ``wanted`` denies what is needed.
     """
     if wanted is None:
         return Policy(events=("*:*",), queries=("*:*",), deny_events=API_EVENTS)
@@ -168,11 +166,7 @@ def channel_eci(peer: str, random: str) -> str:
 
 
 def check_eci(eci: object) -> str:
-    """Return ``eci`` if it is one: the name of a peer and a token.
-
-    Raises:
-        InvalidNameError: It is not.
-    """
+    """Return ``eci`` if it is one, ``<peer>.<token>``. Raises `InvalidNameError`."""
     parts = eci.split(".") if isinstance(eci, str) else []
     if len(parts) != 2:
         raise InvalidNameError("ECI", eci, "an ECI has the form <peer>.<token>")

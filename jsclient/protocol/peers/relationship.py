@@ -66,8 +66,7 @@ class Fresh(msgspec.Struct, frozen=True):
     Attributes:
         id: The Id of a relationship, and a part of message ids.
         channel: The second token of an ECI.
-        verify_key: The public key that identifies the channel's owner, None without keys.
-        public_key: The public key to encrypt for the owner, None without keys.
+        verify_key, public_key: Of the channel's owner: identifies it, and encrypts for it; None without keys.
     """
 
     id: str
@@ -146,23 +145,15 @@ _NAMES = {
 
 
 class Relationship(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_NAMES):
-    """A relationship, from one side.
+    """A relationship, from one side: ``rx`` is the own channel, and ``tx`` that of the other side.
 
     Attributes:
         id: The same on both sides.
-        state: Its state.
         nonce: A part of the ids of its messages: an Id may be used again.
         requester: Whether this side asked for it.
-        rx: The own channel, on which the other side sends.
-        tx: The other side's channel, None until it is known.
-        rx_role: The role of this side.
-        tx_role: The role of the other side.
         tx_host: The NATS system of the other side, None for this one.
         well_known_tx: The channel on which the request was sent.
-        tx_verify_key: The other side's key, as `Fresh` has it; ``tx_public_key`` too.
-        rx_verify_key: The own key, which is sent to the other side; ``rx_public_key`` too.
-        name: What the requester called it.
-        channel_type: What the requester called its kind.
+        name, channel_type: What the requester called it and its kind.
         policy: That of the own channel.
         attrs: The attributes of the request, until it is decided.
         until: When a removed record may be forgotten.
@@ -234,11 +225,7 @@ def write_value(value: Relationship | StoredChannel) -> bytes:
 
 
 def read_value(key: str, data: bytes) -> Relationship | StoredChannel:
-    """Decode the value of ``key``.
-
-    Raises:
-        ProtocolError: It is not a channel or relationship, or that of another key.
-    """
+    """Decode the value of ``key``. Raises `ProtocolError` if it is not one, or that of another key."""
     kind: type[Relationship | StoredChannel] = StoredChannel if key.startswith(CHANNEL_KEY) else Relationship
     try:
         value: Relationship | StoredChannel = msgspec.json.decode(data, type=kind)

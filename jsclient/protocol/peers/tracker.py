@@ -74,10 +74,9 @@ _WELL_KNOWN_KEY: Final = CHANNEL_KEY + WELL_KNOWN
 
 
 def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: Attrs, id: str) -> Send:
-    """An event for the other side of a relationship, which is given as users see it; its host is looked after.
+    """An event for the other side of a relationship, which is given as users see it.
 
-    Raises:
-        ConfigError: The relationship has no Tx, or domain or type is not a token.
+    Raises `ConfigError` if the relationship has no Tx, or domain or type is not a token.
     """
     host = relationship.get("Tx_host")
     return Send(
@@ -94,11 +93,8 @@ def event_on(relationship: Mapping[str, object], domain: str, type: str, attrs: 
 class PeerTracker:
     """One peer, which lives in one process at a time.
 
-    Attributes:
-        name: The first token of its channels.
-        options: Its options.
-        accepts: Asked of each request, with its attributes as the handlers see them: approve it at once? A request that
-            it turns down waits for an answer like any other.
+    ``accepts`` is asked of each request, with its attributes as the handlers see them: approve it at once? One that it
+    turns down waits for an answer like any other.
     """
 
     name: str
@@ -157,9 +153,7 @@ class PeerTracker:
     def handle(self, event: PeerEvent, now: float) -> list[Command]:
         """Handle an event. Returns the commands to carry out.
 
-        Raises:
-            ConfigError: The caller asked for what cannot be: a channel that is not there, a policy without what a
-                relationship needs.
+        Raises `ConfigError` for a channel that does not exist, or a policy without what a relationship needs.
         """
         match event:
             case Stored():

@@ -22,12 +22,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class CompletedEpoch(Generic[T]):
-    """All data of one time, from all partitions.
-
-    Attributes:
-        time: Its time.
-        first_seq, last_seq: The range of its messages in the stream, both included.
-    """
+    """All data of one ``time``, from all partitions: messages ``first_seq`` to ``last_seq`` of the stream."""
 
     def __init__(self, epoch: Epoch[T], again: Callable[[], AsyncIterator[Any]]) -> None:
         self.time = epoch.time

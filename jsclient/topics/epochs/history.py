@@ -52,13 +52,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for partit
 
 
 class LastFrontier(NamedTuple, Generic[T]):
-    """The newest frontier record of a partition, or None.
+    """The newest frontier record of a partition and the message that it was read from, or None.
 
-    Attributes:
-        entry: The frontier record.
-        record: The record that it was read from.
-        last_seq: The last message of the subject, which the next record has to follow; 0: none. Those between the
-            record and it are invalid.
+    ``last_seq`` is the last message of the subject, which the next record has to follow; 0: none. Those in between are
+    invalid.
     """
 
     entry: FrontierEntry[T] | None
@@ -67,13 +64,7 @@ class LastFrontier(NamedTuple, Generic[T]):
 
 
 class Taken(NamedTuple, Generic[T]):
-    """A partition taken over.
-
-    Attributes:
-        publisher: The state of the partition.
-        producer: The token of the new producer.
-        seq: The sequence of its first record.
-    """
+    """A partition taken over: its state, the token of its new producer, and the sequence of its first record."""
 
     publisher: EpochPublisher[T]
     producer: str
@@ -255,11 +246,7 @@ class EpochHistory(Generic[T]):
         """The sequences between ``first`` and ``last``, both included, of the partition's data that counts.
 
         Data counts if its producer owned the partition at that sequence. The next frontier record names the owner.
-
-        Args:
-            ours: Our token, and the sequence of our first record: after it the partition is ours.
-
-        Raises: those of any request.
+        ``ours`` is our token and the sequence of our first record: after it the partition is ours.
         """
         data, frontier = data_subject(self.topic, partition), frontier_subject(self.topic, partition)
         found: set[int] = set()

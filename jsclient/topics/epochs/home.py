@@ -72,16 +72,13 @@ class Outlet:
     async def flush(self) -> None:
         """Wait until everything that was sent is stored.
 
-        Raises:
-            PublishesFailedError: Some of it was not stored, or the outcome is unknown. From then on every `send` and
-                `flush` raises it.
+        Raises `PublishesFailedError` if some was not, or the outcome is unknown; every further call raises it too.
         """
 
     async def record(self, data: bytes, headers: Mapping[str, str], expected: int, msg_id: str | None) -> int:
         """Store a frontier record that directly follows the message ``expected``, 0 for none. Returns its sequence.
 
-        Raises:
-            WrongLastSequenceError: It would follow another one. And those of any publish.
+        Raises `WrongLastSequenceError` if it would follow another one, and those of any publish.
         """
         stored = await self._log.append(
             data,
@@ -233,17 +230,12 @@ class Home(abc.ABC):
     async def schema(self) -> Schema:
         """The schema of the topic.
 
-        Raises:
-            TopicNotFoundError: It does not exist. ConfigError: Its stream cannot keep epochs whole. And those of
-                any request.
+        Raises `TopicNotFoundError`, `ConfigError` if its stream cannot keep epochs whole, and those of any request.
         """
 
     @abc.abstractmethod
     async def make(self, schema: Schema, fields: dict[str, Any]) -> Schema:
-        """Return the schema of the topic; create the topic with this one if it does not exist.
-
-        Raises: ConfigError, and those of any request.
-        """
+        """Return the schema of the topic, which is created with this one if it does not exist. Raises as `schema`."""
 
     @abc.abstractmethod
     def log(self, partition: int | None = None) -> Log:
@@ -281,13 +273,7 @@ class MemoryHome(Home):
 
 
 class StreamHome(Home):
-    """A topic in a stream, whose metadata holds the schema.
-
-    Args:
-        streams: The connection's streams.
-        topic: The topic's name.
-        stream: The stream's name; one stream may hold several topics.
-    """
+    """A topic in a stream, whose metadata holds the schema; one stream may hold several topics."""
 
     def __init__(self, streams: StreamManager, topic: str, stream: str) -> None:
         self.topic = topic
