@@ -114,8 +114,6 @@ class Bucket:
 
         if after and (await self.get(">")).revision <= after:
             return []
-        from ..consumers.ordered.consumer import ordered_consumer
-
         config = ConsumerConfig(filter_subject=f"{self._prefix}>", opt_start_seq=after + 1)
         found: dict[str, Entry] = {}
         async with ordered_consumer(
