@@ -13,7 +13,7 @@ from integration.kit.calls.queue import QueueQuery
 from integration.kit.judge.oracle import number_of
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
-from jsclient import ConfigError, ConnectError
+from jsclient import ConfigError, ConnectError, RequestTimeoutError
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
 
@@ -136,6 +136,28 @@ async def test_old_server_message_get(own_queue):
     assert await query.drain() == [1500]
     assert numbers(query.rows) == seen(1, 1500)
     assert (await query.stream.state())["messages"] == 0
+
+
+async def test_lagging_replica_is_not_awaited_for_ever(server, make_stream, monkeypatch):
+    """The leader has a message that direct gets do not find: the task fails after its patience."""
+    from jsclient._runtime.retry import RetryPolicy
+    from jsclient.spark.queue import reading
+
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    await stream.publish(10)
+    await stream.create_consumer("q", ack_wait=ns(30))
+    query = QueueQuery(server, stream, "q")
+    partitions = await query.plan()
+    await stream.oracle.delete_message(stream.name, 5)
+
+    async def has_it(_, seq):
+        return seq
+
+    monkeypatch.setattr(reading._ClaimReader, "_next_of_leader", has_it)
+    monkeypatch.setattr(reading, "_RETRY", RetryPolicy(0.05, 0.05, patience=1.0))
+    with pytest.raises(RequestTimeoutError, match="a replica does not have yet"):
+        await asyncio.wait_for(query.read(partitions), 20)
+    await query.stop()
 
 
 async def test_second_form_of_ack_subjects(own_queue):
