@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from ...errors import ConfigError, ConsumerDeletedError, JetStreamError, NoRespondersError, PullLimitError
+from ...errors import ConsumerDeletedError, JetStreamError, NoRespondersError, PullLimitError
 from ..events import ConsumerDeleted, ErrorRaised, Event, HeartbeatMissed
 from ..wire import header_names as names
+from ..wire.checks import check_count
 from ..wire.frames import Frame, frame_size, is_control, is_data
 from ..wire.header_names import PENDING_BYTES, PENDING_MESSAGES
 from ..wire.headers import Headers, Status, parse_headers
@@ -159,10 +160,7 @@ def reader_window(
         idle_heartbeat = default_heartbeat(expires)
     check_pull(max_messages, expires, max_bytes, idle_heartbeat)
     threshold = max_messages // 2 if threshold_messages is None else threshold_messages
-    if isinstance(threshold, bool) or not isinstance(threshold, int) or not 0 <= threshold <= max_messages:
-        raise ConfigError(
-            f"threshold_messages is {threshold_messages!r}: it must be 0 to max_messages ({max_messages})"
-        )
+    check_count("threshold_messages", threshold, 0, max_messages)
     return Pull(max_messages, expires, max_bytes, idle_heartbeat=idle_heartbeat, group=group), threshold
 
 

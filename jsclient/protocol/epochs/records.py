@@ -29,6 +29,7 @@ from ...errors import ConfigError, InvalidNameError, PositionInvalidError, Proto
 from ..topics.record import Kind, Record
 from ..topics.record_codec import link_of
 from ..topics.value_codec import Codec, codec_name
+from ..wire.checks import check_count
 from ..wire.names import check_publish_subject
 from .frontier import Antichain, Int, Order, Product
 
@@ -460,6 +461,4 @@ def check_topic(name: str) -> str:
 
 def check_partition(partition: int, partitions: int) -> int:
     """Return ``partition`` if it is one of 0 to ``partitions - 1``. Raises `ConfigError`."""
-    if isinstance(partition, bool) or not isinstance(partition, int) or not 0 <= partition < partitions:
-        raise ConfigError(f"partition is {partition!r:.40}, needs an integer from 0 to {partitions - 1}")
-    return partition
+    return check_count("partition", partition, 0, partitions - 1)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
+from ..wire.checks import check_count
 from ..wire.names import check_publish_subject, check_stream_name
 from .channel import PREFIX
 from .relationship import Attrs
@@ -74,9 +75,7 @@ class EngineOptions:
             name = getattr(self, field) or f"{self.prefix.upper().replace('.', '_')}_{kind}"
             object.__setattr__(self, field, check_stream_name(name))
         for field in ("max_inbound", "max_deliver", "concurrency", "max_waiting", "max_event_size"):
-            value = getattr(self, field)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigError(f"{field} is {value!r:.60}, needs an integer >= 1")
+            check_count(field, getattr(self, field))
         if self.handler_delay < 0 or not 0 < self.max_age < self.remember:
             raise ConfigError("max_age must be above 0 and below remember, and handler_delay 0 or more")
         if self.retry_delay <= 0:

@@ -18,6 +18,7 @@ from typing import Final, Literal
 import msgspec
 
 from ...errors import ConfigError, HistoryTruncatedError, PositionInvalidError
+from ..wire.checks import check_count
 
 __all__ = ["EndDoubt", "Extent", "Position"]
 
@@ -64,9 +65,7 @@ class Position:
                 "a stream name and a str are needed"
             )
         for name, limit in (("seq", _MAX_SEQUENCE), ("time_ns", _MAX_TIME)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= limit:
-                raise ConfigError(f"{name} of a position is {value!r:.40}: an integer >= 0 is needed")
+            check_count(f"{name} of a position", getattr(self, name), 0, limit)
 
     def to_json(self) -> str:
         """The position as a token: the only state that a reader needs to save."""

@@ -23,6 +23,7 @@ from typing import Any, Final
 import msgspec
 
 from ...errors import ConfigError, InvalidNameError
+from .checks import check_count
 from .header_names import (
     EXPECTED_LAST_MSG_ID,
     EXPECTED_LAST_SEQUENCE,
@@ -314,9 +315,7 @@ def _id(what: str, value: str | None) -> str | None:
 def _sequence(what: str, value: int | None) -> str | None:
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_SEQUENCE:
-        raise ConfigError(f"{what}: {value!r:.60} is not a sequence (an integer >= 0)")
-    return str(value)
+    return str(check_count(what, value, 0, _MAX_SEQUENCE))
 
 
 def _rollup(value: str | None) -> str | None:

@@ -21,6 +21,7 @@ from ...errors import ConfigError, JetStreamError, PermissionDeniedError
 from ...protocol.consumers.ack import AckKind, Metadata, ack_payload, read_jsack
 from ...protocol.events import ClaimsLapsed
 from ...protocol.models.consumer import AckPolicy
+from ...protocol.wire.checks import check_seconds
 from ..engine import Session, context_of, session
 from ..options.connect import ConnectOptions, not_permitted
 from ..queue.claims import effective_ack_wait
@@ -245,10 +246,8 @@ def heartbeat(
 
     `ack_batch` lists the other errors.
     """
-    if every is not None and (
-        isinstance(every, bool) or not isinstance(every, int | float) or not 0 < every < float("inf")
-    ):
-        raise ConfigError(f"every is {every!r} s: it must be over 0")
+    if every is not None:
+        check_seconds("every", every)
     opened = session(ConnectOptions.of(servers))
     need(df, "reply")
     replies = replies_of(df)

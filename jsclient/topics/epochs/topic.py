@@ -21,7 +21,7 @@ from ...protocol.epochs.records import (
 )
 from ...protocol.publishing.in_flight import MAX_IN_FLIGHT
 from ...protocol.topics.value_codec import Codec, JsonCodec
-from ...protocol.wire.checks import check_seconds
+from ...protocol.wire.checks import check_count, check_seconds
 from ...protocol.wire.names import check_publish_subject
 from ..log import Push
 from ..memory_log import MemoryLog
@@ -52,14 +52,8 @@ class EpochTopic(Generic[T]):
     def __init__(
         self, home: Home, order: Order[T], *, partitions: int | None = None, codec: Codec | None = None
     ) -> None:
-        if partitions is not None and (
-            isinstance(partitions, bool)
-            or not isinstance(partitions, int)
-            or not 1 <= partitions <= MAX_PARTITIONS
-        ):
-            raise ConfigError(
-                f"partitions is {partitions!r:.40}, needs an integer from 1 to {MAX_PARTITIONS}"
-            )
+        if partitions is not None:
+            check_count("partitions", partitions, 1, MAX_PARTITIONS)
         self._home, self._order, self._partitions = home, order, partitions
         self._codec = JsonCodec() if codec is None else codec
         self._schema: Schema | None = None
@@ -219,8 +213,7 @@ class EpochTopic(Generic[T]):
         Raises: those of a subscription. ConfigError: The partition does not exist, or the topic is in memory.
         """
         check_partition(partition, self._partitions or _ONE)
-        if isinstance(max_subscribers, bool) or not isinstance(max_subscribers, int) or max_subscribers < 1:
-            raise ConfigError(f"max_subscribers is {max_subscribers!r:.40}, needs an integer >= 1")
+        check_count("max_subscribers", max_subscribers)
         publisher = LivePublisher(
             self._home.context,
             self.name,
