@@ -6,8 +6,6 @@ from ...errors import ConfigError
 
 __all__ = ["check_count", "check_seconds"]
 
-_WORD = 2**63 - 1  # a bound that is only the size of an integer on the wire
-
 
 def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """Return an integer from ``least`` to ``most``: messages, bytes, attempts. A bool is refused."""
@@ -17,7 +15,7 @@ def check_count(name: str, value: object, least: int = 1, most: int | None = Non
         or value < least
         or (most is not None and value > most)
     ):
-        bounds = f">= {least}" if most is None or most >= _WORD else f"from {least} to {most:,}"
+        bounds = f">= {least}" if most is None else f"from {least} to {most:,}"
         raise ConfigError(f"{name} is {value!r:.60}: it must be an integer {bounds}")
     return value
 

@@ -26,8 +26,6 @@ def test_count_has_a_bound():
             check_count("batch", value, most=1000)
     with pytest.raises(ConfigError, match="partition is 1: it must be an integer from 0 to 0"):
         check_count("partition", 1, 0, 0)
-    with pytest.raises(ConfigError, match=f"seq is {2**64}: it must be an integer >= 0"):
-        check_count("seq", 2**64, 0, 2**64 - 1)
 
 
 def test_seconds():
