@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from integration.campaign import hostile, strangers
 from integration.campaign.__main__ import main
 from integration.campaign.fuzz.engine import fuzz_all
 from integration.campaign.fuzz.targets import TARGETS
+from integration.campaign.hostile.scenarios import AFTER_CONNECT, after_connect
 from integration.campaign.options import Options
 from integration.campaign.report import Outcome, Report
+from integration.campaign.strangers.attack import one
+from integration.campaign.strangers.cases import epochs_live
 
 SEED = 7
 
@@ -29,6 +33,25 @@ def test_fuzz() -> None:
 @pytest.mark.full
 def test_fuzz_at_length() -> None:
     passed(fuzz_all(TARGETS, Options(SEED + 1, 0), inputs=5000))
+
+
+@pytest.mark.parametrize("name", ["all lies", "breaks off"])
+async def test_hostile_server(name: str) -> None:
+    passed([await after_connect(name, AFTER_CONNECT[name], SEED)])
+
+
+@pytest.mark.full
+async def test_hostile_servers() -> None:
+    passed(await hostile.run(Options(SEED, 0)))
+
+
+async def test_stranger() -> None:
+    passed([await one(epochs_live, SEED)])
+
+
+@pytest.mark.full
+async def test_strangers() -> None:
+    passed(await strangers.run(Options(SEED, 0)))
 
 
 def test_the_same_seed_gives_the_same_inputs() -> None:

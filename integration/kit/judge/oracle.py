@@ -136,7 +136,7 @@ class Oracle:
         """Everything stored, in order; for streams of some thousands at most."""
         state = await self.state(stream)
         found: list[Stored] = []
-        for seq in range(state["first_seq"], state["last_seq"] + 1):
+        for seq in range(max(state["first_seq"], 1), state["last_seq"] + 1):
             try:
                 found.append(await self.message(stream, seq))
             except OracleError as error:

@@ -1,0 +1,5 @@
+"""Hostile server: it lies, is slow, floods or breaks off; every call ends, in time, with documented errors."""
+
+from integration.campaign.hostile.scenarios import run
+
+__all__ = ["run"]

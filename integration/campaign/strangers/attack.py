@@ -1,0 +1,189 @@
+"""The attacks of a stranger, and what must hold after them.
+
+NATS does not check the reply subject of a message: whoever may ask something may have the answer published, with the
+rights of the one who answers, wherever they like. So each subject that a stranger may publish to is used with each
+subject that they must not reach as its reply.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from integration.campaign.options import Options
+from integration.campaign.report import Outcome
+from integration.campaign.strangers.site import VICTIM, Site, Stranger, allowed
+from integration.kit.network.wire import subject_matches
+
+INBOX = "_INBOX_stranger"
+A1 = "issue 11 A1"
+
+STORED = "nothing is stored by an answer"
+CALLS = "no answer is a call of the API"
+GOES_ON = "everybody else goes on"
+
+
+@dataclass
+class Case:
+    """A set of rights, and a world that it is for.
+
+    Attributes:
+        kind: Whose rights.
+        permissions: As the library prints them.
+        targets: Subjects that the stranger must not reach.
+        check: What has to work after the attacks; raises if it does not.
+        trusted: The documentation says to give these rights to trusted users only: what it allows is no defect.
+        known: Predicates that are known to fail, each with the issue.
+    """
+
+    kind: str
+    permissions: dict[str, Any]
+    targets: list[str]
+    check: Callable[[], Any]
+    trusted: bool = False
+    known: dict[str, str] = field(default_factory=dict)
+
+
+Make = Callable[[Site], contextlib.AbstractAsyncContextManager[Case]]
+
+
+async def run(options: Options) -> list[Outcome]:
+    from integration.campaign.strangers.cases import CASES
+
+    outcomes = []
+    for make in CASES:
+        try:
+            outcomes.append(await one(make, options.seed))
+        except Exception as error:  # noqa: BLE001  the other cases still run
+            outcomes.append(Outcome("strangers", f"case {len(outcomes) + 1}", options.seed))
+            outcomes[-1].check("it runs to its end", holds=False, found=f"{type(error).__name__}: {error}")
+    return outcomes
+
+
+async def one(make: Make, seed: int) -> Outcome:
+    async with Site.open() as site, make(site) as case:
+        outcome = Outcome("strangers", case.kind, seed)
+        async with site.stranger(case.permissions) as stranger:
+            await attack(site, stranger, case, outcome)
+        outcome.ran["may publish"] = allowed(case.permissions, "publish")
+        return outcome
+
+
+async def attack(site: Site, stranger: Stranger, case: Case, outcome: Outcome) -> None:
+    may = allowed(case.permissions, "publish")
+    others = [subject for subject in case.targets if not any(subject_matches(one, subject) for one in may)]
+    known = case.known.get
+
+    await stranger.listen([">", "$JS.>", *case.targets, "_INBOX.>", "_INBOX_admin.>"])
+    before, configs = await site.stored(), await site.configs()
+    for subject in others:
+        for payload in (b"", b"666", b"{}"):
+            await stranger.publish(subject, payload)
+            await stranger.publish(subject, payload, reply=f"{INBOX}.x")
+    await stranger.settled()
+    after = await site.stored()
+    outcome.none_of("nothing is stored by publishing where there is no right", added(before, after, may))
+    outcome.check("streams and consumers stay, after publishing", await site.configs() == configs)
+
+    data = [subject for subject in others if not subject.startswith("$")]
+    tried = await answers_to(stranger, may, case.targets, [*data, f"{INBOX}.y"])
+    through = added(after, await site.stored(), may)
+    outcome.check(STORED, not through, f"{len(through)}: {subjects_of(through)}", known=known(STORED, ""))
+    heard = sorted({subject for subject, _ in stranger.heard if not subject.startswith(INBOX)} - hears(case))
+    outcome.check("the stranger hears no one else", not heard, heard)
+    await judge_others(case, outcome)
+
+    # At last, as it may leave nothing: answers that are calls of the API.
+    configs = await site.configs()
+    calls = [subject for subject in others if subject.startswith("$")]
+    tried += await answers_to(stranger, may, case.targets, calls)
+    outcome.ran |= {"direct attacks": 6 * len(others), "reply attacks": tried}
+    now = await site.configs()
+    changed = [
+        f"{one} is {'changed' if one in now else 'deleted'}"
+        for one in configs
+        if configs[one] != now.get(one)
+    ]
+    outcome.check(CALLS, not changed, changed, known=known(CALLS, ""))
+
+
+async def answers_to(stranger: Stranger, may: list[str], targets: list[str], replies: list[str]) -> int:
+    """Ask everything that the stranger may ask, with each of these reply subjects."""
+    tried = 0
+    for pattern in may:
+        subject = pattern.replace("*", "x").replace(">", "x")
+        for payload in payloads(subject, targets):
+            for reply in replies:
+                await stranger.publish(subject, payload, reply=reply)
+                tried += 1
+        await stranger.settled()
+    return tried
+
+
+async def judge_others(case: Case, outcome: Outcome) -> None:
+    """Whether everybody else goes on."""
+    try:
+        await case.check()
+    except Exception as error:  # noqa: BLE001  whatever it is, it did not go on
+        found = f"{type(error).__name__}: {error}"
+        outcome.check(GOES_ON, holds=False, found=found, known=case.known.get(GOES_ON, ""))
+    else:
+        outcome.check(GOES_ON, holds=True, known=case.known.get(GOES_ON, ""))
+
+
+def hears(case: Case) -> set[str]:
+    return {one for one in allowed(case.permissions, "subscribe") if "*" not in one and ">" not in one}
+
+
+def added(before: dict[str, Any], after: dict[str, Any], may: list[str]) -> list[Any]:
+    """Messages that are new on subjects that the stranger may not publish to."""
+    found = []
+    for name, messages in after.items():
+        known = {seq for seq, _, _ in before.get(name, [])}
+        found += [
+            one
+            for one in messages
+            if one[0] not in known and not any(subject_matches(pattern, one[1]) for pattern in may)
+        ]
+    return found
+
+
+def subjects_of(messages: list[Any]) -> str:
+    """The subjects of stored messages, with an example of each."""
+    found: dict[str, bytes] = {}
+    for _, subject, payload in messages:
+        found.setdefault(subject, payload[:60])
+    return ", ".join(f"{subject} ({payload!r})" for subject, payload in found.items())
+
+
+def payloads(subject: str, targets: list[str]) -> list[bytes]:
+    """Bodies that a service at this subject may take seriously."""
+    bodies: list[Any] = [{}]
+    if "DIRECT.GET" in subject or "MSG.GET" in subject:
+        bodies += [{"seq": 1}, {"batch": 10, "seq": 1}, {"last_by_subj": targets[0]}]
+    elif "CONSUMER.CREATE" in subject:
+        stream, _, rest = subject.partition("CONSUMER.CREATE.")[2].partition(".")
+        config = {"ack_policy": "none", "deliver_subject": targets[-1], "name": "x"}
+        filtered = rest.partition(".")[2]
+        bodies += [{"stream_name": stream, "config": {**config, "filter_subject": filtered}}]
+    elif "CONSUMER.MSG.NEXT" in subject:
+        bodies += [{"batch": 5, "no_wait": True}]
+    elif subject.endswith(".live"):
+        bodies += [
+            {"v": 1, "verb": verb, "order": "int", "codec": "json"} for verb in ("connect", "alive", "leave")
+        ]
+    return [b"", *(json.dumps(body).encode() for body in bodies)]
+
+
+ATTACKED = [
+    "victim.loot",
+    f"$JS.API.STREAM.DELETE.{VICTIM}",
+    f"$JS.API.STREAM.PURGE.{VICTIM}",
+    "_INBOX_admin.a.1",
+]
+"""Targets of every case."""
+
+Opened = AsyncIterator[Case]
