@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from .._runtime.event_hub import OnEvent
-from .._runtime.handle import Handle, Opening
+from .._runtime.handle import Handle, Opening, State
 from ..client import JetStream
 from ..client import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
@@ -54,9 +54,8 @@ class Engine(Handle):
         self._backend = backend
         self._peers: dict[str, Peer] = {}
         self._opening: dict[str, asyncio.Lock] = {}
-        self._closed = False
         if isinstance(backend, ServerBackend):
-            backend.js._context.open.add(self)  # noqa: SLF001  as all that ends with a connection
+            backend.js._context.attach(self)  # noqa: SLF001  as all that ends with a connection
 
     @classmethod
     def connect(
@@ -126,7 +125,7 @@ class Engine(Handle):
                 peer.on(event, handler)
             await peer.open()
             self._peers[name] = peer
-            if self._closed:
+            if self.is_closed:
                 await peer.close()
                 self._check_open()
             return peer
@@ -152,14 +151,14 @@ class Engine(Handle):
         self._peers.pop(peer.name, None)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.is_closed:
             raise ClosedError("the engine is closed")
 
     async def close(self) -> None:
         """Close all peers, and the connection if it is the engine's own. Relationships and waiting events stay."""
-        self._closed = True
+        self._state = State.CLOSED
         if isinstance(self._backend, ServerBackend):
-            self._backend.js._context.open.discard(self)  # noqa: SLF001
+            self._backend.js._context.detach(self)  # noqa: SLF001
         peers, self._peers = list(self._peers.values()), {}
         for peer in peers:
             peer.stop()

@@ -171,3 +171,10 @@ async def test_a_pause_ends_with_its_owner():
     stopping.begin()
     assert not await stopping.pause(10.0)
     assert [backoff(n) for n in (1, 2, 3, 50)] == [0.1, 0.2, 0.4, 30.0]
+
+
+@virtual
+async def test_engine_is_closed_after_its_block():
+    async with Engine.local() as engine:
+        assert not engine.is_closed
+    assert engine.is_closed
