@@ -361,7 +361,6 @@ class EventSubscription(ReadHandle[Record]):
             raise error
 
     async def _run(self, callback: EventCallback) -> None:
-        """The task of the callback."""
         reader, count = self._reader, 0
         try:
             async for event in reader:
@@ -387,12 +386,9 @@ class EventSubscription(ReadHandle[Record]):
             self._failed(event, error)
 
     def _failed(self, event: Record, error: BaseException) -> None:
+        stream, consumer = self._log.stream, self.id or ""
         self._log.emit(
             HandlerFailed(
-                stream=self._log.stream,
-                consumer=self.id or "",
-                error=error,
-                subject=event.subject,
-                stream_seq=event.seq,
+                stream=stream, consumer=consumer, error=error, subject=event.subject, stream_seq=event.seq
             )
         )

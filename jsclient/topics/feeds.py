@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -160,10 +161,8 @@ class ConsumerFeed(Feed):
 
     async def close(self, id: str) -> None:
         if await self._end(id) and self._context.connection.is_connected:
-            try:
+            with suppress(JetStreamError):  # the server removes it without a subscriber
                 await delete_consumer(self._context, self._stream.name, id)
-            except JetStreamError:
-                pass  # the server removes it without a subscriber
 
     async def _end(self, id: str) -> bool:
         deliveries = self._open.pop(id, None)

@@ -81,6 +81,7 @@ class LogReader(ReadHandle[Record]):
         if catch_up not in ("at once", "timer"):
             raise ConfigError(f"catch_up is {catch_up!r:.40}: 'at once' or 'timer' is needed")
         self._log = log
+        self._now = asyncio.get_running_loop().time
         self._may_poll = push == "auto"
         self._feed = log.feed(push)
         self._tracker = Reader(
@@ -221,10 +222,6 @@ class LogReader(ReadHandle[Record]):
             await asyncio.wait(ends)
 
     abandon = close  # the connection is being closed
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()
 
     def _carry_out(self, commands: list[Command]) -> None:
         for command in commands:

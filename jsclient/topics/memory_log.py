@@ -7,6 +7,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 
 from .._runtime.context import Closable
 from .._runtime.event_hub import EventHub, OnEvent
@@ -17,6 +18,7 @@ from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_codec import kind_headers
+from ..protocol.wire.checks import check_count
 from ..protocol.wire.header_names import EXPECTED_LAST_SUBJECT_SEQUENCE, MSG_ID
 from ..protocol.wire.headers import Headers
 from ..protocol.wire.names import check_filter_subject, subject_matches
@@ -43,8 +45,8 @@ class MemoryLog(Log):
         max_records: int | None = None,
         on_event: OnEvent | None = None,
     ) -> None:
-        if max_records is not None and max_records < 1:
-            raise ConfigError(f"max_records is {max_records}: an integer >= 1 is needed")
+        if max_records is not None:
+            check_count("max_records", max_records)
         self.subject: str = check_filter_subject(subject)
         self.stream = stream
         self._hub = EventHub(on_event)
@@ -85,7 +87,7 @@ class MemoryLog(Log):
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
         await self.wait_ready()
         records: list[Record] = []
-        start = bisect.bisect_right(self._records, since, key=_sequence)
+        start = bisect.bisect_right(self._records, since, key=attrgetter("seq"))
         for index in range(start, len(self._records)):
             record = self._records[index]
             max_bytes -= record.size
@@ -175,7 +177,3 @@ class _MemoryFeed(Feed):
 
     async def close(self, id: str) -> None:
         self._pushes.pop(id, None)
-
-
-def _sequence(record: Record) -> int:
-    return record.seq

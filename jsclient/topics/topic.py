@@ -223,13 +223,8 @@ class Topic:
             the stream is not by limits (use `work`), and those of any request. For a replicated stream,
             `PositionInvalidError` for a position after the end takes 10 s.
         """
-        options = {
-            "push": push,
-            "quiet": quiet,
-            "allow_truncated": allow_truncated,
-            "max_pending": max_pending,
-        }
-        return ReaderOpening(partial(self._open, start, options))
+        options = {"push": push, "quiet": quiet, "max_pending": max_pending}
+        return ReaderOpening(partial(self._open, start, allow_truncated=allow_truncated, **options))
 
     def since(self, position: Position | str, **options: Any) -> ReaderOpening:
         """Read every record strictly after a saved `TopicReader.position`, or its JSON token.
@@ -248,7 +243,7 @@ class Topic:
             )
         return self.each(position, **options)
 
-    async def _open(self, start: Start, options: dict[str, Any]) -> TopicReader:
+    async def _open(self, start: Start, **options: Any) -> TopicReader:
         log = await self._kept_log()
         return TopicReader(await open_reader(log, start, extent=log.found, **options))
 

@@ -6,6 +6,7 @@ import enum
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -194,10 +195,6 @@ class Aside:
 
     def take_all(self) -> list[Record]:
         """Remove and return all records, in order."""
-        records = sorted(self._records, key=_sequence)
+        records = sorted(self._records, key=attrgetter("seq"))
         self._records, self._bytes = [], 0
         return records
-
-
-def _sequence(record: Record) -> int:
-    return record.seq

@@ -25,6 +25,7 @@ from ...protocol.topics.position import Position
 from ...protocol.topics.reader import QuietTimer
 from ...protocol.topics.record import Kind, Record
 from ...protocol.topics.value_codec import Codec
+from ...protocol.wire.checks import check_count
 from ...protocol.wire.header_names import MSG_ID
 from ..log import Log, Push
 from ..log_reader import LogReader, open_reader
@@ -62,14 +63,11 @@ class EntryReader:
             if record.is_last:
                 raise
             self._skipped += 1
-            if self._skipped & (self._skipped - 1) == 0:
+            count, stream, subject = self._skipped, log.stream, record.subject
+            if count & (count - 1) == 0:
                 log.emit(
                     RecordSkipped(
-                        stream=log.stream,
-                        subject=record.subject,
-                        stream_seq=record.seq,
-                        count=self._skipped,
-                        error=error,
+                        stream=stream, subject=subject, stream_seq=record.seq, count=count, error=error
                     )
                 )
             return None
@@ -135,15 +133,11 @@ class LogProducer:
     ) -> None:
         if not timeout > 0:
             raise ConfigError(f"timeout is {timeout!r:.40}: seconds > 0 are needed")
-        if max_pending < 1 or max_pending_bytes < 1:
-            raise ConfigError(
-                f"max_pending and max_pending_bytes are {max_pending} and {max_pending_bytes}: integers >= 1 are needed"
-            )
         self._log = log
         self._codec = codec
         self._timeout = timeout
-        self._max_pending = max_pending
-        self._max_pending_bytes = max_pending_bytes
+        self._max_pending = check_count("max_pending", max_pending)
+        self._max_pending_bytes = check_count("max_pending_bytes", max_pending_bytes)
         self._name = f"jsc-{secrets.token_hex(8)}"
         self._count = 0
         self._last = 0 if last is None else last.seq

@@ -11,6 +11,7 @@ import abc
 import asyncio
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeAlias
 
 from ..._runtime.calls import delete_consumer
@@ -244,10 +245,8 @@ class _Pulled(NewestLog):
 
     async def _delete(self, name: str) -> None:
         if self.context.connection.is_connected:
-            try:
+            with suppress(JetStreamError):  # the server removes it anyway
                 await delete_consumer(self.context, self.at.stream, name)
-            except JetStreamError:
-                pass  # the server removes it anyway
 
     def _report(self, what: Record | JetStreamError | None) -> None:
         if self._arrived is not None:

@@ -67,20 +67,16 @@ async def observe_iterator(
             await _call(observer, "finish", completion, on_error)
             return completion
         except Exception as error:  # noqa: BLE001  an iteration may fail with any error
-            await _call_failure(observer, error, on_error)
+            if not callable(getattr(observer, "fail", None)):
+                _report(error, on_error)
+            reason = error.reason if isinstance(error, IterationFailed) else error
+            await _call(observer, "fail", reason, on_error)
             return None
         await _call(observer, "update_state", value, on_error)
 
 
 async def _arrived(given: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
-
-
-async def _call_failure(observer: object, error: Exception, on_error: OnError | None) -> None:
-    if not callable(getattr(observer, "fail", None)):
-        _report(error, on_error)
-    reason = error.reason if isinstance(error, IterationFailed) else error
-    await _call(observer, "fail", reason, on_error)
 
 
 async def _call(observer: object, method: str, value: Any, on_error: OnError | None) -> None:
