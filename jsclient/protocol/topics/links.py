@@ -23,26 +23,18 @@ import msgspec
 from .position import Extent
 from .record import Kind, Record
 
-__all__ = ["Gap", "Link", "LinkTracker", "MissingRule", "Offer", "Skipped", "Verdict"]
+__all__ = ["Link", "LinkTracker", "MissingRule", "Skipped", "Verdict"]
 
 
 class Link(enum.Enum):
-    """The verdict on a record that leaves no gap."""
+    """The verdict on a record."""
 
     ACCEPT = enum.auto()
     """It directly follows, and was accepted."""
     DUPLICATE = enum.auto()
     """It was received before."""
-
-
-class Gap(msgspec.Struct, frozen=True):
-    """Records may be missing between ``after`` and ``before``; the latter was not accepted."""
-
-    after: int
-    before: int
-
-
-Offer: TypeAlias = Link | Gap
+    GAP = enum.auto()
+    """Records before it may be missing: it was not accepted."""
 
 
 @dataclass(slots=True)
@@ -69,7 +61,7 @@ class LinkTracker:
         """Whether this record was received."""
         return seq <= self.floor or seq <= self._beyond.get(subject, 0)
 
-    def offer(self, seq: int, previous: int | None, subject: str = "") -> Offer:
+    def offer(self, seq: int, previous: int | None, subject: str = "") -> Link:
         """Judge a record, which may be out of order or a duplicate.
 
         Args:
@@ -85,11 +77,11 @@ class LinkTracker:
             self.caught_up(seq)
         # A predecessor before the last one: the last one was deleted before this record was stored.
         elif previous is None or previous > last:
-            return Gap(last, seq)
+            return Link.GAP
         elif self.by_subject:  # the history is read over it in any case
             self._beyond[subject] = seq
         elif not previous and last:
-            return Gap(last, seq)
+            return Link.GAP
         else:
             self.floor = seq
         return Link.ACCEPT

@@ -329,7 +329,7 @@ class LogSubscription(SubscriptionSource):
 
 
 class _Reader:
-    """A consumer's place in the log. Its log reader is closed at the end, by `close`, and with the last reference.
+    """A consumer's position in the log. Its log reader is closed at the end, by `close`, and with the last reference.
 
     Attributes:
         position: The position after the last value. The end counts as unread: a reader that starts here sees it.

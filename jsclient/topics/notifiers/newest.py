@@ -32,7 +32,6 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.consumers.ordered import ephemeral_config
-from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
@@ -65,6 +64,8 @@ class NewestLog(abc.ABC):
         self.at = at
         self._quiet = quiet
         self._arrived: Arrived | None = None
+        self.stream = at.stream
+        self.emit = context.emit
 
     @abc.abstractmethod
     async def open(self, arrived: Arrived) -> None:
@@ -77,14 +78,6 @@ class NewestLog(abc.ABC):
     @abc.abstractmethod
     async def close(self) -> None:
         """Stop pushing."""
-
-    @property
-    def stream(self) -> str:
-        """The name of the stream."""
-        return self.at.stream
-
-    def emit(self, event: Event) -> None:
-        self.context.emit(event)
 
     async def read(self) -> Record | None:
         """The newest record of any replica; None: none exists. Raises those of any request."""

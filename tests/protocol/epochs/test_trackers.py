@@ -33,7 +33,7 @@ from jsclient.protocol.epochs.trackers import (
     EpochSubscriber,
     FrontierUpdate,
 )
-from jsclient.protocol.topics.links import Gap, LinkTracker
+from jsclient.protocol.topics.links import Link, LinkTracker
 from tests.protocol.epochs.orders import PAIR
 
 INT = Int()
@@ -509,7 +509,8 @@ def test_lost_message_noticed_by_number():
         made.send(number, number)
     numbers = [number for number, _ in made.take("a", 10)]
     offers = [links.offer(number, number - 1) for number in numbers if number != 4]
-    assert [offer for offer in offers if isinstance(offer, Gap)] == [Gap(3, 5), Gap(3, 6)]
+    assert offers.count(Link.GAP) == 2
+    assert links.floor == 3
 
 
 @pytest.mark.covers("S2", "S4")
