@@ -135,11 +135,11 @@ def _settle_here(opened: Session, replies: list[bytes], payload: bytes) -> int:
     except PermissionDeniedError as error:
         raise not_permitted("servers", error, "messages are acked") from error
     if unknown:
-        opened.run(_tell(opened, len(unknown)))
+        opened.run(_report_lapsed(opened, len(unknown)))
     return len(replies) - len(unknown)
 
 
-async def _tell(opened: Session, count: int) -> None:
+async def _report_lapsed(opened: Session, count: int) -> None:
     reason = "the server lost the record of these deliveries"
     context_of(opened.js).emit(ClaimsLapsed(count=count, reason=reason))
 

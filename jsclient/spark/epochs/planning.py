@@ -229,10 +229,10 @@ def _between(partition: int, entries: Sequence[FrontierEntry[T]]) -> Segment | N
     first, last = entries[0], entries[-1]
     owners = [(first.up_to, first.before)] if first.up_to < first.seq else []
     owners += [(entry.seq, entry.producer) for entry in entries[:-1]]
-    told = owners[:1] + [other for one, other in pairwise(owners) if one[1] != other[1]]
+    distinct = owners[:1] + [other for one, other in pairwise(owners) if one[1] != other[1]]
     if last.seq - first.up_to <= 1:
         return None
-    return Segment(partition, first.up_to + 1, last.seq - 1, tuple(told))
+    return Segment(partition, first.up_to + 1, last.seq - 1, tuple(distinct))
 
 
 def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:

@@ -325,14 +325,14 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         """The place to continue from, which differs if the stream was replaced or truncated. Looks up the stream."""
         topic.facts = topic.lookup.facts()
         if not topic.lookup.accept(_another_stream(place, topic.facts)):
-            return self._anew(topic)
+            return self._restarted(topic)
         until = time.monotonic() + _CONFIRMED
         while _cut_short(place, topic.facts) and time.monotonic() < until:
             # A new leader may need a moment to catch up.
             topic.again()
-        return place if topic.lookup.accept(_cut_short(place, topic.facts)) else self._anew(topic)
+        return place if topic.lookup.accept(_cut_short(place, topic.facts)) else self._restarted(topic)
 
-    def _anew(self, topic: TopicLook) -> EpochPosition[Any]:
+    def _restarted(self, topic: TopicLook) -> EpochPosition[Any]:
         topic.restart()
         wanted = topic.history.earliest(topic.facts.first_seq)
         return topic.history.place(wanted, topic.facts.name, topic.facts.created)

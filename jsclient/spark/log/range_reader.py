@@ -66,7 +66,7 @@ class RangeTracker:
     last: int
     position: int = field(init=False)  # every message of the range up to here was delivered or does not exist
     is_over: bool = field(init=False)  # the range has ended
-    _hole: int = 0  # start of the first gap since the last check of the head; 0: no gap
+    _gap: int = 0  # start of the first gap since the last check of the head; 0: no gap
 
     def __post_init__(self) -> None:
         self.position = self.first - 1
@@ -79,12 +79,12 @@ class RangeTracker:
 
     def take(self, messages: list[T], sequence: Callable[[T], int]) -> list[T]:
         """Return the messages that belong to the range. The input must be in order, without duplicates."""
-        if not self._hole:
+        if not self._gap:
             whole = bisect_left(
                 range(len(messages)), 1, key=lambda i: int(sequence(messages[i]) - i > self.position + 1)
             )
             if whole < len(messages):
-                self._hole = self.position + 1 + whole
+                self._gap = self.position + 1 + whole
         last = sequence(messages[-1])
         if last >= self.last:
             messages = messages[: bisect_right(messages, self.last, key=sequence)]
@@ -99,7 +99,7 @@ class RangeTracker:
         """
         if seq is not None and seq <= self.last:
             return True
-        self._hole = self._hole or self.position + 1
+        self._gap = self._gap or self.position + 1
         self.position, self.is_over = self.last, True
         return False
 
@@ -109,8 +109,8 @@ class RangeTracker:
         A gap at or after ``first_seq`` can't be a loss: the head has not reached it, so its messages were deleted or
         did not match.
         """
-        hole, self._hole = self._hole, 0
-        return hole if hole and first_seq > hole else None
+        gap, self._gap = self._gap, 0
+        return gap if gap and first_seq > gap else None
 
 
 def _sequence(frame: Frame) -> int:

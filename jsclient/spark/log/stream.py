@@ -85,8 +85,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return begin.to_json()
         last = head.last if self._target is None else self._target
         if last <= begin.seq:
-            head.nothing_behind(begin.seq)
-        free = head.free_behind(begin.seq)
+            head.nothing_after(begin.seq)
+        free = head.free_after(begin.seq)
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
                 # Messages after the offset expire and none of them matches: advance with an empty batch.
@@ -245,14 +245,14 @@ class Head:
         """Whether `look` would not sleep."""
         return time.monotonic() >= self._next
 
-    def nothing_behind(self, seq: int) -> None:
+    def nothing_after(self, seq: int) -> None:
         """Remember that no message after ``seq`` matched at the last refresh."""
         assert self.facts is not None
-        floor = self.free_behind(seq)
+        floor = self.free_after(seq)
         if self._lookup.subjects and self.facts.first_seq <= floor + 1:
             self._seen_free = (seq, max(floor, self.facts.last_seq))
 
-    def free_behind(self, seq: int) -> int:
+    def free_after(self, seq: int) -> int:
         """The sequence up to which no message after ``seq`` is known to match; at least ``seq``."""
         start, end = self._seen_free
         return max(seq, end) if start == seq else seq

@@ -65,7 +65,7 @@ class _Held:
     offset: QueueOffset
     alive_at: float  # monotonic seconds: up to here all in-progress acks were in time
     doubtful: bool = False  # ack_wait may have expired, so the server may redeliver them until they are acked
-    told: int = 0  # number reported as possibly redelivered
+    reported: int = 0  # number of them reported as possibly redelivered
 
 
 class Holder:
@@ -142,7 +142,7 @@ class Holder:
                     f"claims of the checkpoint from the one of {offset.made} are void: set option 'failOnDataLoss' to "
                     "false to read the messages anyway, without acks"
                 )
-            self._tell(claimed(offset.runs), "the consumer was recreated")
+            self._report(claimed(offset.runs), "the consumer was recreated")
             return False
         asked = self._now()
         replies = list(ack_subjects(offset.runs, offset.form))
@@ -162,11 +162,11 @@ class Holder:
         info = await self._consumer.info()
         since = info.delivered.consumer_seq - held.offset.last_consumer_seq
         count = min(claimed(held.offset.runs), max(0, since))
-        if count > held.told:
-            self._tell(count - held.told, reason)
-            held.told = count
+        if count > held.reported:
+            self._report(count - held.reported, reason)
+            held.reported = count
 
-    def _tell(self, count: int, reason: str) -> None:
+    def _report(self, count: int, reason: str) -> None:
         self.lapsed += count
         self._context.emit(
             ClaimsLapsed(stream=self._stream.name, consumer=self._consumer.name, count=count, reason=reason)
@@ -215,7 +215,7 @@ class Holder:
                 still held.
         """
         if offset.made != self.made:
-            self._tell(claimed(offset.runs), "the consumer was recreated")
+            self._report(claimed(offset.runs), "the consumer was recreated")
         elif self._options.ack_on != "manual":
             held = self._held.get(offset.batch)
             if held is not None and held.doubtful:
@@ -233,7 +233,7 @@ class Holder:
         unknown = await settle(self._js, replies, AckKind.ACK.value)
         if unknown:
             self.forgotten.update(sequences(reply)[0] for reply in unknown)
-            self._tell(len(unknown), "the server lost the record of these deliveries")
+            self._report(len(unknown), "the server lost the record of these deliveries")
 
     async def _purge(self, offset: QueueOffset) -> bool:
         """Purge the claimed messages, if that removes no others. Returns whether it did."""

@@ -167,7 +167,7 @@ class _ClaimReader:
             gone = await self._confirmed_gone(matcher.missing)
             there, self._matcher = _without(matcher.missing, gone), None
             if gone:
-                await self._tell(gone)
+                await self._report_gone(gone)
             if there:
                 assert self._spans is not None
                 self._spans.insert(0, Span(tuple(there), singly=True))
@@ -243,7 +243,7 @@ class _ClaimReader:
         except MessageNotFoundError:
             return 0
 
-    async def _tell(self, gone: list[Run]) -> None:
+    async def _report_gone(self, gone: list[Run]) -> None:
         spec, partition = self._spec, self._partition
         count, first, last = claimed(gone), gone[0].stream_seq, gone[-1].last
         if spec.fail_on_data_loss and not partition.lapsed:
