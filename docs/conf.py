@@ -67,13 +67,15 @@ nitpick_ignore = [
     ("py:class", "_Marker"),
     ("py:class", "deque"),
     ("py:class", "dict[int"),  # of a Callable in a signature
-    ("py:class", "jsclient._runtime.context.Closable"),
-    ("py:class", "jsclient.errors._Fields"),
     ("py:class", "jsclient.peers.backend.Backend"),
-    (
-        "py:class",
-        "jsclient.protocol.epochs.frontier.Order",
-    ),  # typing caches `Order[T]` before the class is renamed
+    # typing caches `Order[T]` before the class reports its public module.
+    ("py:class", "jsclient.protocol.epochs.frontier.Order"),
+    ("py:class", "jsclient.protocol.epochs.records.Data"),
+    ("py:class", "jsclient.protocol.epochs.records.FrontierUpdate"),
+    ("py:class", "jsclient.protocol.consumers.push.Mark"),
+    ("py:class", "Handler"),
+    ("py:class", "Key"),
+    ("py:class", "RetryDelay"),
     ("py:class", "_Queue"),
 ]
 

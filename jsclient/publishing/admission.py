@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from .._runtime.context import Context
@@ -28,19 +29,21 @@ class Limits(NamedTuple):
     room_timeout: float = NEVER  # seconds
 
 
+def _future() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(slots=True, eq=False)
 class Waiter:
     """A caller that waits for room."""
 
-    __slots__ = ("admitted", "future", "number", "size", "subject", "tries_until", "waits_until")
-
-    def __init__(self, number: int, subject: str, size: int, waits_until: float, tries_until: float) -> None:
-        self.number: int = number
-        self.subject: str = subject
-        self.size: int = size
-        self.waits_until: float = waits_until  # monotonic seconds: how long it waits for room
-        self.tries_until: float = tries_until  # and for a connection
-        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.admitted: bool = False
+    number: int
+    subject: str
+    size: int
+    waits_until: float  # monotonic seconds: how long it waits for room
+    tries_until: float  # and for a connection
+    future: asyncio.Future[None] = field(default_factory=_future)
+    admitted: bool = False
 
 
 class Gate:
@@ -88,7 +91,7 @@ class Gate:
                 return waiter
             # The connection, and the room with it, was lost meanwhile: back to its place before later callers.
             self.leave(waiter)
-            waiter.future = asyncio.get_running_loop().create_future()
+            waiter.future = _future()
             self._waiting = deque(sorted((*self._waiting, waiter), key=lambda other: other.number))
 
     def admit(self) -> None:
@@ -136,7 +139,9 @@ class Admission:
 
     def __init__(self, context: Context, window: PublishWindow[Any], limits: Limits) -> None:
         self.gate: Gate = Gate(self._fits)
-        self.max_in_flight, self.max_bytes, self._room_timeout = limits
+        self.max_in_flight: int = limits.max_in_flight
+        self.max_bytes: float = limits.max_bytes
+        self._room_timeout = limits.room_timeout
         self.watch: float = min(self.max_bytes, _MUCH)  # bytes in flight above which `too_much` is asked
         self.ready: bool = False  # a connection and an inbox for the answers exist
         self.closed: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from .._runtime.context import Context
@@ -29,6 +30,7 @@ class Failed(NamedTuple):
     error: JetStreamError
 
 
+@dataclass(slots=True)
 class Tally:
     """The counts of the acked messages of a publisher.
 
@@ -39,16 +41,13 @@ class Tally:
         streams: The names of the streams.
     """
 
-    __slots__ = ("acks", "duplicates", "first_seq", "last_seq", "stored", "streams", "unwanted")
-
-    def __init__(self) -> None:
-        self.stored: int = 0
-        self.duplicates: int = 0
-        self.first_seq: int = 0
-        self.last_seq: int = 0
-        self.streams: set[str] = set()
-        self.acks: list[PubAck] = []  # not counted yet
-        self.unwanted: list[None] = []  # not empty: closed, so nothing is sent again
+    stored: int = 0
+    duplicates: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    streams: set[str] = field(default_factory=set)
+    acks: list[PubAck] = field(default_factory=list)  # not counted yet
+    unwanted: list[None] = field(default_factory=list)  # not empty: closed, so nothing is sent again
 
     def count(self) -> None:
         """Count the new acks."""
