@@ -25,8 +25,11 @@ class Place:
 
     def __init__(self, servers: list[str] | None) -> None:
         self._servers = servers
-        self.stream, self.prefix, self.ledger = "FLIGHTS", "flights", "jsclient_demo"
-        self.statistics, self.statistics_prefix = "STATISTICS", "statistics"
+        self.stream: str = "FLIGHTS"
+        self.prefix: str = "flights"
+        self.ledger: str = "jsclient_demo"
+        self.statistics: str = "STATISTICS"
+        self.statistics_prefix: str = "statistics"
         if servers is not None:  # names that no other demonstration has
             token = secrets.token_hex(4)
             self.stream, self.prefix = f"JSCLIENT_DEMO_{token}", f"jsclient-demo-{token}.flights"

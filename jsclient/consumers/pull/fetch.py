@@ -100,7 +100,7 @@ class Collection:
         """Raises `ConfigError` for a value that the server would refuse."""
         check_pull(batch, expires, max_bytes, None if no_wait else idle_heartbeat)
         if no_wait:
-            self.pull = Pull(batch, None, max_bytes, no_wait=True, group=group)
+            self.pull: Pull = Pull(batch, None, max_bytes, no_wait=True, group=group)
         else:
             if idle_heartbeat is None:
                 idle_heartbeat = default_heartbeat(expires)

@@ -82,7 +82,9 @@ class EpochHistory(Generic[T]):
     """Reads the log of a topic, or of one partition."""
 
     def __init__(self, log: Log, order: Order[T], topic: str) -> None:
-        self.log, self.order, self.topic = log, order, topic
+        self.log: Log = log
+        self.order: Order[T] = order
+        self.topic: str = topic
 
     def report_skipped(self, record: Record, error: ProtocolError, count: int = 1) -> None:
         """Report an invalid record: the first one of a reader, and then each doubling."""
