@@ -54,7 +54,7 @@ def test_a_mark_is_an_id():
 
 def test_finder_finds_marks_and_nothing_else():
     assert marked(ROOT / "tests" / "support" / "virtual.py") == []
-    found = marked(ROOT / "tests" / "protocol" / "consumers" / "test_binding.py")
+    found = marked(ROOT / "tests" / "protocol" / "consumers" / "test_subscribe_binding.py")
     assert {"J27", "J36"} <= {which for which, _ in found}, "marks of functions and of parameters"
 
 

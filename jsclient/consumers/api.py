@@ -92,15 +92,11 @@ class Subscribing:
             ordered=ordered,
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
-        )
-        return await open_subscription(
-            self._context,
-            request,
-            callback=callback,
-            auto_ack=auto_ack,
             heartbeat_alarm=heartbeat_alarm,
             gap_alarm=gap_alarm,
-            delete_on_close=delete_on_close,
+        )
+        return await open_subscription(
+            self._context, request, callback=callback, auto_ack=auto_ack, delete_on_close=delete_on_close
         )
 
     async def pull_subscribe(

@@ -48,8 +48,6 @@ async def open_subscription(
     *,
     callback: Callback | None,
     auto_ack: bool | None,
-    heartbeat_alarm: float,
-    gap_alarm: bool,
     delete_on_close: bool | None,
 ) -> Subscription:
     """See `JetStream.subscribe`."""
@@ -57,12 +55,6 @@ async def open_subscription(
         raise ConfigError(
             f"callback is {type(callback).__name__}: it must be a function or a coroutine function"
         )
-    if (
-        isinstance(heartbeat_alarm, bool)
-        or not isinstance(heartbeat_alarm, int | float)
-        or not heartbeat_alarm >= 1
-    ):
-        raise ConfigError(f"heartbeat_alarm is {heartbeat_alarm!r} intervals: it must be 1 or more")
     context.connection.check_open()
     binder = Binder(context, request)
     binding = await binder.bind()
@@ -71,17 +63,17 @@ async def open_subscription(
     assert info is not None
     assert inbox is not None
     if request.ordered:
-        reader = _ordered(context, request, binding, _monitor(info, heartbeat_alarm), callback)
+        reader = _ordered(context, request, binding, _monitor(info, request.heartbeat_alarm), callback)
         reader.begin(inbox, binder.intake, info)
         return reader
     gaps = None
-    if gap_alarm and binding.queue is None and not info.config.deliver_group:
+    if request.gap_alarm and binding.queue is None and not info.config.deliver_group:
         gaps = GapTracker(binding.stream, binding.consumer, 0 if binding.created else None)
     tracker = PushTracker(
         binding.stream,
         binding.consumer,
         *_limits(request),
-        heartbeat=_monitor(info, heartbeat_alarm),
+        heartbeat=_monitor(info, request.heartbeat_alarm),
         gaps=gaps,
         raises=callback is None,
         api_prefix=context.api.prefix.encode(),

@@ -77,17 +77,17 @@ class OrderedFetch(Fetch[OrderedPuller]):
             return Ending.SILENT, not_answered(self._wanted.expires)
         return Ending.EXPIRED, None
 
-    def _may_ask(self, now: float) -> bool:
-        tracker, wanted = self._tracker, self._wanted
+    def _to_request(self, missing: int, now: float) -> int:
+        tracker, no_wait = self._tracker, self._wanted.pull.no_wait
         tracker.buffer.tick(now)
         if tracker.request is not None or tracker.cursor.wants is not None:
-            return False
-        may = tracker.buffer.online and tracker.buffer.paused_until is None
-        return may and (wanted.pull.no_wait or now < wanted.deadline)
-
-    def _owed(self) -> int:
-        """Messages owed to an earlier call that did not wait for them are still to come."""
-        return 0 if self._wanted.pull.no_wait else self._tracker.buffer.owed
+            return 0
+        if not tracker.buffer.online or tracker.buffer.paused_until is not None:
+            return 0
+        if no_wait:
+            return missing
+        # Messages owed to an earlier call that did not wait for them are still to come.
+        return missing - tracker.buffer.owed if now < self._wanted.deadline else 0
 
     async def _ask(self, pull: Pull, now: float) -> None:
         self._puller.carry_out([self._tracker.fetch(pull, now)])

@@ -184,8 +184,8 @@ class Fetch(abc.ABC, Generic[PullerT]):
             at = now()
             if (outcome := self._outcome(at)) is not None:
                 return outcome
-            if self._may_ask(at) and (missing := missing - self._owed()) > 0:
-                await self._ask(wanted.request(missing, at), at)
+            if (asked := self._to_request(missing, at)) > 0:
+                await self._ask(wanted.request(asked, at), at)
                 continue  # messages may have arrived while the request was being sent
             if not await puller.changed.wait_until(self._wake_at(at)):
                 self._tick(now())
@@ -195,12 +195,8 @@ class Fetch(abc.ABC, Generic[PullerT]):
         """How it ends, if it does now."""
 
     @abc.abstractmethod
-    def _may_ask(self, now: float) -> bool:
-        """Whether a request can be sent now."""
-
-    @abc.abstractmethod
-    def _owed(self) -> int:
-        """Messages that requests in flight will deliver."""
+    def _to_request(self, missing: int, now: float) -> int:
+        """The part of ``missing`` to request now: no request in flight will deliver it. 0 or less: none."""
 
     @abc.abstractmethod
     async def _ask(self, pull: Pull, now: float) -> None: ...
@@ -280,17 +276,13 @@ class _SlotFetch(Fetch[Puller]):
             return Ending.EXPIRED, None
         return None
 
-    def _may_ask(self, now: float) -> bool:
-        return self._offline_since is None and self._ask_after <= now < self._wanted.deadline
-
-    def _owed(self) -> int:
-        return sum(
-            [
-                slot.request.owed
-                for slot in self._slots
-                if slot.request is not None and slot.request.ending is None
-            ]
-        )
+    def _to_request(self, missing: int, now: float) -> int:
+        if self._offline_since is not None or not self._ask_after <= now < self._wanted.deadline:
+            return 0
+        for slot in self._slots:
+            if slot.request is not None and slot.request.ending is None:
+                missing -= slot.request.owed
+        return missing
 
     async def _ask(self, pull: Pull, now: float) -> None:
         try:

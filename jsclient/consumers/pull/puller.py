@@ -21,6 +21,7 @@ from ...protocol.consumers.ack import PREFIX
 from ...protocol.consumers.fetch import Pull, PullRequest, encode_pull
 from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, group_request, pins_clients
 from ...protocol.consumers.push import foreign_message, total_size
+from ...protocol.consumers.status import Ending
 from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig
 from ...protocol.wire.frames import Frame, Sink, is_control, is_data
@@ -265,7 +266,7 @@ class Puller:
     def _denied(self, error: PermissionDeniedError) -> None:
         for slot in (*self._busy, *self._orphans):
             if slot.request is not None and self.is_denied(error, slot.inbox):
-                slot.request.denied(error)
+                slot.request.end(Ending.REFUSED, error)
         self.changed.set()
 
     async def _drop(self, slot: Slot) -> None:
@@ -282,7 +283,7 @@ class Puller:
         connection.remove_listener(self._lifecycle, self._denied)
         for slot in self._busy:
             if slot.request is not None:
-                slot.request.closed()
+                slot.request.end(Ending.CLOSED)
         self.changed.set()
         await asyncio.gather(*(reader.abandon() for reader in list(self.readers)))
         slots = (*self._idle, *self._orphans, *self._busy)

@@ -188,7 +188,7 @@ class Worker:
     async def _begin(self) -> None:
         context, source = self._context, self._source
         config = await source.config()
-        rules = WorkRules.of(self._options, config)
+        rules = WorkRules(self._options, config)
         load = Workload[Message](rules, self._counts)
         if self._options.dead_letter is not None:
             self._letters = DeadLetters(source, self._options.dead_letter, in_hand=load.holds)

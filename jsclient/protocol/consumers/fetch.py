@@ -165,10 +165,10 @@ class PullRequest:
             self._monitor.heard(now)
         if self.owed <= 0:
             self.settled = True
-            self._end(Ending.FULL)
+            self.end(Ending.FULL)
         elif self.owed_bytes is not None and self.owed_bytes <= 0:
             self.settled = True
-            self._end(Ending.MAX_BYTES)  # filled to the byte: the server sends no status
+            self.end(Ending.MAX_BYTES)  # filled to the byte: the server sends no status
 
     def status(self, code: int, description: str, now: float) -> None:
         """A status arrived on the inbox of this request."""
@@ -181,36 +181,27 @@ class PullRequest:
             if ending is Ending.EXPIRED and self.pull.expires is None:
                 ending = Ending.NO_MESSAGES  # how server 2.10 ends no_wait if it had some, but not all
             self.settled = True
-            self._end(ending, error)
+            self.end(ending, error)
 
     def tick(self, now: float) -> None:
         """The deadline was reached: the server is silent, or its final status was lost."""
         if self.ending is not None:
             return
         if self._monitor is not None and (silent := self._monitor.tick(now)) is not None:
-            self._end(Ending.SILENT, HeartbeatError(silent))
+            self.end(Ending.SILENT, HeartbeatError(silent))
             return
         if now < self.over_at:
             return
         if self.pull.expires is not None:
-            self._end(Ending.EXPIRED)
+            self.end(Ending.EXPIRED)
         else:
-            self._end(Ending.SILENT, not_answered(ANSWERED))
+            self.end(Ending.SILENT, not_answered(ANSWERED))
 
     def disconnected(self) -> None:
         """The connection was lost, and the request with it."""
-        self._end(
-            Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was in flight")
-        )
+        self.end(Ending.DISCONNECTED, DisconnectedError("the connection was lost while a pull was in flight"))
 
-    def denied(self, error: JetStreamError) -> None:
-        """The user lacks the permission to request messages, or to receive them."""
-        self._end(Ending.REFUSED, error)
-
-    def closed(self) -> None:
-        """The handle was closed."""
-        self._end(Ending.CLOSED)
-
-    def _end(self, ending: Ending, error: JetStreamError | None = None) -> None:
+    def end(self, ending: Ending, error: JetStreamError | None = None) -> None:
+        """It has ended; the first ending is kept."""
         if self.ending is None:
             self.ending, self.error = ending, error

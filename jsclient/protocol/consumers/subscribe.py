@@ -81,6 +81,8 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     ordered: bool = False
     max_pending: int | None = None  # capacity in messages; None: the default
     max_pending_bytes: int | None = None
+    heartbeat_alarm: float = 3.0  # intervals without a sign of life
+    gap_alarm: bool = True
 
 
 def _agree(what: str, argument: str | None, field: str | None) -> str | None:
@@ -128,6 +130,9 @@ def check_request(request: SubscribeRequest) -> SubscribeRequest:
     if config.inactive_threshold is not None and config.inactive_threshold < 0:
         raise ConfigError(f"inactive_threshold is {config.inactive_threshold} s: it must be 0 or more")
     _check_room(request, config)
+    alarm = request.heartbeat_alarm
+    if isinstance(alarm, bool) or not isinstance(alarm, int | float) or not alarm >= 1:
+        raise ConfigError(f"heartbeat_alarm is {alarm!r} intervals: it must be 1 or more")
     return msgspec.structs.replace(
         request,
         subject=subject,

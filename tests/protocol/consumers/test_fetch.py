@@ -165,7 +165,7 @@ def test_only_the_first_end_counts():
     request.disconnected()
     assert isinstance(request.error, DisconnectedError)
     request.status(409, "Consumer Deleted", 1.0)
-    request.closed()
+    request.end(Ending.CLOSED)
     request.data(1.0)
     request.tick(100.0)
     assert request.ending is Ending.DISCONNECTED

@@ -87,7 +87,6 @@ def default_delay(attempt: int) -> float:
     return float(min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(attempt - 1, 20)))
 
 
-@dataclass(slots=True, frozen=True)
 class WorkRules:
     """The options, applied to a consumer.
 
@@ -101,37 +100,24 @@ class WorkRules:
         backed_off: These come from ``backoff``.
     """
 
-    options: WorkOptions
-    capacity: int
-    pull: int
-    limit: int | None
-    server_limit: int | None
-    waits: tuple[float, ...]
-    backed_off: bool
-
-    @classmethod
-    def of(cls, options: WorkOptions, config: ConsumerConfig) -> WorkRules:
+    def __init__(self, options: WorkOptions, config: ConsumerConfig) -> None:
         """Raises `ConfigError` for a consumer whose messages are not acked one by one."""
         if config.ack_policy not in (None, AckPolicy.EXPLICIT):
             raise ConfigError(
                 f"run needs a consumer with ack policy explicit; this one has {str(config.ack_policy)!r}"
             )
-        server_limit = config.max_deliver if config.max_deliver and config.max_deliver > 0 else None
-        limits = [limit for limit in (options.max_deliver, server_limit) if limit is not None]
-        waits = tuple(config.backoff or ()) or (config.ack_wait or ACK_WAIT,)
+        self.options: WorkOptions = options
         here = options.waiting // 2
-        pull = options.waiting - here
+        self.capacity: int = options.concurrency + here
+        self.pull: int = options.waiting - here
         if config.max_batch and config.max_batch > 0:
-            pull = min(pull, config.max_batch)
-        return cls(
-            options=options,
-            capacity=options.concurrency + here,
-            pull=pull,
-            limit=min(limits, default=None),
-            server_limit=server_limit,
-            waits=waits,
-            backed_off=bool(config.backoff),
-        )
+            self.pull = min(self.pull, config.max_batch)
+        most = config.max_deliver
+        self.server_limit: int | None = most if most and most > 0 else None
+        limits = [limit for limit in (options.max_deliver, self.server_limit) if limit is not None]
+        self.limit: int | None = min(limits, default=None)
+        self.waits: tuple[float, ...] = tuple(config.backoff or ()) or (config.ack_wait or ACK_WAIT,)
+        self.backed_off: bool = bool(config.backoff)
 
     def ack_wait(self, deliveries: int) -> float:
         """Seconds that the server waits for the ack of this delivery."""

@@ -10,7 +10,7 @@ from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig
 
 
 def rules(config: ConsumerConfig | None = None, **options) -> WorkRules:
-    return WorkRules.of(WorkOptions(**options), config or ConsumerConfig())
+    return WorkRules(WorkOptions(**options), config or ConsumerConfig())
 
 
 @pytest.mark.parametrize(

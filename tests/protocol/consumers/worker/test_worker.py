@@ -21,7 +21,7 @@ class Hands:
 
     def __init__(self, config: ConsumerConfig | None = None, **options) -> None:
         self.load: Workload[str] = Workload(
-            WorkRules.of(WorkOptions(**options), config or ConsumerConfig(ack_wait=30.0))
+            WorkRules(WorkOptions(**options), config or ConsumerConfig(ack_wait=30.0))
         )
         self.now = 100.0
 

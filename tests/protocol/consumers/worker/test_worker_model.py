@@ -41,7 +41,7 @@ class WorkerAndServer(RuleBasedStateMachine):
             handler_timeout=timeout,
             max_deliver=limit,
         )
-        self.rules_ = WorkRules.of(options, config)
+        self.rules_ = WorkRules(options, config)
         self.load: Workload[int] = Workload(self.rules_)
         self.now = 0.0
         self.published = 0
