@@ -81,7 +81,7 @@ class WorkerProcess:
             self.view.state = "ended"
 
     async def ended(self) -> int:
-        """Wait for the end of the process and return its exit code."""
+        """The exit code, at the end of the process."""
         return await self._process.wait()
 
 

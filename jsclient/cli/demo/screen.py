@@ -101,11 +101,6 @@ class Progress:
         """Flights known to be in the stream. A flight can be processed before its publish ack arrives."""
         return max(self.published, self.counted)
 
-    @property
-    def working(self) -> int:
-        """The number of workers in state ``working``."""
-        return sum(worker.state == "working" for worker in self.workers)
-
 
 def line(progress: Progress) -> str:
     """The progress in one line, for plain output."""
@@ -115,9 +110,10 @@ def line(progress: Progress) -> str:
         return f"{head}{p.pipeline.line()}"
     if not p.published:
         return f"{head}{p.phase}" + (f": {p.read:,} flights" if p.read else "")
+    working = sum(worker.state == "working" for worker in p.workers)
     return (
         f"{head}published {p.stored:,}  processed {p.counted:,} of {p.total:,} ({p.counting.value:,.0f}/s)  "
-        f"pending {p.pending:,}  ack pending {p.ack_pending:,}  redelivered {p.redelivered:,}  workers {p.working}"
+        f"pending {p.pending:,}  ack pending {p.ack_pending:,}  redelivered {p.redelivered:,}  workers {working}"
     )
 
 
@@ -284,13 +280,10 @@ Screen: TypeAlias = PlainScreen | LiveScreen
 
 def _bars(p: Progress) -> Table:
     from rich.progress_bar import ProgressBar
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    bars = Table.grid(padding=(0, 2), expand=True)
-    bars.add_column()
-    bars.add_column(ratio=1)
-    bars.add_column(justify="right")
-    bars.add_column(justify="right")
+    right = Column(justify="right")
+    bars = Table.grid(Column(), Column(ratio=1), right, right.copy(), padding=(0, 2), expand=True)
     steps = [("published", p.stored, p.publishing.value), ("processed", p.counted, p.counting.value)]
     if not p.published:
         steps = [("read     ", min(p.read, p.total), 0.0)]
@@ -306,31 +299,28 @@ def _bars(p: Progress) -> Table:
 
 
 def _numbers(p: Progress) -> Table:
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    numbers = Table.grid(padding=(0, 2), expand=True)
-    shown = {
-        "pending": p.pending,
-        "ack pending": p.ack_pending,
-        "redelivered": p.redelivered,
-        "processed twice": p.repeated,
-    }
-    for _ in shown:
-        numbers.add_column(ratio=1)
-    numbers.add_row(*(f"{name} [bold]{value:,}[/]" for name, value in shown.items()))
+    names = ("pending", "ack pending", "redelivered", "processed twice")
+    values = (p.pending, p.ack_pending, p.redelivered, p.repeated)
+    numbers = Table.grid(*(Column(ratio=1) for _ in names), padding=(0, 2), expand=True)
+    numbers.add_row(*(f"{name} [bold]{value:,}[/]" for name, value in zip(names, values, strict=True)))
     return numbers
 
 
-def _crew(workers: list[WorkerView]) -> Table:
+def _table(left: tuple[str, ...], right: tuple[str, ...]) -> Table:
+    """A table with columns aligned to the left and to the right."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    table.add_column("worker")
-    table.add_column("pid")
-    table.add_column("state")
-    for name in ("processed", "per second", "redelivered"):
+    table = Table(*left, box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
+    for name in right:
         table.add_column(name, justify="right")
+    return table
+
+
+def _crew(workers: list[WorkerView]) -> Table:
+    table = _table(("worker", "pid", "state"), ("processed", "per second", "redelivered"))
     for worker in _shown(workers):
         style = {"killed": "red", "starting": "dim", "ended": "dim"}.get(worker.state, "green")
         rate = f"{worker.rate.value:,.0f}" if worker.state == "working" else ""
@@ -343,21 +333,13 @@ def _crew(workers: list[WorkerView]) -> Table:
             f"{worker.redelivered:,}",
         )
     if len(workers) > _ROWS:
-        rest = len(workers) - _ROWS
-        table.caption = f"and {rest} more"
+        table.caption = f"and {len(workers) - _ROWS} more"
     return table
 
 
 def _stages(pipeline: PipelineView) -> Table:
     """The table of the Spark queries."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True)
-    table.add_column("query")
-    table.add_column("state")
-    for name in ("batches", "rows in", "", "per second", "rows out"):
-        table.add_column(name, justify="right")
+    table = _table(("query", "state"), ("batches", "rows in", "", "per second", "rows out"))
     styles = {"waiting": "dim", "running": "green", "killed": "red", "done": "bold"}
     for stage in pipeline.stages.values():
         table.add_row(

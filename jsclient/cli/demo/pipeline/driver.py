@@ -47,9 +47,8 @@ def main() -> int:
     if setup is None:
         return 1
     unwanted = threading.Event()
-    ending = threading.Thread(
-        target=_end_with_parent, args=(sys.stdin.buffer, setup.directory, unwanted), daemon=True
-    )
+    inputs = (sys.stdin.buffer, setup.directory, unwanted)
+    ending = threading.Thread(target=_end_with_parent, args=inputs, daemon=True)
     ending.start()
 
     def report(message: FromDriver) -> None:
@@ -85,8 +84,7 @@ def _end_with_parent(pipe: BinaryIO, directory: str, unwanted: threading.Event) 
     os.killpg(os.getpgid(0), signal.SIGKILL)
 
 
-def _jvm() -> Any:
-    """The process of the JVM; None before it has started."""
+def _jvm() -> Any:  # None before it has started
     context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     return getattr(getattr(context, "_gateway", None), "proc", None)
 
@@ -98,7 +96,8 @@ def _run(setup: Setup, report: Report) -> None:
     from .queries import Queries
 
     jetstream.register(spark)
-    report(SparkIsUp(spark.version, _java(spark)))
+    java = getattr(spark, "_jvm").java.lang.System.getProperty("java.version")  # noqa: B009
+    report(SparkIsUp(spark.version, str(java)))
     queries = Queries(spark, setup)
     # A new registration shares no state with queries that failed.
     watch = Watch(report, renew=lambda: jetstream.register(spark))
@@ -160,10 +159,6 @@ def _session(directory: Path, partitions: int) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
-
-
-def _java(spark: SparkSession) -> str:
-    return str(getattr(spark, "_jvm").java.lang.System.getProperty("java.version"))  # noqa: B009
 
 
 if __name__ == "__main__":

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["ARCHIVE", "REBOOKING", "STATISTICS", "Queries"]
-
-STATISTICS, ARCHIVE, REBOOKING = "statistics", "archive", "rebooking"
+__all__ = ["Queries"]
 
 _FLIGHT = "scheduled string, carrier string, flight int, origin string, dest string, dep_delay int"
 _STATISTIC = (
@@ -40,9 +38,7 @@ _LATENESS = "2 days"
 class Queries:
     """The queries of the demonstration. Each method starts one.
 
-    Args:
-        spark: A session with ``format("jetstream")``, and time zone UTC, so that local times stay as they are.
-        setup: The input and output of the queries.
+    The session has ``format("jetstream")``, and time zone UTC, so that local times stay as they are.
     """
 
     def __init__(self, spark: SparkSession, setup: Setup) -> None:
@@ -56,11 +52,9 @@ class Queries:
     def statistics(self) -> StreamingQuery:
         """Delays by origin and hour, each row written once, when its hour is complete.
 
-        In output mode append, a window is emitted once, when the watermark has passed its end. The stream then has one
-        message per window, and readers need not merge or correct any. Complete mode would write all windows with every
-        batch, and update mode each window whenever it changes. The disadvantage of append is that the last windows stay
-        open until a later row arrives. So the demonstration publishes a last message, days after the last flight, which
-        closes them; its own window stays open.
+        In output mode append, a window is emitted once, when the watermark has passed its end: one message per window.
+        The last windows stay open until a later row arrives, so the demonstration publishes a message days after the
+        last flight.
         """
         from pyspark.sql import functions as f
 
@@ -87,12 +81,10 @@ class Queries:
             .alias("data"),
         )
         writer = rows.writeStream.format("jetstream").outputMode("append")
-        own = {
-            "expectedStream": self._setup.statistics,
-            "exactlyOnce": "ledger",
-            "ledger": self._setup.ledger,
-        }
-        return self._start(STATISTICS, writer.options(**self._setup.options, **own))
+        writer = writer.options(
+            expectedStream=self._setup.statistics, exactlyOnce="ledger", ledger=self._setup.ledger
+        )
+        return self._start("statistics", writer.options(**self._setup.options))
 
     def _measured(self) -> DataFrame:
         """The weather by origin and hour. At the end of summer time an hour occurs twice, and the first one counts."""
@@ -121,11 +113,11 @@ class Queries:
         """The stream of the statistics, as Parquet."""
         stored = self._read(self._setup.statistics, self._setup.rows_per_batch, startingOffsets="earliest")
         rows = _parsed(stored, _STATISTIC)
-        return self._start(ARCHIVE, rows.writeStream.foreachBatch(self._archive_batch))
+        return self._start("archive", rows.writeStream.foreachBatch(self._archive_batch))
 
     def _archive_batch(self, rows: DataFrame, batch: int) -> None:
         # A repeated batch overwrites its directory: exactly once for every reader of Parquet.
-        self._write(rows, ARCHIVE, batch)
+        self._write(rows, "archive", batch)
 
     # --- cancelled flights → rebooked and acked ---------------------------------------------------------------
 
@@ -138,12 +130,12 @@ class Queries:
             consumer=self._setup.consumer,
             ackOn="manual",
         )
-        return self._start(REBOOKING, claimed.writeStream.foreachBatch(self._rebook))
+        return self._start("rebooking", claimed.writeStream.foreachBatch(self._rebook))
 
     def _rebook(self, claimed: DataFrame, batch: int) -> None:
         claimed.persist()  # read once for both the write and the acks
         try:
-            self._write(_parsed(claimed, _FLIGHT, "sequence"), REBOOKING, batch)
+            self._write(_parsed(claimed, _FLIGHT, "sequence"), "rebooking", batch)
             # After the write, so that a batch that is not written is delivered again. It is small, so the driver acks.
             ack_batch(claimed, self._setup.options, on="driver")
         finally:

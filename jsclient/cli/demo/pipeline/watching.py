@@ -22,12 +22,7 @@ Start: TypeAlias = "Callable[[], StreamingQuery]"
 
 
 class Watch:
-    """Reports what the queries do.
-
-    Args:
-        report: Receives each message for the parent process.
-        renew: Called before a query is started again. It replaces what the failed query may have left broken.
-    """
+    """Reports what the queries do. ``renew`` replaces what a failed query may have left broken, before a restart."""
 
     def __init__(self, report: Callable[[FromDriver], None], renew: Callable[[], None]) -> None:
         self._report = report
