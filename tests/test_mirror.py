@@ -1,0 +1,133 @@
+"""Every module has the test module of its name, in `tests/` or `integration/`, or the one of this list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+COVERED = {
+    "_module.py": "tests/test_exports.py",
+    "_runtime/calls.py": "integration/streams/test_lookup.py",
+    "_runtime/nats/nats_client.py": "integration/connection/test_nats_client.py",
+    "_runtime/nats/own_connection.py": "integration/connection/test_nats_client.py",
+    "_runtime/nats/user_connection.py": "integration/connection/test_nats_client.py",
+    "_runtime/publish.py": "integration/publishing/test_publish.py",
+    "cli/demo/command.py": "integration/cli/test_demo.py",
+    "cli/demo/crew.py": "integration/cli/test_demo.py",
+    "cli/demo/pipeline/driver.py": "integration/spark/test_demo.py",
+    "cli/demo/pipeline/queries.py": "integration/spark/test_demo.py",
+    "cli/demo/pipeline/results.py": "tests/cli/demo/pipeline/test_pipeline.py",
+    "cli/demo/pipeline/running.py": "tests/cli/demo/pipeline/test_pipeline.py",
+    "cli/demo/pipeline/words.py": "tests/cli/demo/pipeline/test_pipeline.py",
+    "cli/demo/place.py": "integration/cli/test_demo.py",
+    "cli/demo/replay.py": "integration/cli/test_demo.py",
+    "cli/demo/reports.py": "tests/cli/demo/test_proof.py",
+    "cli/demo/worker.py": "integration/cli/test_demo.py",
+    "client.py": "integration/connection/test_close.py",
+    "consumers/api.py": "integration/consumers/test_subscribe_forms.py",
+    "consumers/consumer.py": "integration/consumers/test_pause_reset.py",
+    "consumers/opening.py": "integration/consumers/test_subscribe_forms.py",
+    "consumers/ordered/puller.py": "tests/consumers/ordered/test_consumer.py",
+    "consumers/ordered/recreate.py": "tests/consumers/ordered/test_consumer.py",
+    "consumers/pull/puller.py": "tests/consumers/pull/test_messages.py",
+    "consumers/pull_subscription.py": "tests/consumers/pull/test_fetch.py",
+    "consumers/push/buffer.py": "tests/consumers/test_subscription.py",
+    "consumers/worker/handler_pool.py": "tests/consumers/worker/test_worker.py",
+    "consumers/worker/run.py": "tests/consumers/worker/test_worker.py",
+    "consumers/worker/settling.py": "tests/consumers/worker/test_worker.py",
+    "consumers/worker/sources.py": "tests/consumers/worker/test_worker.py",
+    "epochs.py": "tests/test_exports.py",
+    "events.py": "tests/test_exports.py",
+    "logs.py": "tests/test_exports.py",
+    "peers/backend.py": "integration/peers/test_store.py",
+    "peers/engine.py": "tests/peers/test_chaos.py",
+    "peers/errors.py": "integration/peers/test_peers.py",
+    "peers/handlers.py": "tests/peers/test_dispatch.py",
+    "peers/peer.py": "integration/peers/test_peers.py",
+    "protocol/consumers/consume.py": "tests/protocol/consumers/test_fetch.py",
+    "protocol/consumers/monitors.py": "tests/protocol/consumers/test_heartbeat.py",
+    "protocol/epochs/live.py": "tests/protocol/epochs/test_trackers.py",
+    "protocol/models/account.py": "tests/protocol/test_models.py",
+    "protocol/models/cluster.py": "tests/protocol/test_models.py",
+    "protocol/models/consumer.py": "tests/protocol/test_models.py",
+    "protocol/models/drift.py": "tests/protocol/test_models.py",
+    "protocol/models/message.py": "tests/protocol/test_models.py",
+    "protocol/models/publish.py": "tests/protocol/test_models.py",
+    "protocol/models/stream.py": "tests/protocol/test_models.py",
+    "protocol/models/stream_config.py": "tests/protocol/test_models.py",
+    "protocol/peers/options.py": "tests/protocol/peers/test_tracker.py",
+    "protocol/peers/rules.py": "tests/protocol/peers/test_tracker.py",
+    "protocol/publishing/in_flight.py": "tests/protocol/publishing/test_publish_window.py",
+    "protocol/streams/republish.py": "integration/topics/test_feeds.py",
+    "protocol/topics/record.py": "tests/protocol/topics/test_record_codec.py",
+    "protocol/wire/header_names.py": "tests/protocol/wire/test_headers.py",
+    "protocol/wire/server_error.py": "integration/connection/test_permissions.py",
+    "publishing/ack_window.py": "tests/publishing/test_publisher.py",
+    "publishing/admission.py": "tests/publishing/test_publisher.py",
+    "publishing/api.py": "integration/publishing/test_publish.py",
+    "publishing/ingest_channel.py": "tests/publishing/test_fast_ingest.py",
+    "server/guard.py": "integration/server/test_server.py",
+    "server/nats_server.py": "integration/server/test_server.py",
+    "spark/acks/bulk_ack.py": "integration/spark/acks/test_ack_batch.py",
+    "spark/columns.py": "integration/spark/log/test_columns.py",
+    "spark/engine.py": "integration/spark/queue/test_faults.py",
+    "spark/epochs/ownership.py": "integration/spark/epochs/test_sink.py",
+    "spark/epochs/reading.py": "integration/spark/epochs/test_source.py",
+    "spark/log/batch.py": "integration/spark/log/test_batch_read.py",
+    "spark/log/lookup.py": "integration/spark/log/test_data_loss.py",
+    "spark/log/tasks.py": "integration/spark/log/test_stream.py",
+    "spark/options/connect.py": "integration/spark/test_secrets.py",
+    "spark/queue/claimer.py": "integration/spark/queue/test_claims.py",
+    "spark/queue/reading.py": "integration/spark/queue/test_claims.py",
+    "spark/queue/stream.py": "integration/spark/queue/test_claims.py",
+    "spark/sink/partition_writer.py": "integration/spark/sink/test_partitions.py",
+    "spark/sink/row_columns.py": "integration/spark/sink/test_rows.py",
+    "spark/sink/spark_writer.py": "integration/spark/sink/test_writers.py",
+    "spark/source.py": "integration/spark/log/test_stream.py",
+    "streams/api.py": "integration/streams/test_ensure.py",
+    "streams/buckets.py": "integration/peers/test_store.py",
+    "streams/stream.py": "integration/streams/test_management.py",
+    "topics/api.py": "integration/topics/test_topic.py",
+    "topics/epochs/events.py": "tests/topics/epochs/test_topic.py",
+    "topics/epochs/history.py": "tests/topics/epochs/test_topic.py",
+    "topics/epochs/home.py": "tests/topics/epochs/test_topic.py",
+    "topics/epochs/live_publisher.py": "integration/topics/epochs/test_live.py",
+    "topics/epochs/live_subscription.py": "integration/topics/epochs/test_live.py",
+    "topics/epochs/publisher.py": "tests/topics/epochs/test_topic.py",
+    "topics/epochs/subscription.py": "tests/topics/epochs/test_topic.py",
+    "topics/memory_log.py": "tests/topics/test_log.py",
+    "topics/notifiers/descriptors.py": "integration/topics/notifiers/test_sites.py",
+    "topics/notifiers/log_iteration.py": "tests/topics/notifiers/test_kits.py",
+    "topics/notifiers/newest.py": "tests/topics/notifiers/test_stream_notifier.py",
+    "topics/stream_log.py": "integration/topics/test_log_reader.py",
+}
+"""Modules without a test module of their own, and the tests that cover them most directly."""
+
+NO_CODE = {"__init__.py", "__main__.py", "_version.py"}
+
+
+def own_tests(module: Path) -> list[Path]:
+    """Where the test module of a module may be: rooms and names without their underscore."""
+    folders = [folder.lstrip("_") for folder in module.parent.parts]
+    name = f"test_{module.name.lstrip('_')}"
+    return [ROOT.joinpath(top, *folders, name) for top in ("tests", "integration")]
+
+
+MODULES = [path.relative_to(ROOT / "jsclient") for path in sorted((ROOT / "jsclient").rglob("*.py"))]
+ALONE = {
+    module.as_posix()
+    for module in MODULES
+    if module.name not in NO_CODE
+    and "_auto" not in module.parts
+    and not any(test.is_file() for test in own_tests(module))
+}
+
+
+def test_every_module_has_its_test():
+    assert sorted(ALONE - set(COVERED)) == [], "add tests/<room>/test_<module>.py, or an entry of COVERED"
+
+
+def test_no_stale_entries():
+    assert sorted(set(COVERED) - ALONE) == [], "gone, or with a test module of its own"
+    assert sorted(test for test in set(COVERED.values()) if not (ROOT / test).is_file()) == []
