@@ -271,3 +271,78 @@ async def test_joining_loses_nothing(
     await eventually(lambda: len(found) >= 200, 15, "every message")
     await never(lambda: len(found) > 200, 0.2, "a message twice")
     assert sorted(found) == list(range(1, 201))
+
+
+SAME = "deliver.chosen.by.the.user"
+
+
+@pytest.mark.covers("J54", "J55", "J59", "J112")
+@pytest.mark.parametrize("metadata", [None, {"team": "a"}])
+async def test_same_pull_durable_created_once(
+    connect: Any, server: ServerUnderTest, stream: OwnStream, metadata: dict[str, str] | None
+) -> None:
+    """The server answers both with success when their configurations are identical."""
+    first, second = await connect(server), await connect(server)
+    config = ConsumerConfig(metadata=metadata)
+    for number in range(10):
+        subs = await asyncio.gather(
+            *(js.pull_subscribe(stream.all, durable=f"d{number}", config=config) for js in (first, second))
+        )
+        assert sorted(sub.created for sub in subs) == [False, True]
+        (other,) = [sub for sub in subs if not sub.created]
+        await other.unsubscribe()
+        assert await stream.consumer_names() == [f"d{number}"]
+        (creator,) = [sub for sub in subs if sub.created]
+        await creator.unsubscribe()
+        assert await stream.consumer_names() == []
+
+
+@pytest.mark.covers("J54", "J56", "J59")
+async def test_same_deliver_subject_one_refused(
+    connect: Any, server: ServerUnderTest, stream: OwnStream
+) -> None:
+    first, second = await connect(server), await connect(server)
+    config = ConsumerConfig(deliver_subject=SAME)
+    for number in range(10):
+        results = await asyncio.gather(
+            *(js.subscribe(stream.all, durable=f"d{number}", config=config) for js in (first, second)),
+            return_exceptions=True,
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        assert [type(error) for error in errors] == [jsclient.DuplicateSubscriptionError]
+        (winner,) = [result for result in results if not isinstance(result, BaseException)]
+        await winner.unsubscribe()
+        assert await stream.consumer_names() == []
+
+
+@pytest.mark.covers("J54", "J57", "J59", "J112")
+async def test_same_queue_deliver_subject_created_once(
+    connect: Any, server: ServerUnderTest, stream: OwnStream
+) -> None:
+    first, second = await connect(server), await connect(server)
+    config = ConsumerConfig(deliver_subject=SAME)
+    for number in range(10):
+        subs = await asyncio.gather(
+            *(js.subscribe(stream.all, queue=f"q{number}", config=config) for js in (first, second))
+        )
+        assert sorted(sub.created for sub in subs) == [False, True]
+        (other,) = [sub for sub in subs if not sub.created]
+        await other.unsubscribe()
+        assert await stream.consumer_names() == [f"q{number}"]
+        (creator,) = [sub for sub in subs if sub.created]
+        await creator.unsubscribe()
+
+
+@pytest.mark.covers("J3", "J60")
+async def test_unanswered_pull_durable_removed(tap: Proxy, connect: Any, stream: OwnStream) -> None:
+    """Its metadata prove that this call created it."""
+    js = await connect(tap, timeout=1)
+    await js.account_info()
+    tap.drop_frames(answers_to(tap, "CONSUMER.DURABLE.CREATE.>"))
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await js.pull_subscribe(stream.all, durable="shared")
+
+    async def gone() -> bool:
+        return await stream.consumer_names() == []
+
+    await eventually(gone, what="the consumer's removal")

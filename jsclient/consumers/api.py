@@ -113,8 +113,7 @@ class Subscribing:
 
         Arguments and errors as `subscribe`. A ``consumer`` that cannot be looked up is bound to anyway, because the
         user may have only the permission to pull; errors are then raised by `PullSubscription.fetch`. An ack policy of
-        none or all is refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` accept it. If the creation
-        of a durable consumer is not answered, it may exist: the next call binds to it.
+        none or all is refused here (ADR-15); `Stream.create_consumer` and `Consumer.fetch` accept it.
 
         Source: ADR-15
         """

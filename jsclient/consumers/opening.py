@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any
+
+import msgspec
 
 from .._runtime.calls import check_known, create_consumer, find_streams
 from .._runtime.context import Context
@@ -136,7 +139,7 @@ class Binder:
 
     def __init__(self, context: Context, request: SubscribeRequest) -> None:
         self._context = context
-        self._request = request
+        self._request = msgspec.structs.replace(request, mark=secrets.token_hex(8))
         self.inbox: Inbox | None = None
         self.intake: HoldingSink = HoldingSink()
 

@@ -83,6 +83,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_pending_bytes: int | None = None
     heartbeat_alarm: float = 3.0  # intervals without a sign of life
     gap_alarm: bool = True
+    mark: str = ""  # unique to this call; see `_marked`
 
 
 def _agree(what: str, argument: str | None, field: str | None) -> str | None:
@@ -232,7 +233,22 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
         and limit < _SERVER_MAX_ACK_PENDING
     ):
         changes["max_ack_pending"] = limit  # so that the queue cannot overflow
-    return config.replace(**changes)
+    return _marked(request, config.replace(**changes))
+
+
+_MARK = "jsclient.subscriber"  # of the metadata
+
+
+def _marked(request: SubscribeRequest, config: ConsumerConfig) -> ConsumerConfig:
+    """Make the configuration unique to this call.
+
+    Two clients that create a consumer at the same moment with the same configuration are both answered with success, so
+    both would delete it at their end. A new inbox as the deliver subject tells them apart; otherwise the metadata must.
+    """
+    named = config.durable_name is not None or config.name is not None
+    if not request.mark or not named or not (request.pull or config.deliver_subject):
+        return config
+    return config.replace(metadata={**(config.metadata or {}), _MARK: request.mark})
 
 
 _Wrong: TypeAlias = tuple[type[BindError], str]
@@ -443,6 +459,8 @@ def _bound(request: SubscribeRequest, info: ConsumerInfo, *, created: bool = Fal
 
 
 def is_certainly_ours(request: SubscribeRequest, step: Create, found: ConsumerInfo) -> bool:
-    """Whether ``found`` was created by ``step``: only a deliver subject chosen by us proves it."""
+    """Whether ``found`` was created by ``step``: proven by a deliver subject chosen by us, or by our mark."""
     chosen = not request.pull and request.config.deliver_subject is None
-    return chosen and found.config.deliver_subject == step.config.deliver_subject
+    if chosen:
+        return found.config.deliver_subject == step.config.deliver_subject
+    return bool(request.mark) and (found.config.metadata or {}).get(_MARK) == request.mark

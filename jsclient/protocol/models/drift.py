@@ -10,7 +10,7 @@ on the wire, after the server's defaulting, so a configuration never differs fro
   as one set;
 - ``backoff`` replaces ``ack_wait``, and the ack policy ``flow_control`` sets flow control and its own
   heartbeat;
-- metadata keys of the server (``_nats.``) do not count.
+- metadata keys of the server (``_nats.``) and ``jsclient.subscriber`` (who created a consumer) do not count.
 
 Source: nats-server server/consumer.go (setConsumerConfigDefaults).
 """
@@ -46,8 +46,11 @@ def check_on_drift(on_drift: str) -> None:
         raise ConfigError(f"on_drift is {on_drift!r:.60}: it must be error, update or ignore")
 
 
+_RESERVED: Final = ("_nats.", "jsclient.subscriber")
+
+
 def _own_metadata(value: dict[str, str]) -> dict[str, str] | None:
-    return {key: text for key, text in value.items() if not key.startswith("_nats.")} or None
+    return {key: text for key, text in value.items() if not key.startswith(_RESERVED)} or None
 
 
 def _comparable(forms: Mapping[str, Callable[[Any], Any]], name: str, value: Any) -> Any:
