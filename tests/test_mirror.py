@@ -80,6 +80,7 @@ COVERED = {
     "spark/queue/reading.py": "integration/spark/queue/test_claims.py",
     "spark/queue/stream.py": "integration/spark/queue/test_claims.py",
     "spark/sink/partition_writer.py": "integration/spark/sink/test_partitions.py",
+    "spark/sink/publish_batch.py": "integration/spark/sink/test_queries.py",
     "spark/sink/row_columns.py": "integration/spark/sink/test_rows.py",
     "spark/sink/spark_writer.py": "integration/spark/sink/test_writers.py",
     "spark/source.py": "integration/spark/log/test_stream.py",

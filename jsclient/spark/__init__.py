@@ -11,7 +11,7 @@ from .registering import register
 
 if TYPE_CHECKING:
     from .acks.ack_batch import ack_batch, heartbeat, nak_batch, term_batch
-    from .sink.spark_writer import publish_batch
+    from .sink.publish_batch import publish_batch
 
 __all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "term_batch"]
 
@@ -20,7 +20,7 @@ _WHERE = {
     "ack_batch": "acks.ack_batch",
     "heartbeat": "acks.ack_batch",
     "nak_batch": "acks.ack_batch",
-    "publish_batch": "sink.spark_writer",
+    "publish_batch": "sink.publish_batch",
     "term_batch": "acks.ack_batch",
 }
 
