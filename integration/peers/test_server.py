@@ -516,3 +516,30 @@ async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
         await evil.query(wk, "subscription", "inbound")
     assert not of(EventGivenUp, ground.events)
     assert isinstance(b, Peer)
+
+
+@pytest.mark.parametrize("excess", [3, 1200])
+async def test_excess_requests_do_not_hold_up_accepted_ones(ground: ServerGround, excess: int) -> None:
+    """Undecided requests of strangers wait; those that a rule takes, and other events, pass them."""
+    engine = await ground.engine(max_inbound=2, retry_delay=2.0)
+    b, evil = await engine.peer("b"), await engine.peer("evil")
+    b.auto_accept(Rx_role="thing")
+    wk = await b.wellKnown_Rx()
+    a = await (await ground.engine()).peer("a")
+    mine = await a.request(wk, Tx_role="thing")
+    await a.wait_for(ADDED, Id=mine)
+    await asyncio.gather(
+        *(
+            evil.event_send(
+                wk, "wrangler", "new_subscription_request", {"Id": f"n{number}", "Tx": f"evil.n{number}"}
+            )
+            for number in range(excess)
+        )
+    )
+    await eventually(lambda: len(b.inbound()) == 2)
+    await asyncio.sleep(0.5)
+    which = await a.request(wk, Tx_role="thing")
+    await a.wait_for(ADDED, timeout=5, Id=which)
+    await a.send("door", "open", Id=mine)
+    await b.wait_for("door:open", timeout=5)
+    assert len(b.inbound()) == 2

@@ -110,7 +110,9 @@ class Dispatcher(_Reports):
                 case Refuse():
                     await self._refuse(delivery, address, command)
                 case Retry():
-                    await delivery.later(command.delay)
+                    await delivery.later(
+                        backoff(delivery.attempt, command.delay, max(command.delay, _LONGEST_RETRY))
+                    )
                 case Send():
                     await self._backend.publish(command)
                 case Raise():

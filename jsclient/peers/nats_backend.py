@@ -197,9 +197,11 @@ class _ServerAttendance(Attendance):
         except StreamNotFoundError:  # it was deleted
             stream = await ensure_streams(self._backend.js, options)
         return await stream.ensure_consumer(
+            on_drift="update",
             durable_name=self._peer,
             filter_subject=inbox_subject(self._peer, options.prefix),
             ack_policy="explicit",
+            max_ack_pending=-1,  # events that wait for their redelivery must not hold up the others
         )
 
     # --- events ----------------------------------------------------------------------------------------------

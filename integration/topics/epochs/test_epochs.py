@@ -245,6 +245,31 @@ async def test_refused_data_then_successor(js: Any, make: Any) -> None:
     await sub.close()
 
 
+@pytest.mark.parametrize("removed", ["the first", "one in the middle", "the last", "all"])
+async def test_large_epoch_of_which_a_record_was_removed(js: Any, make: Any, removed: str) -> None:
+    """Not kept in memory, it is read again: whole, or not at all."""
+    topic = make()
+    async with topic.publisher() as pub, topic.subscribe() as sub:
+        for number in range(6):
+            await pub.send(1, [str(number) * 50])
+        await pub.advance(2)
+        epoch = await sub.completed(max_bytes=10).next(5)
+        assert (epoch.is_kept, epoch.last_seq - epoch.first_seq) == (False, 5)
+        assert len([batch async for batch in epoch]) == 6
+        stream = await js.stream(topic.name.replace(".", "_"))
+        if removed == "all":
+            await stream.purge()
+        else:
+            seq = {"the first": epoch.first_seq, "the last": epoch.last_seq}.get(removed, epoch.first_seq + 3)
+            await stream.delete_message(seq)
+        batches = []
+        with pytest.raises(EpochsLostError, match="removed before it was read again"):
+            async for batch in epoch:
+                batches.append(batch)  # noqa: PERF401  it ends with an error
+        assert len(batches) < 6
+        assert removed != "the first" or not batches, "nothing of an epoch that begins too late"
+
+
 @pytest.mark.server(">=2.12")
 async def test_batch_not_committed_leaves_nothing(js: Any, make: Any) -> None:
     topic = make()

@@ -354,12 +354,14 @@ class Epoch(msgspec.Struct, Generic[T], frozen=True):
     Attributes:
         batches: The items of each of its messages, in order; None: too large to be kept, it has to be read again.
         first_seq, last_seq: The range of its messages in the stream, both included; 0: they are not stored.
+        count: The number of its messages.
     """
 
     time: T
     batches: tuple[Any, ...] | None
     first_seq: int
     last_seq: int
+    count: int
 
 
 @dataclass(slots=True)
@@ -368,6 +370,7 @@ class _Open:
 
     first_seq: int
     last_seq: int
+    count: int = 0
     batches: list[Any] | None = field(default_factory=list)
     bytes: int = 0
 
@@ -394,6 +397,7 @@ class EpochBuffer(Generic[T]):
             epoch = self._open[data.time] = _Open(data.seq, data.seq)
         epoch.first_seq = min(epoch.first_seq, data.seq)
         epoch.last_seq = max(epoch.last_seq, data.seq)
+        epoch.count += 1
         if epoch.batches is not None:
             epoch.batches.append(data.items)
             epoch.bytes += size
@@ -411,7 +415,7 @@ class EpochBuffer(Generic[T]):
             epoch = self._open.pop(time)
             self.kept_bytes -= epoch.bytes
             batches = None if epoch.batches is None else tuple(epoch.batches)
-            given.append(Epoch(time, batches, epoch.first_seq, epoch.last_seq))
+            given.append(Epoch(time, batches, epoch.first_seq, epoch.last_seq, epoch.count))
         return given
 
     def clear(self) -> None:

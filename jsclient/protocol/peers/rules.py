@@ -411,8 +411,6 @@ class Came:
             if len(before.dead) >= MAX_DEAD:
                 return self._retry("too many requests with the Id of one relationship")
             return [refused_twin(before, attrs, host, fresh, until=self._until(now), now=now)]
-        if self.waiting >= self.options.max_inbound:
-            return self._retry("too many requests wait to be decided")
         if before is not None and any(isinstance(item, Send) for item in before.outbox):
             return self._retry("the end of the former relationship with this Id is still being sent")
         fields = Relationship(
@@ -434,7 +432,9 @@ class Came:
         )
         after = inbound(before, fields, attrs)
         if self.accepts is not None and self.accepts(attrs | fields.to_attrs()):
-            after = established(after, {})
+            return [established(after, {})]
+        if self.waiting >= self.options.max_inbound:
+            return self._retry("too many requests wait to be decided")
         return [after]
 
     def _taken_back(self, event: Received, now: float) -> Decided:

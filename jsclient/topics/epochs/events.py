@@ -61,7 +61,8 @@ class CompletedEpoch(Generic[T]):
         """Its batches, as they were sent, in the order of the stream.
 
         Raises:
-            EpochsLostError: It was removed before it could be read again. And those of any request.
+            EpochsLostError: Messages of it were removed before they were read again: discard the batches before the
+                error. And those of any request.
         """
         if self._batches is not None:
             for batch in self._batches:
@@ -86,12 +87,12 @@ class CompletedEpochs(Generic[T]):
         events: EpochEvents[T],
         core: EpochSubscriber[T],
         owners: Callable[[], dict[int, str]],
-        read_range: Callable[[int, int, dict[int, str], T], AsyncIterator[Any]],
+        read_again: Callable[[Epoch[T], dict[int, str]], AsyncIterator[Any]],
         max_bytes: int,
     ) -> None:
         if max_bytes < 1:
             raise ConfigError(f"max_bytes is {max_bytes}: it must be 1 or more")
-        self._events, self._core, self._owners_now, self._read_range = events, core, owners, read_range
+        self._events, self._core, self._owners_now, self._read_again = events, core, owners, read_again
         self._buffer: EpochBuffer[T] = EpochBuffer(core.order, max_bytes)
         self._owners: dict[T, dict[int, str]] = {}  # the owners of the partitions at the start of an epoch
         self._ready: deque[CompletedEpoch[T]] = deque()
@@ -134,8 +135,8 @@ class CompletedEpochs(Generic[T]):
         return epoch
 
     def _whole(self, epoch: Epoch[T]) -> CompletedEpoch[T]:
-        owners, time = self._owners.pop(epoch.time), epoch.time
-        return CompletedEpoch(epoch, lambda: self._read_range(epoch.first_seq, epoch.last_seq, owners, time))
+        owners = self._owners.pop(epoch.time)
+        return CompletedEpoch(epoch, lambda: self._read_again(epoch, owners))
 
 
 Filter: TypeAlias = Literal["atomic"] | Iterable[Any] | None
@@ -249,12 +250,12 @@ class EpochEvents(ReadHandle[Data[T] | FrontierUpdate[T]], Generic[T]):
         if self._given:
             raise ConfigError("data was read from this subscription: call completed() before that")
         self._core.hold = True
-        return CompletedEpochs(self, self._core, self._owners, self._read_range, max_bytes)
+        return CompletedEpochs(self, self._core, self._owners, self._read_again, max_bytes)
 
     def _owners(self) -> dict[int, str]:
         """The producers whose data counts now, by partition."""
         return {}
 
     @abc.abstractmethod
-    def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
-        """Read the items of an epoch again. ``owners``: the owners of the partitions at the first sequence."""
+    def _read_again(self, epoch: Epoch[T], owners: dict[int, str]) -> AsyncIterator[Any]:
+        """Read the items of an epoch again. ``owners``: of the partitions at its first message."""

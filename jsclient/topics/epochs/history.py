@@ -324,10 +324,10 @@ class EpochHistory(Generic[T]):
 
     async def _first_entries(self, partitions: Sequence[int]) -> dict[int, FrontierEntry[T]]:
         """The first frontier record of each partition after which nothing was removed."""
-        first = (await self.log.extent()).first_seq
+        start = (await self.log.extent()).start.seq  # 0 for a stream that never had a message
         wanted = {frontier_subject(self.topic, partition): partition for partition in partitions}
         entries: dict[int, FrontierEntry[T]] = {}
-        since, more = first - 1, True
+        since, more = start, True
         while more and len(entries) < len(partitions):
             page = await self.log.history(since, _PAGE, _PAGE_BYTES)
             for record in page.records:
@@ -338,7 +338,7 @@ class EpochHistory(Generic[T]):
                     except ProtocolError as error:
                         self.report_skipped(record, error)
                         continue
-                    if entry.up_to + 1 >= first:
+                    if entry.up_to >= start:
                         entries[partition] = entry
             more = page.more
         return entries

@@ -24,6 +24,7 @@ from ...errors import (
 from ...protocol.epochs.frontier import Order
 from ...protocol.epochs.live import Asked, LiveMessage, Verb, live_subject, read_live
 from ...protocol.epochs.records import Message, order_name
+from ...protocol.epochs.trackers import Epoch
 from ...protocol.topics.value_codec import Codec, codec_name
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
@@ -117,8 +118,10 @@ class LiveSubscription(EpochEvents[T]):
         elif not await self._arrived.wait_until(deadline) and not self._queue:
             raise RequestTimeoutError("the next event of a topic", timeout)
 
-    async def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
-        raise EpochsLostError((time,), "it was too large to be kept here, and a live topic keeps nothing")
+    async def _read_again(self, epoch: Epoch[T], owners: dict[int, str]) -> AsyncIterator[Any]:
+        raise EpochsLostError(
+            (epoch.time,), "it was too large to be kept here, and a live topic keeps nothing"
+        )
         yield
 
     def _lost(self, reason: str) -> None:

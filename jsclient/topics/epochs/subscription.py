@@ -17,7 +17,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.epochs.records import EpochPosition, EpochReading
-from ...protocol.epochs.trackers import FrontierUpdate
+from ...protocol.epochs.trackers import Epoch, FrontierUpdate
 from ...protocol.topics.position import Position
 from ...protocol.topics.record import Record
 from ...protocol.topics.value_codec import Codec
@@ -176,17 +176,21 @@ class EpochSubscription(EpochEvents[T]):
     def _owners(self) -> dict[int, str]:
         return self._reading.owners
 
-    async def _read_range(self, first: int, last: int, owners: dict[int, str], time: T) -> AsyncIterator[Any]:
-        """Read the items of an epoch again from the stream. ``owners``: the owners of the partitions at ``first``."""
+    async def _read_again(self, epoch: Epoch[T], owners: dict[int, str]) -> AsyncIterator[Any]:
+        """Read the items of an epoch again from the stream. ``owners``: of the partitions at its first message."""
         reading: EpochReading[T] = EpochReading(self._order, self._topic, self._partitions)
         reading.owners = owners
-        since = first - 1
-        async for record in self._history.records(since, last, _AT_ONCE):
-            since = record.seq
-            if since <= last and reading.entry_of(record) is None and reading.time_of(record) == time:
+        first, last, left = epoch.first_seq, epoch.last_seq, epoch.count
+        async for record in self._history.records(first - 1, last, _AT_ONCE):
+            if record.seq > last or (left == epoch.count and record.seq > first):
+                break
+            if reading.entry_of(record) is None and reading.time_of(record) == epoch.time:
+                left -= 1
                 yield self._codec.decode(record.data)
-        if since < last:
-            raise EpochsLostError((time,), f"its end at {last} was removed before it was read again")
+        if left > 0:
+            raise EpochsLostError(
+                (epoch.time,), f"messages of {first} to {last} were removed before it was read again"
+            )
 
     async def close(self) -> None:
         """Stop reading. Idempotent."""

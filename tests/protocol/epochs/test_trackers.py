@@ -401,7 +401,7 @@ def test_whole_epochs_respect_time():
     assert made.completed(chain((1, 0), (0, 1), order=PAIR)) == []
     epochs = made.completed(chain((3, 3), order=PAIR))
     assert [epoch.time for epoch in epochs] == [(0, 1), (1, 0), (2, 1)]
-    assert epochs[2] == Epoch((2, 1), ("i1", "i4"), 1, 4)
+    assert epochs[2] == Epoch((2, 1), ("i1", "i4"), 1, 4, 2)
     assert (len(made), made.kept_bytes) == (1, 10)
     assert [epoch.time for epoch in made.completed(chain(order=PAIR))] == [(9, 9)]
 
@@ -433,7 +433,7 @@ def test_too_large_let_go_and_place_told():
     assert made.kept_bytes == 30
     made.add(data(1, "d", 12), 90)
     assert made.kept_bytes == 30, "what was let go stays so"
-    assert made.completed(chain()) == [Epoch(1, None, 7, 12), Epoch(2, ("b",), 8, 8)]
+    assert made.completed(chain()) == [Epoch(1, None, 7, 12, 3), Epoch(2, ("b",), 8, 8, 1)]
 
 
 # --- without a stream -----------------------------------------------------------------------------------------

@@ -1,0 +1,82 @@
+"""Opening topics of epochs: empty streams, cancellations, elections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.waiting import within
+from tests.topics.epochs.test_topic import all_of
+
+
+async def cancelled_twice_after(turns: int, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Its result if it was done by then; otherwise it is cancelled, and cancelled again in the next turn."""
+    task = asyncio.ensure_future(call())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        if task.done():
+            break
+    task.cancel()
+    for _ in range(turns % 3):
+        await asyncio.sleep(0)
+    task.cancel()
+    try:
+        return await task
+    except asyncio.CancelledError:
+        return None
+
+
+@pytest.mark.parametrize("state", ["new", "purged", "other records"])
+async def test_first_on_an_empty_topic_waits(js: Any, oracle: Any, make_stream: Any, state: str) -> None:
+    stream = await make_stream()
+    if state != "new":
+        await stream.publish(5)
+    if state == "purged":
+        await (await js.stream(stream.name)).purge()
+    topic = js.epochs(f"{stream.name}.t", stream=stream.name, partitions=2)
+    await topic.create()
+    opening = asyncio.ensure_future(topic.subscribe(start="first"))
+    await asyncio.sleep(0.3)
+    assert not opening.done(), opening
+    for number in range(2):
+        async with topic.publisher(number, start=0) as pub:
+            await pub.send(3, [number])
+            await pub.close()
+    async with await within(10, opening, "the subscription") as sub:
+        assert await within(10, all_of(sub.completed()), "the end") == {3: [0, 1]}
+
+
+@pytest.mark.parametrize("kind", ["stored", "stored, by age", "live"])
+async def test_publisher_cancelled_twice_leaves_nothing(own_server: Any, connect: Any, kind: str) -> None:
+    server = await own_server()
+    js = await connect(server.url)
+    topic = js.epochs("cancelled")
+    await topic.create(max_age=60.0 if kind == "stored, by age" else 0.0)
+
+    async def opened() -> Any:
+        if kind == "live":
+            return await topic.live_publisher()
+        return await topic.publisher()
+
+    async def used() -> None:
+        async with await opened() as pub:
+            await pub.send(1, ["x"])
+
+    await used()
+    before = set(js._context.open)
+    async with no_leaks(monitor=server.monitor, settle=8):
+        for turns in [*range(40), *range(40, 400, 30)]:
+            publisher = await cancelled_twice_after(turns, opened)
+            if publisher is not None:
+                await publisher.release()
+            await cancelled_twice_after(turns, used)
+        await within(8, settled(js, before), "what was opened is closed")
+
+
+async def settled(js: Any, before: set[Any]) -> None:
+    while js._context.open != before:
+        await asyncio.sleep(0.05)
