@@ -32,8 +32,8 @@ class EngineOptions:
         max_inbound: Undecided requests of each peer. Further ones wait in the stream, except those that ``auto_accept``
             takes.
         remember: Seconds that a relationship is remembered after its end; more than ``max_age``.
-        retry_delay: Seconds until the first redelivery of a message that a peer cannot handle yet; doubled each time, up
-            to 60.
+        retry_delay: Seconds until the first redelivery of a message that a peer cannot handle yet; doubled each time,
+            up to 60.
         max_deliver: Attempts to handle an event whose handlers raise.
         handler_delay: Seconds until the second attempt; doubled each time, up to 60.
         concurrency: Channels of one peer whose events are handled at the same time; on one channel they are in order,
