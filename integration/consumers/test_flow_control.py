@@ -193,14 +193,16 @@ async def test_p12_slow_callback_holds_server_back(js: Any, stream: OwnStream, e
 
 
 @pytest.mark.covers("J98")
-async def test_subject_of_any_form_answered(tap: Any, near: Any, stream: OwnStream) -> None:
-    sub = await near.subscribe(stream.all, config=SLOW)
-    for subject in ("flow.9.x", "_FC.$other-form_1", "a"):
+async def test_other_subjects_by_option(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
+    prefixes = ["flow.", "_FC.$other", "a"]
+    sub = await near.subscribe(stream.all, config=SLOW, flow_control_prefixes=prefixes)
+    for subject in ("flow.9.x", "_FC.$other-form_1", "a", "$JS.FC.S.C.one"):
         tap.inject_message(sub.subject, status="100 FlowControl Request", reply=subject)
         await stream.publish(1)
         await take(sub, 1)
         answer = await tap.wait_for(match.published(subject))
         assert answer.payload == b""
+    assert of(jsclient.events.FlowControlRefused, events) == []
 
 
 @pytest.mark.row(39)
@@ -211,6 +213,9 @@ async def test_subject_of_any_form_answered(tap: Any, near: Any, stream: OwnStre
         "$JS.API.STREAM.DELETE.{stream}",
         "$JS.hub.API.STREAM.DELETE.{stream}",
         "$SYS.REQ.USER.INFO",
+        "orders.new",
+        "_INBOX.of.another",
+        "$JS.FC",
         "a.*",
         "a.>",
     ],
@@ -233,6 +238,35 @@ async def test_forbidden_subject_refused(
     assert numbers(await take(sub, 1)) == [1]
     await near.ping()
     assert [f for f in tap.sent(since=before) if f.subject == subject] == []
+
+
+@pytest.mark.covers("J95")
+async def test_limit_in_messages_refused(js: Any, stream: OwnStream) -> None:
+    """The server counts bytes: 16,824 of 20,000 small messages were dropped."""
+    for arguments in ({}, {"durable": "d"}):
+        with pytest.raises(jsclient.ConfigError, match="max_pending is 1000: with flow control"):
+            await js.subscribe(stream.all, config=SLOW, max_pending=1000, **arguments)
+    assert await stream.consumer_names() == []
+    await stream.create_consumer(
+        "there", deliver_subject="to", flow_control=True, idle_heartbeat=5_000_000_000, ack_policy="none"
+    )
+    with pytest.raises(jsclient.ConfigError, match="max_pending is 1000: with flow control"):
+        await js.subscribe(stream=stream.name, consumer="there", max_pending=1000)
+
+
+@pytest.mark.covers("J95")
+async def test_no_limit_in_messages(
+    js: Any, stream: OwnStream, events: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jsclient.consumers import opening
+
+    monkeypatch.setattr(opening, "MAX_PENDING", 1000)  # fewer than the window of small messages
+    await stream.publish(20_000)
+    sub = await js.subscribe(stream.all, config=SLOW)
+    await eventually(lambda: sub.pending > 2000, 15, "more than the limit")
+    assert numbers(await take(sub, 20_000)) == list(range(1, 20_001))
+    assert sub.dropped == 0
+    assert alarms(events) == []
 
 
 @pytest.mark.covers("J99")

@@ -41,6 +41,7 @@ class Subscribing:
         delete_on_close: bool | None = None,
         max_pending: int | None = None,
         max_pending_bytes: int | None = None,
+        flow_control_prefixes: Sequence[str] = (),
     ) -> Subscription:
         """Subscribe to a push consumer: bind to an existing one, or create it.
 
@@ -63,8 +64,11 @@ class Subscribing:
                 remaining members.
             max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and the event
                 `SlowConsumer` reports it; an ordered subscription reads them again. Below 1,000 it also bounds
-                ``max_ack_pending``, so that nothing is dropped.
+                ``max_ack_pending``, so that nothing is dropped. With flow control only bytes are limited, and a number
+                that the server may exceed is refused.
             max_pending_bytes: Bytes that may wait here, 64 MiB by default.
+            flow_control_prefixes: Starts of flow control subjects to answer besides ``$JS.FC.``, which nats-server
+                uses; others are reported as `FlowControlRefused`.
 
         Raises:
             ConfigError: Invalid arguments; nothing was sent.
@@ -94,6 +98,7 @@ class Subscribing:
             max_pending_bytes=max_pending_bytes,
             heartbeat_alarm=heartbeat_alarm,
             gap_alarm=gap_alarm,
+            flow_control_prefixes=tuple(flow_control_prefixes),
         )
         return await open_subscription(
             self._context, request, callback=callback, auto_ack=auto_ack, delete_on_close=delete_on_close

@@ -75,11 +75,12 @@ async def open_subscription(
     tracker = PushTracker(
         binding.stream,
         binding.consumer,
-        *_limits(request),
+        *_limits(request, info),
         heartbeat=_monitor(info, request.heartbeat_alarm),
         gaps=gaps,
         raises=callback is None,
         api_prefix=context.api.prefix.encode(),
+        flow_prefixes=_flow_prefixes(request),
     )
     subscription = Subscription(
         context,
@@ -98,8 +99,14 @@ def _monitor(info: ConsumerInfo, alarm: float) -> HeartbeatMonitor | None:
     return HeartbeatMonitor(interval, alarm) if interval else None
 
 
-def _limits(request: SubscribeRequest) -> tuple[int, int]:
-    return request.max_pending or MAX_PENDING, request.max_pending_bytes or MAX_PENDING_BYTES
+def _limits(request: SubscribeRequest, info: ConsumerInfo) -> tuple[int, int]:
+    # Flow control limits bytes, and a window of small messages holds more of them than the default.
+    default = MAX_PENDING_BYTES if info.config.flow_control else MAX_PENDING
+    return request.max_pending or default, request.max_pending_bytes or MAX_PENDING_BYTES
+
+
+def _flow_prefixes(request: SubscribeRequest) -> tuple[bytes, ...]:
+    return tuple(prefix.encode() for prefix in request.flow_control_prefixes)
 
 
 def _ordered(
@@ -116,10 +123,11 @@ def _ordered(
     tracker = OrderedTracker(
         binding.stream,
         binding.consumer,
-        *_limits(request),
+        *_limits(request, binding.info),
         heartbeat=monitor,
         raises=callback is None,
         api_prefix=context.api.prefix.encode(),
+        flow_prefixes=_flow_prefixes(request),
         keeps_policy=config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT,
     )
     return OrderedSubscription(context, tracker, binding, config, callback=callback)

@@ -124,7 +124,11 @@ class FlowControlStalled(Event, frozen=True, kw_only=True):
 
 
 class FlowControlRefused(Event, frozen=True, kw_only=True):
-    """A flow control subject was not answered: it is not a legal publish subject, or an API or system subject."""
+    """A flow control request was not answered: its subject is not one of ``$JS.FC.>``, or not legal.
+
+    Either another client sent it, or the server has subjects of another form: then give their start to `subscribe` as
+    ``flow_control_prefixes``.
+    """
 
     subject: str
 

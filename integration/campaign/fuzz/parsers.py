@@ -349,9 +349,7 @@ def replies(data: bytes) -> None:
         or {"*", ">", ""} & {*subject.split(".")}
     ):
         raise DifferenceError(f"an answer would go to {subject!r}")
-    if may_answer_flow_control(data) and (
-        data.startswith((b"$JS.API.", b"$SYS.", b"$JS.ACK.")) or set(data) & set(b" \t\r\n\0")
-    ):
+    if may_answer_flow_control(data) and (not data.startswith(b"$JS.FC.") or set(data) & set(b" \t\r\n\0")):
         raise DifferenceError(f"an answer to flow control would go to {data!r}")
 
 

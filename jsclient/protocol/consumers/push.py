@@ -266,6 +266,7 @@ class PushTracker:
     gaps: GapTracker | None = None
     raises: bool = True  # errors enter the queue (else they become events)
     api_prefix: bytes = b"$JS.API"  # flow control is never answered under it
+    flow_prefixes: tuple[bytes, ...] = ()  # of subjects to answer besides those of nats-server
     flow: FlowControl = field(default_factory=FlowControl)
     received: int = 0
     dropped: int = 0
@@ -408,7 +409,7 @@ class PushTracker:
             commands.append(Emit(event))
 
     def _flow_control(self, subject: bytes, commands: list[Command], stalled_at: float | None = None) -> bool:
-        if not may_answer_flow_control(subject, self.api_prefix):
+        if not may_answer_flow_control(subject, self.api_prefix, self.flow_prefixes):
             text = subject.decode("utf-8", "backslashreplace")
             commands.append(
                 Emit(FlowControlRefused(stream=self.stream, consumer=self.consumer, subject=text))

@@ -83,6 +83,7 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_pending_bytes: int | None = None
     heartbeat_alarm: float = 3.0  # intervals without a sign of life
     gap_alarm: bool = True
+    flow_control_prefixes: tuple[str, ...] = ()
     mark: str = ""  # unique to this call; see `_marked`
 
 
@@ -131,6 +132,8 @@ def check_request(request: SubscribeRequest) -> SubscribeRequest:
     if config.inactive_threshold is not None and config.inactive_threshold < 0:
         raise ConfigError(f"inactive_threshold is {config.inactive_threshold} s: it must be 0 or more")
     _check_room(request, config)
+    for prefix in request.flow_control_prefixes:
+        check_publish_subject(prefix.removesuffix("."))
     alarm = request.heartbeat_alarm
     if isinstance(alarm, bool) or not isinstance(alarm, int | float) or not alarm >= 1:
         raise ConfigError(f"heartbeat_alarm is {alarm!r} intervals: it must be 1 or more")
@@ -209,6 +212,24 @@ def _check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
             f"max_pending_bytes is {limit}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} bytes "
             "before it waits; allow that much, or use max_ack_pending or a pull subscription for a smaller bound"
         )
+    if _may_overflow(request, config):
+        raise ConfigError(
+            f"max_pending is {request.max_pending}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} "
+            "bytes before it waits, however many messages they are; leave max_pending out, or use acks with "
+            "max_ack_pending or a pull subscription for a smaller bound"
+        )
+
+
+def _may_overflow(request: SubscribeRequest, config: ConsumerConfig) -> bool:
+    """Whether messages may be lost under flow control, because more than ``max_pending`` of them are sent."""
+    limit = request.max_pending
+    if limit is None or not config.flow_control or request.ordered:
+        return False
+    if config.ack_policy == AckPolicy.NONE:
+        return True
+    # Dropped messages are delivered again, unless the ack of a later one includes them.
+    unacked = config.max_ack_pending or min(_SERVER_MAX_ACK_PENDING, limit)
+    return config.ack_policy == AckPolicy.ALL and not 0 < unacked <= limit
 
 
 def creation_config(request: SubscribeRequest) -> ConsumerConfig:
@@ -259,6 +280,7 @@ def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
 
     Raises:
         BindError: It does not match; the text says how, and what to do.
+        ConfigError: Its flow control sends more than the limits given.
     """
     found = info.config
     wrong: _Wrong | None
@@ -271,6 +293,7 @@ def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
         raise kind(info.stream_name, info.name, text)
     if mismatches := config_mismatches(request.config, found):
         raise ConfigMismatchError(info.stream_name, info.name, mismatches)
+    _check_room(request, found)
 
 
 def _wrong_kind(found: ConsumerConfig) -> _Wrong:

@@ -5,8 +5,8 @@ user who may send almost nothing could use it to call the API. So a subject from
 the form that is expected in that place:
 
 - an answer to another client goes to an inbox: `may_answer`;
-- an answer to flow control goes anywhere but to the API, the system and acks: `may_answer_flow_control`, since ADR-15
-  leaves the form of that subject to the server;
+- an answer to flow control goes to ``$JS.FC.``, as servers send in every set-up (domains, leaf nodes, imports), and to
+  prefixes that the user adds, since ADR-15 leaves the form to the server: `may_answer_flow_control`;
 - an ack goes to a JSAck: `jsclient.protocol.consumers.ack`.
 
 ``tests/test_replies.py`` lists all places that publish, and fails on a new one.
@@ -25,6 +25,7 @@ __all__ = ["INBOX", "may_answer", "may_answer_flow_control"]
 INBOX: Final = "_INBOX"
 """The prefix of inboxes by convention; users with permissions of their own often have ``_INBOX_<name>``."""
 
+_FLOW_CONTROL: Final = b"$JS.FC."
 _FORBIDDEN: Final = (b"$JS.API.", b"$SYS.", b"$JS.ACK.")
 _ILLEGAL: Final = frozenset(b" \t\r\n\0")
 _MAX_FLOW_CONTROL: Final = 1024  # bytes
@@ -47,10 +48,15 @@ def may_answer(subject: str, prefixes: Iterable[str] = (INBOX,)) -> bool:
     return True
 
 
-def may_answer_flow_control(subject: bytes, api_prefix: bytes = b"$JS.API") -> bool:
-    """Whether an empty message may be published to this subject; ``api_prefix`` is the prefix of the API in use."""
+def may_answer_flow_control(
+    subject: bytes, api_prefix: bytes = b"$JS.API", prefixes: tuple[bytes, ...] = ()
+) -> bool:
+    """Whether an empty message may be published to this subject.
+
+    ``api_prefix`` is the prefix of the API in use; ``prefixes`` are allowed besides ``$JS.FC.``.
+    """
     if (
-        not subject
+        not subject.startswith((_FLOW_CONTROL, *prefixes))
         or subject.startswith((api_prefix + b".", *_FORBIDDEN))
         or len(subject) > _MAX_FLOW_CONTROL
         or not _ILLEGAL.isdisjoint(subject)

@@ -236,7 +236,7 @@ def test_stalled_not_answered_twice():
 
 @pytest.mark.covers("J98")
 def test_legal_subjects_answered():
-    push = tracker()
+    push = tracker(flow_prefixes=(b"any", "ü.".encode()))
     for subject in (b"anything", b"$JS.FC.a.b", "ü.α".encode()):
         push.receive([flow_control(subject=subject)], 0.0)
         assert drained(push) == [subject]
@@ -244,7 +244,15 @@ def test_legal_subjects_answered():
 
 @pytest.mark.parametrize(
     "subject",
-    [b"", b"$JS.API.STREAM.DELETE.ORDERS", b"$SYS.REQ.X", b"a b", b"a.*", b"own.api.STREAM.DELETE.S"],
+    [
+        b"",
+        b"anything",
+        b"$JS.API.STREAM.DELETE.ORDERS",
+        b"$SYS.REQ.X",
+        b"a b",
+        b"a.*",
+        b"own.api.STREAM.DELETE.S",
+    ],
 )
 def test_illegal_subject_refused(subject):
     push = tracker(api_prefix=b"own.api")

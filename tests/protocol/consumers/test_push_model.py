@@ -59,7 +59,7 @@ class PushAndServer(RuleBasedStateMachine):
         for command in commands:
             if isinstance(command, Answer):
                 self.answers.append(command.subject)
-                if command.subject == b"fc.%d" % self.asked:
+                if command.subject == b"$JS.FC.%d" % self.asked:
                     self.asked, self.under_way = 0, 0
             elif isinstance(command.event, GapDetected):
                 self.told_missing += command.event.missed
@@ -92,13 +92,13 @@ class PushAndServer(RuleBasedStateMachine):
     def ask(self):
         self.count += 1
         self.asked = self.count
-        self.arrives(flow_control(subject=b"fc.%d" % self.asked))
+        self.arrives(flow_control(subject=b"$JS.FC.%d" % self.asked))
 
     @rule(lost=st.booleans())
     def the_server_is_idle(self, lost):
         self.now += INTERVAL
         if not lost:
-            stalled = b"fc.%d" % self.asked if self.asked else b""
+            stalled = b"$JS.FC.%d" % self.asked if self.asked else b""
             self.arrives(heartbeat(self.sent, self.sent, stalled))
             assert self.told_missing == self.missing
         elif self.now >= self.push.deadline:
@@ -141,7 +141,7 @@ class PushAndServer(RuleBasedStateMachine):
         if not hasattr(self, "push"):
             return
         if self.asked:
-            self.arrives(heartbeat(self.sent, self.sent, b"fc.%d" % self.asked))
+            self.arrives(heartbeat(self.sent, self.sent, b"$JS.FC.%d" % self.asked))
         while self.push.waits:
             self.the_user_takes(100)
         assert not self.waiting

@@ -56,19 +56,36 @@ def test_prefixes_of_inboxes():
     "subject",
     [
         b"$JS.FC.ORDERS.worker.4f2a",
-        b"$JS.hub.FC.ORDERS.worker.1",
+        b"$JS.FC._.hash.ORDERS.worker.4f2a",
         b"$JS.FC.API.API.4f2a",
+        b"$JS.FC.x",
+        "$JS.FC.übung.α".encode(),
+        b"$JS.FC.\xff\xfe.x",
+    ],
+)
+def test_flow_control_of_servers_answered(subject):
+    assert may_answer_flow_control(subject)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        b"$JS.hub.FC.ORDERS.worker.1",
         b"_INBOX.whatever",
         b"a",
         b"any.thing.at.all",
         b"API.x",
         b"$JS",
+        b"$JS.FC",
+        b"$JS.FCX.a",
         "übung.α".encode(),
         b"\xff\xfe.x",
     ],
 )
-def test_flow_control_form_is_free(subject):
-    assert may_answer_flow_control(subject)
+def test_other_forms_by_option_only(subject):
+    assert not may_answer_flow_control(subject)
+    assert may_answer_flow_control(subject, prefixes=(subject,))
+    assert not may_answer_flow_control(subject, prefixes=(b"other.",))
 
 
 @pytest.mark.parametrize(
@@ -95,9 +112,12 @@ def test_flow_control_form_is_free(subject):
 )
 def test_flow_control_never_calls_api(subject):
     assert not may_answer_flow_control(subject)
+    assert not may_answer_flow_control(subject, prefixes=(b"",))
+    assert not may_answer_flow_control(subject, prefixes=(subject,))
 
 
 def test_flow_control_respects_api_prefix():
-    assert may_answer_flow_control(b"hub.api.STREAM.DELETE.ORDERS")
-    assert not may_answer_flow_control(b"hub.api.STREAM.DELETE.ORDERS", b"hub.api")
-    assert may_answer_flow_control(b"hub.apis.x", b"hub.api")
+    wide = (b"hub.",)
+    assert may_answer_flow_control(b"hub.api.STREAM.DELETE.ORDERS", prefixes=wide)
+    assert not may_answer_flow_control(b"hub.api.STREAM.DELETE.ORDERS", b"hub.api", wide)
+    assert may_answer_flow_control(b"hub.apis.x", b"hub.api", wide)
