@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar, overload
 
+from .._runtime.retry import PATIENT, Retry
 from .._runtime.tasks import Tasks
 from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ..protocol.peers.channel import Channel, Policy, check_eci, query_subject
@@ -391,21 +392,23 @@ class Peer:
     async def open(self) -> None:
         """Load the state and start to receive. Handlers are not called before the next iteration of the loop.
 
-        Raises those of any request; then nothing is left running.
+        Waits up to 30 s for a leader election or a restart of the server. Raises those of any request; then nothing is
+        left running.
         """
         try:
-            await self._machine.load()
-            if self._capability:
-                await self._machine.do(Install(self._machine.fresh()))
-            self._attendance = await self._backend.attend(
-                self._tracker.name, self._incoming.receive, self._incoming.answer
-            )
+            self._attendance = await Retry(PATIENT).run(self._attend)
         except BaseException:
             await self.close()
             raise
         self._outbox.begin()
         self._attendance.begin()
         self._tasks.start(self._forget(), f"forget what is over for peer {self._tracker.name}")
+
+    async def _attend(self) -> Attendance:
+        await self._machine.load()
+        if self._capability:
+            await self._machine.do(Install(self._machine.fresh()))
+        return await self._backend.attend(self._tracker.name, self._incoming.receive, self._incoming.answer)
 
     def stop(self) -> None:
         """Begin to close. Internal: several peers end at the same time."""

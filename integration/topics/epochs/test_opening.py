@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.waiting import within
+from integration.kit.judge.waiting import eventually, within
 from tests.topics.epochs.test_topic import all_of
 
 
@@ -51,7 +51,7 @@ async def test_first_on_an_empty_topic_waits(js: Any, oracle: Any, make_stream: 
 
 
 @pytest.mark.parametrize("kind", ["stored", "stored, by age", "live"])
-async def test_publisher_cancelled_twice_leaves_nothing(own_server: Any, connect: Any, kind: str) -> None:
+async def test_opening_cancelled_twice_leaves_nothing(own_server: Any, connect: Any, kind: str) -> None:
     server = await own_server()
     js = await connect(server.url)
     topic = js.epochs("cancelled")
@@ -74,9 +74,31 @@ async def test_publisher_cancelled_twice_leaves_nothing(own_server: Any, connect
             if publisher is not None:
                 await publisher.release()
             await cancelled_twice_after(turns, used)
-        await within(8, settled(js, before), "what was opened is closed")
+        await eventually(lambda: js._context.open == before, 8, "what was opened is closed")
 
 
-async def settled(js: Any, before: set[Any]) -> None:
-    while js._context.open != before:
-        await asyncio.sleep(0.05)
+async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: Any) -> None:
+    """The block of a publisher is cancelled while the server does not answer, and cancelled again while it is left."""
+    server = await own_server()
+    js = await connect(server.url, timeout=3.0)
+    topic = js.epochs("cancelled")
+    await (await topic.publisher()).release()
+    before = set(js._context.open)
+
+    async def used() -> None:
+        async with topic.publisher() as pub:
+            await pub.send(1, ["x"])
+            await pub.flush()
+            server.pause()
+            await pub.send(1, ["y"])
+            await pub.advance(2)
+
+    async with no_leaks(monitor=server.monitor, settle=8):
+        using = asyncio.ensure_future(used())
+        for _ in range(2):
+            await asyncio.sleep(0.5)
+            using.cancel()
+        await asyncio.wait([using], timeout=1)
+        assert using.cancelled()
+        server.resume()
+        await eventually(lambda: js._context.open == before, 8, "the publisher is closed")

@@ -328,9 +328,16 @@ class PartitionPublisher(Handle, Generic[T]):
     # --- the end ---------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
-        """Release the partition; open epochs stay open. Unflushed data may be stored or not."""
+        """Release the partition; open epochs stay open. Unflushed data may be stored or not.
+
+        Cancelled: it continues in the background.
+        """
         if self._keeping is not None:
             self._keeping.cancel()
+        if not self.is_closed:
+            await asyncio.wait([self._log.tasks.start(self._release(), "release of a partition")])
+
+    async def _release(self) -> None:
         async with self._lock:
             if not self.is_closed:
                 self._state = State.CLOSED

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.handle import opening
-from ..._runtime.retry import is_transient
+from ..._runtime.retry import PATIENT, Retry, is_transient
 from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.records import (
@@ -109,7 +110,8 @@ class EpochTopic(Generic[T]):
 
         ``await`` it, or use it with ``async with``.
 
-        It continues from the state of the partition: completed epochs stay completed, active ones stay open.
+        It continues from the state of the partition: completed epochs stay completed, active ones stay open. Opening
+        waits up to 30 s for a leader election or a restart of the server.
 
         Args:
             partition: Which one.
@@ -129,7 +131,7 @@ class EpochTopic(Generic[T]):
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
         history = EpochHistory(self._home.log(partition), self._order, self.name)
         try:
-            taken = await history.take(partition, outlet.record, start=start)
+            taken = await Retry(PATIENT).run(partial(history.take, partition, outlet.record, start=start))
         except BaseException:
             await outlet.close()
             raise
