@@ -13,10 +13,11 @@ from ._runtime.handle import Handle, Opening
 from ._runtime.nats.connection import Connection
 from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
+from ._runtime.nats.urls import shown
 from ._runtime.nats.user_connection import ForeignConnection, open_plain
 from .consumers.api import Subscribing
 from .errors import ConfigError
-from .protocol.wire.checks import check_seconds
+from .protocol.wire.checks import check_seconds, no_such_name
 from .protocol.wire.names import check_publish_subject
 from .protocol.wire.subjects import DEFAULT_PREFIX, Api
 from .publishing.api import Publishing
@@ -163,7 +164,7 @@ def connect(
         await connection.open(urls, reconnect_time_wait=reconnect_time_wait, options=settings)
         return js
 
-    return Opening(opened)
+    return Opening(opened, "connect()")
 
 
 _OPTIONS = frozenset(
@@ -187,13 +188,21 @@ _OPTIONS = frozenset(
 )
 
 
+_SCHEMES = frozenset({"nats", "tls", "ws", "wss"})
+
+
 def _checked(urls: list[str], inbox_prefix: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options for nats-py. Raises `ConfigError`."""
     if unknown := sorted(set(options) - _OPTIONS):
-        raise ConfigError(
-            f"connect() has no option {', '.join(unknown)}; it has {', '.join(sorted(_OPTIONS))}"
-        )
+        known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS
+        raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))
     check_publish_subject(inbox_prefix)
+    for url in urls:
+        scheme, given, _ = str(url).partition("://")
+        if given and scheme.lower() not in _SCHEMES:
+            raise ConfigError(
+                f"unknown scheme {scheme!r} in {shown(url)!r}: use nats://, tls://, ws:// or wss://"
+            )
     if not urls:
         raise ConfigError("servers is empty: give at least one URL")
     return options

@@ -54,8 +54,9 @@ their text. Source: ADR-7, ADR-15.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = [
     "AnswerLostError", "ApiError", "AuthenticationError", "BadRequestError", "BatchAbandonedError",
@@ -128,7 +129,7 @@ class _Fields(JetStreamError):
         return self._text.format_map(vars(self))
 
 
-def _differences(mismatches: Sequence[tuple[str, Any, Any]]) -> str:
+def differences(mismatches: Sequence[tuple[str, Any, Any]]) -> str:
     return "; ".join(f"{name}: wanted {wanted!r}, found {found!r}" for name, wanted, found in mismatches)
 
 
@@ -144,30 +145,72 @@ class ApiError(_Fields):
         code: HTTP-like class of the error (404, 400, 503 ...).
         err_code: The server's error number, which identifies the error; 0 if the server sent none.
         description: The server's text, which may change between versions.
+        stream, consumer: The stream and the consumer of the request; empty if it names none.
+        advice: What to do; empty if nothing can be said.
     """
 
     code: int
     err_code: int
     description: str
+    stream: str = ""
+    consumer: str = ""
+    advice: str = ""
     by_err_code: ClassVar[dict[int, type[ApiError]]] = {}
-    _text = "{description} (code {code}, err_code {err_code})"
 
     def __init_subclass__(cls, err_codes: Sequence[int] = (), **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         ApiError.by_err_code.update(dict.fromkeys(err_codes, cls))
 
     @classmethod
-    def from_fields(cls, code: int, err_code: int, description: str) -> ApiError:
+    def from_fields(
+        cls, code: int, err_code: int, description: str, stream: str = "", consumer: str = ""
+    ) -> ApiError:
         """An error of the class registered for ``err_code``."""
-        return cls.by_err_code.get(err_code, ApiError)(code, err_code, description)
+        kind = cls.by_err_code.get(err_code, ApiError)
+        return kind(code, err_code, description, stream, consumer, _ADVICE.get(err_code, ""))
+
+    def with_advice(self, advice: str) -> Self:
+        """The same error with other advice."""
+        fields = (self.code, self.err_code, self.description, self.stream, self.consumer)
+        return type(self)(*fields, advice)
+
+    def __str__(self) -> str:
+        advice = f"; {self.advice}" if self.advice else ""
+        return f"{self._what()} (code {self.code}, err_code {self.err_code}){advice}"
+
+    def _what(self) -> str:
+        return f"{self._where()}: {self.description}" if self.stream else self.description
+
+    def _where(self) -> str:
+        stream = f"stream {self.stream!r}"
+        return f"consumer {self.consumer!r} of {stream}" if self.consumer else stream
+
+
+_NO_JETSTREAM = "JetStream is not enabled on this server or for this account, or domain= or prefix= is wrong"
+
+_ADVICE = {
+    10039: _NO_JETSTREAM,
+    10076: _NO_JETSTREAM,
+    10166: "create the stream with allow_msg_ttl=True",
+    10168: "create the stream with allow_msg_counter=True",
+    10174: "create the stream with allow_atomic=True",
+    10188: "create the stream with allow_msg_schedules=True",
+    10205: "create the stream with allow_batched=True",
+}  # by err_code
 
 
 class StreamNotFoundError(ApiError, err_codes=(10059,)):
     """The stream does not exist."""
 
+    def _what(self) -> str:
+        return f"stream {self.stream!r} not found" if self.stream else self.description
+
 
 class ConsumerNotFoundError(ApiError, err_codes=(10014,)):
     """The consumer does not exist."""
+
+    def _what(self) -> str:
+        return f"{self._where()} not found" if self.consumer else super()._what()
 
 
 class MessageNotFoundError(ApiError, err_codes=(10037,)):
@@ -321,7 +364,7 @@ class ConfigMismatchError(BindError):
 
     def __init__(self, stream: str, consumer: str, mismatches: Sequence[tuple[str, Any, Any]]) -> None:
         problem = (
-            f"its configuration differs from the one requested ({_differences(mismatches)}); "
+            f"its configuration differs from the one requested ({differences(mismatches)}); "
             f"changes are not applied: leave the field out, or update the {'consumer' if consumer else 'stream'}"
         )
         super().__init__(stream, consumer, problem)
@@ -347,7 +390,19 @@ class StatusError(_Fields):
 
 
 class ConsumerDeletedError(StatusError):
-    """The consumer was deleted during a read (409)."""
+    """The consumer was deleted during a read (409).
+
+    Attributes:
+        stream, consumer: Its names, if known.
+    """
+
+    stream: str = ""
+    consumer: str = ""
+
+    def __str__(self) -> str:
+        if not self.consumer:
+            return super().__str__()
+        return f"consumer {self.consumer!r} of stream {self.stream!r} was deleted"
 
 
 class PushBasedError(StatusError):
@@ -377,6 +432,25 @@ class NoRespondersError(StatusError):
     description: str = "no responders"
     retryable: bool = True
 
+    def __str__(self) -> str:
+        return f"{self.description} (status {self.code})"
+
+    @classmethod
+    def of_api(cls, subject: str) -> NoRespondersError:
+        """No answer to a request on an API subject."""
+        return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
+
+    @classmethod
+    def of_publish(cls, subject: str) -> NoRespondersError:
+        """No answer to a publish."""
+        return cls(
+            503,
+            f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject",
+        )
+
+
+_SAYS_NO = re.compile(r"\b(no|not) ")
+
 
 class RequestTimeoutError(_Fields, TimeoutError):
     """No answer arrived in time. The outcome of a write is then *unknown*: it may have happened.
@@ -390,7 +464,10 @@ class RequestTimeoutError(_Fields, TimeoutError):
     timeout: float | None = None
 
     def __str__(self) -> str:
-        return self.what if self.timeout is None else f"{self.what}: nothing within {self.timeout:g} s"
+        if self.timeout is None:
+            return self.what
+        needs_verb = not _SAYS_NO.search(self.what)
+        return f"{self.what}{': nothing' if needs_verb else ''} within {self.timeout:g} s"
 
 
 class HeartbeatError(_Fields):
@@ -527,7 +604,7 @@ class TopicMismatchError(_Fields):
     mismatches: list[tuple[str, Any, Any]]
 
     def __str__(self) -> str:
-        return f"topic {self.topic!r} differs from the one requested: {_differences(self.mismatches)}"
+        return f"topic {self.topic!r} differs from the one requested: {differences(self.mismatches)}"
 
 
 class EpochCompletedError(_Fields):

@@ -146,9 +146,9 @@ async def test_batch_no_list_no_items() -> None:
 
 async def test_error_of_server_says_asked(js: Any) -> None:
     """The server's words are "stream not found", whichever it was."""
-    with pytest.raises(jsclient.StreamNotFoundError) as caught:
+    with pytest.raises(jsclient.StreamNotFoundError, match="stream 'NOWHERE' not found") as caught:
         await js.topic("a.b", stream="NOWHERE").publisher()
-    assert caught.value.__notes__ == ["the answer to a request on $JS.API.STREAM.INFO.NOWHERE"]
+    assert caught.value.stream == "NOWHERE"
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])

@@ -260,15 +260,13 @@ class Context:
             what: The operation, for error texts.
 
         Raises:
-            ApiError: The server answered with an error; the subject is in a note.
+            ApiError: The server answered with an error.
             RequestTimeoutError, NoRespondersError, DisconnectedError, ClosedError, PermissionDeniedError.
         """
         payload = b"" if body is None else codec.encode(body)
-        answer = await self.requests.request(
-            subject, payload, timeout=self.timeout if timeout is None else timeout, what=what
-        )
+        seconds = self.timeout if timeout is None else timeout
         try:
-            return read_response(answer)
-        except JetStreamError as error:  # the server's words do not say which stream it means
-            error.add_note(f"the answer to a request on {subject}")
-            raise
+            answer = await self.requests.request(subject, payload, timeout=seconds, what=what)
+        except NoRespondersError:
+            raise NoRespondersError.of_api(subject) from None
+        return read_response(answer, subject)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import inspect
+import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
@@ -11,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from ..errors import ClosedError
+from ..protocol.wire.checks import no_such_name
 
 __all__ = ["Handle", "Opening", "ReadHandle", "State", "opening"]
 
@@ -74,28 +77,56 @@ HandleT = TypeVar("HandleT", bound=AbstractAsyncContextManager[Any])
 P = ParamSpec("P")
 
 
-class Opening(Generic[HandleT]):
-    """A handle that is not open yet: await it, or use it with ``async with``."""
+class Opening(Coroutine[Any, Any, HandleT]):
+    """A handle that is not open yet: await it, or use it with ``async with``. A task can run it."""
 
     _how = "'async with ... as name' opens it, and so does 'await'"
 
-    def __init__(self, opened: Callable[[], Awaitable[HandleT]]) -> None:
+    def __init__(self, opened: Callable[[], Awaitable[HandleT]], name: str = "") -> None:
         self._opened = opened
+        self._name = name or "it"
+        self._seen = False
         self._handle: HandleT | None = None
+        self._running: Generator[Any, None, HandleT] | None = None
 
     if not TYPE_CHECKING:  # else a type checker would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
-            raise AttributeError(f"it is not open yet, and has no {name!r}: {self._how}")
+            self._seen = True
+            raise AttributeError(f"{self._name} was not awaited, and has no {name!r}: {self._how}")
 
     def __repr__(self) -> str:
+        self._seen = True
         return f"<{type(self).__name__}: {self._how}>"
 
     def __await__(self) -> Generator[Any, None, HandleT]:
-        return self._opened().__await__()
+        self._seen = True
+        self._running = running = self._opened().__await__()
+        return running
+
+    def _run(self) -> Generator[Any, None, HandleT]:
+        return self._running or self.__await__()
+
+    def send(self, value: Any, /) -> Any:
+        """Used by tasks."""
+        return self._run().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Used by tasks."""
+        return self._run().throw(*error)
+
+    def close(self) -> None:
+        """Used by tasks: open nothing."""
+        self._run().close()
+
+    def __del__(self) -> None:
+        if not self.__dict__.get("_seen", True):
+            warnings.warn(
+                f"{self._name} was never awaited: {self._how}", RuntimeWarning, stacklevel=2, source=self
+            )
 
     async def __aenter__(self) -> HandleT:
-        self._handle = await self._opened()
+        self._handle = await self
         await self._handle.__aenter__()
         return self._handle
 
@@ -108,9 +139,13 @@ class Opening(Generic[HandleT]):
 
 def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Opening[HandleT]]:
     """Decorate a coroutine function that opens a handle: calling it returns an `Opening`."""
+    known = inspect.signature(method).parameters.keys() - {"self"}
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> Opening[HandleT]:
-        return Opening(partial(method, *args, **kwargs))
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(no_such_name(f"{method.__name__}()", "argument", name, known))
+        return Opening(partial(method, *args, **kwargs), f"{method.__name__}()")
 
     return call

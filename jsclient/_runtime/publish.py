@@ -72,7 +72,8 @@ def check_payload(data: object) -> bytes:
         return data
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
-    raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes; encode a str first")
+    how = "text.encode() gives" if isinstance(data, str) else "json.dumps(x).encode() gives"
+    raise ConfigError(f"the payload is {type(data).__name__}: it must be bytes, as {how}")
 
 
 def check_subject(subject: str) -> bytes:
@@ -188,7 +189,7 @@ async def _send(
             expected = repeatable or stream_exists or encoded in answered
             final, pause = trouble.refusal(error, subject, deadline - loop.time(), expected=expected)
             if pause is None:
-                raise final from None if final is error else error
+                raise final from None
             if not pause:
                 payload, block = b"", question_about(headers[MSG_ID], secrets.token_hex(11))
         except (DisconnectedError, RequestTimeoutError) as error:

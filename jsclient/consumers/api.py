@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .._runtime.context import Context
+from .._runtime.handle import Opening, opening
 from ..errors import ConfigError
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPolicy
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
-    from .._runtime.handle import Opening
     from .ordered.consumer import OrderedConsumer
     from .pull_subscription import PullSubscription
     from .subscription import Callback, Subscription
@@ -24,6 +24,7 @@ class Subscribing:
 
     _context: Context
 
+    @opening
     async def subscribe(
         self,
         subject: str | None = None,
@@ -104,6 +105,7 @@ class Subscribing:
             self._context, request, callback=callback, auto_ack=auto_ack, delete_on_close=delete_on_close
         )
 
+    @opening
     async def pull_subscribe(
         self,
         subject: str | None = None,

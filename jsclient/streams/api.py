@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any, overload
 
 from .._runtime.calls import find_streams, pages
 from .._runtime.context import Context
-from ..errors import ConfigError, ConfigMismatchError, StreamExistsError, StreamNotFoundError
+from ..errors import (
+    ApiError,
+    ConfigError,
+    ConfigMismatchError,
+    JetStreamError,
+    StreamExistsError,
+    StreamNotFoundError,
+    differences,
+)
 from ..protocol.models.account import AccountInfo
 from ..protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
-from ..protocol.wire.codec import from_wire, to_wire
+from ..protocol.wire.api import STREAM_NAME_IN_USE, STREAM_SUBJECT_OVERLAP
+from ..protocol.wire.codec import from_wire, made, to_wire
 from ..protocol.wire.names import check_filter_subject
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
@@ -120,7 +129,30 @@ class StreamManager:
         return await self.update_stream(changed_stream(wanted, stream.config))
 
     async def _make_stream(self, subject: str, config: StreamConfig, what: str) -> Stream:
-        return self._stream(await self._context.call(subject, to_wire(config), what=what))
+        try:
+            return self._stream(await self._context.call(subject, to_wire(config), what=what))
+        except ApiError as error:
+            if error.err_code not in {STREAM_NAME_IN_USE, STREAM_SUBJECT_OVERLAP}:
+                raise
+            refusal = error
+        raise refusal.with_advice(await self._advice(refusal, config)) from None
+
+    async def _advice(self, refusal: ApiError, config: StreamConfig) -> str:
+        """What differs from the stream that exists, or the streams whose subjects overlap, if the server says it."""
+        try:
+            if refusal.err_code == STREAM_NAME_IN_USE:
+                different = stream_mismatches(config, (await self.stream(config.name or "")).config)
+                shown = differences(different)
+                return f'{shown}; ensure_stream(on_drift="update") changes it' if shown else ""
+            overlaps = [
+                f"{subject!r} is in stream {name!r}"
+                for subject in config.subjects or ()
+                for name in await find_streams(self._context, subject)
+                if name != config.name
+            ]
+            return ", ".join(overlaps)
+        except JetStreamError:
+            return ""  # the refusal itself is raised
 
     def _stream(self, info: dict[str, Any]) -> Stream:
         from .stream import Stream
@@ -175,7 +207,7 @@ def _stream_config(
     else:
         if subjects is not None and not isinstance(subjects, str):
             subjects = list(subjects)  # the config rejects a single str
-        config = StreamConfig(name=name, subjects=subjects, **fields)  # type: ignore[arg-type]
+        config = made(StreamConfig, name=name, subjects=subjects, **fields)
     if not config.name:
         raise ConfigError("the stream has no name")
     for subject in config.subjects or ():

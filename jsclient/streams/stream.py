@@ -17,7 +17,7 @@ from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.streams.direct_get import batch_request, last_request
 from ..protocol.wire.checks import check_count
-from ..protocol.wire.codec import from_wire, to_wire
+from ..protocol.wire.codec import from_wire, made, to_wire
 from ..protocol.wire.names import check_filter_subject
 from .direct_get import DirectBatch, get_directly
 
@@ -339,5 +339,5 @@ class Stream:
 
 def _config(config: ConsumerConfig | None, fields: dict[str, Any]) -> ConsumerConfig:
     if config is None:
-        return ConsumerConfig(**fields)
+        return made(ConsumerConfig, **fields)
     return config.replace(**fields) if fields else config

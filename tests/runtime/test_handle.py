@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from jsclient._runtime.handle import Handle, Opening, ReadHandle, opening
@@ -80,7 +82,23 @@ async def test_nothing_happens_before():
 
     closed = Opening(open_it)
     assert calls == []
-    with pytest.raises(AttributeError, match=r"not open yet.*'name'"):
+    with pytest.raises(AttributeError, match=r"not awaited.*'name'"):
         closed.name  # noqa: B018  the access is the point
     await closed
     assert calls == [1]
+
+
+@virtual
+async def test_task_runs_it():
+    assert (await asyncio.create_task(opened("a"))).name == "a"
+
+
+@virtual
+async def test_never_awaited_says_so():
+    with pytest.warns(RuntimeWarning, match=r"opened\(\) was never awaited: 'async with"):
+        opened("a")
+
+
+def test_wrong_argument_names_right_one():
+    with pytest.raises(TypeError, match=r"opened\(\) has no argument 'nam'; did you mean 'name'\?"):
+        opened(nam="a")

@@ -31,7 +31,7 @@ from ...protocol.wire.server_error import is_authentication, read_server_error
 from ..event_hub import OnEvent
 from .connection import Connection, HoldingSink, Lifecycle
 from .nats_client import NatsClient, WireSubscription
-from .urls import connect_error, reason, shared_identity, shown
+from .urls import IDENTITY, connect_error, reason, shared_identity, shown
 
 __all__ = ["GuardedConnection", "UnconfirmedAcks"]
 
@@ -73,9 +73,10 @@ class GuardedConnection(Connection):
                 flush_timeout=10,
                 **options,
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  nats-py raises anything
             await self._abandon()
-            raise connect_error(error, servers, nc.last_failure) from error
+            identified = bool(nc.identity) or bool(IDENTITY & options.keys())
+            raise connect_error(error, servers, nc.last_failure, identified=identified) from None
         except asyncio.CancelledError:
             await self._abandon()
             raise

@@ -11,17 +11,19 @@ import nats.errors
 from ...errors import AuthenticationError, ConnectError
 from ...protocol.wire.server_error import is_authentication
 
-__all__ = ["connect_error", "reason", "shared_identity", "shown", "url_identity"]
+__all__ = ["IDENTITY", "connect_error", "reason", "shared_identity", "shown", "url_identity"]
 
-_IDENTITY: Final = (
-    "user",
-    "password",
-    "token",
-    "user_credentials",
-    "nkeys_seed",
-    "nkeys_seed_str",
-    "signature_cb",
-    "user_jwt_cb",
+IDENTITY: Final = frozenset(
+    {
+        "user",
+        "password",
+        "token",
+        "user_credentials",
+        "nkeys_seed",
+        "nkeys_seed_str",
+        "signature_cb",
+        "user_jwt_cb",
+    }
 )  # options of `connect` that identify the user
 
 
@@ -40,7 +42,7 @@ def shared_identity(servers: Sequence[str], options: Mapping[str, Any]) -> dict[
 
     It comes from the first of ``servers`` that has user info; {} if ``options`` identify the user.
     """
-    if any(options.get(name) is not None for name in _IDENTITY):
+    if any(options.get(name) is not None for name in IDENTITY):
         return {}
     return next(filter(None, map(_identity_in, servers)), {})
 
@@ -74,15 +76,19 @@ def reason(error: BaseException | None) -> str:
 
 
 def connect_error(
-    error: Exception, servers: Sequence[str], last_failure: BaseException | None
+    error: Exception, servers: Sequence[str], last_failure: BaseException | None, *, identified: bool = True
 ) -> ConnectError:
-    """Return the error that `connect` raises for an error of nats-py."""
+    """Return the error that `connect` raises for an error of nats-py; ``identified``: credentials were given."""
     where = ", ".join(shown(_with_scheme(server)) for server in servers)
     if isinstance(error, nats.errors.SecureConnRequiredError):
         return ConnectError(f"TLS was requested, and {where} does not offer it")
     if isinstance(error, nats.errors.NoServersError):
         return ConnectError(f"no server could be reached at {where}: {reason(last_failure)}")
+    if isinstance(error, ModuleNotFoundError) and error.name == "nkeys":
+        return ConnectError('this identity needs the package nkeys: pip install "jsclient[nkeys]"')
     text = reason(error)
     if isinstance(error, nats.errors.AuthorizationError) or is_authentication(text):
+        if not identified:
+            return AuthenticationError(f"no credentials were given, and {where} requires them: {text}")
         return AuthenticationError(f"{where} refused the credentials: {text}")
     return ConnectError(f"cannot connect to {where}: {text}")

@@ -12,7 +12,13 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, Unpack, overload
 
-from ...errors import ClosedError, DisconnectedError, JetStreamError, RequestTimeoutError
+from ...errors import (
+    ClosedError,
+    ConsumerDeletedError,
+    DisconnectedError,
+    JetStreamError,
+    RequestTimeoutError,
+)
 from ...protocol.consumers.consume import reader_window
 from ...protocol.consumers.fetch import (
     MARGIN,
@@ -243,6 +249,12 @@ class _SlotFetch(Fetch[Puller]):
         del self._slots[place], self._sources[place + 1]
         self._puller.abandon(slot)
 
+    def _named(self, error: JetStreamError | None) -> JetStreamError | None:
+        if not isinstance(error, ConsumerDeletedError):
+            return error
+        code, description, retryable, *_ = error.args
+        return ConsumerDeletedError(code, description, retryable, self._puller.stream, self._puller.consumer)
+
     def _outcome(self, now: float) -> Outcome | None:
         puller, wanted, connection = self._puller, self._wanted, self._puller.context.connection
         if puller.closed or connection.is_closed:
@@ -262,7 +274,7 @@ class _SlotFetch(Fetch[Puller]):
                 # The connection or the pin was lost, or only the time of another call has ended: request the rest.
                 self._remove(slot)
                 continue
-            return ending, request.error
+            return ending, self._named(request.error)
         if connection.is_connected:
             self._offline_since = None
         else:

@@ -206,7 +206,7 @@ class PushSource(Source):
     async def deleted(self) -> JetStreamError:
         async for event in self._subscription.events():
             if isinstance(event, ConsumerDeleted) and await is_gone(self.context, self.stream, self.consumer):
-                return ConsumerDeletedError(409, "Consumer Deleted")
+                return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
         return await super().deleted()  # the subscription has ended: `next` raises
 
     async def over(self) -> None:

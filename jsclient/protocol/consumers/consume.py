@@ -316,6 +316,8 @@ class ConsumeTracker:
                 commands.append(self._raised(PullLimitError(status.code, status.description)))
             return
         error = verdict.error(status.code, status.description, verdict.retryable)
+        if isinstance(error, ConsumerDeletedError):
+            error = self._deleted()
         if verdict.meaning is not Meaning.RETRY:
             self.fail(error)
         elif isinstance(error, NoRespondersError):
@@ -353,8 +355,11 @@ class ConsumeTracker:
 
     def consumer_is_gone(self) -> Event:
         """The consumer does not exist: the reader ends. Returns the event to emit."""
-        self.fail(ConsumerDeletedError(409, "Consumer Deleted"))
+        self.fail(self._deleted())
         return ConsumerDeleted(stream=self.stream, consumer=self.consumer)
+
+    def _deleted(self) -> ConsumerDeletedError:
+        return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
 
     def fail(self, error: JetStreamError) -> None:
         """End with an error; the first one is kept."""

@@ -143,7 +143,7 @@ class Trouble(msgspec.Struct):
         pause = max(PAUSE, min(pause, left / 2))  # leave time for another attempt before the deadline
         if self.in_doubt:
             return _unknown(to), pause
-        final = NoRespondersError(error.code, f"no stream took the message on {to!r}", error.retryable)
+        final = NoRespondersError.of_publish(to)
         return final, pause if expected or self.refused < _ATTEMPTS_WITHOUT_STREAM else None
 
     def _refused(
@@ -216,7 +216,7 @@ def unknown(entry: InFlight[TicketT]) -> RequestTimeoutError:
 
 def no_stream(entry: InFlight[TicketT]) -> NoRespondersError:
     """The error of a publish that no stream took: nothing was stored."""
-    return NoRespondersError(503, f"no stream took the message on {entry.to!r}")
+    return NoRespondersError.of_publish(entry.to)
 
 
 def question(header: bytes, never_an_id: str) -> bytes:

@@ -5,6 +5,7 @@ Source: ADR-1 (requests, paging), ADR-7 (errors: match on ``err_code``); nats-se
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
@@ -21,6 +22,7 @@ NO_MESSAGE_FOUND: Final = 10037
 NOT_ENABLED_FOR_ACCOUNT: Final = 10039
 STREAM_NAME_IN_USE: Final = 10058
 STREAM_NOT_FOUND: Final = 10059
+STREAM_SUBJECT_OVERLAP: Final = 10065
 WRONG_LAST_SEQUENCE: Final = 10071
 NOT_ENABLED: Final = 10076
 CONSUMER_PUSH_MAX_WAITING: Final = 10080
@@ -39,8 +41,8 @@ class ConsumerAction(StrEnum):
     UPDATE = "update"
 
 
-def read_response(data: bytes) -> dict[str, Any]:
-    """The answer to an API request.
+def read_response(data: bytes, subject: str = "") -> dict[str, Any]:
+    """The answer to an API request on ``subject``, which an error names the stream and the consumer of.
 
     Raises:
         ApiError: The answer is an error; the class follows its ``err_code``. Missing numbers are 0.
@@ -49,7 +51,7 @@ def read_response(data: bytes) -> dict[str, Any]:
     answer = decode(data)
     error = answer.get("error")
     if error is not None:
-        raise _api_error(error)
+        raise _api_error(error, subject)
     return answer
 
 
@@ -83,7 +85,12 @@ def next_offset(answer: Mapping[str, Any], offset: int, count: int) -> int | Non
     return offset + count if offset + count < total else None
 
 
-def _api_error(error: object) -> ApiError | ProtocolError:
+_NAMES: Final = re.compile(
+    r"\.(?:STREAM|CONSUMER)\.(?:(?:MSG|DURABLE|LEADER)\.)?[A-Z]+\.([^.]+)(?:\.([^.]+))?"
+)
+
+
+def _api_error(error: object, subject: str) -> ApiError | ProtocolError:
     if not isinstance(error, Mapping):
         return ProtocolError(f"the error of the answer is not an object but {type(error).__name__}")
     description = error.get("description")
@@ -91,6 +98,7 @@ def _api_error(error: object) -> ApiError | ProtocolError:
         _number(error.get("code")),
         _number(error.get("err_code")),
         description if isinstance(description, str) else "no description",
+        *((found[1], found[2] or "") if (found := _NAMES.search(subject)) else ()),
     )
 
 

@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 from ...errors import ConfigError
 
-__all__ = ["check_count", "check_seconds"]
+__all__ = ["check_count", "check_seconds", "no_such_name"]
+
+
+_NATS_PY = {
+    "cb": "callback=",
+    "closed_cb": "JetStream.is_closed",
+    "disconnected_cb": "on_event=",
+    "discovered_server_cb": "on_event=",
+    "durable_name": "durable=",
+    "error_cb": "on_event=",
+    "flush_timeout": "timeout=",
+    "manual_ack": "auto_ack=False",
+    "max_outstanding_pings": "ping_interval=",
+    "max_reconnect_attempts": "nothing: it reconnects without limit until close()",
+    "allow_reconnect": "nothing: it reconnects without limit until close()",
+    "pending_bytes_limit": "max_pending_bytes=",
+    "pending_msgs_limit": "max_pending=",
+    "reconnected_cb": "on_event=",
+}  # its names of arguments, and ours
+
+
+def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
+    """The text of an error for a name that does not exist, with the one that was probably meant."""
+    known = sorted(known)
+    near = get_close_matches(name, known, 1) or [word for word in known if word in name or name in word]
+    if name in _NATS_PY and name not in known:
+        return f"{owner} has no {kind} {name!r}, as nats-py has; use {_NATS_PY[name]}"
+    if near:
+        return f"{owner} has no {kind} {name!r}; did you mean {near[0]!r}?"
+    return f"{owner} has no {kind} {name!r}; it has {', '.join(known)}"
 
 
 def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
@@ -22,6 +54,8 @@ def check_count(name: str, value: object, least: int = 1, most: int | None = Non
 
 def check_seconds(name: str, value: object) -> float:
     """Return a finite number of seconds over 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"{name} is {value!r:.60}: a number of seconds is needed")
+    if not 0 < value < float("inf"):
         raise ConfigError(f"{name} is {value!r:.60} s: it must be over 0")
     return value

@@ -40,6 +40,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from ...errors import ConfigError, ProtocolError
+from .checks import no_such_name
 from .units import GO_ZERO_TIME, format_time, ns_to_seconds, parse_time, parse_time_ns, seconds_to_ns
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "decode",
     "encode",
     "from_wire",
+    "made",
     "to_wire",
 ]
 
@@ -101,7 +103,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
             if name == "extra":
                 taken: Any = _taken_extra(cls, value)
             elif name not in _kinds(cls):
-                raise TypeError(f"{cls.__name__} has no field {name!r}")
+                raise TypeError(no_such_name(cls.__name__, "field", name, _kinds(cls)))
             else:
                 taken = getattr(_blank(cls), name) if value is None else _taken(cls, name, value)
             force_setattr(model, name, taken)
@@ -124,6 +126,15 @@ class Model(WireStruct, frozen=True, kw_only=True):
 
 
 ModelT = TypeVar("ModelT", bound=WireStruct)
+
+
+def made(cls: type[ModelT], **fields: Any) -> ModelT:
+    """A model with these fields. Raises `TypeError` that names a field which it does not have."""
+    known = _kinds(cls).keys() | {"extra"}
+    for name in fields:
+        if name not in known:
+            raise TypeError(no_such_name(cls.__name__, "field", name, known))
+    return cls(**fields)
 
 
 def to_wire(model: WireStruct) -> dict[str, Any]:
@@ -277,7 +288,7 @@ def _checked(check: _Convert, value: Any) -> Any:
     try:
         return check(value)
     except (ConfigError, ProtocolError) as exc:
-        raise _WrongValueError(str(exc)) from None
+        raise _WrongValueError(str(exc).removeprefix("value: ")) from None
 
 
 def _ns(value: Any) -> int:
@@ -384,7 +395,7 @@ def _nested(cls: type[WireStruct]) -> _Kind:
         try:
             return cls(**value)
         except (ConfigError, TypeError) as exc:
-            raise _WrongValueError(str(exc)) from None
+            raise _WrongValueError(str(exc).removeprefix("value: ")) from None
 
     return _Kind(lambda value: _read(cls, value), take, to_wire)
 

@@ -35,5 +35,7 @@ def test_seconds():
 
 @pytest.mark.parametrize("value", [0, -1.0, True, "1", None, float("nan"), float("inf")])
 def test_seconds_refuses(value):
-    with pytest.raises(ConfigError, match=r"^timeout is .* s: it must be over 0$"):
+    with pytest.raises(
+        ConfigError, match=r"^timeout is .*: (it must be over 0|a number of seconds is needed)$"
+    ):
         check_seconds("timeout", value)

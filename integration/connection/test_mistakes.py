@@ -1,0 +1,233 @@
+"""A newcomer's mistakes: each error says what was wrong, with its name, and what to do, without chained noise."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.streams import OwnStream
+from jsclient import ConsumerConfig
+
+Attempt = Callable[[Any, OwnStream], Awaitable[Any]]
+
+
+async def refusal(attempt: Awaitable[Any]) -> BaseException:
+    """The error; nothing else is shown with it."""
+    with pytest.raises((jsclient.JetStreamError, TypeError)) as caught:
+        await attempt
+    error: BaseException = caught.value
+    assert error.__cause__ is None
+    assert error.__suppress_context__ or error.__context__ is None
+    assert not getattr(error, "__notes__", [])
+    return error
+
+
+def says(error: BaseException, *words: str) -> None:
+    text = str(error)
+    assert [word for word in words if word not in text] == [], text
+
+
+# --- names of streams and consumers --------------------------------------------------------------------------
+
+
+async def test_missing_stream_named(js: Any) -> None:
+    for attempt in (js.stream("NOPE"), js.delete_stream("NOPE"), js.update_stream("NOPE", ["nope"])):
+        error = await refusal(attempt)
+        assert isinstance(error, jsclient.StreamNotFoundError)
+        says(error, "stream 'NOPE' not found")
+
+
+async def test_missing_consumer_named(js: Any, stream: OwnStream) -> None:
+    handle = await js.stream(stream.name)
+    error = await refusal(handle.consumer("w"))
+    assert isinstance(error, jsclient.ConsumerNotFoundError)
+    says(error, f"consumer 'w' of stream '{stream.name}' not found")
+
+
+async def test_missing_message_names_stream(js: Any, stream: OwnStream) -> None:
+    handle = await js.stream(stream.name)
+    says(await refusal(handle.get_message(99)), f"stream '{stream.name}': no message found")
+
+
+async def test_deleted_consumer_named(js: Any, stream: OwnStream) -> None:
+    reader = await js.pull_subscribe(stream=stream.name, durable="w")
+    reading = asyncio.ensure_future(reader.next(timeout=5))
+    await asyncio.sleep(0.2)
+    await (await js.stream(stream.name)).delete_consumer("w")
+    error = await refusal(reading)
+    assert isinstance(error, jsclient.ConsumerDeletedError)
+    says(error, f"consumer 'w' of stream '{stream.name}' was deleted")
+
+
+async def test_existing_stream_says_what_differs(js: Any, stream: OwnStream) -> None:
+    error = await refusal(js.create_stream(stream.name, ["other.subject"], max_age=60))
+    assert isinstance(error, jsclient.StreamExistsError)
+    says(error, stream.name, "subjects: wanted ['other.subject'], found", "max_age", "ensure_stream")
+
+
+async def test_overlap_names_other_stream(js: Any, stream: OwnStream) -> None:
+    subject = stream.all
+    says(await refusal(js.create_stream("OVERLAP", [subject])), stream.name, repr(subject), "overlap")
+
+
+# --- arguments ----------------------------------------------------------------------------------------------
+
+
+async def test_field_with_wrong_name(js: Any, stream: OwnStream) -> None:
+    handle = await js.stream(stream.name)
+    attempts: dict[str, Callable[[], Awaitable[Any]]] = {
+        "StreamConfig has no field 'subject'; did you mean 'subjects'?": lambda: js.create_stream(
+            "X", subject="x"
+        ),
+        "ConsumerConfig has no field 'durable'; did you mean 'durable_name'?": lambda: handle.create_consumer(
+            durable="w"
+        ),
+        "StreamConfig has no field 'wholly_else'": lambda: js.ensure_stream("X", wholly_else=1),
+    }
+    for text, attempt in attempts.items():
+        with pytest.raises(TypeError) as caught:
+            await attempt()
+        says(caught.value, text)
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+async def test_names_of_nats_py(js: Any, server: Any) -> None:
+    for wrong, right in {"cb": "callback", "durable_name": "durable", "manual_ack": "auto_ack"}.items():
+        with pytest.raises(TypeError) as caught:
+            await js.subscribe("x", **{wrong: print})
+        says(caught.value, repr(wrong), f"{right}=")
+    for wrong, right in {
+        "error_cb": "on_event",
+        "reconnected_cb": "on_event",
+        "max_reconnect_attempts": "without limit",
+        "usr": "user",
+    }.items():
+        error = await refusal(jsclient.connect(server.url, **{wrong: 1}))
+        assert isinstance(error, jsclient.ConfigError)
+        says(error, repr(wrong), right)
+
+
+async def test_payload_that_is_not_bytes(js: Any) -> None:
+    says(await refusal(js.publish("x", {"a": 1})), "dict", "json.dumps(x).encode()")
+    says(await refusal(js.publish("x", "text")), "str", ".encode()")
+
+
+async def test_seconds(js: Any) -> None:
+    says(await refusal(js.publish("x", b"", timeout="5")), "timeout is '5'", "a number of seconds is needed")
+    says(await refusal(js.publish("x", b"", timeout=0)), "timeout is 0 s: it must be over 0")
+    with pytest.raises(jsclient.ConfigError) as caught:
+        ConsumerConfig(ack_wait="5")  # type: ignore[arg-type]
+    says(caught.value, "ConsumerConfig.ack_wait: a number of seconds or a timedelta is needed, not str")
+
+
+async def test_nothing_to_read(js: Any, stream: OwnStream) -> None:
+    reader = await js.subscribe(stream=stream.name)
+    assert str(await refusal(reader.next(timeout=0.2))) == "no message within 0.2 s"
+    await reader.unsubscribe()
+
+
+# --- what is not switched on ---------------------------------------------------------------------------------
+
+
+async def batch(js: Any, subject: str) -> None:
+    async with js.batch() as batch:
+        await batch.publish(subject, b"1")
+
+
+async def ingest(js: Any, subject: str) -> None:
+    async with js.fast_ingest() as ingest:
+        await ingest.publish(subject, b"1")
+
+
+FEATURES: dict[str, Callable[[Any, str], Awaitable[Any]]] = {
+    "allow_msg_ttl=True": lambda js, subject: js.publish(subject, b"", ttl=5),
+    "allow_atomic=True": batch,
+    "allow_batched=True": ingest,
+    "allow_msg_schedules=True": lambda js, subject: js.schedule(
+        f"{subject}.s", f"{subject}.t", b"", at=datetime.now(UTC) + timedelta(seconds=60)
+    ),
+}
+
+
+@pytest.mark.server(">=2.14")
+@pytest.mark.parametrize("field", FEATURES)
+async def test_feature_not_enabled(js: Any, stream: OwnStream, field: str) -> None:
+    attempt = FEATURES[field](js, stream.subject("x"))
+    says(await refusal(attempt), "is disabled", f"create the stream with {field}")
+
+
+async def test_jetstream_off(own_server: Any) -> None:
+    own = await own_server(jetstream=False, config={})
+    async with jsclient.connect(own.url) as js:
+        for attempt in (js.create_stream("A", ["a"]), js.stream("A"), js.subscribe("a")):
+            error = await refusal(attempt)
+            assert isinstance(error, jsclient.NoRespondersError)
+            says(error, "JetStream is not enabled", "domain=")
+
+
+async def test_publish_without_stream(js: Any) -> None:
+    error = await refusal(js.publish("nowhere.x", b""))
+    assert isinstance(error, jsclient.NoRespondersError)
+    says(error, "no stream", "'nowhere.x'", "create")
+
+
+# --- connecting ---------------------------------------------------------------------------------------------
+
+
+async def test_connect_to_wrong_scheme(server: Any) -> None:
+    error = await refusal(jsclient.connect(server.url.replace("nats://", "http://")))
+    assert isinstance(error, jsclient.ConfigError)
+    says(error, "scheme 'http'", "nats://", "tls://", "ws://")
+
+
+async def test_connect_to_nothing() -> None:
+    error = await refusal(jsclient.connect("nats://127.0.0.1:1"))
+    assert isinstance(error, jsclient.ConnectError)
+    says(error, "no server could be reached at nats://127.0.0.1:1")
+
+
+async def test_connect_without_credentials(own_server: Any) -> None:
+    own = await own_server(config={"authorization": {"user": "a", "password": "b"}})
+    url = f"nats://127.0.0.1:{own.port}"
+    error = await refusal(jsclient.connect(url))
+    assert isinstance(error, jsclient.AuthenticationError)
+    says(error, "no credentials were given")
+    says(await refusal(jsclient.connect(url, user="a", password="wrong")), "refused the credentials")
+
+
+async def test_connect_without_nkeys(monkeypatch: pytest.MonkeyPatch, own_server: Any, tmp_path: Any) -> None:
+    user = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+    own = await own_server(config={"authorization": {"users": [{"nkey": user}]}})
+    seed = tmp_path / "seed"
+    seed.write_text("SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY")
+    monkeypatch.setitem(sys.modules, "nkeys", None)
+    error = await refusal(jsclient.connect(f"nats://127.0.0.1:{own.port}", nkeys_seed=str(seed)))
+    says(error, 'pip install "jsclient[nkeys]"')
+
+
+# --- not awaited --------------------------------------------------------------------------------------------
+
+
+async def test_not_awaited(js: Any, server: Any, stream: OwnStream) -> None:
+    for opening in (jsclient.connect(server.url), js.subscribe(stream.all), js.pull_subscribe(stream.all)):
+        with pytest.raises(AttributeError, match=r"was not awaited, and has no 'fetch': 'async with"):
+            opening.fetch  # noqa: B018  the access is the point
+    with pytest.warns(RuntimeWarning, match=r"subscribe\(\) was never awaited"):
+        js.subscribe(stream.all)
+    assert await stream.consumer_names() == []
+
+
+async def test_subscriptions_as_contexts(js: Any, stream: OwnStream) -> None:
+    await stream.publish(1)
+    async with js.subscribe(stream.all) as push, js.pull_subscribe(stream.all) as pull:
+        assert (await push.next(timeout=5)).data == (await pull.next(timeout=5)).data
+        assert len(await stream.consumer_names()) == 2
+    assert push.is_closed
+    assert pull.is_closed
+    assert await stream.consumer_names() == []
