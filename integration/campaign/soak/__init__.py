@@ -1,0 +1,5 @@
+"""Soak: traffic with reconnects, resubscriptions and cancellations at random instants; nothing piles up."""
+
+from integration.campaign.soak.scenario import run
+
+__all__ = ["run"]

@@ -1,0 +1,147 @@
+"""What a user does for a moment with a connection: opens something, uses it, and leaves it, or is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import jsclient
+from jsclient import ConsumerConfig
+
+STREAM, SUBJECTS, SUBJECT = "S", "s.>", "s.a"
+BEAT = ConsumerConfig(idle_heartbeat=0.3)
+
+Activity = Callable[[Any, Random, float], Awaitable[None]]
+
+
+async def taken(reader: Any, seconds: float) -> None:
+    """Read for some seconds."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        try:
+            await reader.next(timeout=max(end - loop.time(), 0.01))
+        except jsclient.RequestTimeoutError:
+            return
+
+
+async def push(js: Any, chance: Random, seconds: float) -> None:
+    sub = await js.subscribe(SUBJECTS, stream=STREAM, config=BEAT)
+    try:
+        await taken(sub, seconds)
+    finally:
+        await chance.choice((sub.unsubscribe, sub.drain))()
+
+
+async def callback(js: Any, chance: Random, seconds: float) -> None:
+    async def handle(message: Any) -> None:
+        await asyncio.sleep(0)
+
+    async with await js.subscribe(SUBJECTS, stream=STREAM, callback=handle):
+        await asyncio.sleep(seconds)
+
+
+async def ordered(js: Any, chance: Random, seconds: float) -> None:
+    async with await js.subscribe(SUBJECTS, stream=STREAM, ordered=True, config=BEAT) as sub:
+        await taken(sub, seconds)
+
+
+async def fetch(js: Any, chance: Random, seconds: float) -> None:
+    async with await js.pull_subscribe(SUBJECTS, stream=STREAM) as psub:
+        for message in await psub.fetch(20, expires=max(seconds, 0.1)):
+            await message.ack()
+
+
+async def messages(js: Any, chance: Random, seconds: float) -> None:
+    async with (
+        await js.pull_subscribe(SUBJECTS, stream=STREAM) as psub,
+        psub.messages(max_messages=20, expires=2.0, idle_heartbeat=0.5) as reader,
+    ):
+        await taken(reader, seconds)
+
+
+async def work(js: Any, chance: Random, seconds: float) -> None:
+    async def handle(message: Any) -> None:
+        await asyncio.sleep(chance.choice((0, 0.01)))
+
+    async with await js.pull_subscribe(SUBJECTS, stream=STREAM) as psub, psub.run(handle, concurrency=4):
+        await asyncio.sleep(seconds)
+
+
+async def ordered_pull(js: Any, chance: Random, seconds: float) -> None:
+    async with (
+        js.ordered_consumer(STREAM) as consumer,
+        consumer.messages(max_messages=20, expires=2.0) as reader,
+    ):
+        await taken(reader, seconds)
+
+
+async def each(js: Any, chance: Random, seconds: float) -> None:
+    push_by = chance.choice(("consumer", "republish", None))
+    async with await js.topic(SUBJECT, stream=STREAM).each("now", push=push_by, quiet=0.5) as reader:
+        await taken(reader, seconds)
+
+
+async def latest(js: Any, chance: Random, seconds: float) -> None:
+    async with js.topic(SUBJECT, stream=STREAM).latest(quiet=0.5) as reader:
+        await taken(reader, seconds)
+
+
+async def publish(js: Any, chance: Random, seconds: float) -> None:
+    await js.publish("s.p", b"x", **({"msg_id": str(chance.random())} if chance.random() < 0.5 else {}))
+
+
+async def publisher(js: Any, chance: Random, seconds: float) -> None:
+    async with js.publisher() as pub:
+        for _ in range(200):
+            await pub.publish("s.p", b"x", msg_id=str(chance.random()))
+
+
+async def batch(js: Any, chance: Random, seconds: float) -> None:
+    async with js.batch() as pub:
+        for _ in range(20):
+            await pub.publish("s.p", b"x")
+
+
+async def ingest(js: Any, chance: Random, seconds: float) -> None:
+    async with js.fast_ingest() as pub:
+        for _ in range(200):
+            await pub.publish("s.p", b"x")
+
+
+async def requests(js: Any, chance: Random, seconds: float) -> None:
+    stream = await js.stream(STREAM)
+    await stream.info()
+    [_ async for _ in stream.get_batch(10)]
+
+
+async def epochs(js: Any, chance: Random, seconds: float) -> None:
+    topic = js.epochs("E")
+    async with await topic.subscribe() as sub, await topic.publisher(chance.randrange(2)) as pub:
+        time = max((one for one in pub.frontier), default=0)
+        await pub.send(time, ["x"])
+        await pub.advance(time + 1)
+        async with asyncio.timeout(max(seconds, 0.05)):
+            await anext(aiter(sub))
+
+
+async def kit(js: Any, chance: Random, seconds: float) -> None:
+    made = await js.notifier_kit("k.a", stream="K", quiet=0.5)
+    await made.updater.update_state(1)
+    await made.notifier.get_update_since()
+
+
+ACTIVITIES: list[Activity] = [
+    push, callback, ordered, fetch, messages, work, ordered_pull, each, latest, publish, publisher, batch, ingest,
+    requests, epochs, kit,
+]  # fmt: skip
+
+
+async def connection(urls: str, options: dict[str, Any], chance: Random, seconds: float) -> None:
+    """A connection of its own, with something open when it is closed."""
+    async with jsclient.connect(urls, **options) as js:
+        await asyncio.gather(
+            *(chance.choice(ACTIVITIES)(js, chance, seconds) for _ in range(3)), return_exceptions=True
+        )
