@@ -260,6 +260,7 @@ def bench_topics(session: nox.Session) -> None:
 def campaign(session: nox.Session) -> None:
     """Chaos, fuzz, soak, hostile servers and strangers, for minutes to hours. Options after --: see --help."""
     session.install("--editable", ".", *group("integration"))
+    session.install("aiohttp")  # with it nats-py speaks WebSocket
     session.run("python", "-m", "integration.campaign", *session.posargs)
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from integration.campaign import hostile, strangers
+from integration.campaign import hostile, soak, strangers
 from integration.campaign.__main__ import main
+from integration.campaign.chaos.scenario import Kinds, chaos
 from integration.campaign.fuzz.engine import fuzz_all
 from integration.campaign.fuzz.targets import TARGETS
 from integration.campaign.hostile.scenarios import AFTER_CONNECT, after_connect
@@ -47,6 +48,19 @@ async def test_hostile_servers() -> None:
 
 async def test_stranger() -> None:
     passed([await one(epochs_live, SEED)])
+
+
+@pytest.mark.full
+@pytest.mark.limit(150)
+async def test_soak() -> None:
+    passed(await soak.run(Options(SEED, 24)))
+
+
+@pytest.mark.full
+@pytest.mark.limit(240)
+@pytest.mark.server(">=2.14")
+async def test_chaos() -> None:
+    passed(await chaos(Options(SEED, 45), Kinds(small=True)))
 
 
 @pytest.mark.full
