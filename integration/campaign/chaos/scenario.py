@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from functools import partial
 from importlib.util import find_spec
 from random import Random
 from typing import Any
+
+import nats.errors
 
 import jsclient
 from integration.campaign.calls import Calls
@@ -21,7 +24,8 @@ from integration.campaign.chaos.readers import BEAT, Reading
 from integration.campaign.options import Options
 from integration.campaign.report import Outcome
 from integration.kit.judge.background import Background
-from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.oracle import Oracle, OracleError
+from integration.kit.judge.waiting import eventually
 from jsclient.events import Disconnected, HeartbeatMissed
 
 STREAMS = {"C3": 3, "C1": 1}
@@ -160,12 +164,18 @@ async def chaos(options: Options, kinds: Kinds) -> list[Outcome]:
 
 
 async def create_streams(oracle: Oracle) -> None:
+    features = {"allow_direct": True, "allow_atomic": True, "allow_batched": True, "storage": "file"}
+
+    async def made(stream: str, replicas: int) -> bool:
+        try:
+            await oracle.create_stream(stream, [f"{stream}.>"], num_replicas=replicas, **features)
+        except (OracleError, TimeoutError, nats.errors.Error):
+            return False  # the leader does not know every node yet
+        return True
+
     for name, replicas in STREAMS.items():
-        features = {"allow_direct": True, "allow_atomic": True, "allow_batched": True}
         for stream in (name, f"{name}H"):
-            await oracle.create_stream(
-                stream, [f"{stream}.>"], num_replicas=replicas, storage="file", **features
-            )
+            await eventually(partial(made, stream, replicas), 30, f"stream {stream}", interval=0.3)
 
 
 async def verdict(world: World, faults: Faults, oracle: Oracle, seed: int) -> list[Outcome]:

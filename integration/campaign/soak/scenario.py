@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import gc
 import os
+import statistics
 import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -234,11 +236,8 @@ def grown(soak: Soak, what: str) -> list[int]:
 
 
 def slope(points: list[tuple[float, float]]) -> float:
-    """Of the line through points, by least squares."""
-    count = len(points)
-    middle_x, middle_y = (sum(values) / count for values in zip(*points, strict=True))
-    spread = sum((x - middle_x) ** 2 for x, _ in points)
-    return sum((x - middle_x) * (y - middle_y) for x, y in points) / spread if spread else 0.0
+    """The median of the slopes between all pairs of points: one odd sample does not change it."""
+    return statistics.median((d - b) / (c - a) for (a, b), (c, d) in combinations(points, 2) if c > a)
 
 
 def judge(soak: Soak, seed: int, background: Background) -> Outcome:
