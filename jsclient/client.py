@@ -40,7 +40,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         prefix: API prefix, for imported accounts.
         timeout: Seconds for API requests and publishes.
         on_event: Called with every event (see `jsclient.events`); a function or a coroutine function. It never
-            blocks reading. By default events are logged as warnings.
+            blocks reading. By default events are logged, see `jsclient.events`.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
                 context.report(result)
 
 
-_log = logging.getLogger("jsclient")
+_log = logging.getLogger("jsclient.connection")
 
 
 def connect(
@@ -162,6 +162,7 @@ def connect(
         connection = GuardedConnection(on_event, inbox_prefix)
         js = JetStream(connection, domain, prefix, timeout)
         await connection.open(urls, reconnect_time_wait=reconnect_time_wait, options=settings)
+        _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
         return js
 
     return Opening(opened, "connect()")

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeAlias
 
-from ..protocol.events import Event, Pinned, Reconnected
+from ..protocol.events import Event
 from .tasks import Signal, Tasks
 
 __all__ = ["EventHub", "EventLog", "OnEvent"]
@@ -32,11 +32,9 @@ class EventHub:
         self._running = 0
 
     def emit(self, event: Event) -> None:
-        """Deliver an event on the next turn of the loop. Without ``on_event`` it is logged as a warning."""
+        """Deliver an event on the next turn of the loop. Without ``on_event`` it is logged."""
         if self._on_event is None:
-            _log.log(
-                logging.INFO if isinstance(event, Pinned | Reconnected) else logging.WARNING, "%s", event
-            )
+            _write(event)
             return
         if len(self._waiting) == self._waiting.maxlen:
             _log.warning("on_event is too slow; dropped: %s", self._waiting[0])
@@ -77,6 +75,17 @@ class EventHub:
 
 async def _await(result: Awaitable[None]) -> None:
     await result
+
+
+def _write(event: Event) -> None:
+    """Log an event with its fields, and with the traceback of its error."""
+    log = logging.getLogger(f"jsclient.{event.about}")
+    level = getattr(logging, event.severity.upper())
+    if log.isEnabledFor(level):
+        fields = {name: getattr(event, name) for name in event.__struct_fields__}
+        error = fields.get("error")
+        shown = error if isinstance(error, BaseException) and error.__traceback__ is not None else None
+        log.log(level, "%s", event, exc_info=shown, extra={"event": type(event).__name__, **fields})
 
 
 def _report(error: BaseException) -> None:

@@ -7,6 +7,9 @@ Source: ADR-15 (asynchronous error callback), ADR-37.
 
 from __future__ import annotations
 
+import re
+from typing import ClassVar, Literal, TypeAlias
+
 import msgspec
 
 from ..errors import JetStreamError
@@ -20,11 +23,48 @@ __all__ = [
 ]  # fmt: skip
 
 
+Severity: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The base of all events."""
+    """The base of all events. ``str(event)`` is a sentence for a log.
+
+    Attributes:
+        about: The part of the library that it comes from; its log is ``jsclient.<about>``.
+    """
+
+    about: ClassVar[str] = "consumer"
+    _text: ClassVar[str] = ""  # with the names of fields in braces
+    _severity: ClassVar[Severity] = "warning"
 
     stream: str = ""
     consumer: str = ""
+
+    @property
+    def severity(self) -> Severity:
+        """The level at which it is logged."""
+        return self._severity
+
+    def __str__(self) -> str:
+        text = self._says()
+        if self.consumer:
+            return f"{text} (consumer {self.consumer!r} of stream {self.stream!r})"
+        return f"{text} (stream {self.stream!r})" if self.stream else text
+
+    def _says(self) -> str:
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        if self._text:
+            return self._text.format_map(fields)
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).lower()
+        shown = [
+            f"{k} {v!r}" for k, v in fields.items() if k not in {"stream", "consumer"} and v not in ("", None)
+        ]
+        return f"{words}: {', '.join(shown)}" if shown else words
+
+
+def _message(subject: str, stream_seq: int, attempt: int) -> str:
+    message = f"message {stream_seq}" if stream_seq else "a message"
+    return f"{message} on {subject!r}{f', attempt {attempt}' if attempt else ''}"
 
 
 class HeartbeatMissed(Event, frozen=True, kw_only=True):
@@ -32,6 +72,8 @@ class HeartbeatMissed(Event, frozen=True, kw_only=True):
 
     ``silent_for`` is in seconds. The subscription continues; the alarm is repeated while the silence lasts.
     """
+
+    _text = "no message and no heartbeat for {silent_for:g} s"
 
     silent_for: float
 
@@ -43,6 +85,8 @@ class GapDetected(Event, frozen=True, kw_only=True):
     it, from a message or the headers of a heartbeat; ``missed`` is the number of missing deliveries. Reading from
     ``resume_stream_seq`` misses nothing.
     """
+
+    _text = "{missed} deliveries are missing after stream sequence {last_stream_seq}"
 
     last_consumer_seq: int
     consumer_seq: int
@@ -59,6 +103,9 @@ class GapDetected(Event, frozen=True, kw_only=True):
 class HistoryTruncated(Event, frozen=True, kw_only=True):
     """Records between these stream sequences were removed before they were read, and are skipped."""
 
+    about = "topic"
+    _text = "records between {after} and {before} were removed before they were read, and are skipped"
+
     after: int
     before: int
 
@@ -72,13 +119,23 @@ class ConsumerReset(Event, frozen=True, kw_only=True):
     reason: str
     resume_stream_seq: int = 0
 
+    def _says(self) -> str:
+        where = f"; reading resumes at {self.resume_stream_seq}" if self.resume_stream_seq else ""
+        return f"the consumer was recreated: {self.reason}{where}"
+
 
 class ConsumerDeleted(Event, frozen=True, kw_only=True):
     """The consumer no longer exists, and this subscription did not delete it."""
 
+    _text = "the consumer was deleted, not by this subscription"
+
 
 class StreamReset(Event, frozen=True, kw_only=True):
     """The stream's sequence went backwards: the stream was recreated or restored."""
+
+    _text = (
+        "the stream went back from sequence {last_stream_seq} to {stream_seq}: it was recreated or restored"
+    )
 
     last_stream_seq: int
     stream_seq: int
@@ -89,6 +146,9 @@ class Pinned(Event, frozen=True, kw_only=True):
 
     Other clients may still hold earlier messages. ``pin_id`` identifies this choice.
     """
+
+    _text = "this client is pinned for group {group!r}"
+    _severity = "info"
 
     group: str
     pin_id: str
@@ -101,6 +161,8 @@ class Unpinned(Event, frozen=True, kw_only=True):
     its buffer can still be handled and acked; ``pin_id`` is the choice that ended.
     """
 
+    _text = "this client is no longer pinned for group {group!r}"
+
     group: str
     pin_id: str
 
@@ -112,6 +174,10 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again automatically.
     """
 
+    _text = (
+        "the buffer was full: {dropped} messages were dropped, from {first_stream_seq} to {last_stream_seq}"
+    )
+
     dropped: int
     first_stream_seq: int
     last_stream_seq: int
@@ -119,6 +185,8 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
     """A heartbeat showed that the server still waits for a flow control answer, which was then sent again."""
+
+    _text = "the server waits for a flow control answer on {subject!r}, which was sent again"
 
     subject: str
 
@@ -130,6 +198,8 @@ class FlowControlRefused(Event, frozen=True, kw_only=True):
     ``flow_control_prefixes``.
     """
 
+    _text = "a flow control request was not answered: {subject!r} is not a legal subject for it"
+
     subject: str
 
 
@@ -138,6 +208,8 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 
     ``count`` counts them so far; the event is reported for the first one and whenever the count has doubled.
     """
+
+    _text = "{count} messages that are neither data nor a status were dropped, the last one on {subject!r}"
 
     subject: str
     count: int
@@ -150,6 +222,9 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
     doubling.
     """
 
+    about = "topic"
+    _text = "record {stream_seq} on {subject!r} cannot be read and is skipped, {count} so far: {error}"
+
     subject: str
     stream_seq: int
     count: int
@@ -158,6 +233,9 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
 
 class ErrorRaised(Event, frozen=True, kw_only=True):
     """An error without a caller: for example a 409, 503 or unknown status on a callback subscription."""
+
+    about = "connection"
+    _text = "{error}"
 
     error: JetStreamError
 
@@ -170,11 +248,17 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
     counts from 1, and is 0 for a callback.
     """
 
+    about = "worker"
+
     error: BaseException
     subject: str = ""
     stream_seq: int = 0
     attempt: int = 0
     retry_in: float | None = None
+
+    def _says(self) -> str:
+        then = "" if self.retry_in is None else f"; retry in {self.retry_in:g} s"
+        return f"the handler failed {_message(self.subject, self.stream_seq, self.attempt)}: {self.error!r}{then}"
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):
@@ -184,15 +268,26 @@ class DeadLettered(Event, frozen=True, kw_only=True):
     then remains only in its stream, for as long as the stream keeps it.
     """
 
+    about = "worker"
+    _severity = "error"
+
     error: BaseException
     subject: str = ""
     stream_seq: int = 0
     attempt: int = 0
     dead_letter: str = ""
 
+    def _says(self) -> str:
+        where = f"dead-lettered to {self.dead_letter!r}" if self.dead_letter else "terminated"
+        return f"{where} {_message(self.subject, self.stream_seq, self.attempt)}: {self.error!r}"
+
 
 class DeadLetterFailed(Event, frozen=True, kw_only=True):
     """The dead letter of a message could not be stored (``error``); the worker retries."""
+
+    about = "worker"
+    _text = "message {stream_seq} on {subject!r} could not be stored as dead letter {dead_letter!r}, retrying: {error}"
+    _severity = "error"
 
     error: JetStreamError
     subject: str = ""
@@ -203,6 +298,8 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
 class DeleteFailed(Event, frozen=True, kw_only=True):
     """A drained subscription could not delete the consumer that it had created."""
 
+    _text = "the consumer could not be deleted: {error}"
+
     error: JetStreamError
 
 
@@ -212,8 +309,16 @@ class AcksLost(Event, frozen=True, kw_only=True):
     ``resent`` of the ``count`` were sent again after the reconnect; the server redelivers the messages of the others.
     """
 
+    about = "connection"
+    _text = "{count} acks may have been lost with the connection; {resent} were sent again"
+
     count: int
     resent: int
+
+    @property
+    def severity(self) -> Severity:
+        """Info if all were sent again, else a warning."""
+        return "info" if self.resent == self.count else "warning"
 
 
 class ClaimsLapsed(Event, frozen=True, kw_only=True):
@@ -221,6 +326,9 @@ class ClaimsLapsed(Event, frozen=True, kw_only=True):
 
     Up to ``count`` messages, as far as the consumer shows, are processed twice; ``reason`` says what happened.
     """
+
+    about = "spark"
+    _text = "claims lapsed: up to {count} messages are processed twice: {reason}"
 
     count: int
     reason: str
@@ -232,6 +340,9 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
     ``count`` of them, between ``first_stream_seq`` and ``last_stream_seq``. They were deleted, purged or expired, or,
     in a work queue, acked by another client; ``lapsed`` says whether the latter is possible.
     """
+
+    about = "spark"
+    _text = "{count} claimed messages from {first_stream_seq} to {last_stream_seq} were removed before they were read"
 
     count: int
     first_stream_seq: int
@@ -245,6 +356,10 @@ class PublishFailed(Event, frozen=True, kw_only=True):
     ``count`` publishes failed at this time in the same way; ``subject`` and ``error`` are those of the first.
     """
 
+    about = "publisher"
+    _text = "{count} publishes failed, the first one on {subject!r}: {error}"
+    _severity = "error"
+
     subject: str
     error: BaseException
     count: int = 1
@@ -252,6 +367,9 @@ class PublishFailed(Event, frozen=True, kw_only=True):
 
 class IngestGap(Event, frozen=True, kw_only=True):
     """Messages of the fast ingest ``ingest``, which allows gaps, did not reach the stream: ``first`` to ``last``."""
+
+    about = "publisher"
+    _text = "messages {first} to {last} of ingest {ingest!r} did not reach the stream"
 
     ingest: str
     first: int
@@ -261,6 +379,10 @@ class IngestGap(Event, frozen=True, kw_only=True):
 class IngestRefused(Event, frozen=True, kw_only=True):
     """The stream refused message ``number`` of the fast ingest ``ingest``, which allows gaps."""
 
+    about = "publisher"
+    _text = "message {number} of ingest {ingest!r} was refused: {error}"
+    _severity = "error"
+
     ingest: str
     number: int
     error: JetStreamError
@@ -269,17 +391,31 @@ class IngestRefused(Event, frozen=True, kw_only=True):
 class Disconnected(Event, frozen=True, kw_only=True):
     """The connection to the server was lost. Reconnecting continues until the connection is closed."""
 
+    about = "connection"
+
     reason: str = ""
+
+    def _says(self) -> str:
+        return f"the connection was lost{f': {self.reason}' if self.reason else ''}; reconnecting"
 
 
 class Reconnected(Event, frozen=True, kw_only=True):
     """The connection was restored and its subscriptions renewed. ``url`` is shown without user info."""
 
+    about = "connection"
+    _severity = "info"
+
     url: str = ""
+
+    def _says(self) -> str:
+        return f"reconnected{f' to {self.url}' if self.url else ''}"
 
 
 class PermissionDenied(Event, frozen=True, kw_only=True):
     """The server refused a publish or a subscription of this user."""
+
+    about = "connection"
+    _text = "the server denies this user to {operation} to {subject!r}"
 
     operation: str
     subject: str

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
+import msgspec
 import pytest
 
 from jsclient._runtime.event_hub import EventHub, EventLog
-from jsclient.protocol.events import HeartbeatMissed, Reconnected, SlowConsumer
+from jsclient.protocol import events
+from jsclient.protocol.events import AcksLost, DeadLettered, HeartbeatMissed, Reconnected, SlowConsumer
 from tests.support.virtual import settle, virtual
 
 
@@ -71,7 +74,39 @@ def test_default_logging_levels(caplog):
     hub.emit(event())
     hub.emit(Reconnected(url="nats://x"))
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "HeartbeatMissed" in caplog.text
+    assert caplog.messages == [
+        "no message and no heartbeat for 1 s (stream 'ORDERS')",
+        "reconnected to nats://x",
+    ]
+    assert [record.name for record in caplog.records] == ["jsclient.consumer", "jsclient.connection"]
+    assert (caplog.records[0].event, caplog.records[0].stream) == ("HeartbeatMissed", "ORDERS")
+
+
+@pytest.mark.parametrize(
+    ("event", "level"),
+    [
+        (AcksLost(count=75, resent=75), "INFO"),
+        (AcksLost(count=75, resent=74), "WARNING"),
+        (DeadLettered(error=ValueError("x")), "ERROR"),
+    ],
+)
+def test_levels(caplog, event, level):
+    caplog.set_level(logging.DEBUG, "jsclient")
+    EventHub(None).emit(event)
+    assert [record.levelname for record in caplog.records] == [level]
+
+
+def test_each_event_can_be_logged(caplog):
+    caplog.set_level(logging.DEBUG, "jsclient")
+    hub = EventHub(None)
+    kinds = [getattr(events, name) for name in events.__all__]
+    for kind in kinds:
+        required = [field.name for field in msgspec.structs.fields(kind) if field.required]
+        named = {name: "x" for name in ("subject", "dead_letter") if name in kind.__struct_fields__}
+        hub.emit(kind(**{**dict.fromkeys(required, 1), **named}))
+    assert len(caplog.records) == len(kinds)
+    for message in caplog.messages:
+        assert not re.search(r"''|None|\w\(|\(stream ''", message), message
 
 
 @virtual

@@ -1,0 +1,67 @@
+"""What is logged without ``on_event``: sentences with a place, tracebacks, levels that mean something."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.streams import OwnStream
+from jsclient import ConsumerConfig
+
+
+@pytest.fixture
+async def quiet(server: Any, caplog: pytest.LogCaptureFixture) -> Any:
+    """A connection without ``on_event``."""
+    caplog.set_level(logging.DEBUG, "jsclient")
+    async with jsclient.connect(server.url) as js:
+        yield js
+
+
+async def logged(caplog: pytest.LogCaptureFixture, event: str) -> logging.LogRecord:
+    async with asyncio.timeout(10):
+        while True:
+            for record in caplog.records:
+                if getattr(record, "event", "") == event:
+                    return record
+            await asyncio.sleep(0.02)
+
+
+async def test_connected(quiet: Any, server: Any, caplog: pytest.LogCaptureFixture) -> None:
+    record = next(r for r in caplog.get_records("setup") if r.name.startswith("jsclient"))
+    assert (record.levelname, record.name) == ("INFO", "jsclient.connection")
+    assert record.message == f"connected to {server.url}, nats-server {server.version}"
+
+
+async def test_failing_callback(quiet: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture) -> None:
+    await stream.publish(1, "a")
+
+    def handle(msg: Any) -> None:
+        raise KeyError("customer")
+
+    async with quiet.subscribe(stream.all, callback=handle) as sub:
+        record: Any = await logged(caplog, "HandlerFailed")
+    assert record.exc_info[0] is KeyError
+    assert "in handle" in caplog.text
+    assert (record.levelname, record.name) == ("WARNING", "jsclient.worker")
+    assert (record.stream, record.consumer, record.stream_seq) == (stream.name, sub.consumer, 1)
+    place = f"(consumer {sub.consumer!r} of stream {stream.name!r})"
+    assert "the handler failed message 1 on" in record.message
+    assert record.message.endswith(f"KeyError('customer') {place}")
+
+
+async def test_dead_letter(quiet: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture) -> None:
+    await stream.publish(1, "a")
+
+    async def handle(msg: Any) -> None:
+        raise jsclient.Reject("odd")
+
+    sub = await quiet.pull_subscribe(stream.all, config=ConsumerConfig(max_deliver=2))
+    async with sub.run(handle):
+        record = await logged(caplog, "DeadLettered")
+    assert record.levelname == "ERROR"
+    assert record.message.startswith("terminated message 1 on")
+    assert "''" not in record.message
