@@ -13,7 +13,7 @@ from .lookup import Lookup
 from .offsets import StreamFacts, lost_head
 from .pushdown import Narrowed, pushed
 from .ranges import SequenceRange
-from .tasks import LogPartition, plan, read_range, read_spec
+from .tasks import LogPartition, cut, plan, read_range, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +43,8 @@ class LogBatchReader(DataSourceReader):
         if narrowed.nothing or last < first:
             return []
         lookup.subjects = narrowed.subjects
-        return plan(lookup, options, SequenceRange(first, last), facts, read_mode)
+        parts = cut(lookup, options, SequenceRange(first, last), facts)
+        return plan(parts, lookup, facts, read_mode)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from typing import Annotated, Any
 
 import msgspec
@@ -15,11 +16,13 @@ import msgspec
 from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
+from .ranges import SequenceRange
 
 __all__ = ["LogOffset", "LostHeadError", "StreamFacts", "another_stream", "cut_short", "lost_head"]
 
 
 _Sequence = Annotated[int, msgspec.Meta(ge=0)]
+_Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -32,6 +35,20 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     init: bool = False  # this is the start of a new query; nothing was processed yet
     # Of an end offset: no message up to this sequence matches, as seen before they expired. 0: unknown
     free: _Sequence = 0
+    # Of an end offset: the first sequence of each task of its batch. A replay is cut at the same places, whatever the
+    # options and the stream are then, since the message ids of the sink contain the number of the task. (): unknown
+    cuts: tuple[_Positive, ...] = ()
+
+    def __post_init__(self) -> None:
+        ends = (*self.cuts, self.seq + 1)
+        if any(one >= other for one, other in pairwise(ends)):
+            raise ValueError("'cuts' are not in ascending order up to 'seq'")
+
+    @property
+    def parts(self) -> list[SequenceRange]:
+        """The ranges of the tasks of its batch; [] if unknown."""
+        ends = (*self.cuts, self.seq + 1)
+        return [SequenceRange(first, following - 1) for first, following in pairwise(ends)]
 
     def to_json(self) -> dict[str, Any]:
         made: dict[str, Any] = msgspec.to_builtins(self)

@@ -36,6 +36,11 @@ class SequenceRange:
         """Number of sequences, which is the maximum number of messages."""
         return self.last - self.first + 1
 
+    def clipped(self, first: int, last: int) -> SequenceRange | None:
+        """The part between two sequences, inclusive; None if it is empty."""
+        first, last = max(self.first, first), min(self.last, last)
+        return SequenceRange(first, last) if first <= last else None
+
 
 def pieces_for(rows: int, least: int, most_rows: int | None, least_rows: int = 1) -> int:
     """The number of parts for a number of rows.

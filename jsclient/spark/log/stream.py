@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
 from .ranges import SequenceRange, admit
-from .tasks import LogPartition, plan, read_limit, read_range, read_spec
+from .tasks import LogPartition, cut, plan, read_limit, read_range, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,10 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A new leader may have lagged when this was observed, so check again.
             free = max(begin.seq, min(free, lookup.next_matching(begin.seq + 1) - 1))
         end = self._admitted(lookup, SequenceRange(free + 1, last), limit, facts)
-        return LogOffset(end, facts.created, free=free if free > begin.seq else 0).to_json()
+        whole = SequenceRange(free + 1, end)
+        parts = cut(lookup, self._options, whole.clipped(facts.first_seq, end) or whole, facts)
+        cuts = tuple(part.first for part in parts)
+        return LogOffset(end, facts.created, free=free if free > begin.seq else 0, cuts=cuts).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
         """The last known end of the stream, without a request."""
@@ -136,20 +139,32 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lookup, _, _ = self._asked()
         facts = lookup.facts()
         self._check(facts)
+        parts = stop.parts
         if not lookup.accept(another_stream(stop, facts)):
-            return []
+            return self._planned(parts, facts, None)
         lookup.accept(another_stream(begin, facts))
-        first = max(begin.seq if begin.created == stop.created else facts.first_seq - 1, stop.free) + 1
+        before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
+        first = max(before, stop.free) + 1
         if first > stop.seq:
             return []
         if facts.last_seq < stop.seq:
             facts = self._confirmed(stop, lookup)
             lookup.accept(cut_short(stop, facts))
         lookup.accept(lost_head(first, stop.seq, facts))
-        first, last = max(first, facts.first_seq), min(stop.seq, facts.last_seq)
-        if first > last:
-            return []
-        return plan(lookup, self._options, SequenceRange(first, last), facts, self._read_mode or "auto")
+        left = SequenceRange(first, stop.seq).clipped(facts.first_seq, facts.last_seq)
+        if not parts and left is not None:  # an offset of a release that did not record the cuts
+            parts = cut(lookup, self._options, left, facts)
+        return self._planned(parts, facts, left)
+
+    def _planned(
+        self, parts: Sequence[SequenceRange], facts: StreamFacts, left: SequenceRange | None
+    ) -> list[LogPartition]:
+        """The tasks of a batch of which this range is left.
+
+        Those with nothing left remain as empty tasks, so the others keep their numbers.
+        """
+        clipped = [left and part.clipped(left.first, left.last) for part in parts]
+        return plan(clipped, self._asked()[0], facts, self._read_mode or "auto")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -23,7 +23,17 @@ from .offsets import StreamFacts
 from .range_reader import ConsumerRange, DirectRange
 from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
 
-__all__ = ["LogPartition", "ReadSpec", "open_range", "plan", "read_limit", "read_range", "read_spec"]
+__all__ = [
+    "LogPartition",
+    "ReadSpec",
+    "cut",
+    "open_range",
+    "pieces_of",
+    "plan",
+    "read_limit",
+    "read_range",
+    "read_spec",
+]
 
 _FEW = 256  # messages; for smaller ranges creating a consumer costs too much
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
@@ -44,14 +54,16 @@ class ReadSpec:
     check_loss: bool  # whether to raise an error if messages were removed before they were read
 
 
-def read_range(spec: ReadSpec, wanted: SequenceRange) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of a range in order, each exactly once.
+def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.RecordBatch]:
+    """Yield all messages of a range in order, each exactly once. Nothing without a range.
 
     Raises:
         HistoryTruncatedError: Messages were removed before they were read.
         PositionInvalidError: The stream was recreated after the read was planned.
         ConfigError: The stream cannot be read in this mode.
     """
+    if wanted is None:
+        return
     opened = session(spec.connect)
     schema = arrow_schema(spec.columns)
     reader = opened.run(open_range(opened.js, spec, wanted))
@@ -99,7 +111,7 @@ async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> Co
 class LogPartition(InputPartition):
     """The part of a stream that one task reads."""
 
-    range: SequenceRange
+    range: SequenceRange | None  # None: nothing is left of it
     created: str  # when the stream was created, see `ReadSpec`
     subjects: tuple[str, ...] = ()
     read_mode: str = "auto"  # see `ReadSpec`
@@ -132,29 +144,34 @@ def read_limit(options: SourceOptions) -> ReadLimit:
     return ReadAllAvailable()
 
 
-def plan(
-    lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts, read_mode: str
-) -> list[LogPartition]:
-    """Split a range into tasks. Together they cover the whole range even if counts were wrong."""
-    parts = _parts(lookup, options, whole, facts)
-    return [LogPartition(part, facts.created, lookup.subjects, read_mode) for part in parts]
+def pieces_of(options: SourceOptions, rows: int) -> int:
+    """The number of tasks for a number of rows."""
+    return pieces_for(
+        rows, options.min_partitions, options.max_messages_per_partition, options.min_partition_rows
+    )
 
 
-def _parts(
+def cut(
     lookup: Lookup, options: SourceOptions, whole: SequenceRange, facts: StreamFacts
 ) -> list[SequenceRange]:
-    least, most = options.min_partitions, options.max_messages_per_partition
-    worth = options.min_partition_rows
-    if pieces_for(whole.width, least, most, worth) == 1:
+    """Split a range into tasks. Together they cover the whole range even if counts were wrong."""
+    if pieces_of(options, whole.width) == 1:
         return [whole]
     dense = not lookup.subjects and not facts.gaps
     if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
-        return plan_ranges(whole, pieces_for(whole.width, least, most, worth))
+        return plan_ranges(whole, pieces_of(options, whole.width))
     rest, after = lookup.rest(whole.first, facts), lookup.rest(whole.last + 1, facts)
     rows = max(0, rest - after)
-    pieces = pieces_for(rows, least, most, worth)
+    pieces = pieces_of(options, rows)
     if pieces == 1:
         return [whole]
-    if most is None and whole.width <= SPARSE * rows:
+    if options.max_messages_per_partition is None and whole.width <= SPARSE * rows:
         return plan_ranges(whole, pieces)
     return lookup.drive(plan_sparse(whole, rest, after, pieces), facts)
+
+
+def plan(
+    parts: Iterable[SequenceRange | None], lookup: Lookup, facts: StreamFacts, read_mode: str
+) -> list[LogPartition]:
+    """The tasks that read these ranges."""
+    return [LogPartition(part, facts.created, lookup.subjects, read_mode) for part in parts]

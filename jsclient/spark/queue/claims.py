@@ -196,6 +196,8 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
     # When the consumer was created, as ``ConsumerInfo.created.isoformat()``: a recreated consumer voids them
     made: str = ""
     at: _Natural = 0  # when they were claimed, in milliseconds since 1970
+    # The number of tasks that share them. A replay has as many, whatever the options are then. 0: unknown
+    parts: _Natural = 0
 
     @property
     def form(self) -> tuple[str, str]:
@@ -216,6 +218,8 @@ class QueueOffset(msgspec.Struct, frozen=True, rename={"batch": "b"}, forbid_unk
             made |= {"ack": self.ack, "made": self.made, "at": self.at}
             if self.behind:
                 made["behind"] = self.behind
+            if self.parts:
+                made["parts"] = self.parts
         return made
 
     @classmethod

@@ -24,6 +24,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -44,8 +45,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ..engine import Session, context_of, session
-from ..log.ranges import pieces_for
-from ..log.tasks import read_limit
+from ..log.tasks import pieces_of, read_limit
 from ..options.source import SourceOptions
 from .claimer import Claimer, Holder, open_queue
 from .claims import QueueOffset, claimed, share_out
@@ -132,16 +132,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "'asyncProgressTrackingEnabled', which mode 'queue' cannot work with: turn it off"
             )
         ours = self._on_driver(lambda driver: driver.keep(claims))
-        options = self._options
-        pieces = pieces_for(
-            claimed(claims.runs),
-            options.min_partitions,
-            options.max_messages_per_partition,
-            options.min_partition_rows,
-        )
         # Messages that the user acked may be gone when a batch is read again, which does not count as data loss.
-        lapsed = not ours or options.ack_on == "manual"
-        return [ClaimPartition(part, claims.form, lapsed) for part in share_out(claims.runs, pieces)]
+        lapsed = not ours or self._options.ack_on == "manual"
+        parts = claims.parts or pieces_of(self._options, claimed(claims.runs))
+        return [ClaimPartition(part, claims.form, lapsed) for part in share_out(claims.runs, parts)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition; see `read_claims`."""
@@ -223,6 +217,8 @@ class _Driver:
             return start
         if self._left is not None:
             self._left = max(0, self._left - claimed(claims.runs))
+        parts = pieces_of(self._options, claimed(claims.runs))
+        claims = msgspec.structs.replace(claims, parts=parts)
         self._handed_out = claims
         return claims
 

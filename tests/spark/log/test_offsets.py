@@ -13,6 +13,7 @@ from jsclient.errors import HistoryTruncatedError, PositionInvalidError
 from jsclient.protocol.models.stream import StreamInfo, StreamState
 from jsclient.protocol.models.stream_config import StreamConfig
 from jsclient.spark.log.offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
+from jsclient.spark.log.ranges import SequenceRange
 
 CREATED = "2026-01-31T12:00:00.123456+00:00"
 
@@ -23,6 +24,7 @@ CREATED = "2026-01-31T12:00:00.123456+00:00"
         LogOffset(0, CREATED),
         LogOffset(7, CREATED, init=True),
         LogOffset(2**63, CREATED, free=2**62),
+        LogOffset(20, CREATED, cuts=(1, 11)),
     ],
 )
 def test_offset_json_round_trip(offset):
@@ -47,6 +49,9 @@ def test_offset_no_more_than_needs():
         {"seq": 7, "created": None},
         {"seq": 7, "created": CREATED, "init": 1},
         {"seq": 7, "created": CREATED, "free": -1},
+        {"seq": 7, "created": CREATED, "cuts": [0]},
+        {"seq": 7, "created": CREATED, "cuts": [5, 5]},
+        {"seq": 7, "created": CREATED, "cuts": [1, 8]},
         {"seq": "\ud800", "created": CREATED},
         {"seq": 7, "created": CREATED, "more": 1},
         {"b": 3, "runs": [[1, 1, 5, 1]]},
@@ -55,6 +60,18 @@ def test_offset_no_more_than_needs():
 def test_no_offset_refused(given):
     with pytest.raises(PositionInvalidError, match="not valid in mode 'log'"):
         LogOffset.of_json(given)
+
+
+def test_offset_parts():
+    assert LogOffset(20, CREATED, cuts=(1, 11, 20)).parts == [
+        SequenceRange(1, 10),
+        SequenceRange(11, 19),
+        SequenceRange(20, 20),
+    ]
+
+
+def test_offset_of_earlier_release_without_parts():
+    assert LogOffset.of_json({"seq": 7, "created": CREATED}).parts == []
 
 
 MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -129,3 +129,11 @@ def test_wrong_counts_bounded(seqs, whole, most, lie):
 )
 def test_how_many_parts(rows, least, most, least_rows, pieces):
     assert pieces_for(rows, least, most, least_rows) == pieces
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "left"),
+    [(1, 99, (10, 20)), (15, 99, (15, 20)), (1, 12, (10, 12)), (21, 99, None), (1, 9, None)],
+)
+def test_clipped_range(first, last, left):
+    assert SequenceRange(10, 20).clipped(first, last) == (left and SequenceRange(*left))

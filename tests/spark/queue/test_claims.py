@@ -132,7 +132,8 @@ def test_purge_takes_only_claimed():
 @given(deliveries, st.sampled_from([(V1, ""), (V2, ""), (V2, ".x")]))
 def test_offset_comes_back_from_json_as(steps, form):
     runs = collected(steps)[1].finish()
-    offset = QueueOffset(4, runs, *(form if runs else ("", "")), "made" if runs else "", 5 if runs else 0)
+    rest = (*form, "made", 5, 2) if runs else ()
+    offset = QueueOffset(4, runs, *rest)
     assert QueueOffset.of_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
@@ -160,6 +161,7 @@ RUN = [1, 1, 1, 1, 0]
         {"b": 1, "runs": [RUN], "ack": "$JS.ACK.S.c 4\r\nPUB x"},
         {"b": 1, "runs": [RUN], "ack": V1, "at": "now"},
         {"b": 1, "runs": [RUN], "ack": V1, "newer": 1},
+        {"b": 1, "runs": [RUN], "ack": V1, "parts": -1},
         {"b": 1, "runs": 7},
         {"b": "\ud800", "runs": []},
     ],
