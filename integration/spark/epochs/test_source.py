@@ -59,6 +59,26 @@ async def test_complete_epochs_whole(server: Any, topics: Any) -> None:
     assert again == query.parts[1], "a batch that is run again has the same rows"
 
 
+async def test_replay_with_other_partitions(server: Any, topics: Any, js: Any) -> None:
+    """The rows of each task are the same, since message ids of a sink contain the task."""
+    topic = topics(partitions=2)
+    for partition in (0, 1):
+        async with await topic.publisher(partition) as publisher:
+            for number in range(50):
+                await publisher.send(1, [f"{partition}.{number}"])
+            await publisher.advance(2)
+    query = EpochQuery(server, topic, startingOffsets="earliest", minPartitions=2)
+    await asyncio.to_thread(query.drain)
+    restarted = EpochQuery(server, topic, startingOffsets="earliest", minPartitions=5, failOnDataLoss=False)
+    parts = await asyncio.to_thread(lambda: restarted.replay(restarted.reader(), *query.offsets[0]))
+    assert (len(parts), parts) == (2, query.parts[0])
+    await (await js.stream(topic.name)).purge(seq=30)
+    assert await asyncio.to_thread(lambda: restarted.replay(restarted.reader(), *query.offsets[0])) == [
+        [],
+        [],
+    ]
+
+
 @pytest.mark.parametrize("mode", ["consumer", pytest.param("direct", marks=pytest.mark.server(">=2.11"))])
 async def test_fenced_publishers_send_no_row(server: Any, topics: Any, js: Any, mode: str) -> None:
     topic = topics()

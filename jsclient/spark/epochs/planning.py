@@ -14,19 +14,23 @@ from __future__ import annotations
 import ast
 import json
 from bisect import bisect_right
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from ...errors import ConfigError, EpochsLostError, PositionInvalidError
 from ...protocol.epochs.frontier import Antichain, Int, Order, Product
 from ...protocol.epochs.records import EpochPosition, FrontierEntry
 
 __all__ = [
+    "BatchCut",
     "Segment",
     "TopicHistory",
     "Wanted",
+    "cut_of",
     "order_of",
     "place_of",
     "place_to_json",
@@ -254,15 +258,66 @@ def share(segments: Sequence[Segment], tasks: int) -> list[list[Segment]]:
     return [one for one in shared if one]
 
 
-def place_to_json(place: EpochPosition[Any]) -> dict[str, Any]:
-    """The place as Spark stores it."""
+@dataclass(frozen=True, slots=True)
+class BatchCut:
+    """How a batch was divided among tasks, as its end offset records it.
+
+    A replay is divided in the same way, whatever the options and the stream are then, since the message ids of a sink
+    contain the number of the task.
+    """
+
+    tasks: int
+    segments: tuple[tuple[int, int, int], ...]  # partition, first and last sequence of each segment
+
+    @classmethod
+    def of(cls, segments: Iterable[Segment], tasks: int) -> BatchCut:
+        return cls(tasks, tuple((one.partition, one.first, one.last) for one in segments))
+
+    def share(self, segments: Iterable[Segment]) -> list[list[Segment]]:
+        """Divide what is left of the segments. A task of which nothing is left remains, without segments."""
+        left = {segment.partition: segment for segment in segments}
+        planned = share([Segment(*one, ()) for one in self.segments], self.tasks)
+        return [
+            [piece for one in some if (piece := _common(left.get(one.partition), one)) is not None]
+            for some in planned
+        ]
+
+
+def _common(segment: Segment | None, other: Segment) -> Segment | None:
+    if segment is None:
+        return None
+    first, last = max(segment.first, other.first), min(segment.last, other.last)
+    return segment.part(first, last) if first <= last else None
+
+
+_CUT = "cut"  # the key of a `BatchCut` in an offset
+
+
+def place_to_json(place: EpochPosition[Any], cut: BatchCut | None = None) -> dict[str, Any]:
+    """The place as Spark stores it, with the division of the batch that ends there."""
     made: dict[str, Any] = json.loads(place.to_json())
-    return made
+    return made if cut is None else {**made, _CUT: [cut.tasks, *cut.segments]}
+
+
+def cut_of(offset: Mapping[str, Any]) -> BatchCut | None:
+    """The division of the batch that ends at an offset; None if the offset does not record it."""
+    if _CUT not in offset:
+        return None
+    try:
+        tasks, *segments = msgspec.convert(offset[_CUT], list[Any])
+        return BatchCut(
+            msgspec.convert(tasks, int), msgspec.convert(tuple(segments), tuple[tuple[int, int, int], ...])
+        )
+    except (msgspec.ValidationError, ValueError) as error:
+        raise PositionInvalidError(
+            f"the checkpoint has an offset that is not valid for a topic of epochs ({error}): {str(dict(offset))[:200]}"
+        ) from None
 
 
 def place_of(offset: Mapping[str, Any], order: Order[Any], partitions: int) -> EpochPosition[Any]:
     """The place stored in an offset. Raises `PositionInvalidError` if the topic has other partitions."""
-    place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(dict(offset)), order)
+    given = {name: value for name, value in offset.items() if name != _CUT}
+    place: EpochPosition[Any] = EpochPosition.from_json(json.dumps(given), order)
     if len(place.frontiers) != 1 or [number for number, _ in place.records] != [*range(partitions)]:
         raise PositionInvalidError(
             f"the checkpoint has an offset that is not valid for this topic, which has {partitions} partitions: "

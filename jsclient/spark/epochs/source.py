@@ -20,11 +20,20 @@ from ...topics.stream_log import StreamLog
 from ..engine import context_of
 from ..log.lookup import Lookup
 from ..log.offsets import StreamFacts
-from ..log.ranges import pieces_for
-from ..log.tasks import read_spec
+from ..log.tasks import pieces_of, read_spec
 from ..options.epochs import EpochSourceOptions
 from ..options.source import EPOCH_COLUMNS
-from .planning import Segment, TopicHistory, Wanted, order_of, place_of, place_to_json, share, wanted_between
+from .planning import (
+    BatchCut,
+    Segment,
+    TopicHistory,
+    Wanted,
+    cut_of,
+    order_of,
+    place_of,
+    place_to_json,
+    wanted_between,
+)
 from .reading import EpochSpec, read_segments
 
 if TYPE_CHECKING:
@@ -212,8 +221,18 @@ class _Source:
         error = history.lost(wanted, first_seq)
         return wanted if topic.lookup.accept(error) else earliest
 
-    def _tasks(self, topic: TopicLook, wanted: Wanted[Any]) -> list[EpochPartition]:
-        """The tasks that read these epochs, whose end the topic must have reached."""
+    def _cut(self, segments: Sequence[Segment]) -> BatchCut:
+        return BatchCut.of(
+            segments, pieces_of(self._options.read, sum(segment.width for segment in segments))
+        )
+
+    def _tasks(
+        self, topic: TopicLook, wanted: Wanted[Any], cut: BatchCut | None = None
+    ) -> list[EpochPartition]:
+        """The tasks that read these epochs, whose end the topic must have reached.
+
+        ``cut``: how the batch was divided before; None: by the options.
+        """
         segments = topic.history.segments(wanted)
         for _ in range(_TRIES):
             if segments is not None:
@@ -224,18 +243,14 @@ class _Source:
             raise ProtocolError(
                 f"topic {self._options.topic!r} ends before the position up to which it was read"
             )
-        read = self._options.read
-        rows = sum(segment.width for segment in segments)
-        pieces = pieces_for(
-            rows, read.min_partitions, read.max_messages_per_partition, read.min_partition_rows
-        )
+        cut = cut or self._cut(segments)
         spec = replace(
             self._spec,
             read=replace(self._spec.read, created=topic.facts.created, read_mode=topic.read_mode),
             order=topic.order_name,
             numbers=isinstance(topic.order, Int) if self._numbers is None else self._numbers,
         ).between(topic.order, wanted)
-        return [EpochPartition(spec, tuple(some)) for some in share(segments, pieces)]
+        return [EpochPartition(spec, tuple(some)) for some in cut.share(segments)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, EpochPartition)
@@ -301,10 +316,13 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
             return start
         most = self._options.max_epochs_per_trigger
         reached = end.elements if most is None else topic.history.limited(wanted, end, most)
-        return self._place(topic, Wanted(topic.order, reached, missed=wanted.missed.elements))
+        missed = wanted.missed.elements
+        segments = topic.history.segments(Wanted(topic.order, wanted.start.elements, reached, missed))
+        cut = None if segments is None else self._cut(segments)
+        return self._place(topic, Wanted(topic.order, reached, missed=missed), cut)
 
-    def _place(self, topic: TopicLook, wanted: Wanted[Any]) -> dict[str, Any]:
-        return place_to_json(topic.history.place(wanted, topic.facts.name, topic.facts.created))
+    def _place(self, topic: TopicLook, wanted: Wanted[Any], cut: BatchCut | None = None) -> dict[str, Any]:
+        return place_to_json(topic.history.place(wanted, topic.facts.name, topic.facts.created), cut)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[EpochPartition]:
         topic = self._look()
@@ -319,7 +337,7 @@ class EpochStreamReader(_Source, DataSourceStreamReader, SupportsTriggerAvailabl
         wanted = wanted_between(begin, stop, topic.order)
         if not topic.lookup.accept(topic.history.lost(wanted, topic.facts.first_seq)):
             wanted = topic.history.whole(wanted, topic.facts.first_seq)
-        return self._tasks(topic, wanted)
+        return self._tasks(topic, wanted, cut_of(end))
 
     def _valid(self, topic: TopicLook, place: EpochPosition[Any]) -> EpochPosition[Any]:
         """The place to continue from, which differs if the stream was replaced or truncated. Looks up the stream."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +13,11 @@ from jsclient.protocol.epochs.frontier import Int, Product
 from jsclient.protocol.epochs.records import FrontierEntry
 from jsclient.protocol.epochs.trackers import EpochPublisher
 from jsclient.spark.epochs.planning import (
+    BatchCut,
     Segment,
     TopicHistory,
     Wanted,
+    cut_of,
     order_of,
     place_of,
     place_to_json,
@@ -285,6 +289,14 @@ def test_tasks_share_segments(widths, tasks, changes):
     assert len(shared) == min(tasks, sum(widths))
     sizes = [sum(one.width for one in some) for some in shared]
     assert max(sizes) - min(sizes) <= 1
+    assert BatchCut.of(segments, tasks).share(segments) == shared
+
+
+def test_replay_shares_the_rest_as_before():
+    cut = BatchCut.of([Segment(0, 1, 10, ()), Segment(1, 11, 30, ())], 3)
+    owners = ((0, "a"),)
+    left = [Segment(1, 15, 30, owners)]
+    assert cut.share(left) == [[], [Segment(1, 15, 20, owners)], [Segment(1, 21, 30, owners)]]
 
 
 @pytest.mark.parametrize(
@@ -319,3 +331,16 @@ def test_offset_of_something_else_refused():
             place_of(other, INT, 1)
     with pytest.raises(PositionInvalidError, match="not valid for this topic"):
         place_of(offset, INT, 2)
+
+
+def test_offset_with_cut():
+    place = Topic(INT, 1)
+    place.begin(0)
+    at = place.history().place(Wanted(INT, (0,)), "S", "then")
+    cut = BatchCut(2, ((0, 5, 9), (1, 6, 8)))
+    offset = json.loads(json.dumps(place_to_json(at, cut)))
+    assert (place_of(offset, INT, 1), cut_of(offset)) == (at, cut)
+    assert cut_of(place_to_json(at)) is None
+    for other in (7, [], ["2"], [2, [0, 5]], [2, [0, 5, "9"]]):
+        with pytest.raises(PositionInvalidError, match="not valid for a topic"):
+            cut_of({**offset, "cut": other})
