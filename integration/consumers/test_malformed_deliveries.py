@@ -9,11 +9,12 @@ import pytest
 from integration.kit.judge.reading import numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
-from integration.kit.network.match import is_message, published
+from integration.kit.network.match import is_data, is_message, published, stream_seq
 from integration.kit.network.wire import Frame
 from jsclient import (
     ConsumerConfig,
     ConsumerDeleted,
+    ConsumerReset,
     ErrorRaised,
     FlowControlRefused,
     ForeignMessage,
@@ -111,6 +112,45 @@ async def test_malformed_ack_reply_then_on(kind: str, proxy: Any, connect: Any, 
         assert numbers(await take(sub, 1)) == [number]
     assert wrong == []
     assert len(tap.links) == 1
+
+
+DAMAGED = ["x", "7x", "1_0", "999999999", "3", "-5", ""]
+
+
+@pytest.mark.covers("J61", "J66")
+@pytest.mark.parametrize("value", DAMAGED)
+@pytest.mark.parametrize("kind", ["push", "pull"])
+async def test_damaged_number_within_a_run(
+    kind: str, value: str, proxy: Any, connect: Any, stream: OwnStream, events: list[Any]
+) -> None:
+    """Of frames that arrive together all numbers are read: an ordered reader misses nothing, and reports it."""
+    tap = await proxy()
+    js = await connect(tap)
+    await stream.publish(300)
+
+    def damaged(frame: Any) -> bytes:
+        parts = frame.reply.split(".")
+        parts[-4] = value
+        raw: bytes = frame.but(reply=".".join(parts)).raw
+        return raw
+
+    tap.modify_frames(lambda f: is_data(f) and stream_seq(f) == 150, damaged, count=1)
+    seen, failures = [], 0
+    if kind == "push":
+        reading: Any = await js.subscribe(stream.all, ordered=True)
+    else:
+        reading = await js.ordered_consumer(stream.name)
+        reading = reading.messages()
+    while not seen or seen[-1] != 300:
+        try:
+            seen += numbers([await reading.next(timeout=10)])
+        except NotJetStreamMessageError:
+            failures += 1
+    assert set(seen) == set(range(1, 301))
+    if value != "999999999":
+        assert seen == sorted(set(seen)), "nothing twice"
+    assert failures or of(ConsumerReset, events), "it is reported"
+    await reading.close()
 
 
 @pytest.mark.covers("J66", "J107")

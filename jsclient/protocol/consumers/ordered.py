@@ -67,6 +67,7 @@ class OrderedCursor:
     asked_from: int = 0
     wants: Recreate | None = None
     _run: bytes = b""  # the expected start of the next message's JSAck
+    _before: int = 0  # `last_stream_seq` before the newest message or run
 
     @property
     def resume_stream_seq(self) -> int:
@@ -95,15 +96,26 @@ class OrderedCursor:
         if consumer_seq != self.expected:
             self.wants = Recreate(f"delivery {consumer_seq} arrived, {self.expected} was expected")
             return 0
-        if stream_seq <= self.last_stream_seq or stream_seq < self.asked_from:
-            self.expected += 1
+        if self.last_stream_seq < self.asked_from:
+            if stream_seq < self.asked_from:
+                self.expected += 1  # the consumer began too early
+                return 0
+        elif stream_seq <= self.last_stream_seq:
+            self._went_back(stream_seq)
             return 0
         self._run = run_of(reply)
         return stream_seq
 
+    def _went_back(self, stream_seq: int) -> None:
+        """A consumer delivers in the order of the stream, so this number or the last one is wrong: read again."""
+        self.wants = Recreate(f"the stream sequence went back from {self.last_stream_seq} to {stream_seq}")
+        if stream_seq > self._before:
+            self.last_stream_seq = stream_seq - 1
+
     def took(self, stream_seq: int, count: int = 1) -> None:
         """``count`` messages entered the queue, the last one with this stream sequence."""
         self.expected += count
+        self._before = self.last_stream_seq
         self.last_stream_seq = stream_seq
 
     def delivered_up_to(self, consumer_seq: int) -> None:

@@ -56,27 +56,34 @@ def run_of(reply: bytes) -> bytes:
 
 
 def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> int:
-    """The stream sequence of the last frame if all belong to a run, with consecutive consumer sequences; else 0.
+    """The stream sequence of the last frame if all are an increasing run, with consecutive consumer sequences; else 0.
 
-    A fast path for the ordinary case: it reads nothing else of them. ``consumer_seq`` is that of the first one; None:
-    the sequences are not checked.
+    A fast path for the ordinary case; the caller checks others one by one. ``consumer_seq`` is that of the first one;
+    None: any. Time and pending messages are checked where they are read: `Message.metadata`.
     """
-    if not run or not frames:
+    if not run:
         return 0
-    last = b""
+    last, due = 0, consumer_seq or 0
+    follows = False  # the newest one had the next stream sequence, so the next one may have it, too
     try:
-        if consumer_seq is None:
-            if not all(frame[1].rsplit(b".", 4)[0] == run for frame in frames):
-                return 0
-            return int(frames[-1][1].rsplit(b".", 4)[1])
         for _, reply, _, _ in frames:
-            start, last, number, _, _ = reply.rsplit(b".", 4)
-            if start != run or int(number) != consumer_seq:
+            # Comparing with the expected text costs less than reading both numbers.
+            if follows and reply.startswith(b"%b.%d.%d." % (run, last + 1, due)):
+                last += 1
+                due += 1
+                continue
+            start, text, number, _, _ = reply.rsplit(b".", 4)
+            if start != run or (seq := int(text)) <= last:
                 return 0
-            consumer_seq += 1
-        return int(last)
-    except (ValueError, IndexError):
+            if consumer_seq is not None:
+                if int(number) != due:
+                    return 0
+                due += 1
+                follows = seq == last + 1 or not last
+            last = seq
+    except ValueError:
         return 0
+    return last
 
 
 Mark = TypeVar("Mark")
