@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -46,9 +47,12 @@ def record_batch(schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatc
 
 
 def frame_batch(
-    frames: Sequence[Frame], schema: pa.Schema, stream: str, consumer: str = ""
+    frames: Sequence[Frame], schema: pa.Schema, stream: str, consumer: str = "", created: str | None = None
 ) -> pa.RecordBatch:
-    """A record batch of messages delivered by a consumer; every reply must be a JSAck."""
+    """A record batch of messages delivered by a consumer; every reply must be a JSAck.
+
+    ``created``: when the stream was created, in ISO format; None: unknown.
+    """
     numbers = _Numbers([frame[1] for frame in frames])
     made: dict[str, Callable[[], Any]] = {
         "subject": lambda: _texts([frame[0] for frame in frames]),
@@ -58,6 +62,7 @@ def frame_batch(
         "sequence": lambda: numbers.column(_STREAM_SEQ),
         "timestamp": lambda: pc.divide(numbers.column(_TIME), 1000).cast(pa.timestamp("us", tz="UTC")),
         "timestamp_ns": lambda: numbers.column(_TIME),
+        "stream_created": lambda: _created(created, len(frames)),
         "consumer": lambda: pa.repeat(consumer, len(frames)),
         "consumer_sequence": lambda: numbers.column(_CONSUMER_SEQ),
         "num_delivered": lambda: numbers.column(_DELIVERED).cast(pa.int32()),
@@ -67,7 +72,9 @@ def frame_batch(
     return record_batch(schema, {name: made[name]() for name in schema.names})
 
 
-def direct_columns(frames: Sequence[Frame], names: Sequence[str], stream: str) -> dict[str, Any]:
+def direct_columns(
+    frames: Sequence[Frame], names: Sequence[str], stream: str, created: str | None = None
+) -> dict[str, Any]:
     """Columns of messages read by direct get, for `record_batch`. Names of other columns are ignored."""
     added = _Added([frame[2] for frame in frames])
     made: dict[str, Callable[[], Any]] = {
@@ -78,8 +85,14 @@ def direct_columns(frames: Sequence[Frame], names: Sequence[str], stream: str) -
         "sequence": lambda: added.column("sequence").cast(pa.int64()),
         "timestamp": lambda: pc.divide(added.time_ns, 1000).cast(pa.timestamp("us", tz="UTC")),
         "timestamp_ns": lambda: added.time_ns,
+        "stream_created": lambda: _created(created, len(frames)),
     }
     return {name: made[name]() for name in names if name in made}
+
+
+def _created(created: str | None, count: int) -> pa.Array:
+    moment = datetime.fromisoformat(created) if created else None
+    return pa.repeat(pa.scalar(moment, _TYPES["timestamp"]), count)
 
 
 class _Numbers:

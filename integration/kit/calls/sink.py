@@ -37,7 +37,9 @@ def plan_of(
     **options: str,
 ) -> WritePlan:
     given = {"servers": "nats://127.0.0.1:1", "retries": "2", **options}
-    shape = RowShape(data, "subject" in columns, "headers" in columns, "msg_id" in columns, subject)
+    shape = RowShape(
+        data, "subject" in columns, "headers" in columns, "msg_id" in columns, subject, ids == "source"
+    )
     return WritePlan(SinkOptions.parse(given), shape, ids, "query", epoch, ledger)
 
 

@@ -16,6 +16,7 @@ from jsclient.spark.columns import arrow_schema, direct_columns, frame_batch, re
 from jsclient.spark.options.source import LOG_COLUMNS, QUEUE_COLUMNS  # noqa: E402
 
 NS = 1_700_000_000_123_456_789
+CREATED = datetime(2023, 11, 1, 12, tzinfo=UTC)
 V1 = b"$JS.ACK.S.c.%d.%d.%d.%d.%d"
 V2 = b"$JS.ACK.hub.acc.S.c.%d.%d.%d.%d.%d"
 V2_TOKEN = b"$JS.ACK._.acc.S.c.%d.%d.%d.%d.%d.rnd"
@@ -60,7 +61,9 @@ def test_columns_as_stored() -> None:
         ("ä.ö".encode(), V1 % (1, 2, 2, NS, 0), b"NATS/1.0\r\nA: 1\r\nB: x y\r\nA: 2\r\n\r\n", b"\xff\x00"),
         (b"\xff", V1 % (1, 3, 3, NS, 0), b"", b"z" * 1000),
     ]
-    first, second, third = rows(frame_batch(frames, arrow_schema([*LOG_COLUMNS]), "S"))
+    first, second, third = rows(
+        frame_batch(frames, arrow_schema([*LOG_COLUMNS]), "S", created=CREATED.isoformat())
+    )
     assert first == {
         "subject": "a",
         "data": b"",
@@ -69,6 +72,7 @@ def test_columns_as_stored() -> None:
         "sequence": 1,
         "timestamp": datetime(2023, 11, 14, 22, 13, 20, 123456, UTC),
         "timestamp_ns": NS,
+        "stream_created": CREATED,
     }
     assert (second["subject"], second["data"]) == ("ä.ö", b"\xff\x00")
     assert second["headers"] == [("A", ["1", "2"]), ("B", ["x y"])]

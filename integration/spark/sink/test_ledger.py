@@ -13,6 +13,7 @@ from integration.kit.calls.sink import numbers, plan_of, rows_of, stored, write
 from integration.kit.judge.streams import OwnStream
 from jsclient.errors import ConfigError
 from jsclient.spark.sink.ledger import Ledger, LedgerPlace, ensure_bucket
+from jsclient.spark.sink.ledger_rules import CheckpointBehindError
 from jsclient.spark.sink.partition_writer import WritePlan
 from jsclient.spark.sink.row_error import RowError
 from jsclient.spark.task_context import Task
@@ -92,6 +93,26 @@ async def test_without_ledger_rows_stored_twice(connect: Any, server: Any, short
     await forgotten()
     await write(js, plan_of(), rows_of(short, 1, 50))
     assert (await short.state())["messages"] == 90
+
+
+async def test_older_checkpoint_refused(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:
+    """A checkpoint was put back, and other limits cut its epoch differently: nothing is stored before the error."""
+    js = await connect(server)
+
+    def plan(run: str, epoch: int, *, ascending: bool = True) -> WritePlan:
+        place = LedgerPlace(bucket, "query", short.name, run, ascending)
+        return plan_of(ledger=place, epoch=epoch)
+
+    await write(js, plan("run-1", 4), rows_of(short, 1, 50))
+    await write(js, plan("run-2", 5), rows_of(short, 51, 90))
+    with pytest.raises(CheckpointBehindError, match="'failOnOlderCheckpoint'"):
+        await write(js, plan("run-3", 4), rows_of(short, 1, 90))
+    assert sorted(await stored(short)) == sorted(numbers(1, 90))
+    again = await write(js, plan("run-4", 5), rows_of(short, 51, 90))  # the newest one is a replay
+    assert (again.rows, again.skipped) == (40, 40)
+    await forgotten()
+    allowed = await write(js, plan("run-5", 4, ascending=False), rows_of(short, 1, 60))
+    assert (allowed.rows, allowed.skipped) == (60, 50)
 
 
 async def test_task_again_behind_window(connect: Any, server: Any, short: OwnStream, bucket: str) -> None:

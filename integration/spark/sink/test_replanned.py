@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -12,11 +13,25 @@ from integration.kit.calls.queue import QueueQuery
 from integration.kit.calls.sink import numbers, plan_of, stored, write
 from integration.kit.calls.source import Query
 from integration.kit.judge.streams import OwnStream
+from jsclient.errors import ConfigError
+from jsclient.spark.options.sink import SinkOptions
+from jsclient.spark.sink.row_columns import rows_shape
+from jsclient.spark.sink.row_error import RowError
 from jsclient.spark.task_context import Task
 
 ROWS = 2000
 
 pytest.importorskip("pyspark.sql.streaming.datasource")
+
+from pyspark.sql.types import (  # noqa: E402
+    BinaryType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 
 async def save(js: Any, target: OwnStream, parts: list[list[dict[str, Any]]]) -> None:
@@ -127,3 +142,69 @@ async def test_removed_parts_remain_as_empty_tasks(connect: Any, server: Any, ma
     assert [len(part) for part in await parts_of(query, offsets)] == [0, 0, 300, 500]
     await source.oracle.purge(source.name)
     assert [len(part) for part in await parts_of(query, offsets)] == [0, 0, 0, 0]
+
+
+# --- dedup=source ----------------------------------------------------------------------------------------
+
+SOURCE = {
+    "data": pa.binary(),
+    "stream": pa.string(),
+    "stream_created": pa.timestamp("us", tz="UTC"),
+    "sequence": pa.int64(),
+}
+
+
+def rows_from(rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {name: pa.array([row[name] for row in rows], kind) for name, kind in SOURCE.items()}
+    )
+
+
+@pytest.mark.parametrize("mode", ["consumer", pytest.param("direct", marks=pytest.mark.server(">=2.11"))])
+async def test_new_checkpoint_stores_nothing_twice(
+    connect: Any, server: Any, make_stream: Any, mode: str
+) -> None:
+    """Ids of the source depend on neither query nor batch: another query, with other limits, reads all again."""
+    js, target = await connect(server), await make_stream()
+    source = await make_stream(allow_direct=True)
+    await source.publish(ROWS)
+    for epoch, limit in enumerate((ROWS // 2, ROWS // 3)):
+        query = Query(
+            server,
+            source,
+            columns=[*SOURCE],
+            startingOffsets="earliest",
+            maxMessagesPerTrigger=limit,
+            readMode="consumer" if epoch else mode,
+        )
+        await asyncio.to_thread(query.drain)
+        for rows in query.batches:
+            plan = plan_of(ids="source", dedup="source", columns="", subject=target.subject("a"), epoch=epoch)
+            await write(js, plan, rows_from(rows))
+    await check(target)
+
+
+async def test_two_rows_of_one_message_refused(connect: Any, server: Any, stream: OwnStream) -> None:
+    """The second would be taken for a repetition and be lost."""
+    js = await connect(server)
+    row = {"data": b"1", "stream": "S", "stream_created": datetime(2026, 1, 31, tzinfo=UTC), "sequence": 7}
+    plan = plan_of(ids="source", dedup="source", columns="", subject=stream.subject("a"))
+    with pytest.raises(
+        RowError, match=r"two rows are made from message S\.1769817600000000\.7, so one would be lost"
+    ):
+        await write(js, plan, rows_from([row, row]))
+    with pytest.raises(RowError, match="column 'sequence': it is null"):
+        await write(js, plan, rows_from([{**row, "sequence": None}]))
+    assert await stored(stream) == []
+
+
+def schema_of(types: dict[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in types.items()])
+
+
+def test_columns_of_the_source_needed() -> None:
+    types = {"data": BinaryType(), "stream": StringType(), "sequence": LongType()}
+    options = SinkOptions.parse({"servers": "nats://x", "subject": "s", "dedup": "source"})
+    with pytest.raises(ConfigError, match="no column 'stream_created' of type timestamp"):
+        rows_shape(schema_of(types), options)
+    assert rows_shape(schema_of({**types, "stream_created": TimestampType()}), options).by_source

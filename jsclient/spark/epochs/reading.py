@@ -111,10 +111,10 @@ def _read_segment(spec: EpochSpec, segment: Segment, epochs: _Epochs) -> Iterato
                     "partition": pa.repeat(pa.scalar(segment.partition, pa.int32()), len(part)),
                 }
                 if by_consumer:
-                    made = frame_batch(part, arrow_schema(base), read.stream)
+                    made = frame_batch(part, arrow_schema(base), read.stream, created=read.created)
                     columns |= dict(zip(base, made.columns, strict=True))
                 else:
-                    columns |= direct_columns(part, base, read.stream)
+                    columns |= direct_columns(part, base, read.stream, read.created)
                 yield record_batch(schema, columns)
     finally:
         opened.run(reader.close())

@@ -22,7 +22,7 @@ from ..log.lookup import Lookup
 from ..log.offsets import StreamFacts
 from ..log.tasks import pieces_of, read_spec
 from ..options.epochs import EpochSourceOptions
-from ..options.source import EPOCH_COLUMNS
+from ..options.source import BY_SCHEMA, EPOCH_COLUMNS
 from .planning import (
     BatchCut,
     Segment,
@@ -51,7 +51,7 @@ def epoch_columns(options: EpochSourceOptions) -> dict[str, str]:
     """The default columns of a topic. Looks up the order of its times; raises as `TopicLook`."""
     topic = TopicLook(options)
     topic.open()
-    left_out = {"timestamp_ns"} if options.read.include_headers else {"timestamp_ns", "headers"}
+    left_out = BY_SCHEMA if options.read.include_headers else {*BY_SCHEMA, "headers"}
     kinds = {**EPOCH_COLUMNS, "epoch": "bigint" if isinstance(topic.order, Int) else "string"}
     return {name: kind for name, kind in kinds.items() if name not in left_out}
 

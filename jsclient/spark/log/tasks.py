@@ -72,9 +72,10 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
             for start in range(0, len(messages), spec.batch_rows):
                 part = messages[start : start + spec.batch_rows]
                 if isinstance(reader, ConsumerRange):
-                    yield frame_batch(part, schema, spec.stream)
+                    yield frame_batch(part, schema, spec.stream, created=spec.created)
                 else:
-                    yield record_batch(schema, direct_columns(part, spec.columns, spec.stream))
+                    columns = direct_columns(part, spec.columns, spec.stream, spec.created)
+                    yield record_batch(schema, columns)
     finally:
         opened.run(reader.close())
 

@@ -22,8 +22,8 @@ class SinkOptions:
 
     connect: ConnectOptions
     subject: str | None = None  # subject of rows without one
-    # The source of message ids: "content" of the row, its "index" in the partition, the "column" ``msg_id``, or "none".
-    # None: "column" if that column exists, else "content"
+    # The source of message ids: "content" of the row, its "index" in the partition, the message of the "source" that it
+    # was made from, the "column" ``msg_id``, or "none". None: "column" if that column exists, else "content"
     dedup: str | None = None
     # For equal rows, with ids from content. "partition": each is a message. "epoch": equal rows of different partitions
     # are one message, so a replay may move rows between partitions
@@ -38,6 +38,7 @@ class SinkOptions:
     window: int = 4000  # messages in flight per task
     window_bytes: int = MAX_BYTES  # bytes in flight per task
     ledger: str = "jsclient_spark"  # name of the bucket with the ledgers
+    fail_on_older_checkpoint: bool = True  # whether a query whose ledger has later epochs is refused
     # dedup_key, dedup_batch: name of a batch write, and its number under that name. Repeating a write with the same key
     # and number stores nothing twice
     dedup_key: str | None = None
@@ -47,7 +48,7 @@ class SinkOptions:
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
         """Read the options of ``writeStream`` or ``write``. Raises `ConfigError` as `SourceOptions.parse`."""
         given = OptionReader(options, "the sink of JetStream")
-        dedup = given.choice("dedup", ("auto", "content", "index", "column", "none"), "auto")
+        dedup = given.choice("dedup", ("auto", "content", "index", "source", "column", "none"), "auto")
         exactly_once = given.choice(
             "exactlyOnce", ("window", "ledger", "none"), "none" if dedup == "none" else "window"
         )
@@ -69,6 +70,7 @@ class SinkOptions:
             expected_stream=None if stream is None else check_stream_name(stream),
             **publish_settings(given),
             ledger=check_stream_name(check_token(ledger, "ledger")),
+            fail_on_older_checkpoint=given.flag("failOnOlderCheckpoint", default=True),
             dedup_key=given.text("dedupKey"),
             dedup_batch=given.count("dedupBatch", least=0),
         )
@@ -80,7 +82,7 @@ class SinkOptions:
         return read
 
     def ids(self, *, column: bool) -> str:
-        """The source of ids: "content", "index", "column" or "none".
+        """The source of ids: "content", "index", "source", "column" or "none".
 
         Args:
             column: Whether the rows have a column ``msg_id``.

@@ -20,6 +20,7 @@ from ...protocol.wire.units import format_time
 from .connect import ConnectOptions, OptionReader
 
 __all__ = [
+    "BY_SCHEMA",
     "EPOCH_COLUMNS",
     "LOG_COLUMNS",
     "QUEUE_COLUMNS",
@@ -37,6 +38,7 @@ LOG_COLUMNS: Final[Mapping[str, str]] = {
     "sequence": "bigint",
     "timestamp": "timestamp",  # microseconds
     "timestamp_ns": "bigint",
+    "stream_created": "timestamp",  # when the stream was created, which identifies it
 }
 QUEUE_COLUMNS: Final[Mapping[str, str]] = {
     **LOG_COLUMNS,
@@ -46,6 +48,8 @@ QUEUE_COLUMNS: Final[Mapping[str, str]] = {
     "num_pending": "bigint",
     "reply": "string",  # the subject for its ack
 }
+BY_SCHEMA: Final = frozenset({"timestamp_ns", "stream_created"})
+"""Columns that only a schema of the user selects."""
 EPOCH_COLUMNS: Final[Mapping[str, str]] = {
     "epoch": "bigint",  # or string, JSON, if times are not numbers
     "partition": "int",
@@ -151,7 +155,7 @@ class SourceOptions:
     def columns(self) -> dict[str, str]:
         """The columns of the default schema."""
         known = LOG_COLUMNS if self.mode == "log" else QUEUE_COLUMNS
-        left_out = {"timestamp_ns"} if self.include_headers else {"timestamp_ns", "headers"}
+        left_out = BY_SCHEMA if self.include_headers else {*BY_SCHEMA, "headers"}
         return {name: kind for name, kind in known.items() if name not in left_out}
 
 

@@ -58,6 +58,7 @@ class ClaimSpec:
     fetch_max_bytes: int  # bytes per request
     fail_on_data_loss: bool  # whether missing messages are an error
     term_missing: bool  # whether missing messages are terminated here: no rows exist by which to ack them
+    created: str = ""  # when the stream was created, in ISO format
 
 
 @dataclass
@@ -96,7 +97,7 @@ def _columns(
 ) -> dict[str, Any]:
     numbers = found.delivered[rows], found.consumer_seqs[rows], found.pending[rows]
     wanted = {*spec.columns, "sequence", "timestamp_ns"} if "reply" in spec.columns else spec.columns
-    made = direct_columns(frames, tuple(wanted), spec.stream)
+    made = direct_columns(frames, tuple(wanted), spec.stream, spec.created)
     made["consumer"] = pa.repeat(spec.consumer, len(frames))
     made["num_delivered"], made["consumer_sequence"], made["num_pending"] = numbers
     if "reply" in spec.columns:

@@ -80,7 +80,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._driver: _Driver | None = None
         opened = session(options.connect)
-        _, consumer = opened.run(open_queue(opened.js, options))
+        stream, consumer = opened.run(open_queue(opened.js, options))
         filters = consumer.config.filters
         self._spec = ClaimSpec(
             connect=options.connect,
@@ -92,6 +92,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             fetch_max_bytes=options.fetch_max_bytes,
             fail_on_data_loss=options.fail_on_data_loss,
             term_missing=options.ack_on == "manual",
+            created="" if (made := stream.cached_info.created) is None else made.isoformat(),
         )
 
     def __getstate__(self) -> dict[str, Any]:

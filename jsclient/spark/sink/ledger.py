@@ -33,6 +33,7 @@ class LedgerPlace:
     query: str
     target: str  # name of the target stream
     run: str  # id of this run, which is Spark's attempt to write an epoch
+    ascending: bool = False  # whether an epoch older than the newest one is an error
 
     def keys(self, js: JetStream) -> Bucket:
         """The query's keys in the bucket."""
@@ -85,7 +86,8 @@ class Ledger:
             The sequence at or after which rows of this task may already be stored; 0 if none can be.
 
         Raises:
-            ConfigError: The epoch is older than the oldest one in the ledger, or the bucket doesn't exist.
+            CheckpointBehindError: As `decide`.
+            ConfigError: The bucket doesn't exist.
         """
         place, task_key = self._place, f"p{self._task.partition}"
         keys = place.keys(self._js)
@@ -103,7 +105,9 @@ class Ledger:
             record = None if entry.value is None else QueryRecord.decode(entry.value)
             info = target.cached_info
             known = (target.name, str(info.created))
-            decision = decide(record, partition, target=known, epoch=self._epoch, run=place.run)
+            decision = decide(
+                record, partition, target=known, epoch=self._epoch, run=place.run, ascending=place.ascending
+            )
             if not isinstance(decision, Begin):
                 break
             # Request the info now. Messages before this point don't belong to the epoch, since no task publishes

@@ -19,7 +19,12 @@ from dataclasses import dataclass
 
 from ...errors import ConfigError
 
-__all__ = ["Begin", "Beginning", "PartitionRecord", "QueryRecord", "decide"]
+__all__ = ["Begin", "Beginning", "CheckpointBehindError", "PartitionRecord", "QueryRecord", "decide"]
+
+
+class CheckpointBehindError(ConfigError):
+    """Raised when a query writes an epoch, and an earlier run has written later ones: its checkpoint was put back."""
+
 
 KEPT = 100
 """Number of epochs whose beginnings are kept. Spark keeps as many by default."""
@@ -100,24 +105,35 @@ def decide(
     target: tuple[str, str],
     epoch: int,
     run: str,
+    ascending: bool = False,
 ) -> Begin | int:
     """Decide what a task does before its first row.
+
+    ``ascending``: epochs are written in order, so later ones in the ledger are an error.
 
     Returns:
         `Begin`: write the beginning, then decide again. A sequence: rows of this task may be stored at or after it.
         0: no rows of this task can be stored.
 
     Raises:
-        ConfigError: The epoch is older than the oldest one in the ledger.
+        CheckpointBehindError: The epoch is older than the oldest one in the ledger, or, if ``ascending``, than the
+            newest.
     """
     if record is None or record.target != target:
         # The ledger has no record for this stream. A recreated stream holds no rows of this query.
         return Begin(QueryRecord(target))
-    beginning = record.find(epoch)
+    beginning, beginnings = record.find(epoch), record.beginnings
+    newest = max((one.epoch for one in beginnings), default=epoch)
+    # A task that Spark has abandoned may begin late; its run has begun the epoch.
+    if ascending and epoch < newest and (beginning is None or beginning.run != run):
+        raise CheckpointBehindError(
+            f"epoch {epoch} is written, but the ledger has epoch {newest} of this query already: was an older "
+            "checkpoint restored? Rows are stored twice if the epochs do not have the same rows as before, for example "
+            "with other limits. Use the latest checkpoint, or continue with option 'failOnOlderCheckpoint' = 'false'"
+        )
     if beginning is None:
-        beginnings = record.beginnings
         if beginnings and epoch < beginnings[0].epoch:
-            raise ConfigError(
+            raise CheckpointBehindError(
                 f"epoch {epoch} is written again, but the ledger reaches back to epoch {beginnings[0].epoch} only: "
                 "it is unknown which of its rows are stored. Was the checkpoint put back? Set option 'exactlyOnce' to "
                 "'window' for as long as it catches up, which may store rows twice"

@@ -7,10 +7,15 @@ stream's duplicate window::
     <query>.<epoch>.<partition>.<content>[.<n>]     dedup=content
     <query>.<epoch>.<content>[.<n>]                 dedup=content, dedupScope=epoch
     <query>.<epoch>.<partition>.<index>             dedup=index
+    <stream>.<created>.<sequence>                   dedup=source
     the row's msg_id                                dedup=column
 
 ``query`` is a hash of 8 bytes (11 characters), ``content`` a hash of 12 bytes (16 characters); numbers are hexadecimal.
 Spark stores the query id in the checkpoint, so it survives a restart.
+
+``stream``, ``created`` (in microseconds) and ``sequence`` identify the message of the source that a row was made from.
+They depend on neither query, epoch nor partition, so rows are known over restored and new checkpoints. Two rows made
+from one message have the same id, which is for pipelines that make at most one.
 
 **Why content.** The order of rows in a partition may change when a shuffle is fetched again. The hash of subject,
 headers and payload does not depend on the order. Among equal rows, the first has no number and the others are numbered;

@@ -39,7 +39,7 @@ class WritePlan:
 
     options: SinkOptions
     shape: RowShape
-    ids: str  # source of the message ids: "content", "index", "column" or "none"
+    ids: str  # source of the message ids: "content", "index", "source", "column" or "none"
     query: str
     epoch: int
     ledger: LedgerPlace | None
@@ -138,7 +138,7 @@ class PartitionWriter:
 
     def _tails(self, messages: RowMessages) -> list[bytes] | None:
         if self._ids is None:
-            return messages.ids if self._plan.ids == "column" else None
+            return messages.ids if self._plan.ids in ("column", "source") else None
         subjects = messages.subjects if self._plan.shape.has_subject else None
         return self._ids.tails(subjects, messages.blocks, messages.payloads)
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...errors import ConfigError, InvalidNameError
 from ...protocol.wire.header_names import EXPECTED_STREAM, MSG_ID
@@ -30,6 +31,7 @@ _ALLOWED = {
     "headers": ("map<string,array<string>>", "map<string,string>"),
     "msg_id": ("string",),
 }
+_SOURCE = {"stream": "string", "stream_created": "timestamp", "sequence": "bigint"}  # with dedup=source
 _ILLEGAL_ID = re.compile(rb"[\x00-\x1f\x7f]")
 _MAX_SUBJECTS = 100_000  # maximum number of cached legal subjects
 _NO_BLOCK = b""
@@ -45,6 +47,7 @@ class RowShape:
     has_id: bool
     # Default for rows without a subject, because it is null or the column is missing; None: no default
     subject: str | None
+    by_source: bool = False  # whether ids are made from the columns that identify a message of the source
 
 
 def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
@@ -62,7 +65,16 @@ def rows_shape(schema: StructType, options: SinkOptions) -> RowShape:
             raise ConfigError(f"column {name!r} is {types[name]}: it must be {' or '.join(allowed)}")
     if "subject" not in types and options.subject is None:
         raise ConfigError("the rows have no column 'subject': add one, or give the option 'subject'")
-    return RowShape(payloads[0], "subject" in types, "headers" in types, "msg_id" in types, options.subject)
+    by_source = options.dedup == "source"
+    if by_source and (wrong := [name for name, kind in _SOURCE.items() if types.get(name) != kind]):
+        raise ConfigError(
+            f"option 'dedup' is 'source', but the rows have no column {wrong[0]!r} of type {_SOURCE[wrong[0]]}: keep "
+            "the source's columns stream, stream_created and sequence. It has stream_created if the schema names it: "
+            ".schema('subject string, data binary, stream string, stream_created timestamp, sequence bigint')"
+        )
+    return RowShape(
+        payloads[0], "subject" in types, "headers" in types, "msg_id" in types, options.subject, by_source
+    )
 
 
 @dataclass(slots=True)
@@ -72,7 +84,7 @@ class RowMessages:
     subjects: list[bytes]
     blocks: list[bytes] | None  # the rows' own headers, b"" for rows without; None: no row has headers
     payloads: list[bytes]
-    ids: list[bytes] | None  # values of the column ``msg_id``; None: the column is missing
+    ids: list[bytes] | None  # of the column ``msg_id``, or of the source; None: neither is used
 
 
 class RowReader:
@@ -105,6 +117,8 @@ class RowReader:
                 if not one or _ILLEGAL_ID.search(one):
                     what = "holds a control character" if one else "is empty"
                     raise BadRow(row, "msg_id", f"it {what}: an id is a line of text")
+        elif shape.by_source:
+            ids = _source_ids(batch)
         blocks = self._blocks(batch.column("headers")) if shape.has_headers else None
         return RowMessages(subjects, blocks, payloads, ids)
 
@@ -152,6 +166,32 @@ class RowReader:
             except (InvalidNameError, ConfigError) as error:
                 raise BadRow(row, "headers", f"{error}") from None
         return blocks if any(blocks) else None
+
+
+def _source_ids(batch: pa.RecordBatch) -> list[bytes]:
+    """``stream.created.sequence`` of the messages that the rows were made from."""
+    for name in _SOURCE:
+        if batch.column(name).null_count:
+            row = batch.column(name).is_null().index(True).as_py()
+            raise BadRow(row, name, "it is null: with dedup=source it identifies the message of the source")
+    created = batch.column("stream_created").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    parts = [batch.column("stream"), created, batch.column("sequence")]
+    ids = pc.binary_join_element_wise(*(part.cast(pa.string()) for part in parts), ".")
+    values = _values(ids, "stream", str)
+    for one in pc.unique(batch.column("stream")).to_pylist():
+        if not one or _ILLEGAL_ID.search(one.encode()):
+            raise BadRow(
+                batch.column("stream").index(one).as_py(), "stream", f"{one!r} is not the name of a stream"
+            )
+    if len(set(values)) < len(values):
+        row = next(at for at, one in enumerate(values) if one in values[:at])
+        raise BadRow(
+            row,
+            "sequence",
+            f"two rows are made from message {values[row].decode()}, so one would be lost: dedup=source is for at most "
+            "one row for each message; use dedup=content, or a column msg_id",
+        )
+    return values
 
 
 def set_headers(ids: str, expected_stream: str | None) -> tuple[bytes, frozenset[str]]:

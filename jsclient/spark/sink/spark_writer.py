@@ -76,6 +76,8 @@ class Written(WriterCommitMessage):
 class _Writer:
     """Common base of the batch writer and the stream writer."""
 
+    _ascending = False  # whether epochs are written in order
+
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises `ConfigError` if rows of this schema cannot be written with these options."""
         self._options = options
@@ -94,9 +96,11 @@ class _Writer:
         return self.__dict__
 
     def _ledger(self, query: str) -> LedgerPlace | None:
-        if self._options.exactly_once != "ledger" or self._target is None:
+        options = self._options
+        if options.exactly_once != "ledger" or self._target is None:
             return None
-        return LedgerPlace(self._options.ledger, query, self._target, self._run)
+        ascending = self._ascending and options.fail_on_older_checkpoint
+        return LedgerPlace(options.ledger, query, self._target, self._run, ascending)
 
     def _needs_epoch(self) -> bool:
         return self._ids in ("content", "index") or self._options.exactly_once == "ledger"
@@ -129,6 +133,8 @@ class _Writer:
 
 class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the epochs of a streaming query."""
+
+    _ascending = True
 
     def _place(self) -> tuple[str, int]:
         return epoch_of() if self._needs_epoch() else ("", -1)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.spark.sink.ledger_rules import KEPT, Begin, Beginning, PartitionRecord, QueryRecord, decide
+from jsclient.spark.sink.ledger_rules import (
+    KEPT,
+    Begin,
+    Beginning,
+    CheckpointBehindError,
+    PartitionRecord,
+    QueryRecord,
+    decide,
+)
 
 TARGET = ("OUT", "2026-01-01T00:00:00+00:00")
 
@@ -63,9 +71,22 @@ def test_older_epochs_are_replayed() -> None:
     assert known.with_epoch(Beginning(4, 30, "r2")).find(5) == Beginning(5, 20, "r1")
 
 
+def test_older_checkpoint_refused() -> None:
+    """Another run has begun a later epoch: the checkpoint was put back."""
+    for known in (record((4, 10, "r1"), (6, 30, "r1")), record((5, 20, "r1"), (6, 30, "r1"))):
+        with pytest.raises(CheckpointBehindError, match="epoch 5 is written, but the ledger has epoch 6"):
+            decide(known, None, target=TARGET, epoch=5, run="r2", ascending=True)
+
+
+def test_abandoned_task_begins_late() -> None:
+    """The next epoch has begun, but this run has begun its own."""
+    known = record((5, 20, "r2"), (6, 30, "r3"))
+    assert decide(known, None, target=TARGET, epoch=5, run="r2", ascending=True) == 0
+
+
 def test_too_old() -> None:
     """An epoch before all that are kept: refused, with what helps."""
-    with pytest.raises(ConfigError, match="reaches back to epoch 6"):
+    with pytest.raises(CheckpointBehindError, match="reaches back to epoch 6"):
         ask(record((6, 10, "r1")))
 
 
