@@ -12,8 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent / "_tools"))
 from statuses import Statuses
 
 import jsclient
-from jsclient._module import SOURCES
 from jsclient._version import __version__
+from jsclient.errors import SOURCES
 
 for name in jsclient.__all__:
     for public in getattr(getattr(jsclient, name), "__all__", ()) if name != "spark" else ():

@@ -9,20 +9,19 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from . import errors, events
-from ._module import set_module
+from . import errors, events, models
 from ._version import __version__
 from .client import JetStream, connect
 from .consumers.message import Message, ack_all
 from .errors import *  # noqa: F403
+from .errors import set_module
 from .events import *  # noqa: F403
-from .protocol import models as _models
+from .models import *  # noqa: F403
 from .protocol.consumers.ack import Metadata
-from .protocol.models import *  # noqa: F403
 from .protocol.wire.headers import Headers
 
 if TYPE_CHECKING:
-    from . import epochs, logs, peers, server, spark
+    from . import epochs, kits, peers, server, spark
     from ._runtime.handle import Opening
     from .consumers.consumer import Consumer
     from .consumers.ordered.consumer import OrderedConsumer, OrderedMessages
@@ -32,7 +31,28 @@ if TYPE_CHECKING:
     from .consumers.pull_subscription import PullSubscription
     from .consumers.subscription import Subscription
     from .consumers.worker.worker import Worker
-    from .logs import MemoryLog
+    from .kits import (
+        IterationObserver,
+        IterationSubscription,
+        MemoryLog,
+        Notifier,
+        NotifierInternals,
+        NotifierIterator,
+        NotifierKit,
+        Producer,
+        StreamNotifierKit,
+        StreamSubscriptionKit,
+        SubscriptionInternals,
+        SubscriptionIterator,
+        SubscriptionKit,
+        UpdateRecord,
+        make_notifier,
+        make_notifier_kit,
+        make_subscription,
+        make_subscription_kit,
+        observe_iteration,
+        observe_iterator,
+    )
     from .protocol.consumers.status import Ending
     from .protocol.consumers.worker.worker import DeliveriesExhaustedError, Reject, WorkCounts
     from .protocol.streams.counter import CounterEntry
@@ -48,24 +68,6 @@ if TYPE_CHECKING:
     from .streams.stream import Stream
     from .topics.event_history import CurrentEvent, EventHistory, EventSource, EventSubscription
     from .topics.log_reader import TopicReader
-    from .topics.notifiers.iteration import (
-        IterationObserver,
-        IterationSubscription,
-        Notifier,
-        NotifierInternals,
-        NotifierIterator,
-        NotifierKit,
-        Producer,
-        SubscriptionInternals,
-        SubscriptionIterator,
-        SubscriptionKit,
-        UpdateRecord,
-        make_notifier,
-        make_subscription,
-    )
-    from .topics.notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
-    from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
-    from .topics.notifiers.observing import observe_iteration, observe_iterator
     from .topics.publisher import TopicPublisher
     from .topics.topic import LatestReader, ReaderOpening, Topic
 
@@ -129,11 +131,12 @@ __all__ = [
     "epochs",
     "errors",
     "events",
-    "logs",
+    "kits",
     "make_notifier",
     "make_notifier_kit",
     "make_subscription",
     "make_subscription_kit",
+    "models",
     "observe_iteration",
     "observe_iterator",
     "peers",
@@ -142,12 +145,16 @@ __all__ = [
 ]
 __all__ += errors.__all__
 __all__ += events.__all__
-__all__ += _models.__all__
+__all__ += models.__all__
 
 set_module(__name__, (JetStream, connect, Message, ack_all, Metadata, Headers))
-set_module(__name__, map(_models.__dict__.__getitem__, _models.__all__))
+_EVERYDAY = (
+    "AckPolicy", "ConsumerConfig", "ConsumerInfo", "DeliverPolicy", "PubAck", "RetentionPolicy", "StorageType",
+    "StreamConfig", "StreamInfo",
+)  # fmt: skip
+set_module(__name__, map(models.__dict__.__getitem__, _EVERYDAY))
 
-_MODULES = frozenset({"epochs", "logs", "peers", "server", "spark"})
+_MODULES = frozenset({"epochs", "kits", "peers", "server", "spark"})
 _LAZY = {
     "AtomicBatch": "publishing.batch",
     "Batch": "consumers.pull.fetch",
@@ -163,22 +170,22 @@ _LAZY = {
     "EventSource": "topics.event_history",
     "EventSubscription": "topics.event_history",
     "FastIngest": "publishing.fast_ingest",
-    "IterationObserver": "topics.notifiers.iteration",
-    "IterationSubscription": "topics.notifiers.iteration",
+    "IterationObserver": "kits",
+    "IterationSubscription": "kits",
     "JsonCodec": "protocol.topics.value_codec",
     "LatestReader": "topics.topic",
-    "MemoryLog": "logs",
+    "MemoryLog": "kits",
     "Messages": "consumers.pull.messages",
-    "Notifier": "topics.notifiers.iteration",
-    "NotifierInternals": "topics.notifiers.iteration",
-    "NotifierIterator": "topics.notifiers.iteration",
-    "NotifierKit": "topics.notifiers.iteration",
+    "Notifier": "kits",
+    "NotifierInternals": "kits",
+    "NotifierIterator": "kits",
+    "NotifierKit": "kits",
     "Opening": "_runtime.handle",
     "OrderedConsumer": "consumers.ordered.consumer",
     "OrderedMessages": "consumers.ordered.consumer",
     "OrderedSubscription": "consumers.ordered.subscription",
     "Position": "protocol.topics.position",
-    "Producer": "topics.notifiers.iteration",
+    "Producer": "kits",
     "Publisher": "publishing.publisher",
     "PullSubscription": "consumers.pull_subscription",
     "QuietTimer": "protocol.topics.reader",
@@ -186,24 +193,24 @@ _LAZY = {
     "Record": "protocol.topics.record",
     "Reject": "protocol.consumers.worker.worker",
     "Stream": "streams.stream",
-    "StreamNotifierKit": "topics.notifiers.kits",
-    "StreamSubscriptionKit": "topics.notifiers.kits",
+    "StreamNotifierKit": "kits",
+    "StreamSubscriptionKit": "kits",
     "Subscription": "consumers.subscription",
-    "SubscriptionInternals": "topics.notifiers.iteration",
-    "SubscriptionIterator": "topics.notifiers.iteration",
-    "SubscriptionKit": "topics.notifiers.iteration",
+    "SubscriptionInternals": "kits",
+    "SubscriptionIterator": "kits",
+    "SubscriptionKit": "kits",
     "Topic": "topics.topic",
     "TopicPublisher": "topics.publisher",
     "TopicReader": "topics.log_reader",
-    "UpdateRecord": "topics.notifiers.iteration",
+    "UpdateRecord": "kits",
     "WorkCounts": "protocol.consumers.worker.worker",
     "Worker": "consumers.worker.worker",
-    "make_notifier": "topics.notifiers.iteration",
-    "make_notifier_kit": "topics.notifiers.memory",
-    "make_subscription": "topics.notifiers.iteration",
-    "make_subscription_kit": "topics.notifiers.memory",
-    "observe_iteration": "topics.notifiers.observing",
-    "observe_iterator": "topics.notifiers.observing",
+    "make_notifier": "kits",
+    "make_notifier_kit": "kits",
+    "make_subscription": "kits",
+    "make_subscription_kit": "kits",
+    "observe_iteration": "kits",
+    "observe_iterator": "kits",
 }
 
 if not TYPE_CHECKING:  # else a type checker would accept any name
@@ -214,7 +221,7 @@ if not TYPE_CHECKING:  # else a type checker would accept any name
         if (module := _LAZY.get(name)) is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
-        if module != "logs":  # it names its own
+        if module not in _MODULES:  # they name their own
             set_module(__name__, (value,))
         return value
 

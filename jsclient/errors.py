@@ -55,7 +55,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, Self, dataclass_transform
 
 __all__ = [
@@ -74,6 +75,24 @@ __all__ = [
     "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError", "TooManyInFlightError",
     "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
 ]  # fmt: skip
+
+
+SOURCES: dict[object, str] = {}
+"""The module in which each public class and function is defined, for documentation tools."""
+
+
+def set_module(module: str, exported: Iterable[object]) -> None:
+    """Set ``__module__`` of public classes and functions.
+
+    Annotations of classes are resolved first: msgspec and `typing.get_type_hints` look names up in the module that a
+    class reports.
+    """
+    for value in exported:
+        SOURCES.setdefault(value, value.__module__)
+        if isinstance(value, type) and "__annotations__" in vars(value):
+            with suppress(NameError):  # imported for type checkers only
+                value.__annotations__ = inspect.get_annotations(value, eval_str=True)
+        value.__module__ = module
 
 
 class JetStreamError(Exception):

@@ -8,7 +8,7 @@ attributes of the log record; its ``event`` is the name of the class.
 
 from __future__ import annotations
 
-from ._module import set_module
+from .errors import set_module
 from .protocol import events as _events
 from .protocol.events import *  # noqa: F403
 

@@ -17,7 +17,7 @@ import pytest
 import jsclient
 
 ROOT = Path(__file__).resolve().parent.parent
-FACES = ("epochs", "errors", "events", "logs", "peers", "server", "spark")
+FACES = ("epochs", "errors", "events", "kits", "models", "peers", "server", "spark")
 REFERENCE = "\n".join(
     page.read_text(encoding="utf-8")
     for page in sorted((ROOT / "docs/reference").glob("*.md"))
@@ -136,7 +136,7 @@ def test_structs_read_by_msgspec():
 
 
 def test_all_at_top_level():
-    models = importlib.import_module("jsclient.protocol.models")
+    models = jsclient.models
     names = [name for module in (jsclient.errors, jsclient.events, models) for name in module.__all__]
     assert sorted(names) == sorted(set(names)), "a name means two things"
     assert set(names) <= set(jsclient.__all__)
@@ -178,7 +178,7 @@ def test_import_is_light():
     loaded = done.stdout.split()
     assert len(loaded) <= MAX_MODULES
     assert {name.partition(".")[0] for name in loaded} == {"jsclient"}
-    rooms = {"peers", "server", "spark", "cli", "logs", "epochs"}
+    rooms = {"peers", "server", "spark", "cli", "kits", "epochs"}
     assert rooms.isdisjoint(name.removeprefix("jsclient.").partition(".")[0] for name in loaded)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 COVERED = {
-    "_module.py": "tests/test_exports.py",
+    "kits.py": "tests/test_exports.py",
     "_runtime/calls.py": "integration/streams/test_lookup.py",
     "_runtime/nats/nats_client.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/own_connection.py": "integration/connection/test_nats_client.py",
@@ -38,7 +38,7 @@ COVERED = {
     "consumers/worker/sources.py": "tests/consumers/worker/test_worker.py",
     "epochs.py": "tests/test_exports.py",
     "events.py": "tests/test_exports.py",
-    "logs.py": "tests/test_exports.py",
+    "models.py": "tests/test_exports.py",
     "peers/backend.py": "integration/peers/test_store.py",
     "peers/engine.py": "tests/peers/test_chaos.py",
     "peers/errors.py": "integration/peers/test_peers.py",

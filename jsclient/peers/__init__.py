@@ -5,7 +5,7 @@ Source: the picos' subscriptions (io.picolabs.subscription).
 
 from __future__ import annotations
 
-from .._module import set_module
+from ..errors import set_module
 from ..protocol.peers.channel import Channel, Permissions, Policy, open_policy, well_known_policy
 from ..protocol.peers.options import EngineOptions, accept_roles
 from ..protocol.peers.rules import Refusal

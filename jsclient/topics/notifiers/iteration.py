@@ -7,8 +7,8 @@ producer creates it; consumers read it, in order, as an asynchronous iterable:
   skipped.
 - an `IterationSubscription` is lossless: it returns every value from its start to the end.
 
-The facets work on a *source*, so they are the same for an iteration in this process (`jsclient.make_notifier_kit`,
-`jsclient.make_subscription_kit`) and for one on a server. Producer and consumers are separate: neither gives access to
+The facets work on a *source*, so they are the same for an iteration in this process (`jsclient.kits.make_notifier_kit`,
+`jsclient.kits.make_subscription_kit`) and for one on a server. Producer and consumers are separate: neither gives access to
 the other, and the producer does not know its consumers or wait for them.
 
 Source: Agoric's notifier package, first form (seed 000); decisions D13 to D16.
@@ -203,7 +203,7 @@ class Notifier:
                 return record.value
 
     async def get_sharable_notifier_internals(self) -> Any:
-        """A shareable reference for `jsclient.make_notifier`, in this or another process."""
+        """A shareable reference for `jsclient.kits.make_notifier`, in this or another process."""
         return await self._source.internals()
 
 
@@ -285,7 +285,7 @@ class IterationSubscription:
         return iterator.completion
 
     async def get_sharable_subscription_internals(self) -> Any:
-        """A shareable reference for `jsclient.make_subscription`, in this or another process."""
+        """A shareable reference for `jsclient.kits.make_subscription`, in this or another process."""
         return await self._source.internals(self._position)
 
 

@@ -55,7 +55,7 @@ def make_subscription_kit(*, codec: Codec | None = None) -> SubscriptionKit:
     """Create a publication, and a subscription whose consumers read all of its values, in this process.
 
     Args:
-        codec: As for `jsclient.make_notifier_kit`.
+        codec: As for `jsclient.kits.make_notifier_kit`.
     """
     cells = _Cells(codec)
     return SubscriptionKit(Producer(cells.publish), IterationSubscription(_ChainView(cells.tail)))

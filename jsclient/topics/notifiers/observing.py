@@ -54,7 +54,7 @@ async def observe_iterator(
     *,
     on_error: OnError | None = None,
 ) -> Any:
-    """Forward the rest of an iteration to ``observer``, as `jsclient.observe_iteration`.
+    """Forward the rest of an iteration to ``observer``, as `jsclient.kits.observe_iteration`.
 
     The iterator is not closed: if a method has raised, the iterator continues after the value of that call.
     """

@@ -1,0 +1,45 @@
+"""Notifier and subscription kits, and the logs that topics are read from.
+
+::
+
+    from jsclient.kits import make_notifier_kit, MemoryLog
+
+A kit is a producer with the facets that its consumers read (`JetStream.notifier_kit`, `JetStream.subscription_kit`). A
+log is what readers of topics work on: implement `Log` for one of your own.
+"""
+
+from __future__ import annotations
+
+from .errors import set_module
+from .topics.log import Feed, Log, Page
+from .topics.log_reader import LogReader
+from .topics.memory_log import MemoryLog
+from .topics.notifiers.iteration import (
+    IterationObserver,
+    IterationSubscription,
+    Notifier,
+    NotifierInternals,
+    NotifierIterator,
+    NotifierKit,
+    Producer,
+    SubscriptionInternals,
+    SubscriptionIterator,
+    SubscriptionKit,
+    UpdateRecord,
+    make_notifier,
+    make_subscription,
+)
+from .topics.notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
+from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
+from .topics.notifiers.observing import observe_iteration, observe_iterator
+from .topics.stream_log import StreamLog
+
+__all__ = [
+    "Feed", "IterationObserver", "IterationSubscription", "Log", "LogReader", "MemoryLog", "Notifier",
+    "NotifierInternals", "NotifierIterator", "NotifierKit", "Page", "Producer", "StreamLog", "StreamNotifierKit",
+    "StreamSubscriptionKit", "SubscriptionInternals", "SubscriptionIterator", "SubscriptionKit", "UpdateRecord",
+    "make_notifier", "make_notifier_kit", "make_subscription", "make_subscription_kit", "observe_iteration",
+    "observe_iterator",
+]  # fmt: skip
+
+set_module(__name__, map(globals().__getitem__, __all__))
