@@ -53,6 +53,13 @@ nitpick_ignore_regex = [
 # Private names in public signatures.
 nitpick_ignore = [
     ("py:class", "Callback"),
+    ("py:class", "ConnectOptions"),
+    ("py:class", "jsclient.client.ConnectOptions"),
+    ("py:class", "jsclient.protocol.models.fields.ConsumerFields"),
+    ("py:class", "jsclient.protocol.models.fields.StreamFields"),
+    ("py:class", "ConsumerFields"),
+    ("py:class", "StreamFields"),
+    ("py:class", "SubscribeOptions"),
     ("py:class", "Connection"),
     ("py:class", "DataFrame"),
     ("py:class", "Frame"),

@@ -226,5 +226,14 @@ if not TYPE_CHECKING:  # else a type checker would accept any name
         return value
 
 
+_ELSEWHERE = {name for face in (errors, events, models) for name in face.__all__}
+_ELSEWHERE |= {name for name, module in _LAZY.items() if module == "kits"}
+_ELSEWHERE -= {
+    *_EVERYDAY, "ApiError", "ClosedError", "ConfigError", "ConnectError", "DisconnectedError", "JetStreamError",
+    "NoMatchingStreamError", "NoRespondersError", "RequestTimeoutError", "StreamNotFoundError",
+}  # fmt: skip
+
+
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    """The names that are documented here; those of the other public modules are importable as well."""
+    return sorted(set(__all__) - _ELSEWHERE)

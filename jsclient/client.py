@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
@@ -25,6 +25,8 @@ from .streams.api import StreamManager
 from .topics.api import Topics
 
 if TYPE_CHECKING:
+    import ssl
+
     import nats.aio.client
 
 __all__ = ["JetStream", "connect"]
@@ -57,6 +59,12 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         self._connection = connection
         self._context = Context(connection, api, timeout)
         self._closing = asyncio.Lock()
+
+    def __repr__(self) -> str:
+        connection = self._connection
+        state = "closed" if self.is_closed else "connected" if self.is_connected else "reconnecting"
+        url = getattr(connection, "url", "")
+        return f"<JetStream {f'{url} ' if url else ''}{state}, server {self.server_version or 'unknown'}>"
 
     @property
     def is_connected(self) -> bool:
@@ -105,6 +113,26 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
 _log = logging.getLogger("jsclient.connection")
 
 
+class ConnectOptions(TypedDict, total=False):
+    """Options of nats-py's ``connect`` for identity and TLS."""
+
+    dont_randomize: bool
+    name: str | None
+    nkeys_seed: str | None
+    nkeys_seed_str: str | None
+    no_echo: bool
+    password: str | None
+    signature_cb: Callable[[str], bytes] | None
+    tls: ssl.SSLContext | None
+    tls_handshake_first: bool
+    tls_hostname: str | None
+    token: str | Callable[[], str] | None
+    user: str | None
+    user_credentials: Any
+    user_jwt_cb: Callable[[], bytearray | bytes] | None
+    ws_connection_headers: dict[str, list[str]] | None
+
+
 def connect(
     servers: str | Sequence[str] = "nats://127.0.0.1:4222",
     *,
@@ -116,7 +144,7 @@ def connect(
     connect_timeout: float = 5.0,
     reconnect_time_wait: float = 0.25,
     ping_interval: float = 20.0,
-    **options: Any,
+    **options: Unpack[ConnectOptions],
 ) -> Opening[JetStream]:
     """Connect to NATS: ``async with connect(...) as js`` or ``js = await connect(...)``.
 
@@ -168,31 +196,13 @@ def connect(
     return Opening(opened, "connect()")
 
 
-_OPTIONS = frozenset(
-    {
-        "dont_randomize",
-        "name",
-        "nkeys_seed",
-        "nkeys_seed_str",
-        "no_echo",
-        "password",
-        "signature_cb",
-        "tls",
-        "tls_handshake_first",
-        "tls_hostname",
-        "token",
-        "user",
-        "user_credentials",
-        "user_jwt_cb",
-        "ws_connection_headers",
-    }
-)
+_OPTIONS = ConnectOptions.__annotations__.keys()
 
 
 _SCHEMES = frozenset({"nats", "tls", "ws", "wss"})
 
 
-def _checked(urls: list[str], inbox_prefix: str, options: dict[str, Any]) -> dict[str, Any]:
+def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options for nats-py. Raises `ConfigError`."""
     if unknown := sorted(set(options) - _OPTIONS):
         known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS
@@ -206,4 +216,4 @@ def _checked(urls: list[str], inbox_prefix: str, options: dict[str, Any]) -> dic
             )
     if not urls:
         raise ConfigError("servers is empty: give at least one URL")
-    return options
+    return dict(options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import operator
 import pickle
 import re
@@ -93,7 +94,12 @@ def test_lazy_names_agree():
 
 
 def test_dir_lists_the_public_names():
-    assert dir(jsclient) == sorted(jsclient.__all__)
+    listed = dir(jsclient)
+    assert listed == sorted(set(listed))
+    assert set(listed) <= set(jsclient.__all__)
+    assert len(listed) <= 70
+    elsewhere = {name for face in FACES if face != "spark" for name in getattr(jsclient, face).__all__}
+    assert set(jsclient.__all__) - set(listed) <= elsewhere
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         jsclient.Nothing  # noqa: B018  the access is the point
 
@@ -165,6 +171,32 @@ def test_public_names_are_documented():
     assert {
         name for name in missing if f"`{name}`" not in REFERENCE and f"`~{name}`" not in REFERENCE
     } == set()
+
+
+def test_fields_for_type_checkers():
+    from jsclient.protocol.models.fields import ConsumerFields, StreamFields
+
+    assert set(ConsumerFields.__annotations__) == set(jsclient.ConsumerConfig.__struct_fields__)
+    assert set(StreamFields.__annotations__) == set(jsclient.StreamConfig.__struct_fields__) - {
+        "name",
+        "subjects",
+    }
+
+
+def test_arguments_for_type_checkers():
+    declared = importlib.import_module("jsclient.consumers.api").SubscribeOptions.__annotations__
+    arguments = inspect.signature(jsclient.JetStream.subscribe).parameters
+    assert set(declared) == set(arguments) - {"self", "subject", "ordered"}
+
+
+def test_each_handle_has_repr():
+    from jsclient._runtime.handle import Handle
+
+    handles = [
+        value for value in exported().values() if isinstance(value, type) and issubclass(value, Handle)
+    ]
+    assert len(handles) > 10
+    assert [kind for kind in handles if kind.__repr__ is object.__repr__] == []
 
 
 def test_import_is_light():

@@ -39,6 +39,9 @@ class Handle(abc.ABC):
         """Whether it is closed."""
         return self._state is State.CLOSED
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}{' closed' if self.is_closed else ''}>"
+
     @abc.abstractmethod
     async def close(self) -> None:
         """End the handle and release what it holds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from .._runtime.context import Context
 from .._runtime.handle import Opening, opening
@@ -13,10 +13,29 @@ from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy, ReplayPoli
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from .ordered.consumer import OrderedConsumer
+    from .ordered.subscription import OrderedSubscription
     from .pull_subscription import PullSubscription
     from .subscription import Callback, Subscription
 
 __all__ = ["Subscribing"]
+
+
+class SubscribeOptions(TypedDict, total=False):
+    """The arguments of `JetStream.subscribe`, except for ``subject`` and ``ordered``."""
+
+    stream: str | None
+    consumer: str | None
+    durable: str | None
+    queue: str | None
+    config: ConsumerConfig | None
+    callback: Callback | None
+    auto_ack: bool | None
+    heartbeat_alarm: float
+    gap_alarm: bool
+    flow_control_prefixes: Sequence[str]
+    delete_on_close: bool | None
+    max_pending: int | None
+    max_pending_bytes: int | None
 
 
 class Subscribing:
@@ -24,7 +43,15 @@ class Subscribing:
 
     _context: Context
 
-    @opening
+    @overload
+    def subscribe(
+        self, subject: str | None = None, *, ordered: Literal[True], **options: Unpack[SubscribeOptions]
+    ) -> Opening[OrderedSubscription]: ...
+    @overload
+    def subscribe(
+        self, subject: str | None = None, *, ordered: bool = False, **options: Unpack[SubscribeOptions]
+    ) -> Opening[Subscription]: ...
+    @opening  # type: ignore[misc]  # the steps return the common class of both
     async def subscribe(
         self,
         subject: str | None = None,

@@ -194,11 +194,11 @@ class FlowControlStalled(Event, frozen=True, kw_only=True):
 class FlowControlRefused(Event, frozen=True, kw_only=True):
     """A flow control request was not answered: its subject is not one of ``$JS.FC.>``, or not legal.
 
-    Either another client sent it, or the server has subjects of another form: then give their start to `subscribe` as
-    ``flow_control_prefixes``.
+    Either another client sent it, or the server has subjects of another form: then give their start to
+    `JetStream.subscribe` as ``flow_control_prefixes``.
     """
 
-    _text = "a flow control request was not answered: {subject!r} is not a legal subject for it"
+    _text = "a flow control request was not answered: {subject!r} is not in $JS.FC.> or not legal"
 
     subject: str
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from .._runtime.calls import find_streams, pages
 from .._runtime.context import Context
@@ -18,6 +18,7 @@ from ..errors import (
 )
 from ..protocol.models.account import AccountInfo
 from ..protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches
+from ..protocol.models.fields import StreamFields
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.wire.api import STREAM_NAME_IN_USE, STREAM_SUBJECT_OVERLAP
@@ -47,10 +48,10 @@ class StreamManager:
     async def create_stream(self, name: StreamConfig) -> Stream: ...
     @overload
     async def create_stream(
-        self, name: str, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream: ...
     async def create_stream(
-        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
         """Create a stream. Raises `StreamExistsError` if one of this name has a different configuration."""
         config = _stream_config(name, subjects, fields)
@@ -59,7 +60,7 @@ class StreamManager:
         )
 
     async def update_stream(
-        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
         """Update a stream's configuration. Raises `StreamNotFoundError`."""
         config = _stream_config(name, subjects, fields)
@@ -68,7 +69,7 @@ class StreamManager:
         )
 
     async def create_or_update_stream(
-        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Any
+        self, name: str | StreamConfig, subjects: Sequence[str] | None = None, **fields: Unpack[StreamFields]
     ) -> Stream:
         """Update a stream's configuration, or create the stream."""
         config = _stream_config(name, subjects, fields)
@@ -90,7 +91,7 @@ class StreamManager:
         subjects: Sequence[str] | None = None,
         *,
         on_drift: OnDrift = "error",
-        **fields: Any,
+        **fields: Unpack[StreamFields],
     ) -> Stream:
         """Create a stream, or verify that the existing one matches the given fields.
 
@@ -198,7 +199,7 @@ class StreamManager:
 
 
 def _stream_config(
-    name: str | StreamConfig, subjects: Sequence[str] | None, fields: dict[str, Any]
+    name: str | StreamConfig, subjects: Sequence[str] | None, fields: Mapping[str, Any]
 ) -> StreamConfig:
     if isinstance(name, StreamConfig):
         if subjects is not None or fields:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from .._runtime.calls import check_known, consumer_info, pages, subject_pages
 from .._runtime.context import Context
@@ -12,6 +12,7 @@ from ..consumers.consumer import Consumer
 from ..errors import ApiError, ConfigError, ConfigMismatchError, ConsumerExistsError, ConsumerNotFoundError
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.drift import OnDrift, changed_consumer, check_on_drift, consumer_drift
+from ..protocol.models.fields import ConsumerFields
 from ..protocol.models.message import StoredMessage, read_stored_message
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
@@ -236,7 +237,9 @@ class Stream:
         """Look up a consumer. Raises `ConsumerNotFoundError`."""
         return Consumer(self._context, await consumer_info(self._context, self.name, name))
 
-    async def create_consumer(self, config: ConsumerConfig | None = None, **fields: Any) -> Consumer:
+    async def create_consumer(
+        self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
+    ) -> Consumer:
         """Create a consumer: a pull consumer unless ``deliver_subject`` is given.
 
         Raises:
@@ -244,7 +247,9 @@ class Stream:
         """
         return Consumer(self._context, await self._make(_config(config, fields), "create"))
 
-    async def update_consumer(self, config: ConsumerConfig | None = None, **fields: Any) -> Consumer:
+    async def update_consumer(
+        self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
+    ) -> Consumer:
         """Update a consumer's configuration; fields that are not set return to their defaults.
 
         Raises:
@@ -256,13 +261,17 @@ class Stream:
         return Consumer(self._context, await self._make(wanted, "update"))
 
     async def create_or_update_consumer(
-        self, config: ConsumerConfig | None = None, **fields: Any
+        self, config: ConsumerConfig | None = None, **fields: Unpack[ConsumerFields]
     ) -> Consumer:
         """Create a consumer, or update the existing one to this configuration."""
         return Consumer(self._context, await self._make(_config(config, fields), None))
 
     async def ensure_consumer(
-        self, config: ConsumerConfig | None = None, *, on_drift: OnDrift = "error", **fields: Any
+        self,
+        config: ConsumerConfig | None = None,
+        *,
+        on_drift: OnDrift = "error",
+        **fields: Unpack[ConsumerFields],
     ) -> Consumer:
         """Create a consumer, or verify that the existing one matches the fields set in ``config``.
 
@@ -337,7 +346,7 @@ class Stream:
             yield from_wire(ConsumerInfo, item)
 
 
-def _config(config: ConsumerConfig | None, fields: dict[str, Any]) -> ConsumerConfig:
+def _config(config: ConsumerConfig | None, fields: Mapping[str, Any]) -> ConsumerConfig:
     if config is None:
         return made(ConsumerConfig, **fields)
     return config.replace(**fields) if fields else config

@@ -62,16 +62,16 @@ class Place:
 
     @asynccontextmanager
     async def _stream(self, js: JetStream, name: str, prefix: str) -> AsyncIterator[None]:
+        subjects = [f"{prefix}.>"]
         # Direct gets: Spark reads claimed messages by sequence.
-        subjects, direct = [f"{prefix}.>"], {"allow_direct": True}
         if self._servers is None:
-            await js.create_stream(name, subjects=subjects, **direct)
+            await js.create_stream(name, subjects=subjects, allow_direct=True)
             yield
             return
         created = False
         try:
             # In the try block: a call that is cancelled may have created the stream.
-            await js.create_stream(name, subjects=subjects, max_age=_MAX_AGE, **direct)
+            await js.create_stream(name, subjects=subjects, max_age=_MAX_AGE, allow_direct=True)
             created = True
             yield
         finally:

@@ -25,7 +25,6 @@ Seconds: TypeAlias = float | timedelta
 SettableTime: TypeAlias = datetime | str
 
 
-
 class StreamFields(TypedDict, total=False):
     """The fields of a `StreamConfig`, except for ``name`` and ``subjects``."""
 

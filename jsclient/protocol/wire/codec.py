@@ -129,7 +129,7 @@ ModelT = TypeVar("ModelT", bound=WireStruct)
 
 
 def made(cls: type[ModelT], **fields: Any) -> ModelT:
-    """A model with these fields. Raises `TypeError` that names a field which it does not have."""
+    """A model with these fields. Raises ``TypeError`` for a field that it does not have."""
     known = _kinds(cls).keys() | {"extra"}
     for name in fields:
         if name not in known:

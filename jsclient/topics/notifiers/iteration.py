@@ -8,7 +8,7 @@ producer creates it; consumers read it, in order, as an asynchronous iterable:
 - an `IterationSubscription` is lossless: it returns every value from its start to the end.
 
 The facets work on a *source*, so they are the same for an iteration in this process (`jsclient.kits.make_notifier_kit`,
-`jsclient.kits.make_subscription_kit`) and for one on a server. Producer and consumers are separate: neither gives access to
+`jsclient.kits.make_subscription_kit`) and on a server. Producer and consumers are separate: neither gives access to
 the other, and the producer does not know its consumers or wait for them.
 
 Source: Agoric's notifier package, first form (seed 000); decisions D13 to D16.
