@@ -10,8 +10,12 @@ import pytest
 
 from integration.campaign import hostile, soak, strangers
 from integration.campaign.__main__ import main
+from integration.campaign.chaos import readers
+from integration.campaign.chaos.judge import Message, Stored
+from integration.campaign.chaos.readers import Reading
 from integration.campaign.chaos.scenario import Kinds, chaos
-from integration.campaign.fuzz.engine import fuzz_all
+from integration.campaign.fuzz.engine import Target, fuzz_all, same
+from integration.campaign.fuzz.grammar import TEXT as BYTES
 from integration.campaign.fuzz.targets import TARGETS
 from integration.campaign.hostile.scenarios import AFTER_CONNECT, after_connect
 from integration.campaign.options import Options
@@ -50,6 +54,33 @@ async def test_stranger() -> None:
     passed([await one(epochs_live, SEED)])
 
 
+def test_judge_sees_lost_doubled_disorder() -> None:
+    stored = Stored([Message(seq, "a", payload) for seq, payload in enumerate(["1", "2", "4", "3", "3"], 1)])
+    assert stored.missing("a", ["1", "5"]) == ["5"]
+    assert stored.doubled("a") == ["3"]
+    assert stored.out_of_order("a", {"1", "2", "3", "4"}) == [("4", "3"), ("3", "3")]
+    assert stored.out_of_order("a", {"1", "2", "4"}) == []
+    reading = Reading("ordered push", None, "S", ">")
+    reading.tally.seqs = [1, 3, 2, 2]
+    outcome = Outcome("chaos", "x", SEED)
+    readers.judge(reading, [1, 2, 3, 4], 4, outcome)
+    failed = [predicate.name for predicate in outcome.predicates if not predicate.holds]
+    assert failed == ["holes: 0", "doubled: 0", "out of order: 0", "it never had to be opened again"]
+
+
+def test_fuzz_sees_errors_and_differences() -> None:
+    def take(data: bytes) -> None:
+        if data.startswith(b"x"):
+            raise KeyError("odd")
+        same(len(data) < 3, True, "two ways to count")
+
+    target = Target("x", lambda _: take, [b"xyz", b"abcd"], BYTES)
+    failed = [
+        one.name for one in fuzz_all([target], Options(SEED, 0), inputs=50)[0].predicates if not one.holds
+    ]
+    assert failed == ["no undocumented exception", "implementations agree"]
+
+
 @pytest.mark.full
 @pytest.mark.limit(150)
 async def test_soak() -> None:
@@ -68,7 +99,7 @@ async def test_strangers() -> None:
     passed(await strangers.run(Options(SEED, 0)))
 
 
-def test_the_same_seed_gives_the_same_inputs() -> None:
+def test_same_seed_same_inputs() -> None:
     def figures() -> list[object]:
         found = fuzz_all(TARGETS, Options(SEED, 0), inputs=50)
         return [(one.kind, one.ran["refused"], one.ran["of 20 kB"]) for one in found[:-1]]
@@ -76,7 +107,7 @@ def test_the_same_seed_gives_the_same_inputs() -> None:
     assert figures() == figures()
 
 
-def test_a_failing_predicate_fails_the_campaign_and_an_expected_one_does_not() -> None:
+def test_verdict() -> None:
     outcome = Outcome("fuzz", "x", SEED)
     outcome.check("a", holds=True)
     outcome.check("b", holds=False, known="issue 1")
@@ -90,7 +121,7 @@ def test_a_failing_predicate_fails_the_campaign_and_an_expected_one_does_not() -
     assert json.loads(report.json())["passed"] is False
 
 
-def test_the_program_writes_its_report(tmp_path: Path) -> None:
+def test_program_writes_report(tmp_path: Path) -> None:
     file = tmp_path / "report.txt"
     code = main(["--only", "fuzz", "--minutes", "0.01", "--seed", str(SEED), "--report", str(file)])
     found = json.loads(file.with_suffix(".json").read_text())

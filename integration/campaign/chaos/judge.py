@@ -90,8 +90,3 @@ class Stored:
         """Neighbours whose numbers fall, of some of them."""
         numbers = [one for one in self.payloads[subject] if one in among]
         return [(a, b) for a, b in pairwise(numbers) if int(a) >= int(b)]
-
-    def holes(self, subject: str) -> list[int]:
-        """Numbers between the first and the last that are not there."""
-        numbers = {int(one) for one in self.payloads[subject]}
-        return sorted(set(range(1, max(numbers, default=0) + 1)) - numbers)

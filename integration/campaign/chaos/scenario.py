@@ -33,6 +33,8 @@ STREAMS = {"C3": 3, "C1": 1}
 ALARM = (
     3 * BEAT + 0.5 + 1.0
 )  # seconds: three heartbeats, the bound of the goals for a loaded machine, and as much again
+ROUND_TRIP = 0.3
+SLOW = {"websocket": "issue 11 A4"}  # what is written waits for the next PING
 END = 25.0  # seconds of a run for what comes before and after the faults
 CATCH_UP = 60.0
 
@@ -51,6 +53,7 @@ class World:
         self.events: dict[str, list[tuple[float, Any]]] = {}
         self.problems: list[str] = []
         self.untried: list[str] = []
+        self.round_trips: dict[str, float] = {}
         self._stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -97,6 +100,7 @@ class World:
         try:
             async with asyncio.timeout(15):
                 js = await self.connect(name, url, **options)
+                self.round_trips[name] = sorted([await js.ping() for _ in range(5)])[2]
                 await js.stream("C3")
                 await js.ping()
         except (jsclient.JetStreamError, TimeoutError) as error:
@@ -193,6 +197,11 @@ async def verdict(world: World, faults: Faults, oracle: Oracle, seed: int) -> li
     whole.ran |= {"faults that were refused": len(faults.failed), "reconnects": reconnects(world)}
     whole.ran |= {"not tried": world.untried} if world.untried else {}
     whole.none_of("every task and link works", world.problems)
+    for name, seconds in world.round_trips.items():
+        slow = [f"{seconds:.2f} s"] if seconds > ROUND_TRIP else []
+        whole.none_of(
+            f"a round trip over {name} takes at most {ROUND_TRIP} s", slow, known=SLOW.get(name, "")
+        )
     calls.judge(whole)
     alarms(world, faults, whole)
     outcomes = [whole]

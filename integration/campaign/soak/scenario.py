@@ -39,7 +39,7 @@ CONSUMERS = (
 )
 STUCK = 30.0  # seconds that an activity may need to end after it was cancelled
 
-BLOCKS = 2.0  # allocated blocks that an activity may leave
+BLOCKS = 10.0  # allocated blocks that an activity may leave: caches fill, and msgspec keeps up to 1,024 keys
 MEGABYTES = 8.0  # of resident memory that a run may gain after it is warm, and per hour as well
 
 OPTIONS = {"reconnect_time_wait": 0.05, "connect_timeout": 2.0, "ping_interval": 1.0, "timeout": 3.0}
