@@ -34,6 +34,7 @@
     ├─ ProducerFencedError(subject, expected, found) another producer took over
     ├─ TopicNotFoundError(topic, partitions)     the topic, or a partition of it, does not exist
     ├─ TopicMismatchError(mismatches)            the topic was created with other types
+    ├─ PublisherExistsError(topic, partition)    the partition has a publisher that is alive
     ├─ EpochCompletedError(time, frontier)       the epoch is completed, or no capability allows it
     ├─ EpochsLostError(epochs)                   parts of epochs that had begun were removed
     ├─ IterationFailed(reason)                   the producer of an iteration called fail()
@@ -69,7 +70,8 @@ __all__ = [
     "IterationFailed", "JetStreamError", "LeadershipChangeError", "MaxPayloadError", "MessageNotFoundError",
     "NoMatchingStreamError", "NoRespondersError", "NotJetStreamMessageError", "NotQueueConsumerError",
     "PermissionDeniedError", "PositionInvalidError", "ProducerFencedError", "ProtocolError", "PublishError",
-    "PublishesFailedError", "PullConsumerError", "PullLimitError", "PushBasedError", "PushConsumerError",
+    "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError", "PushBasedError",
+    "PushConsumerError",
     "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError",
     "RequestTimeoutError", "ServerNotFoundError", "ServerStartError", "StatusError", "StreamExistsError",
     "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError", "TooManyInFlightError",
@@ -624,6 +626,24 @@ class TopicMismatchError(_Fields):
 
     def __str__(self) -> str:
         return f"topic {self.topic!r} differs from the one requested: {differences(self.mismatches)}"
+
+
+class PublisherExistsError(_Fields):
+    """The partition has a publisher that is alive. Nothing has changed.
+
+    Attributes:
+        topic: Its topic.
+        partition: Which one.
+    """
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return (
+            f"partition {self.partition} of topic {self.topic!r} has a publisher: close that one, or give "
+            "takeover=True to replace it"
+        )
 
 
 class EpochCompletedError(_Fields):

@@ -72,6 +72,7 @@ TREE = {
     "ProducerFencedError": "JetStreamError",
     "TopicNotFoundError": "JetStreamError",
     "TopicMismatchError": "JetStreamError",
+    "PublisherExistsError": "JetStreamError",
     "EpochCompletedError": "JetStreamError",
     "EpochsLostError": "JetStreamError",
     "IterationFailed": "JetStreamError",

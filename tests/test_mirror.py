@@ -94,6 +94,7 @@ COVERED = {
     "topics/epochs/home.py": "tests/topics/epochs/test_topic.py",
     "topics/epochs/live_publisher.py": "integration/topics/epochs/test_live.py",
     "topics/epochs/live_subscription.py": "integration/topics/epochs/test_live.py",
+    "topics/epochs/presence.py": "integration/topics/epochs/test_takeover.py",
     "topics/epochs/publisher.py": "tests/topics/epochs/test_topic.py",
     "topics/epochs/subscription.py": "tests/topics/epochs/test_topic.py",
     "topics/memory_log.py": "tests/topics/test_log.py",

@@ -30,6 +30,7 @@ CHECKED = {
     "spark/acks/bulk_ack.py:_write": "check_replies",
     "topics/epochs/live_publisher.py:_answer": "may_answer",
     "topics/epochs/live_publisher.py:_pump": "may_answer",
+    "topics/epochs/presence.py:_answer": "may_answer",
 }
 """Publishes to a subject from the wire, and the name of what checks it (in the same module, or in another one)."""
 
@@ -48,6 +49,7 @@ OWN = {
     "streams/",
     "topics/epochs/live_subscription.py",
     "topics/epochs/home.py",
+    "topics/epochs/presence.py:is_present",
     "topics/stream_log.py",
 }
 """Functions, modules and folders that publish to a subject of our own or of the caller."""

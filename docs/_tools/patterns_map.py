@@ -269,7 +269,7 @@ ROWS = [
     ("S13", "A subscriber gets only tuples that were latent when it began to listen"),
     (
         "S14",
-        "The example: completed {0,1,2}, active {3,5} → it sees 6, 7, 8 …, and neither 3, 5, nor 4 (no gap)",
+        "The example: completed {0,1,2}, active {3,5} → it sees 6, 7, 8 …, and neither 3, 5, nor 4 (no gap). In a live topic always; in a stream if 3 and 5 were sent before the last frontier record. What was sent after it is in the history, so 3, 4 and 5 come whole then, too",
     ),
     ("S15", "The filter is the antichain of maximal elements (one element in a total order)"),
     ("S16", "The lower frontier is the antichain of minimal elements"),

@@ -85,7 +85,7 @@ async def test_fenced_publishers_send_no_row(server: Any, topics: Any, js: Any, 
     first = await topic.publisher()
     await first.send(1, ["first"])
     await first.flush()
-    async with await topic.publisher() as second:
+    async with await topic.publisher(takeover=True) as second:
         await first.send(1, ["fenced"])
         with contextlib.suppress(jsclient.JetStreamError):
             await first.flush()

@@ -133,7 +133,7 @@ async def test_place_in_stream_made_anew_refused(js: Any, make: Any) -> None:
         place = sub.position
         await js.delete_stream(topic.name.replace(".", "_"))
         again = js.epochs(topic.name)
-        async with await again.publisher() as other:
+        async with await again.publisher(takeover=True) as other:
             await other.advance(9)
             with pytest.raises(PositionInvalidError, match="recreated"):
                 await again.subscribe(start=place)
@@ -196,7 +196,7 @@ async def test_nothing_is_left_behind(js: Any, server: Any, oracle: Any, make: A
     stream = topic.name.replace(".", "_")
     await asyncio.gather(js.account_info(), oracle.consumer_names(stream))
     async with no_leaks(oracle=oracle, streams=[stream], monitor=server.monitor, settle=8.0):
-        third = await topic.publisher(0)
+        third = await topic.publisher(0, takeover=True)
         async with await topic.subscribe() as sub:
             await third.send(1, ["a"])
             await third.flush()
@@ -328,7 +328,7 @@ async def test_right_to_read_enough_for_subscriber(own_server: Any, connect: Any
         await pub.close()
         assert await all_of(sub.completed()) == {1: ["a"]}
         with pytest.raises((jsclient.PermissionDeniedError, ApiError, jsclient.RequestTimeoutError)):
-            await within(20, theirs.publisher())
+            await within(20, theirs.publisher(takeover=True))
 
 
 async def test_frontier_refreshed(js: Any, make: Any) -> None:

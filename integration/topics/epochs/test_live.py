@@ -62,6 +62,24 @@ async def test_queue_begins_with_snapshot(topic: Any, pubs: Any) -> None:
     await eventually(lambda: one.subscribers == two.subscribers == 0)
 
 
+@pytest.mark.covers("S13", "S14", "S18", "S41")
+async def test_example_in_the_order_of_the_text(topic: Any, pubs: Any) -> None:
+    """Completed 0, 1, 2, active 3 and 5: nothing is stored, so it sees 6, 7, 8, and neither 3, 5 nor 4."""
+    one, _ = pubs
+    for time in (0, 1, 2):
+        await one.send(time, [f"{time} before"])
+    await one.advance(3)
+    for time in (3, 5):
+        await one.send(time, [f"{time} before"])
+    async with await topic.live_subscribe([0], beat=BEAT) as sub:
+        assert (sub.frontier.elements, sub.filter.elements) == ((3,), (5,))
+        for time in (6, 3, 4, 7, 5, 8):
+            await one.send(time, [f"{time} after"])
+        await one.advance(6)
+        got = await events(sub, frontier_is(6))
+        assert items(got) == [(6, ["6 after"]), (7, ["7 after"]), (8, ["8 after"])]
+
+
 @pytest.mark.covers("S24", "S25", "S46", "S52")
 async def test_whole_epochs_and_end_when_all_had(topic: Any, pubs: Any) -> None:
     sub = await topic.live_subscribe(beat=BEAT)

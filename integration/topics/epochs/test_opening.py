@@ -59,8 +59,8 @@ async def test_opening_cancelled_twice_leaves_nothing(own_server: Any, connect: 
 
     async def opened() -> Any:
         if kind == "live":
-            return await topic.live_publisher()
-        return await topic.publisher()
+            return await topic.live_publisher(takeover=True)
+        return await topic.publisher(takeover=True)
 
     async def used() -> None:
         async with await opened() as pub:

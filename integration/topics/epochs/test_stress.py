@@ -54,7 +54,7 @@ class World:
 
     async def produce(self, partition: int, topic: Any) -> None:
         """One life of a publisher: from where the partition stands to its end."""
-        pub = await topic.publisher(partition, max_in_flight=20)
+        pub = await topic.publisher(partition, max_in_flight=20, takeover=True)
         try:
             for epoch in range(max(pub.frontier, default=EPOCHS), EPOCHS):
                 batches = batches_of(partition, epoch)

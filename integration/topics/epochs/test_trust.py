@@ -179,7 +179,7 @@ async def test_stray_frontier_closes_no_partition(topic: Any, stray: Any) -> Non
         await first.send(1, ["a"], msg_id="1")
         await first.advance(1)
         await stray(topic)
-        async with await topic.subscribe() as sub, await topic.publisher() as second:
+        async with await topic.subscribe() as sub, await topic.publisher(takeover=True) as second:
             assert second.frontier.elements == (1,)
             await stray(topic)
             with pytest.raises(ProducerFencedError):
@@ -192,7 +192,7 @@ async def test_stray_frontier_closes_no_partition(topic: Any, stray: Any) -> Non
             await second.flush()
             for _ in range(70):
                 await stray(topic)
-            async with await topic.publisher() as third:
+            async with await topic.publisher(takeover=True) as third:
                 assert third.frontier.elements == (3,)
                 await third.close()
             assert await all_of(sub.completed()) == {2: ["b"], 3: ["c"] * 200}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..._runtime.context import Context
@@ -18,6 +18,7 @@ from ...errors import (
     StreamNotFoundError,
     TopicNotFoundError,
 )
+from ...protocol.epochs.presence import presence_subject
 from ...protocol.epochs.records import Schema, data_subject, frontier_subject, read_schema, schema_key
 from ...protocol.models.publish import PubAck
 from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
@@ -32,6 +33,7 @@ from ...streams.stream import Stream
 from ..log import Log
 from ..memory_log import MemoryLog
 from ..stream_log import StreamLog
+from .presence import Presence, is_present
 
 __all__ = ["Home", "MemoryHome", "Outgoing", "Outlet", "StreamHome", "StreamOutlet"]
 
@@ -238,6 +240,14 @@ class Home(abc.ABC):
         """Return the schema of the topic, which is created with this one if it does not exist. Raises as `schema`."""
 
     @abc.abstractmethod
+    async def has_publisher(self, partition: int) -> bool:
+        """Whether a partition has a publisher that is alive. Raises `DisconnectedError` and `ClosedError`."""
+
+    @abc.abstractmethod
+    async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
+        """Have `has_publisher` return True while ``is_alive`` does. Raises those of a subscription."""
+
+    @abc.abstractmethod
     def log(self, partition: int | None = None) -> Log:
         """The log of one partition, or of all."""
 
@@ -253,6 +263,7 @@ class MemoryHome(Home):
         self.topic = topic
         self._log = log
         self._schema: Schema | None = None
+        self._alive: dict[int, Callable[[], bool]] = {}
 
     async def schema(self) -> Schema:
         if self._schema is None:
@@ -264,6 +275,13 @@ class MemoryHome(Home):
             raise ConfigError(f"a topic in memory has no {', '.join(sorted(fields))}")
         self._schema = self._schema or schema
         return self._schema
+
+    async def has_publisher(self, partition: int) -> bool:
+        return partition in self._alive and self._alive[partition]()
+
+    async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
+        self._alive[partition] = is_alive
+        return None
 
     def log(self, partition: int | None = None) -> Log:
         return self._log
@@ -363,6 +381,14 @@ class StreamHome(Home):
     @property
     def max_age(self) -> float:
         return self.stream.config.max_age or 0.0
+
+    async def has_publisher(self, partition: int) -> bool:
+        return await is_present(self._context, presence_subject(self.topic, partition))
+
+    async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
+        presence = Presence(self._context, presence_subject(self.topic, partition), is_alive)
+        await presence.begin()
+        return presence
 
     def log(self, partition: int | None = None) -> StreamLog:
         which = "*" if partition is None else partition

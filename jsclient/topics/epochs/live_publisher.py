@@ -11,14 +11,16 @@ from ..._runtime.context import Context
 from ..._runtime.handle import Handle, State
 from ..._runtime.nats.connection import Inbox, Lifecycle
 from ..._runtime.tasks import Signal
-from ...errors import ClosedError, JetStreamError, ProtocolError
+from ...errors import ClosedError, JetStreamError, ProducerFencedError, ProtocolError, PublisherExistsError
 from ...protocol.epochs.frontier import Antichain, Changes, Order
 from ...protocol.epochs.live import EpochBroadcast, LiveMessage, live_subject, read_asked, write_live
+from ...protocol.epochs.presence import presence_subject
 from ...protocol.epochs.records import order_name
 from ...protocol.epochs.trackers import EpochPublisher, EpochState
 from ...protocol.topics.value_codec import Codec, codec_name
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.replies import INBOX, may_answer
+from .presence import Presence, is_present
 
 __all__ = ["LivePublisher"]
 
@@ -60,15 +62,23 @@ class LivePublisher(Handle, Generic[T]):
         self._heard: dict[str, float] = {}  # when it was heard of, monotonic seconds
         self._wake, self._changed = Signal(), Signal()
         self._inbox: Inbox | None = None
+        self._presence = Presence(
+            context, presence_subject(topic, partition, live=True), lambda: not self.is_closed, self._taken
+        )
+        self._is_taken = False
         self._pumping: asyncio.Task[None] | None = None
 
-    async def begin(self) -> None:
-        """Listen for subscribers. Raises those of a subscription."""
+    async def begin(self, *, takeover: bool) -> None:
+        """Listen for subscribers. Raises `PublisherExistsError`, and those of a subscription."""
+        present = await is_present(self._context, self._presence.subject, "take" if takeover else "ask")
+        if present and not takeover:
+            raise PublisherExistsError(self._topic, self._partition)
         self._context.attach(self, self._lifecycle)
         try:
             self._inbox = await self._connection.subscribe(
                 live_subject(self._topic, self._partition), self._receive
             )
+            await self._presence.begin()
             await self._connection.ping(self._context.timeout)  # requests arrive from now on
         except BaseException:
             await self.release()
@@ -109,7 +119,7 @@ class LivePublisher(Handle, Generic[T]):
 
         Raises:
             EpochCompletedError: The epoch is completed. ConfigError, MaxPayloadError: It cannot be sent.
-            ClosedError: The publisher was closed.
+            ClosedError: The publisher was closed. ProducerFencedError: Another one took over.
         """
         self._check()
         data = self._codec.encode(items)
@@ -151,6 +161,8 @@ class LivePublisher(Handle, Generic[T]):
             self._check()
 
     def _check(self) -> None:
+        if self._is_taken:
+            raise ProducerFencedError(live_subject(self._topic, self._partition))
         if self.is_closed:
             raise ClosedError("the publisher was closed")
 
@@ -243,6 +255,11 @@ class LivePublisher(Handle, Generic[T]):
             for who in [*self._heard]:
                 self._forget(who)
 
+    def _taken(self) -> None:
+        """Another publisher takes over: its subscribers connect to that one."""
+        self._is_taken = True
+        self._context.tasks.start(self.release(), "live publisher: release")
+
     async def release(self) -> None:
         """Stop sending. Subscribers wait for another publisher, which starts with the least time."""
         if self.is_closed:
@@ -251,6 +268,7 @@ class LivePublisher(Handle, Generic[T]):
         self._context.detach(self, self._lifecycle)
         self._wake.set()
         self._changed.set()
+        await self._presence.end()
         if self._inbox is not None:
             await self._connection.unsubscribe(self._inbox)
 

@@ -28,7 +28,8 @@ from ...protocol.epochs.records import (
 from ...protocol.epochs.trackers import EpochState
 from ...protocol.topics.value_codec import Codec
 from .history import EpochHistory, Taken
-from .home import Outgoing, Outlet
+from .home import Home, Outgoing, Outlet
+from .presence import Presence
 
 __all__ = ["PartitionPublisher"]
 
@@ -38,8 +39,8 @@ T = TypeVar("T", bound=Hashable)
 class PartitionPublisher(Handle, Generic[T]):
     """Sends the data of one partition, and its frontier. Made by `EpochTopic.publisher`.
 
-    A partition has one publisher: opening another one fences this one. Data sent by then counts; data sent later is
-    skipped by every subscriber, and the next frontier record is refused: `ProducerFencedError`.
+    A partition has one publisher: another one that takes over fences this one. Data sent by then counts; data sent
+    later is skipped by every subscriber, and the next frontier record is refused: `ProducerFencedError`.
 
     Data is sent through a window without waiting for acks. A frontier record waits until all data before it is stored.
     If data was refused, if its outcome is unknown, or if the partition was taken, every further call raises that error:
@@ -67,6 +68,7 @@ class PartitionPublisher(Handle, Generic[T]):
         self._last: tuple[T, dict[str, str]] | None = None  # the last time sent, and its headers
         self._error: JetStreamError | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._presence: Presence | None = None
 
     # --- what it is ------------------------------------------------------------------------------------------
 
@@ -88,6 +90,11 @@ class PartitionPublisher(Handle, Generic[T]):
     def state(self, time: T) -> EpochState:
         """Whether an epoch is latent, active or completed, in this partition."""
         return self._core.state(time)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can send: it is not closed, and no call has failed for good."""
+        return not self.is_closed and self._error is None
 
     def __repr__(self) -> str:
         return f"<PartitionPublisher {self._topic}.{self._partition} at {list(self.frontier)}>"
@@ -228,6 +235,10 @@ class PartitionPublisher(Handle, Generic[T]):
                 lambda: self._out.commit(messages, record.to_json(core.order), entry.headers, self._last_seq)
             )
 
+    async def announce(self, home: Home) -> None:
+        """Let other publishers know that this one is alive. Raises those of a subscription."""
+        self._presence = await home.announce(self._partition, lambda: self.is_alive)
+
     def keep_record(self, every: float) -> None:
         """Write the frontier record again every ``every`` seconds, before the stream removes it for its age."""
         self._keeping = self._log.tasks.start(self._keep_record(every), "frontier record kept")
@@ -342,6 +353,8 @@ class PartitionPublisher(Handle, Generic[T]):
             if not self.is_closed:
                 self._state = State.CLOSED
                 await self._out.close()
+        if self._presence is not None:
+            await self._presence.end()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

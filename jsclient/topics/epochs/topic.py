@@ -10,7 +10,13 @@ from typing import Any, Final, Generic, TypeVar
 
 from ..._runtime.handle import opening
 from ..._runtime.retry import PATIENT, Retry, is_transient
-from ...errors import ConfigError, JetStreamError, RequestTimeoutError, TopicNotFoundError
+from ...errors import (
+    ConfigError,
+    JetStreamError,
+    PublisherExistsError,
+    RequestTimeoutError,
+    TopicNotFoundError,
+)
 from ...protocol.epochs.frontier import Int, Order
 from ...protocol.epochs.records import (
     MAX_PARTITIONS,
@@ -103,10 +109,11 @@ class EpochTopic(Generic[T]):
         partition: int = 0,
         *,
         start: T | None = None,
+        takeover: bool = False,
         max_in_flight: int = MAX_IN_FLIGHT,
         timeout: float | None = None,
     ) -> PartitionPublisher[T]:
-        """Become the publisher of a partition; the former one is fenced. The topic is created if it does not exist.
+        """Become the publisher of a partition. The topic is created if it does not exist.
 
         ``await`` it, or use it with ``async with``.
 
@@ -116,11 +123,14 @@ class EpochTopic(Generic[T]):
         Args:
             partition: Which one.
             start: The least time of a new partition; by default that of the order.
+            takeover: Fence a publisher that is alive. By default it is an error; one that does not answer within a
+                second, such as one whose process was killed, is fenced anyway.
             max_in_flight: Messages in flight.
             timeout: Seconds within which each must be stored, across server restarts; by default the timeout of this
                 connection.
 
         Raises:
+            PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
             HistoryTruncatedError: The partition has no frontier record, and one may have been removed: give
                 ``start``. ProducerFencedError: Other producers keep taking it. And those of `create`.
         """
@@ -128,14 +138,18 @@ class EpochTopic(Generic[T]):
         check_partition(partition, count)
         if start is not None:
             self._order.encode(start)
+        retry = Retry(PATIENT)
+        if not takeover and await retry.run(partial(self._home.has_publisher, partition)):
+            raise PublisherExistsError(self.name, partition)
         outlet = self._home.outlet(partition, max_in_flight=max_in_flight, timeout=timeout)
         history = EpochHistory(self._home.log(partition), self._order, self.name)
         try:
-            taken = await Retry(PATIENT).run(partial(history.take, partition, outlet.record, start=start))
+            taken = await retry.run(partial(history.take, partition, outlet.record, start=start))
+            publisher = PartitionPublisher(history, outlet, taken, partition=partition, codec=self._codec)
+            await publisher.announce(self._home)
         except BaseException:
             await outlet.close()
             raise
-        publisher = PartitionPublisher(history, outlet, taken, partition=partition, codec=self._codec)
         if max_age := self._home.max_age:
             publisher.keep_record(max_age / 3)
         return publisher
@@ -197,22 +211,27 @@ class EpochTopic(Generic[T]):
         self,
         partition: int = 0,
         *,
+        takeover: bool = False,
         beat: float = 2.0,
         max_subscribers: int = 1000,
         reply_prefix: str | None = None,
     ) -> LivePublisher[T]:
         """Publish a partition to connected subscribers over plain NATS: nothing is stored.
 
-        Each publisher starts with the least time. Open only one of a partition at a time.
+        Each publisher starts with the least time. Two that are opened at the same moment may both publish.
 
         Args:
             partition: Which one.
+            takeover: End a publisher that is alive, whose next call raises `ProducerFencedError`. By default it is an
+                error. One that does not answer within a second counts as dead.
             beat: Seconds; a subscriber that is silent for three of them is forgotten.
             max_subscribers: Further subscribers are refused.
             reply_prefix: The prefix of the inboxes that are answered; a subscriber with another one is refused. By
                 default ``_INBOX``, which includes ``_INBOX_guest``, and the inbox prefix of this connection.
 
-        Raises: those of a subscription. ConfigError: The partition does not exist, or the topic is in memory.
+        Raises:
+            PublisherExistsError: The partition has a publisher that is alive, and ``takeover`` is not set.
+            ConfigError: The partition does not exist, or the topic is in memory. And those of a subscription.
         """
         check_partition(partition, self._partitions or _ONE)
         check_count("max_subscribers", max_subscribers)
@@ -226,7 +245,7 @@ class EpochTopic(Generic[T]):
             max_subscribers=max_subscribers,
             reply_prefix=None if reply_prefix is None else check_publish_subject(reply_prefix),
         )
-        await publisher.begin()
+        await publisher.begin(takeover=takeover)
         return publisher
 
     async def live_subscribe(

@@ -98,6 +98,29 @@ class EpochSuite:
                 ]
                 assert not sub.filter
 
+    @pytest.mark.covers("S4", "S14")
+    async def test_joiner_sees_whole_epochs_of_the_history(self, make):
+        """The example in the order of the text: 3 and 5 begin after the last frontier record, and are stored whole."""
+        topic = make()
+        async with topic.publisher() as pub:
+            for time in (0, 1, 2):
+                await pub.send(time, [f"{time} before"])
+            await pub.advance(3)
+            for time in (3, 5):
+                await pub.send(time, [f"{time} before"])
+            await pub.flush()
+            async with topic.subscribe() as sub:
+                assert (sub.frontier.elements, sub.filter.elements) == ((3,), ())
+                for time in (6, 3, 4, 7, 5, 8):
+                    await pub.send(time, [f"{time} after"])
+                await pub.close()
+                assert await all_of(sub.completed()) == {
+                    3: ["3 before", "3 after"],
+                    4: ["4 after"],
+                    5: ["5 before", "5 after"],
+                    **{time: [f"{time} after"] for time in (6, 7, 8)},
+                }
+
     @pytest.mark.covers("S42", "S43", "S44", "S49")
     async def test_frontier_of_subscriber_follows(self, make):
         topic = make()
@@ -283,7 +306,7 @@ class EpochSuite:
         await first.send(2, ["b"], msg_id="b")
         await first.send(3, ["c"])
         await first._out.flush()  # and now it is gone, without a word
-        async with await topic.publisher() as second:
+        async with await topic.publisher(takeover=True) as second:
             assert second.frontier.elements == (2,)
             assert [second.state(time) for time in (1, 2, 3, 4)] == [
                 EpochState.COMPLETED,
@@ -307,7 +330,7 @@ class EpochSuite:
         sub = await topic.subscribe()
         await one.send(1, ["counts"])
         await one.flush()
-        two = await topic.publisher()
+        two = await topic.publisher(takeover=True)
         await one.send(1, ["too late"], msg_id="same")
         await one.send(2, ["too late"])
         await one.flush()
@@ -343,13 +366,13 @@ class EpochSuite:
 
         type(out).record = record
         try:
-            two = await topic.publisher()
+            two = await topic.publisher(takeover=True)
         finally:
             type(out).record = write
         assert two.upper.elements == (2,), "it knows of that, too"
         sub = await topic.subscribe()
         assert sub.filter.elements == (1,)
-        third = await topic.publisher()
+        third = await topic.publisher(takeover=True)
         late = await topic.subscribe()
         assert third.upper.elements == late.filter.elements == (2,)
         await third.send(3, ["c"])
@@ -371,7 +394,7 @@ class EpochSuite:
             for time, to in ((3, 12), (10, 10), (11, 10)):
                 with pytest.raises((EpochCompletedError, ConfigError)):
                     await pub.commit_epoch(time, ["x"], to=to)
-            rival = await topic.publisher()
+            rival = await topic.publisher(takeover=True)
             stored = len(await records(topic))
             with pytest.raises(ProducerFencedError):
                 await pub.commit_epoch(10, ["lost"], ["lost"])
@@ -449,7 +472,7 @@ class EpochSuite:
                 floor[number] = time
                 await pubs[number].advance(time)
             if chance.random() < 0.05:
-                pubs[number] = await topic.publisher(number)
+                pubs[number] = await topic.publisher(number, takeover=True)
         for pub in pubs:
             await pub.close()
         over = lives = 0
@@ -531,7 +554,7 @@ class EpochSuite:
         sub = await topic.subscribe()
         await one.send(1, ["a" * 100])
         await one.flush()
-        two = await topic.publisher()
+        two = await topic.publisher(takeover=True)
         await one.send(1, ["no"])
         await one.flush()
         await two.send(1, ["b" * 100])
@@ -644,7 +667,7 @@ class EpochSuite:
             await pub.advance(2)
             assert items(await events(sub, frontier_is(2))) == [(1, ["a"])]
             assert (sub.skipped, sub.refused) == (5, 0)
-            async with await topic.publisher() as other:
+            async with await topic.publisher(takeover=True) as other:
                 assert other.frontier.elements == (2,)
 
     async def test_frontiers_never_go_back(self, make):

@@ -1,0 +1,80 @@
+"""Whether a partition has a publisher that is alive: it answers on a subject of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..._runtime.context import Context
+from ..._runtime.nats.connection import Inbox
+from ...errors import (
+    JetStreamError,
+    NoRespondersError,
+    PermissionDeniedError,
+    ProtocolError,
+    RequestTimeoutError,
+)
+from ...protocol.epochs.presence import ANSWER, Verb, read_presence, write_presence
+from ...protocol.wire.frames import Frame
+from ...protocol.wire.replies import INBOX, may_answer
+
+__all__ = ["Presence", "is_present"]
+
+
+async def is_present(context: Context, subject: str, verb: Verb = "ask") -> bool:
+    """Whether a publisher answers on ``subject``. Raises `DisconnectedError` and `ClosedError`.
+
+    One that does not answer within a second counts as dead, and so does one that this user may not ask.
+    """
+    try:
+        answer = await context.requests.request(
+            subject, write_presence(verb), timeout=ANSWER, what="publisher"
+        )
+        return read_presence(answer) == "alive"
+    except (NoRespondersError, RequestTimeoutError, PermissionDeniedError, ProtocolError):
+        return False
+
+
+class Presence:
+    """Answers on ``subject`` while ``is_alive`` returns True; ``taken`` is called when another publisher takes over."""
+
+    def __init__(
+        self,
+        context: Context,
+        subject: str,
+        is_alive: Callable[[], bool],
+        taken: Callable[[], None] | None = None,
+    ) -> None:
+        self._connection = context.connection
+        self.subject: str = subject
+        self._is_alive, self._taken = is_alive, taken
+        self._reply_prefixes = (INBOX, f"{context.connection.inbox_prefix}.")
+        self._inbox: Inbox | None = None
+
+    async def begin(self) -> None:
+        """Listen. Raises those of a subscription."""
+        self._inbox = await self._connection.subscribe(self.subject, self._receive)
+
+    def _receive(self, frames: list[Frame]) -> None:
+        for _, reply, _, data in frames:
+            who = reply.decode(errors="replace")
+            if not self._is_alive() or not may_answer(who, self._reply_prefixes):
+                continue
+            try:
+                verb = read_presence(data)
+            except ProtocolError:
+                continue
+            if verb == "take" and self._taken is not None:
+                self._taken()
+            self._answer(who)
+
+    def _answer(self, who: str) -> None:
+        try:
+            self._connection.send(who, write_presence("alive"))
+        except JetStreamError:
+            pass  # the other one counts this publisher as dead, and fences it
+
+    async def end(self) -> None:
+        """Stop listening. On return the server has no question for this publisher any more."""
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            await self._connection.drain(inbox, ANSWER)
