@@ -144,8 +144,13 @@ def types(session: nox.Session) -> None:
 @nox.session(name="public-types", reuse_venv=True)
 def public_types(session: nox.Session) -> None:
     """Whether every public name has a type that all type checkers read alike."""
-    session.install("--editable", ".[cli,spark]", *group("public-types"))
+    session.install(".[cli,spark]", *group("public-types"), *group("types"))
     session.run("pyright", "--verifytypes", "jsclient", "--ignoreexternal")
+    program = Path(session.create_tmp()) / "program.py"
+    program.write_text(Path("tests/support/typed_program.py").read_text(encoding="utf-8"), encoding="utf-8")
+    session.chdir(program.parent)  # outside of the tree: inside, private imports would be allowed
+    session.run("pyright", program.name)
+    session.run("mypy", "--strict", program.name)
 
 
 @nox.session(reuse_venv=True)

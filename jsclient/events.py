@@ -9,10 +9,66 @@ attributes of the log record; its ``event`` is the name of the class.
 from __future__ import annotations
 
 from .errors import set_module
-from .protocol import events as _events
-from .protocol.events import *  # noqa: F403
+from .protocol.events import (
+    AcksLost,
+    ClaimsGone,
+    ClaimsLapsed,
+    ConsumerDeleted,
+    ConsumerReset,
+    DeadLettered,
+    DeadLetterFailed,
+    DeleteFailed,
+    Disconnected,
+    ErrorRaised,
+    Event,
+    FlowControlRefused,
+    FlowControlStalled,
+    ForeignMessage,
+    GapDetected,
+    HandlerFailed,
+    HeartbeatMissed,
+    HistoryTruncated,
+    IngestGap,
+    IngestRefused,
+    PermissionDenied,
+    Pinned,
+    PublishFailed,
+    Reconnected,
+    RecordSkipped,
+    SlowConsumer,
+    StreamReset,
+    Unpinned,
+)
 
-__all__: list[str] = []
-__all__ += _events.__all__
+__all__ = [
+    "AcksLost",
+    "ClaimsGone",
+    "ClaimsLapsed",
+    "ConsumerDeleted",
+    "ConsumerReset",
+    "DeadLetterFailed",
+    "DeadLettered",
+    "DeleteFailed",
+    "Disconnected",
+    "ErrorRaised",
+    "Event",
+    "FlowControlRefused",
+    "FlowControlStalled",
+    "ForeignMessage",
+    "GapDetected",
+    "HandlerFailed",
+    "HeartbeatMissed",
+    "HistoryTruncated",
+    "IngestGap",
+    "IngestRefused",
+    "PermissionDenied",
+    "Pinned",
+    "PublishFailed",
+    "Reconnected",
+    "RecordSkipped",
+    "SlowConsumer",
+    "StreamReset",
+    "Unpinned",
+]
 
-set_module(__name__, map(_events.__dict__.__getitem__, __all__))
+set_module(__name__, map(globals().__getitem__, __all__))

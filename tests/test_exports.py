@@ -199,6 +199,15 @@ def test_each_handle_has_repr():
     assert [kind for kind in handles if kind.__repr__ is object.__repr__] == []
 
 
+def test_faces_are_complete():
+    """Type checkers need the names written out."""
+    core = importlib.import_module("jsclient.protocol.events")
+    assert jsclient.events.__all__ == core.__all__
+    inner = {"read_direct_message", "read_pub_ack", "read_stored_message", "user_set"}
+    models = importlib.import_module("jsclient.protocol.models")
+    assert set(jsclient.models.__all__) == set(models.__all__) - inner
+
+
 def test_import_is_light():
     script = (
         "import sys, jsclient\n"

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from ..wire.codec import Model, Seconds, SettableTime, Time
 from .cluster import ClusterInfo
+
+if TYPE_CHECKING:
+    from .fields import ConsumerFields
 
 __all__ = [
     "AckPolicy",
@@ -143,6 +146,10 @@ class ConsumerConfig(Model, frozen=True, kw_only=True):
     priority_groups: list[str] | None = None
     priority_policy: PriorityPolicy | str | None = None
     priority_timeout: Seconds | None = None
+
+    if TYPE_CHECKING:  # durations may be given as timedelta, and are read as seconds
+
+        def __init__(self, **fields: Unpack[ConsumerFields]) -> None: ...
 
     @property
     def filters(self) -> list[str]:

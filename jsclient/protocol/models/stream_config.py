@@ -8,8 +8,12 @@ ADR-50, ADR-51; nats-server server/stream.go (StreamConfig).
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING, Unpack
 
 from ..wire.codec import Model, Seconds, SettableTime
+
+if TYPE_CHECKING:
+    from .fields import StreamFields
 
 __all__ = [
     "DiscardPolicy",
@@ -203,3 +207,9 @@ class StreamConfig(Model, frozen=True, kw_only=True):
     allow_batched: bool | None = None
     allow_msg_schedules: bool | None = None
     persist_mode: PersistMode | str | None = None
+
+    if TYPE_CHECKING:  # durations may be given as timedelta, and are read as seconds
+
+        def __init__(
+            self, *, name: str = "", subjects: list[str] | None = None, **fields: Unpack[StreamFields]
+        ) -> None: ...
