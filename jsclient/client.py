@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ._runtime.context import Context
@@ -13,10 +17,12 @@ from ._runtime.handle import Handle, Opening
 from ._runtime.nats.connection import Connection
 from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
-from ._runtime.nats.urls import shown
+from ._runtime.nats.urls import server_urls, shown
 from ._runtime.nats.user_connection import ForeignConnection, open_plain
+from ._runtime.retry import varied
+from ._runtime.tasks import until_done
 from .consumers.api import Subscribing
-from .errors import ConfigError
+from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
 from .protocol.wire.checks import check_seconds, no_such_name
 from .protocol.wire.names import check_publish_subject
 from .protocol.wire.subjects import DEFAULT_PREFIX, Api
@@ -88,18 +94,36 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
     async def close(self) -> None:
         """End all subscriptions and close the connection (a connection of your own stays open).
 
-        Ephemeral consumers that subscriptions created are deleted; durable ones stay.
+        Ephemeral consumers that subscriptions created are deleted; durable ones stay. A server that does not answer is
+        not waited for: then it takes about 5 s at most.
+
+        Cancelled: call it again, or the connection stays open.
         """
+        self._connection.check_here()
         async with self._closing:
             context = self._context
             context.closer = asyncio.current_task()
-            await self._abandon_all()
-            await context.tasks.settle(1.0)
-            await context.requests.close()
-            await self._connection.close()
-            await self._abandon_all()  # handles that were opened meanwhile: their readers must wake up
-            await context.tasks.cancel()
-            await self._connection.hub.close()
+            ending = asyncio.ensure_future(self._abandon_all())
+            try:
+                if await self._end(ending):
+                    await context.tasks.settle(1.0)
+                await context.requests.close()
+                await self._connection.close()
+                await ending
+                await self._abandon_all()  # handles that were opened meanwhile: their readers must wake up
+                await context.tasks.cancel()
+                await self._connection.hub.close()
+            finally:
+                ending.cancel()
+
+    async def _end(self, ending: asyncio.Future[None]) -> bool:
+        """Wait for the handles to end as long as the server answers; return whether they did."""
+        while not await until_done(ending, _LOOK):
+            try:
+                await self._connection.ping(_LOOK)
+            except JetStreamError:
+                return False
+        return True
 
     async def _abandon_all(self) -> None:
         context = self._context
@@ -109,6 +133,8 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
             if isinstance(result, BaseException):
                 context.report(result)
 
+
+_LOOK = 1.0  # seconds without an end after which the server is asked for a PONG, and of that question
 
 _log = logging.getLogger("jsclient.connection")
 
@@ -143,22 +169,31 @@ def connect(
     inbox_prefix: str = "_INBOX",
     connect_timeout: float = 5.0,
     reconnect_time_wait: float = 0.25,
+    reconnect_max_wait: float = 1.0,
     ping_interval: float = 20.0,
+    wait: float = 0.0,
     **options: Unpack[ConnectOptions],
 ) -> Opening[JetStream]:
     """Connect to NATS: ``async with connect(...) as js`` or ``js = await connect(...)``.
 
-    The first connection fails at once if no server can be reached; an established connection is restored until
-    `JetStream.close`.
+    The servers are tried in turn until one completes the handshake. The first connection fails if none does, at once
+    or after ``wait``; an established connection is restored until `JetStream.close`. It belongs to the running event
+    loop: in another one, in another thread and in a forked process, its use raises `WrongLoopError`.
 
     Args:
-        servers: One URL, or several; ``tls://`` requires TLS. User info in a URL, ``user:password@`` or ``token@``,
-            percent-encoded, is also used for the servers that the cluster announces. The options below win over it.
+        servers: One URL, or several, in a list or separated by commas: ``nats://``; ``tls://``, which requires TLS;
+            ``ws://`` and ``wss://``, which need ``pip install "jsclient[websocket]"``.
+            User info in a URL, ``user:password@`` or ``token@``, percent-encoded, is also used for the servers that
+            the cluster announces. The options below win over it.
         domain, prefix, timeout, on_event: As `JetStream`.
         inbox_prefix: The first token of reply and deliver subjects; permissions can separate users by their own prefix.
-        connect_timeout: Seconds per attempt.
-        reconnect_time_wait: Seconds between attempts to reconnect to the same server.
+        connect_timeout: Seconds per attempt, from the TCP connection to the end of the handshake.
+        reconnect_time_wait: Seconds before the second attempt to reconnect to a server; doubled after each failure,
+            and varied by a quarter, so that many clients do not reconnect at the same instant.
+        reconnect_max_wait: The longest of these pauses.
         ping_interval: Seconds between PINGs; after two without a reply the client reconnects.
+        wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
+            same time as this program. Refused credentials are raised at once.
         options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
@@ -166,40 +201,60 @@ def connect(
     Raises:
         ConnectError: No server could be reached, or TLS was requested and not offered.
         AuthenticationError: The server refused the credentials.
-        ConfigError: An option does not exist.
+        ConfigError: An option does not exist, or has a value that cannot be used; a file of it cannot be read.
     """
 
     async def opened() -> JetStream:
-        urls = [servers] if isinstance(servers, str) else list(servers)
-        settings = {
-            **_checked(urls, inbox_prefix, options),
-            "connect_timeout": connect_timeout,
-            "ping_interval": ping_interval,
-            "max_outstanding_pings": 2,
-        }
+        urls = server_urls(servers)
+        settings = _checked(urls, inbox_prefix, options)
+        times = {"connect_timeout": connect_timeout, "ping_interval": ping_interval}
+        pauses = {"reconnect_time_wait": reconnect_time_wait, "reconnect_max_wait": reconnect_max_wait}
+        for what, seconds in {**times, **pauses}.items():
+            check_seconds(what, seconds)
+        if wait:
+            check_seconds("wait", wait)
+        settings |= {**times, "max_outstanding_pings": 2}
         if gaps := seam_gaps():
             _log.warning(
                 "this version of nats-py is not known to jsclient (%s): its public API is used, which is slower, "
                 "and odd input from a server can end the connection",
                 ", ".join(gaps),
             )
-            plain = await open_plain(
-                urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
-            )
-            return JetStream(plain, domain, prefix, timeout)
-        connection = GuardedConnection(on_event, inbox_prefix)
-        js = JetStream(connection, domain, prefix, timeout)
-        await connection.open(urls, reconnect_time_wait=reconnect_time_wait, options=settings)
-        _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
-        return js
+
+            async def attempt() -> JetStream:
+                plain = await open_plain(
+                    urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
+                )
+                return JetStream(plain, domain, prefix, timeout)
+        else:
+
+            async def attempt() -> JetStream:
+                connection = GuardedConnection(on_event, inbox_prefix)
+                js = JetStream(connection, domain, prefix, timeout)
+                await connection.open(urls, **pauses, options=settings)
+                _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
+                return js
+
+        return await _until_up(attempt, wait, pauses["reconnect_time_wait"])
 
     return Opening(opened, "connect()")
 
 
+async def _until_up(attempt: Callable[[], Awaitable[JetStream]], wait: float, pause: float) -> JetStream:
+    """Connect, again and again for ``wait`` seconds. Raises the last error."""
+    deadline = time.monotonic() + wait
+    while True:
+        try:
+            return await attempt()
+        except AuthenticationError:
+            raise
+        except ConnectError:
+            if time.monotonic() + pause > deadline:
+                raise
+        await asyncio.sleep(varied(pause))
+
+
 _OPTIONS = ConnectOptions.__annotations__.keys()
-
-
-_SCHEMES = frozenset({"nats", "tls", "ws", "wss"})
 
 
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,12 +263,23 @@ def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> 
         known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS
         raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))
     check_publish_subject(inbox_prefix)
-    for url in urls:
-        scheme, given, _ = str(url).partition("://")
-        if given and scheme.lower() not in _SCHEMES:
-            raise ConfigError(
-                f"unknown scheme {scheme!r} in {shown(url)!r}: use nats://, tls://, ws:// or wss://"
-            )
-    if not urls:
-        raise ConfigError("servers is empty: give at least one URL")
+    if urls[0].startswith(("ws:", "wss:")) and find_spec("aiohttp") is None:
+        raise ConfigError(f'{shown(urls[0])} needs aiohttp: pip install "jsclient[websocket]"')
+    given = {name: value for name, value in options.items() if value is not None}
+    if empty := sorted(name for name, value in given.items() if value == ""):
+        raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
+    for name in ("user_credentials", "nkeys_seed"):
+        _check_files(name, given.get(name))
     return dict(options)
+
+
+def _check_files(name: str, value: Any) -> None:
+    """Raise `ConfigError` if a file with credentials cannot be read."""
+    for path in value if isinstance(value, tuple) else (value,):
+        if isinstance(path, str | os.PathLike):
+            try:
+                Path(path).open("rb").close()
+            except OSError as error:
+                raise ConfigError(
+                    f"{name}: the file {os.fspath(path)!r} cannot be read: {error.strerror}"
+                ) from None

@@ -24,6 +24,7 @@
     ├─ HeartbeatError                            a pull request fell silent
     ├─ DisconnectedError (ConnectionError)       the connection is down and is being restored
     ├─ ClosedError                               the connection or the subscription is closed
+    ├─ WrongLoopError (RuntimeError)             the connection belongs to another event loop, thread or process
     ├─ ConcurrentReadError                       another task is reading from this handle
     ├─ ConnectError (ConnectionError)            no server is reachable
     │   └─ AuthenticationError                   the server refused the credentials
@@ -76,6 +77,7 @@ __all__ = [
     "RequestTimeoutError", "ServerNotFoundError", "ServerStartError", "StatusError", "StreamExistsError",
     "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError", "TooManyInFlightError",
     "TooManyResultsError", "TopicMismatchError", "TopicNotFoundError", "WrongLastSequenceError",
+    "WrongLoopError",
 ]  # fmt: skip
 
 
@@ -508,6 +510,10 @@ class DisconnectedError(JetStreamError, ConnectionError):
 
 class ClosedError(JetStreamError):
     """The connection or the subscription is closed."""
+
+
+class WrongLoopError(JetStreamError, RuntimeError):
+    """The connection belongs to another event loop, thread or process. Nothing was sent: connect here."""
 
 
 class ConcurrentReadError(JetStreamError):

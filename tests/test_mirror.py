@@ -11,6 +11,7 @@ COVERED = {
     "_runtime/calls.py": "integration/streams/test_lookup.py",
     "_runtime/nats/nats_client.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/own_connection.py": "integration/connection/test_nats_client.py",
+    "_runtime/nats/transports.py": "integration/connection/test_connecting.py",
     "_runtime/nats/user_connection.py": "integration/connection/test_nats_client.py",
     "_runtime/publish.py": "integration/publishing/test_publish.py",
     "cli/demo/command.py": "integration/cli/test_demo.py",

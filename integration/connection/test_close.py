@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import time
 from typing import Any
 
@@ -46,3 +48,103 @@ async def test_close_with_a_silent_server(tap: Any, near: Any, stream: OwnStream
     await near.close()
     assert time.monotonic() - started < 4.5
     tap.unstall()
+
+
+@pytest.mark.parametrize("kind", ["publisher", "subscriptions", "worker", "nothing"])
+async def test_close_with_a_frozen_server_and_a_full_socket(kind: str, own_server: Any, connect: Any) -> None:
+    """It was 50 s and more, and the second close raised `CancelledError`."""
+    own = await own_server()
+    js = await connect(own, timeout=30.0)
+    await js.ensure_stream("S", subjects=["s.>"], storage="memory")
+    running: Any = None
+    if kind == "subscriptions":
+        for _ in range(5):
+            await js.subscribe("s.>")
+    if kind == "worker":
+        psub = await js.pull_subscribe("s.>", durable="w")
+        running = asyncio.create_task(psub.run(_sleep))
+
+    async def flood() -> None:
+        pub = js.publisher(timeout=60.0)
+        while True:
+            await pub.publish("s.a", b"x" * 100_000)
+
+    flooding = asyncio.create_task(flood()) if kind != "nothing" else None
+    await asyncio.sleep(0.2)
+    own.pause()
+    try:
+        await asyncio.sleep(0.5)
+        started = time.monotonic()
+        with contextlib.suppress(TimeoutError):  # a close that is cut short can be repeated
+            await asyncio.wait_for(js.close(), 0.5)
+        await js.close()
+        assert time.monotonic() - started < 7
+        assert js.is_closed
+        ends = [task for task in (flooding, running) if task is not None]
+        results = await within(3, asyncio.gather(*ends, return_exceptions=True), "the users of it")
+        assert not any(isinstance(result, asyncio.CancelledError) for result in results)
+    finally:
+        own.resume()
+
+
+async def _sleep(_: Any) -> None:
+    await asyncio.sleep(0.1)
+
+
+PROGRAM = """
+import asyncio, sys, time
+import jsclient
+
+async def main():
+    js = await jsclient.connect(sys.argv[1])
+    kind, stream, kept = sys.argv[2], sys.argv[3], []
+    async def handle(message):
+        await asyncio.sleep(0.2)
+    async def read(readable):
+        async for _ in readable:
+            pass
+    if kind == "worker":
+        sub = await js.subscribe(f"{stream}.>", durable="d")
+        kept.append(await sub.run(handle).__aenter__() if hasattr(sub.run(handle), "__aenter__") else None)
+    if kind == "pull worker":
+        sub = await js.pull_subscribe(f"{stream}.>", durable="d")
+        kept.append(await sub.run(handle).__aenter__() if hasattr(sub.run(handle), "__aenter__") else None)
+    if kind == "callback":
+        await js.subscribe(f"{stream}.>", callback=handle)
+    if kind == "ordered":
+        kept.append(asyncio.create_task(read(await js.subscribe(f"{stream}.>", ordered=True))))
+    if kind == "messages":
+        kept.append(asyncio.create_task(read((await js.pull_subscribe(f"{stream}.>", durable="d")).messages())))
+    if kind == "each":
+        kept.append(asyncio.create_task(read(js.topic(stream).each())))
+    if kind == "publisher":
+        pub = js.publisher()
+        kept += [await pub.publish(f"{stream}.a", b"x") for _ in range(1000)]
+    await asyncio.sleep(0.3)
+    global ended
+    ended = time.monotonic()
+
+asyncio.run(main())
+print("took", round(time.monotonic() - ended, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    "kind", ["nothing", "worker", "pull worker", "callback", "ordered", "messages", "each", "publisher"]
+)
+async def test_program_that_forgets_close_ends_quickly_and_quietly(
+    kind: str, server: Any, oracle: Any
+) -> None:
+    """`asyncio.run` cancels all tasks: "Task was destroyed" with a worker, 5 s with `each`."""
+    stream = f"FORGETS_{kind.replace(' ', '_')}"
+    await oracle.create_stream(stream, [f"{stream}", f"{stream}.>"])
+    for _ in range(20):
+        await oracle.publish(f"{stream}.a", b"x")
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", PROGRAM, server.url, kind, stream,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await within(30, program.communicate(), "the program")
+    await oracle.delete_stream(stream)
+    assert err.decode() == ""
+    assert float(out.decode().split()[-1]) < 2

@@ -100,7 +100,7 @@ async def test_nats_py_reads_and_pings(proxy: Any, connect: Any, monkeypatch: An
     """Each override is really what runs: behaviour, not names."""
     called: set[str] = set()
     for name in (
-        "_connect_command", "_connect_to_server", "_select_next_server", "_attempt_reconnect", "_read_loop",
+        "_connect_command", "_process_connect_init", "_select_next_server", "_attempt_reconnect", "_read_loop",
         "_process_op_err", "_send_ping",
     ):  # fmt: skip
         original = getattr(nats_client.NatsClient, name)
@@ -129,7 +129,7 @@ async def test_nats_py_reads_and_pings(proxy: Any, connect: Any, monkeypatch: An
     tap.cut()
     await told(Reconnected, events)
     expected = {
-        "_connect_command", "_connect_to_server", "_select_next_server", "_attempt_reconnect", "_read_loop",
+        "_connect_command", "_process_connect_init", "_select_next_server", "_attempt_reconnect", "_read_loop",
         "_process_op_err", "_send_ping",
     }  # fmt: skip
     assert called == expected
@@ -184,7 +184,7 @@ async def test_lost_cancellation_ends(proxy: Any, connect: Any, monkeypatch: Any
             pass
         raise OSError("no way")
 
-    monkeypatch.setattr(nats_client._TcpTransport, "connect", stubborn)
+    monkeypatch.setattr(nats_client.TcpTransport, "connect", stubborn)
     tap.cut()
     await told(Disconnected, events)
     await eventually(lambda: len(tries) > 1, what="attempts")

@@ -26,7 +26,7 @@ from ..protocol.wire import codec
 from ..protocol.wire.api import read_response
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import inline_status
-from ..protocol.wire.subjects import Api
+from ..protocol.wire.subjects import Api, is_question
 from .nats.connection import Connection, Inbox, Lifecycle, Listener, OnDenied
 from .tasks import Tasks, Timer
 
@@ -46,6 +46,19 @@ class _Asked(NamedTuple):
         return RequestTimeoutError(f"{self.what or self.subject}: no answer from the server", self.timeout)
 
 
+_LEAST_PAUSE = 1.0  # seconds before a request is repeated
+
+
+@dataclass(slots=True)
+class _Repeat:
+    """A request that is sent again as long as it waits."""
+
+    due: float  # monotonic seconds of the loop
+    pause: float
+    payload: bytes
+    header: bytes
+
+
 class Requests:
     """Sends requests and matches their replies."""
 
@@ -56,22 +69,40 @@ class Requests:
         self._opening = asyncio.Lock()
         self._tokens = itertools.count()
         self._waiting: dict[bytes, _Asked] = {}
+        self._repeated: dict[bytes, _Repeat] = {}
         self._timer: Timer | None = None  # one for all: a request costs none
         self._closed = False
         connection.add_listener(self._lifecycle, self._denied)
 
     async def request(
-        self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float, what: str = ""
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        header: bytes = b"",
+        timeout: float,
+        what: str = "",
+        again: bool = False,
     ) -> bytes:
-        """Return the payload of the reply; raises as `ask`."""
-        return (await self.ask(subject, payload, header=header, timeout=timeout, what=what))[3]
+        """Return the payload of the reply; arguments and errors as `ask`."""
+        return (await self.ask(subject, payload, header=header, timeout=timeout, what=what, again=again))[3]
 
     async def ask(
-        self, subject: str, payload: bytes = b"", *, header: bytes = b"", timeout: float, what: str = ""
+        self,
+        subject: str,
+        payload: bytes = b"",
+        *,
+        header: bytes = b"",
+        timeout: float,
+        what: str = "",
+        again: bool = False,
     ) -> Frame:
         """Send a request and wait for its reply.
 
         The timeout includes waiting for a connection. A request is sent while connected or not at all.
+
+        ``again``: the request changes nothing on the server, and is repeated each quarter of the timeout, because the
+        first answer may be lost with a leader.
 
         Raises:
             RequestTimeoutError: No reply in ``timeout`` seconds.
@@ -83,18 +114,11 @@ class Requests:
         Cancelled: the reply, if one comes, is dropped.
         """
         connection, loop = self._connection, asyncio.get_running_loop()
+        if connection.loop is not loop:
+            connection.enter()
         deadline = loop.time() + timeout
-        if not connection.is_connected:
-            try:
-                await connection.wait_connected(deadline)
-            except DisconnectedError:
-                raise RequestTimeoutError(f"{what or subject}: not connected to a server", timeout) from None
-        if self._inbox is not None and self._inbox.denied is not None:
-            # Permissions may change: subscribe again; the request fails with the name of the subject.
-            denied, self._inbox = self._inbox, None
-            await connection.unsubscribe(denied)
-        if self._inbox is None:
-            await self._open()
+        if not connection.is_connected or self._inbox is None or self._inbox.denied is not None:
+            await self._ready(deadline, what or subject, timeout)
         if self._closed:  # while closing, the connection still exists, but no reply will arrive
             raise ClosedError("the connection is closed")
         if self._timer is None:
@@ -104,6 +128,8 @@ class Requests:
         future: asyncio.Future[Frame] = loop.create_future()
         self._waiting[key] = asked = _Asked(subject, future, deadline, what, timeout)
         self._timer.set(deadline)
+        if again:
+            self._repeat(key, payload, header, timeout)
         try:
             if connection.outbox is not None and not connection.outbox.is_full:
                 await connection.publish(subject, payload, reply=reply, header=header, urgent=True)
@@ -116,11 +142,21 @@ class Requests:
             raise
         finally:
             del self._waiting[key]
+            self._repeated.pop(key, None)
             if future.done() and not future.cancelled():
                 future.exception()  # mark as retrieved: a failed publish is raised instead
         if frame[2] and not frame[3] and inline_status(frame[2]) == 503:
             raise NoRespondersError(503, f"no responders on {subject!r}")
         return frame
+
+    async def _ready(self, deadline: float, what: str, timeout: float) -> None:
+        """Wait for the connection, and subscribe to the answers. Raises `RequestTimeoutError`."""
+        try:
+            await self._connection.wait_connected(deadline)
+        except DisconnectedError:
+            raise RequestTimeoutError(f"{what}: not connected to a server", timeout) from None
+        if self._inbox is None or self._inbox.denied is not None:
+            await self._open()
 
     async def _publish(self, asked: _Asked, payload: bytes, reply: str, header: bytes) -> None:
         """Publish, waiting for room in the buffer."""
@@ -139,11 +175,34 @@ class Requests:
         for asked in self._waiting.values():
             if asked.deadline <= now:
                 _fail(asked.future, asked.too_late())
+        for key, repeat in self._repeated.items():
+            if repeat.due <= now:
+                repeat.due = now + repeat.pause
+                self._send_again(self._waiting[key], key, repeat)
         open_ones = [asked.deadline for asked in self._waiting.values() if asked.deadline > now]
+        open_ones += [repeat.due for repeat in self._repeated.values()]
         if open_ones and self._timer is not None:
             self._timer.set(min(open_ones))
 
+    def _repeat(self, key: bytes, payload: bytes, header: bytes, timeout: float) -> None:
+        pause = max(timeout / 4, _LEAST_PAUSE)
+        due = self._connection.now() + pause
+        self._repeated[key] = _Repeat(due, pause, payload, header)
+        assert self._timer is not None
+        self._timer.set(due)
+
+    def _send_again(self, asked: _Asked, key: bytes, repeat: _Repeat) -> None:
+        if not asked.future.done():
+            try:
+                self._connection.send(asked.subject, repeat.payload, reply=key.decode(), header=repeat.header)
+            except JetStreamError:
+                pass  # not connected: the request fails, or ends at its deadline
+
     async def _open(self) -> None:
+        if self._inbox is not None and self._inbox.denied is not None:
+            # Permissions may change: subscribe again; the request fails with the name of the subject.
+            denied, self._inbox = self._inbox, None
+            await self._connection.unsubscribe(denied)
         async with self._opening:
             if self._inbox is None:
                 self._prefix = f"{self._connection.new_inbox()}."
@@ -266,7 +325,9 @@ class Context:
         payload = b"" if body is None else codec.encode(body)
         seconds = self.timeout if timeout is None else timeout
         try:
-            answer = await self.requests.request(subject, payload, timeout=seconds, what=what)
+            answer = await self.requests.request(
+                subject, payload, timeout=seconds, what=what, again=is_question(self.api, subject)
+            )
         except NoRespondersError:
             raise NoRespondersError.of_api(subject) from None
         return read_response(answer, subject)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -20,7 +21,7 @@ from ..errors import (
     StreamNotFoundError,
 )
 
-__all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient"]
+__all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied"]
 
 T = TypeVar("T")
 
@@ -52,6 +53,11 @@ READING: Final = RetryPolicy(
 
 PATIENT: Final = RetryPolicy(0.25, 0.25, patience=30.0)
 """For a question of a driver program: a restart of the server passes, a longer absence is an error."""
+
+
+def varied(seconds: float) -> float:
+    """A pause of about ``seconds``, so that many clients do not try again at the same instant."""
+    return seconds * random.uniform(0.75, 1.25)  # noqa: S311  no secret
 
 
 def is_transient(error: JetStreamError) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-__all__ = ["Signal", "Tasks", "Timer"]
+__all__ = ["Signal", "Tasks", "Timer", "until_done"]
 
 
 class Tasks:
@@ -52,6 +52,17 @@ class Tasks:
             task.cancel()
         if others:
             await asyncio.wait(others)
+
+
+async def until_done(future: asyncio.Future[Any], timeout: float) -> bool:
+    """Wait up to ``timeout`` seconds, and return whether it is done. Its error is not raised, and it is not cancelled.
+
+    Unlike `asyncio.wait_for`, it does not cancel a future that others wait for.
+    """
+    done, _ = await asyncio.wait({future}, timeout=timeout)
+    if done and not future.cancelled():
+        future.exception()  # mark as retrieved
+    return bool(done)
 
 
 class Timer:

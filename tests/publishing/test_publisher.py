@@ -49,9 +49,8 @@ class Transport:
         self.writes = 0
         self.waiting = 0  # bytes that are not written
         self.drained = asyncio.Event()
-        self._io_writer = self.transport = self
 
-    def get_write_buffer_size(self) -> int:
+    def backlog(self) -> int:
         return self.waiting
 
     @property

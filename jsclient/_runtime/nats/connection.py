@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import os
 import secrets
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Protocol
 
-from ...errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError
+from ...errors import ClosedError, DisconnectedError, MaxPayloadError, PermissionDeniedError, WrongLoopError
 from ...protocol.wire.frames import Frame, Sink
 from ..event_hub import EventHub, OnEvent
 from ..tasks import Signal
@@ -51,6 +52,8 @@ class Connection(abc.ABC):
         self.inbox_prefix = inbox_prefix
         self.denied: list[OnDenied] = []
         self.connects: int = 0  # how often it has reconnected
+        self.loop: asyncio.AbstractEventLoop | None = None  # the one it belongs to, once it is used
+        self._process = os.getpid()
         self._listeners: list[Listener] = []
         self._changed = Signal()
 
@@ -75,6 +78,31 @@ class Connection(abc.ABC):
     @abc.abstractmethod
     def server_version(self) -> str:
         """The server's version, "" if unknown."""
+
+    # --- where it may be used ------------------------------------------------------------------------------
+
+    def belong_here(self) -> None:
+        """Belong to the running loop."""
+        self.loop = asyncio.get_running_loop()
+
+    def check_here(self) -> None:
+        """Raise `WrongLoopError` in another event loop, thread or process than the one it belongs to."""
+        if self.loop is not asyncio.get_running_loop():
+            self.enter()
+
+    def enter(self) -> None:
+        """As `check_here`, where the loop is not its own; the first use decides which one that is."""
+        if self._process != os.getpid():
+            raise WrongLoopError(
+                f"the connection was opened in process {self._process}, and this is its fork {os.getpid()}: "
+                "connect after the fork"
+            )
+        if self.loop is None:
+            self.belong_here()
+        else:
+            raise WrongLoopError(
+                "the connection belongs to another event loop (or thread): open one in each event loop"
+            )
 
     def new_inbox(self) -> str:
         """Return an unguessable subject: the prefix and 22 characters from the system's random source."""
@@ -122,6 +150,7 @@ class Connection(abc.ABC):
     def check_sendable(self, size: int = 0) -> None:
         """Raise the errors of `send` for headers and payload of ``size`` bytes."""
         if not self.is_connected:
+            self.check_here()
             self.check_open()
             raise DisconnectedError("not connected to a server at this moment; nothing was sent")
         if size:

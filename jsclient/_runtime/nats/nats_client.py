@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Protocol
 
 import nats.aio.client
-import nats.aio.transport
 import nats.errors
 
 from ...errors import PermissionDeniedError, ProtocolError
 from ...protocol.wire.frames import Frame
-from .urls import url_identity
+from ..retry import varied
+from ..tasks import until_done
+from .transports import TcpTransport, WebSocketTransport
+from .urls import Attempt, announced, url_identity
 from .wire import FrameReader, Host, Outbox
 
 __all__ = ["NatsClient", "Owner", "Tap", "WireSubscription", "seam_gaps"]
@@ -29,12 +32,14 @@ _ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
 _READ_SIZE = 64 * 1024
 _BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
 
+REVIVE = 1.0
+"""Seconds after which cancelled tasks of the connection are started again."""
 
 _METHODS = {
     "_attempt_reconnect": (),
     "_close": ("status", "do_cbs"),
     "_connect_command": (),
-    "_connect_to_server": ("s",),
+    "_process_connect_init": (),
     "_process_headers": ("headers",),
     "_process_info": ("info",),
     "_process_msg": ("sid", "subject", "reply", "data", "headers"),
@@ -46,11 +51,16 @@ _METHODS = {
 _ATTRIBUTES = (
     "_current_server",
     "_flush_queue",
+    "_flusher_task",
     "_max_payload",
+    "_pending_data_size",
+    "_ping_interval_task",
     "_pings_outstanding",
     "_pongs",
     "_pongs_received",
     "_ps",
+    "_reading_task",
+    "_reconnection_task",
     "_server_info",
     "_server_pool",
     "_sid",
@@ -126,28 +136,6 @@ class _ParserSeam:
         self._reader.reset()
 
 
-class _TcpTransport(nats.aio.transport.TcpTransport):
-    """nats-py's transport, which after a failed TLS handshake would wait forever for a socket that is gone."""
-
-    async def connect_tls(self, *args: Any, **options: Any) -> None:
-        try:
-            await super().connect_tls(*args, **options)
-        except BaseException:
-            writer = self._io_writer
-            self._io_reader = self._io_writer = None
-            if writer is not None:
-                writer.transport.abort()
-            raise
-
-    def close(self) -> None:
-        if self._io_writer is not None:  # before 2.15, nats-py closes it without a check
-            self._io_writer.close()
-
-    async def wait_closed(self) -> None:
-        if self._io_writer is not None:
-            await self._io_writer.wait_closed()
-
-
 class NatsClient(nats.aio.client.Client):
     """nats-py's client with our reader in it."""
 
@@ -160,8 +148,12 @@ class NatsClient(nats.aio.client.Client):
         self.wants_tls = False
         self.identity: dict[str, str | None] = {}  # from the URLs, for servers whose URL has none
         self.first_connect = True
-        self.last_failure: BaseException | None = None
+        self.failures: list[Attempt] = []  # of the first connect
+        self.longest_pause = 1.0  # seconds between attempts to reconnect to one server
         self._over = False
+        self._greeted = False  # the handshake is done, and nats-py has not noticed yet
+        self._tap: Tap | None = None
+        self._revival: asyncio.TimerHandle | None = None
         self._doing: asyncio.Task[None] | None = None
 
     # --- connecting ----------------------------------------------------------------------------------------
@@ -171,7 +163,7 @@ class NatsClient(nats.aio.client.Client):
         if self._over and transport is not None:
             transport.close()  # type: ignore[no-untyped-call]
         self._end_if_over()
-        secure = transport is not None and _is_secure(transport)
+        secure = isinstance(transport, TcpTransport | WebSocketTransport) and transport.is_secure()
         wants = self.wants_tls or (
             self._current_server is not None and self._current_server.uri.scheme in {"tls", "wss"}
         )
@@ -189,44 +181,92 @@ class NatsClient(nats.aio.client.Client):
         if self._over:
             raise asyncio.CancelledError
 
-    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002  as nats-py has it
-        self._over = True
-        await super()._close(status, do_cbs)
-
-    async def _connect_to_server(self, s: Any) -> None:
-        self._end_if_over()
-        writer = getattr(self._transport, "_io_writer", None)
-        if writer is not None:
-            writer.close()  # of an attempt that failed after connecting: nats-py would leave its socket open
-        if s.uri.scheme in {"ws", "wss"}:
-            await super()._connect_to_server(s)
-            return
-        s.last_attempt = time.monotonic()  # nats-py's clock for its pauses
-        self._transport = transport = _TcpTransport()  # type: ignore[no-untyped-call]
-        await transport.connect(s.uri, _BUFFER_SIZE, self.options["connect_timeout"])
-
     async def _select_next_server(self) -> None:
-        """Try each server once on the first connect; reconnects follow nats-py's rules."""
-        if not self.first_connect:
-            await super()._select_next_server()
-            return
+        """Connect to the next server that completes the handshake; on the first connect, try each one once."""
         while self._server_pool:
             server = self._server_pool.pop(0)
-            if server.reconnects:
-                self._server_pool.append(server)
-                break
             self._server_pool.append(server)
+            if self.first_connect and server.reconnects:
+                break
+            await asyncio.sleep(self._pause(server))
             try:
-                await self._connect_to_server(server)
+                await self._attempt(server)
             except Exception as error:  # noqa: BLE001  nats-py lets anything out of here
                 server.reconnects += 1
-                self.last_failure = error
+                await self._failed(server, error)
                 continue
-            self._current_server = server
             return
         raise nats.errors.NoServersError
 
+    def _pause(self, server: Any) -> float:
+        """Seconds to wait before an attempt: they grow with each failure, and vary between clients."""
+        if server.last_attempt is None:
+            return 0.0
+        pause = self.options["reconnect_time_wait"] * 2.0 ** min(server.reconnects, 30)
+        pause = min(pause, max(self.longest_pause, self.options["reconnect_time_wait"]))
+        return max(0.0, float(server.last_attempt) + varied(pause) - time.monotonic())
+
+    async def _attempt(self, server: Any) -> None:
+        """Connect and complete the handshake. Raises anything."""
+        self._end_if_over()
+        self._abort()  # an attempt that failed after connecting: nats-py would leave its socket open
+        server.last_attempt = time.monotonic()  # nats-py's clock for its pauses
+        self._current_server, limit = server, self.options["connect_timeout"]
+        try:
+            async with asyncio.timeout(limit):
+                await self._dial(server.uri, limit)
+                await super()._process_connect_init()
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer within {limit:g} s") from error
+        if not self.is_connected:
+            for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+                if task is not None:
+                    task.cancel()
+            raise nats.errors.Error("nats: the server sent something else than PONG")
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            assert task is not None
+            task.add_done_callback(self._revive_later)
+        self._greeted = True
+
+    async def _dial(self, uri: Any, limit: float) -> None:
+        if uri.scheme not in {"ws", "wss"}:
+            self._transport = transport = TcpTransport()  # type: ignore[no-untyped-call]
+            await transport.connect(uri, _BUFFER_SIZE, limit)
+            return
+        self._transport = socket = WebSocketTransport(self.options["ws_connection_headers"])
+        if uri.scheme == "wss":
+            name = self.options.get("tls_hostname")
+            await socket.connect_tls(uri, self.ssl_context, _BUFFER_SIZE, limit, name)
+        else:
+            await socket.connect(uri, _BUFFER_SIZE, limit)
+
+    async def _failed(self, server: Any, error: Exception) -> None:
+        if self.first_connect:
+            self.failures.append(Attempt(server.uri, error))
+        else:
+            self._status = nats.aio.client.Client.RECONNECTING  # the handshake has changed it
+            await self._error_cb(error)
+
+    async def _process_connect_init(self) -> None:
+        if self._greeted:  # `_select_next_server` has done it
+            self._greeted = False
+            return
+        raise nats.errors.Error("nats: not connected")  # not reached: nats-py selects a server before
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002  as nats-py has it
+        """Keep the servers that the newest INFO announces, and forget those of earlier ones."""
+        current = self._current_server
+        if current is None or not info.get("connect_urls"):
+            return
+        known = [server for server in self._server_pool if not server.discovered or server is current]
+        found = announced(info, current, known)
+        if not self.options["dont_randomize"]:
+            random.shuffle(found)
+        kept = {server.uri.netloc: server for server in self._server_pool}
+        self._server_pool[:] = known + [kept.get(server.uri.netloc, server) for server in found]
+
     async def _attempt_reconnect(self) -> None:
+        self._abort()  # nats-py would wait until a peer that does not read has taken everything
         while True:
             try:
                 await super()._attempt_reconnect()
@@ -235,11 +275,73 @@ class NatsClient(nats.aio.client.Client):
                 await asyncio.sleep(self.options["reconnect_time_wait"])
                 if not self._over:
                     continue
+            finally:
+                self._revive_later()
             return
 
     async def _process_op_err(self, e: Exception) -> None:
         self.owner.lost(e)
         await super()._process_op_err(e)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:  # noqa: FBT001, FBT002  as nats-py has it
+        self._over = True
+        self._pending_data_size = 0  # PINGs, which were written; nats-py would wait for them
+        task, self._reconnection_task = self._reconnection_task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await until_done(task, 1.0)  # nats-py would wait as long as for a pause
+        await super()._close(status, do_cbs)
+
+    def abort(self) -> None:
+        """Close at once, without waiting."""
+        self._over, self._status = True, nats.aio.client.Client.CLOSED
+        tasks = (self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task)
+        for task in tasks:
+            if task is not None:
+                task.cancel()
+        if self._revival is not None:
+            self._revival.cancel()
+        self._abort()
+
+    def _abort(self) -> None:
+        transport = self._transport
+        if isinstance(transport, TcpTransport | WebSocketTransport):
+            transport.abort()
+
+    # --- cancelled tasks -------------------------------------------------------------------------------------
+
+    def _revive_later(self, _: object = None) -> None:
+        """Look soon whether the tasks of the connection were cancelled, as `asyncio.run` does with all at its end.
+
+        A timer and not a task, which would be left over at the end of the loop.
+        """
+        if not self._over and self._revival is None:
+            self._revival = asyncio.get_running_loop().call_later(REVIVE, self._revive)
+
+    def _revive(self) -> None:
+        """Start again what was cancelled: else the connection would seem connected, and be deaf."""
+        self._revival = None
+        state = nats.aio.client.Client
+        if self._over or self.first_connect:
+            return
+        if self._status == state.CONNECTED:
+            self._reading_task = self._running(self._reading_task, self._read_loop)
+            self._ping_interval_task = self._running(self._ping_interval_task, self._ping_interval)
+            self._flusher_task = self._running(self._flusher_task, self._flusher)
+        elif self._status != state.CLOSED:
+            if self._reconnection_task is None or self._reconnection_task.done():
+                self._status = state.RECONNECTING
+            self._reconnection_task = self._running(self._reconnection_task, self._attempt_reconnect)
+
+    def _running(
+        self, task: asyncio.Task[None] | None, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> asyncio.Task[None]:
+        if task is None or task.done():
+            task = asyncio.get_running_loop().create_task(work())
+            task.add_done_callback(self._revive_later)
+        return task
 
     # --- reading -------------------------------------------------------------------------------------------
 
@@ -247,7 +349,7 @@ class NatsClient(nats.aio.client.Client):
         transport = self._transport
         error: Exception
         try:
-            if isinstance(transport, _TcpTransport):
+            if isinstance(transport, TcpTransport):
                 await self._read_tapped(transport)
             while not (self.is_closed or self.is_reconnecting) and transport is not None:
                 data = await transport.read(_READ_SIZE)
@@ -263,18 +365,25 @@ class NatsClient(nats.aio.client.Client):
             self.owner.report(error)
         await self._process_op_err(error)
 
-    async def _read_tapped(self, transport: _TcpTransport) -> None:
+    async def _read_tapped(self, transport: TcpTransport) -> None:
         """Read directly from asyncio's transport, after the bytes that arrived earlier."""
         reader, writer = transport._io_reader, transport._io_writer
         assert reader is not None
         assert writer is not None
-        tap = Tap(writer.transport, reader, self)  # type: ignore[arg-type]  # it reads as well
+        if self._tap is None or not self._tap.reads(writer.transport):
+            self._tap = Tap(writer.transport, reader, self)  # type: ignore[arg-type]  # it reads as well
+        tap = self._tap
         try:
             while data := await reader.read(_READ_SIZE):  # it does not suspend before it is empty
                 self._feed(data)
             raise nats.errors.UnexpectedEOF
-        finally:
+        except asyncio.CancelledError:
+            if self._status != nats.aio.client.Client.CONNECTED:
+                tap.close()
+            raise  # else it goes on reading: what ends with the loop still receives its answers
+        except BaseException:
             tap.close()
+            raise
 
     def _feed(self, data: bytes) -> None:
         if self._status not in _ENDED:
@@ -330,13 +439,6 @@ class NatsClient(nats.aio.client.Client):
             return None
 
 
-def _is_secure(transport: Any) -> bool:
-    writer = getattr(transport, "_io_writer", None)
-    if writer is not None:
-        return writer.get_extra_info("ssl_object") is not None
-    return bool(getattr(transport, "_using_tls", False))
-
-
 class Tap(asyncio.Protocol):
     """Replaces the protocol of a stream reader: data goes to our frame reader, everything else to the stream reader.
 
@@ -349,12 +451,17 @@ class Tap(asyncio.Protocol):
         reader: asyncio.StreamReader,
         client: NatsClient,
     ) -> None:
+        self._transport = transport
         inner = transport.get_protocol()
         assert isinstance(inner, asyncio.StreamReaderProtocol)
         self._inner = inner
         self._reader = reader
         self._client: NatsClient | None = client
         transport.set_protocol(self)
+
+    def reads(self, transport: object) -> bool:
+        """Whether it still reads from ``transport``."""
+        return self._transport is transport and self._client is not None
 
     def close(self) -> None:
         """Stop reading."""

@@ -18,7 +18,6 @@ import nats.errors
 from ...errors import (
     AuthenticationError,
     ClosedError,
-    ConnectError,
     DisconnectedError,
     JetStreamError,
     PermissionDeniedError,
@@ -49,16 +48,27 @@ class GuardedConnection(Connection):
         self._closing = False
         self._refused = False  # reported since the last disconnect: the credentials are refused
 
-    async def open(self, servers: list[str], *, reconnect_time_wait: float, options: dict[str, Any]) -> None:
+    async def open(
+        self,
+        servers: list[str],
+        *,
+        reconnect_time_wait: float,
+        reconnect_max_wait: float,
+        options: dict[str, Any],
+    ) -> None:
         """Connect to the first server that answers.
 
         Raises:
             ConnectError: No server could be reached, or TLS was requested and is not offered.
-            AuthenticationError: A server refused the credentials.
+            AuthenticationError: A server refused the credentials, and no other one accepted them.
+
+        Cancelled: nothing is left open.
         """
         nc = self._nc
         nc.identity = shared_identity(servers, options)
         nc.wants_tls = options.get("tls") is not None or options.get("tls_handshake_first", False)
+        nc.longest_pause = reconnect_max_wait
+        self.belong_here()
         try:
             await nc.connect(
                 servers=servers,
@@ -74,27 +84,21 @@ class GuardedConnection(Connection):
                 **options,
             )
         except Exception as error:  # noqa: BLE001  nats-py raises anything
-            await self._abandon()
+            self._abandon()
             identified = bool(nc.identity) or bool(IDENTITY & options.keys())
-            raise connect_error(error, servers, nc.last_failure, identified=identified) from None
+            raise connect_error(error, servers, nc.failures, identified=identified) from None
         except asyncio.CancelledError:
-            await self._abandon()
+            self._abandon()
             raise
-        if not nc.is_connected:
-            await self._abandon()
-            raise ConnectError(
-                f"{', '.join(shown(s) for s in servers)} closed the connection while connecting"
-            )
         nc.first_connect = False
         nc.options["allow_reconnect"] = True
         nc.options["max_reconnect_attempts"] = -1
         self._up = True
 
-    async def _abandon(self) -> None:
-        """Close the socket and the tasks of a failed first connect."""
+    def _abandon(self) -> None:
+        """Close the socket and the tasks of a failed first connect, at once: a wait could be cancelled."""
         self._closing = True
-        if self._nc._flush_queue is not None:  # else it did not begin to connect, and cannot be closed
-            await self._nc._close(nats.aio.client.Client.CLOSED, False)
+        self._nc.abort()
 
     # --- state ---------------------------------------------------------------------------------------------
 
@@ -243,6 +247,7 @@ class GuardedConnection(Connection):
         return b"".join((line.encode("utf-8", "surrogateescape"), header, payload, b"\r\n"))
 
     def send_frames(self, frames: list[Frame]) -> None:
+        self.check_here()
         self.check_sendable()
         self._out.write_frames(frames)
 
@@ -294,6 +299,7 @@ class GuardedConnection(Connection):
         self, subject: str, sink: Sink, queue: str = "", *, limit: int = 0
     ) -> WireSubscription:
         self.check_open()
+        self.check_here()
         nc = self._nc
         nc._sid = sid = nc._sid + 1
         inbox = WireSubscription(sid, subject, queue, limit)
@@ -343,6 +349,7 @@ class GuardedConnection(Connection):
         return future
 
     async def ping(self, timeout: float) -> float:
+        self.check_here()
         self.check_sendable()
         started = self.now()
         pong = self._ping()
@@ -354,19 +361,28 @@ class GuardedConnection(Connection):
         return self.now() - started
 
     async def close(self) -> None:
-        if self._nc.is_closed:
-            self._closing = True
-            return
-        if self.is_connected:
+        if not self._closing:
+            if self.is_connected:
+                try:
+                    async with asyncio.timeout(CLOSING):
+                        await self.make_room()
+                except (DisconnectedError, TimeoutError):
+                    pass
+            self._closing, self._up = True, False
+            self._no_pongs(ClosedError("the connection was closed before a PONG came"))
+            self._notify(Lifecycle.CLOSED)
+        if not self._nc.is_closed:
             try:
-                await asyncio.wait_for(self.make_room(), 2.0)
-            except (DisconnectedError, TimeoutError):
+                async with asyncio.timeout(2 * CLOSING):
+                    await self._nc.close()
+            except (OSError, TimeoutError):
                 pass
-        self._closing, self._up = True, False
-        self._no_pongs(ClosedError("the connection was closed before a PONG came"))
-        self._notify(Lifecycle.CLOSED)
-        await self._nc.close()
+            finally:
+                self._nc.abort()  # a no-op, unless the server does not read
 
+
+CLOSING = 2.0
+"""Seconds for what was written to be sent."""
 
 LIMIT = 4096  # unconfirmed acks after which a PING is sent to confirm them
 

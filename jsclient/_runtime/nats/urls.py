@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import ipaddress
+import ssl
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import ParseResult, unquote, urlparse
 
+import nats.aio.client
 import nats.errors
 
-from ...errors import AuthenticationError, ConnectError
+from ...errors import AuthenticationError, ConfigError, ConnectError
 from ...protocol.wire.server_error import is_authentication
 
-__all__ = ["IDENTITY", "connect_error", "reason", "shared_identity", "shown", "url_identity"]
+__all__ = [
+    "IDENTITY",
+    "Attempt",
+    "announced",
+    "connect_error",
+    "reason",
+    "server_urls",
+    "shared_identity",
+    "shown",
+    "url_identity",
+]
+
+MAX_ANNOUNCED = 256
+"""Servers of one INFO that are kept."""
+
+_SCHEMES: Final = ("nats", "tls", "ws", "wss")
 
 IDENTITY: Final = frozenset(
     {
@@ -54,6 +72,39 @@ def _identity_in(server: str) -> dict[str, str | None]:
         return {}
 
 
+def server_urls(servers: object) -> list[str]:
+    """The URLs of ``servers``: one, several separated by commas, or a sequence of these.
+
+    Raises:
+        ConfigError: There is none, or one of them is not a URL of NATS.
+    """
+    given = [servers] if isinstance(servers, str) else servers
+    if not isinstance(given, Sequence) or not all(isinstance(url, str) for url in given):
+        raise ConfigError(f"servers is {servers!r:.60}: it must be a URL, or a list of URLs")
+    urls = [url.strip() for text in given for url in text.split(",") if url.strip()]
+    if not urls:
+        raise ConfigError("servers is empty: give at least one URL")
+    for url in urls:
+        _check_url(url)
+    if len({urlparse(_with_scheme(url)).scheme in {"ws", "wss"} for url in urls}) > 1:
+        raise ConfigError("servers has WebSocket URLs and others: give URLs of one kind")
+    return urls
+
+
+def _check_url(url: str) -> None:
+    try:
+        parsed = urlparse(_with_scheme(url))
+        host, _ = parsed.hostname, parsed.port
+    except ValueError:  # its text would show a password that is not percent-encoded
+        raise ConfigError("a server URL is not valid: percent-encode special characters in it") from None
+    if parsed.scheme not in _SCHEMES:
+        raise ConfigError(
+            f"unknown scheme {parsed.scheme!r} in {shown(url)!r}: use nats://, tls://, ws:// or wss://"
+        )
+    if not host:
+        raise ConfigError(f"the server URL {shown(url)!r} has no host")
+
+
 def _with_scheme(server: str) -> str:
     return server if "://" in server else f"nats://{server}"
 
@@ -75,15 +126,35 @@ def reason(error: BaseException | None) -> str:
     return str(error).removeprefix("nats: ") or type(error).__name__
 
 
+class Attempt(NamedTuple):
+    """A server that could not be connected to."""
+
+    uri: ParseResult
+    error: BaseException
+
+
 def connect_error(
-    error: Exception, servers: Sequence[str], last_failure: BaseException | None, *, identified: bool = True
+    error: Exception, servers: Sequence[str], failures: Sequence[Attempt] = (), *, identified: bool = True
 ) -> ConnectError:
-    """Return the error that `connect` raises for an error of nats-py; ``identified``: credentials were given."""
+    """Return the error that `connect` raises for an error of nats-py, and for what failed at each server.
+
+    ``identified``: credentials were given.
+    """
     where = ", ".join(shown(_with_scheme(server)) for server in servers)
+    if isinstance(error, nats.errors.NoServersError) and failures:
+        refused = [f for f in failures if is_authentication(reason(f.error))]
+        if refused:
+            return _one_error(shown(refused[0].uri), refused[0].error, identified=identified)
+        if len(failures) == 1:
+            return _one_error(shown(failures[0].uri), failures[0].error, identified=identified)
+        each = "; ".join(f"{shown(f.uri)} ({reason(f.error)})" for f in failures)
+        return ConnectError(f"no server could be reached: {each}")
+    return _one_error(where, error, identified=identified)
+
+
+def _one_error(where: str, error: BaseException, *, identified: bool) -> ConnectError:
     if isinstance(error, nats.errors.SecureConnRequiredError):
         return ConnectError(f"TLS was requested, and {where} does not offer it")
-    if isinstance(error, nats.errors.NoServersError):
-        return ConnectError(f"no server could be reached at {where}: {reason(last_failure)}")
     if isinstance(error, ModuleNotFoundError) and error.name == "nkeys":
         return ConnectError('this identity needs the package nkeys: pip install "jsclient[nkeys]"')
     text = reason(error)
@@ -91,4 +162,36 @@ def connect_error(
         if not identified:
             return AuthenticationError(f"no credentials were given, and {where} requires them: {text}")
         return AuthenticationError(f"{where} refused the credentials: {text}")
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
+        return ConnectError(f"no server could be reached at {where}: {text}")
     return ConnectError(f"cannot connect to {where}: {text}")
+
+
+def announced(info: Mapping[str, Any], current: Any, known: Sequence[Any]) -> list[Any]:
+    """The servers that an INFO of ``current`` announces and that are not ``known``, as nats-py's entries."""
+    scheme = current.uri.scheme or "nats"
+    taken, found = {server.uri.netloc.rpartition("@")[2] for server in known}, []
+    urls = info["connect_urls"]
+    for url in urls[:MAX_ANNOUNCED] if isinstance(urls, list) else ():
+        uri = urlparse(f"{scheme}://{url}")
+        try:
+            usable = isinstance(url, str) and uri.hostname and (uri.port is None or uri.port)
+        except ValueError:  # not a port
+            continue
+        if not usable or uri.netloc in taken:
+            continue
+        taken.add(uri.netloc)
+        server = nats.aio.client.Srv(uri)
+        server.discovered = True
+        if info.get("tls_required") and _is_ip(uri.hostname):
+            server.tls_name = current.tls_name or current.uri.hostname  # the name in its certificate
+        found.append(server)
+    return found
+
+
+def _is_ip(host: str | None) -> bool:
+    try:
+        ipaddress.ip_address(host or "")
+    except ValueError:
+        return False
+    return True

@@ -279,5 +279,5 @@ async def open_plain(
             raise
         refused = [failure for failure in failures if is_authentication(reason(failure))]
         last = [error, *failures, *refused][-1]
-        raise connect_error(last, servers, last) from error
+        raise connect_error(last, servers) from error
     return _PlainConnection(nc, on_event)

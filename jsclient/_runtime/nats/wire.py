@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
-from ...errors import ProtocolError
+from ...errors import ProtocolError, WrongLoopError
 from ...protocol.wire.frames import Frame, Sink
 
 __all__ = ["FrameReader", "Host", "Outbox"]
@@ -187,16 +187,27 @@ class Outbox:
         self._backlog = 0  # bytes that the transport had not sent when it was last checked
         self.scheduled: bool = False  # something was written in this turn of the loop
         self.answered: bool = True  # bytes were read since the last immediate write
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the first write
 
     def write(self, command: bytes) -> None:
         """Write a command together with the others of this turn of the loop."""
+        if not self.scheduled:
+            self._schedule()
         self.commands.append(command)
         self.size += len(command)
-        if not self.scheduled:
-            self.scheduled = True
-            asyncio.get_running_loop().call_soon(self.flush)
-        elif self.size > CHUNK:
+        if self.size > CHUNK and len(self.commands) > 1:
             self._send()
+
+    def _schedule(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                raise WrongLoopError(
+                    "the connection belongs to another event loop (or thread): open one in each event loop"
+                )
+            self._loop = loop
+        loop.call_soon(self.flush)
+        self.scheduled = True
 
     def write_frames(self, frames: list[Frame]) -> None:
         """As `write`: publish each frame, which has a reply."""
@@ -229,11 +240,10 @@ class Outbox:
         """As `write`, unless the buffer is full. In one call, since it runs once per message."""
         if self.size + self._backlog > HIGH_WATER:
             return False
+        if not self.scheduled:
+            self._schedule()
         self.commands.append(command)
         self.size += len(command)
-        if not self.scheduled:
-            self.scheduled = True
-            asyncio.get_running_loop().call_soon(self.flush)
         return True
 
     def flush(self) -> None:
@@ -265,8 +275,8 @@ class Outbox:
         return self.size + self._backlog > HIGH_WATER
 
     def _look(self) -> None:
-        writer = getattr(self._owner._transport, "_io_writer", None)
-        self._backlog = 0 if writer is None else writer.transport.get_write_buffer_size()
+        transport = self._owner._transport
+        self._backlog = 0 if transport is None else transport.backlog()
 
     async def drain(self) -> None:
         """Write, and wait until most of it is sent. Raises OSError if the connection is lost."""

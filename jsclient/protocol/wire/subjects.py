@@ -18,11 +18,23 @@ from .names import (
     check_token,
 )
 
-__all__ = ["DEFAULT_PREFIX", "Api"]
+__all__ = ["DEFAULT_PREFIX", "Api", "is_question"]
 
 DEFAULT_PREFIX: Final = "$JS.API"
 
 _MAX_PREFIX_BYTES: Final = 1024
+
+_QUESTIONS: Final = (
+    "INFO",
+    "STREAM.INFO.",
+    "STREAM.LIST",
+    "STREAM.NAMES",
+    "STREAM.MSG.GET.",
+    "DIRECT.GET.",
+    "CONSUMER.INFO.",
+    "CONSUMER.LIST.",
+    "CONSUMER.NAMES.",
+)
 
 
 class Api:
@@ -162,6 +174,11 @@ class Api:
             reason = f"the API subject with it is {size} bytes long; at most {MAX_SUBJECT_BYTES} are allowed"
             raise InvalidNameError("subject", part, reason)
         return subject
+
+
+def is_question(api: Api, subject: str) -> bool:
+    """Whether an API request on ``subject`` changes nothing, so that it can be repeated."""
+    return subject.startswith(api.prefix) and subject[len(api.prefix) + 1 :].startswith(_QUESTIONS)
 
 
 def _check_prefix(prefix: str) -> None:

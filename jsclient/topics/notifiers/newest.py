@@ -86,7 +86,9 @@ class NewestLog(abc.ABC):
         context, at = self.context, self.at
         subject = context.api.direct_get_last(at.stream, at.subject)
         try:
-            frame = await context.requests.ask(subject, timeout=context.timeout, what="the newest value")
+            frame = await context.requests.ask(
+                subject, timeout=context.timeout, what="the newest value", again=True
+            )
             return stored_record(read_direct_answer(frame), linked=False)
         except MessageNotFoundError:
             return None

@@ -321,13 +321,11 @@ class Transport:
     def __init__(self) -> None:
         self.writes: list[bytes] = []
         self.unsent = 0
-        self._io_writer = self
-        self.transport = self
 
     def write(self, data: bytes) -> None:
         self.writes.append(data)
 
-    def get_write_buffer_size(self) -> int:
+    def backlog(self) -> int:
         return self.unsent
 
     async def drain(self) -> None:

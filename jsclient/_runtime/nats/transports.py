@@ -1,0 +1,235 @@
+"""The two transports of a connection: nats-py's over TCP, with bounds, and a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import ParseResult
+
+import nats.aio.transport
+import nats.errors
+
+from ..tasks import until_done
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["TcpTransport", "WebSocketTransport"]
+
+CLOSING = 1.0
+"""Seconds for the bytes that were written to leave, and for the peer to agree to the end."""
+
+
+def _greeting(line: bytes) -> bytes:
+    """A line of the handshake. Raises the reason for which the server refuses the connection."""
+    if line.startswith(b"-ERR"):
+        raise nats.errors.Error(f"nats: {line[4:].strip().decode('utf-8', 'backslashreplace')}")
+    if not line:
+        raise nats.errors.Error("nats: the server closed the connection while connecting")
+    return line
+
+
+class TcpTransport(nats.aio.transport.TcpTransport):
+    """nats-py's transport, with an end that does not wait for a peer that does not read."""
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: float) -> None:
+        """Open the connection. The caller limits the time: a task of `asyncio.wait_for` could outlive it."""
+        reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
+        self._bare_io_reader, self._bare_io_writer = reader, writer
+        self._io_reader, self._io_writer = reader, writer
+
+    async def connect_tls(self, *args: Any, **options: Any) -> None:
+        try:
+            await super().connect_tls(*args, **options)
+        except BaseException:
+            self.abort()  # nats-py would wait forever for a socket that is gone
+            self._io_reader = self._io_writer = None
+            raise
+
+    async def readline(self) -> bytes:
+        return _greeting(await super().readline())  # type: ignore[no-untyped-call]
+
+    def is_secure(self) -> bool:
+        """Whether it is encrypted."""
+        return self._io_writer is not None and self._io_writer.get_extra_info("ssl_object") is not None
+
+    def backlog(self) -> int:
+        """Bytes that were written and not sent yet."""
+        return 0 if self._io_writer is None else self._io_writer.transport.get_write_buffer_size()
+
+    def abort(self) -> None:
+        """Close at once; what was not sent is lost."""
+        if self._io_writer is not None:
+            self._io_writer.transport.abort()
+
+    def close(self) -> None:
+        if self._io_writer is not None:  # before 2.15, nats-py closes it without a check
+            self._io_writer.close()
+
+    async def wait_closed(self) -> None:
+        if self._io_writer is not None:
+            closed = asyncio.ensure_future(self._io_writer.wait_closed())
+            if not await until_done(closed, CLOSING):
+                self.abort()
+                await until_done(closed, CLOSING)
+
+
+class WebSocketTransport(nats.aio.transport.Transport):
+    """A WebSocket by aiohttp. A task sends what was written; nats-py's sends only in ``drain``."""
+
+    def __init__(self, headers: Mapping[str, str | list[str]] | None) -> None:
+        self._headers = headers
+        self._session: aiohttp.ClientSession | None = None
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._secure = False
+        self._unread = b""
+        self._waiting: list[bytes] = []
+        self._size = 0  # bytes that wait, or are being sent
+        self._sender: asyncio.Task[None] | None = None
+        self._closer: asyncio.Task[None] | None = None
+        self._broken: Exception | None = None
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: float) -> None:
+        """Open the connection. The caller limits the time."""
+        await self._open(uri, None)
+
+    async def connect_tls(
+        self,
+        uri: str | ParseResult,
+        ssl_context: ssl.SSLContext,
+        buffer_size: int,
+        connect_timeout: float,
+        server_hostname: str | None = None,
+    ) -> None:
+        """Open an encrypted connection; a no-op if it is one already."""
+        if self._secure:
+            return
+        if self._socket is not None or isinstance(uri, str):
+            raise nats.errors.SecureConnRequiredError  # an open WebSocket cannot be upgraded
+        await self._open(uri, ssl_context, server_hostname)
+        self._secure = True
+
+    async def _open(
+        self, uri: ParseResult, context: ssl.SSLContext | None, server_hostname: str | None = None
+    ) -> None:
+        import aiohttp
+
+        self._session = aiohttp.ClientSession()
+        try:
+            self._socket = await self._session.ws_connect(
+                uri._replace(netloc=uri.netloc.rpartition("@")[2]).geturl(),
+                ssl=True if context is None else context,
+                server_hostname=server_hostname,
+                headers=self._pairs(),
+                timeout=aiohttp.ClientWSTimeout(ws_close=CLOSING),
+                max_msg_size=0,
+            )
+        except aiohttp.ClientError as error:
+            await self._session.close()
+            raise ConnectionError(str(error) or type(error).__name__) from error
+        except BaseException:
+            await self._session.close()
+            raise
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        headers = (self._headers or {}).items()
+        return [(name, v) for name, vs in headers for v in ([vs] if isinstance(vs, str) else vs)]
+
+    async def read(self, buffer_size: int) -> bytes:
+        data, self._unread = self._unread, b""
+        return data or await self._receive()
+
+    async def readline(self) -> bytes:
+        while b"\n" not in self._unread:
+            data = await self._receive()
+            if not data:
+                return _greeting(b"")
+            self._unread += data
+        line, end, self._unread = self._unread.partition(b"\n")
+        return _greeting(line + end)
+
+    async def _receive(self) -> bytes:
+        """The next bytes, b"" at the end of the connection."""
+        import aiohttp
+
+        assert self._socket is not None
+        while True:
+            message = await self._socket.receive()
+            if message.type is aiohttp.WSMsgType.ERROR:
+                raise ConnectionError(f"the WebSocket failed: {message.data}")
+            if message.type is not aiohttp.WSMsgType.BINARY:
+                return b""
+            if message.data:
+                return bytes(message.data)
+
+    def write(self, payload: bytes) -> None:
+        self._waiting.append(payload)
+        self._size += len(payload)
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.get_running_loop().create_task(self._send(), name="jsclient:websocket")
+
+    def writelines(self, payload: list[bytes]) -> None:
+        self.write(b"".join(payload))
+
+    async def _send(self) -> None:
+        assert self._socket is not None
+        while self._waiting:
+            data = b"".join(self._waiting)
+            self._waiting.clear()
+            try:
+                await self._socket.send_bytes(data)
+            except Exception as error:  # noqa: BLE001  the reader sees the end of the connection, too
+                self._broken = error
+                self._waiting.clear()
+            finally:
+                self._size = sum(map(len, self._waiting))
+
+    async def drain(self) -> None:
+        while self._sender is not None and not self._sender.done():
+            await asyncio.wait({self._sender})
+        if self._broken is not None:
+            raise ConnectionError("the WebSocket is closed") from self._broken
+
+    def is_secure(self) -> bool:
+        """Whether it is encrypted."""
+        return self._secure
+
+    def backlog(self) -> int:
+        """Bytes that were written and not sent yet."""
+        return self._size
+
+    def abort(self) -> None:
+        """Close without waiting for what was not sent."""
+        if self._sender is not None:
+            self._sender.cancel()
+        self._waiting.clear()
+        self.close()
+
+    def close(self) -> None:
+        if self._closer is None and self._session is not None:
+            self._closer = asyncio.get_running_loop().create_task(self._finish(), name="jsclient:websocket")
+
+    async def _finish(self) -> None:
+        assert self._session is not None
+        try:
+            if self._sender is not None:
+                await until_done(self._sender, CLOSING)
+            if self._socket is not None:
+                async with asyncio.timeout(CLOSING):
+                    await self._socket.close()
+        except (OSError, TimeoutError):
+            pass
+        finally:
+            await self._session.close()
+
+    async def wait_closed(self) -> None:
+        if self._closer is not None:
+            await asyncio.wait({self._closer})
+
+    def at_eof(self) -> bool:
+        return self._socket is None or self._socket.closed
+
+    def __bool__(self) -> bool:
+        return self._socket is not None
