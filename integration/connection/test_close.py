@@ -62,7 +62,7 @@ async def test_close_with_a_frozen_server_and_a_full_socket(kind: str, own_serve
             await js.subscribe("s.>")
     if kind == "worker":
         psub = await js.pull_subscribe("s.>", durable="w")
-        running = asyncio.create_task(psub.run(_sleep))
+        running = asyncio.ensure_future(psub.run(_sleep))
 
     async def flood() -> None:
         pub = js.publisher(timeout=60.0)
@@ -105,10 +105,10 @@ async def main():
             pass
     if kind == "worker":
         sub = await js.subscribe(f"{stream}.>", durable="d")
-        kept.append(await sub.run(handle).__aenter__() if hasattr(sub.run(handle), "__aenter__") else None)
+        kept.append(await sub.run(handle).__aenter__())
     if kind == "pull worker":
         sub = await js.pull_subscribe(f"{stream}.>", durable="d")
-        kept.append(await sub.run(handle).__aenter__() if hasattr(sub.run(handle), "__aenter__") else None)
+        kept.append(await sub.run(handle).__aenter__())
     if kind == "callback":
         await js.subscribe(f"{stream}.>", callback=handle)
     if kind == "ordered":

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from nats.aio.transport import TcpTransport
 
 import jsclient
 from integration.kit.clients.readers import FAST
@@ -20,6 +19,7 @@ from integration.kit.judge.reading import numbers, of, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from jsclient import ConsumerConfig, Reconnected
+from jsclient._runtime.nats.transports import TcpTransport
 
 ROUNDS = 300
 MEGABYTE = 1 << 20

@@ -220,7 +220,11 @@ async def test_no_seam_public_api(server: Any, stream: OwnStream, caplog: Any) -
             psub = await js.pull_subscribe(stream.all, durable="p")
             assert numbers(await psub.fetch(1)) == [1]
         assert connection._nc.is_closed
-    warnings = [record for record in caplog.records if record.name == "jsclient"]
+    warnings = [
+        record
+        for record in caplog.records
+        if record.name == "jsclient.connection" and record.levelno >= logging.WARNING
+    ]
     assert len(warnings) == 1
     assert "_read_loop" in warnings[0].getMessage()
 

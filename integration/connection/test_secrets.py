@@ -115,7 +115,7 @@ async def test_connection_shows_no_secret_in_life(
         await eventually(lambda: js.is_connected, what="the reconnect")
         await js.ping()
     if log:
-        assert "Disconnected" in caplog.text
+        assert "the connection was lost" in caplog.text
     else:
         assert of(Disconnected, events)
         assert of(Reconnected, events)

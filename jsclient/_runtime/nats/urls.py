@@ -11,7 +11,7 @@ from urllib.parse import ParseResult, unquote, urlparse
 import nats.aio.client
 import nats.errors
 
-from ...errors import AuthenticationError, ConfigError, ConnectError
+from ...errors import AuthenticationError, ConfigError, ConnectError, ProtocolError
 from ...protocol.wire.server_error import is_authentication
 
 __all__ = [
@@ -168,11 +168,17 @@ def _one_error(where: str, error: BaseException, *, identified: bool) -> Connect
 
 
 def announced(info: Mapping[str, Any], current: Any, known: Sequence[Any]) -> list[Any]:
-    """The servers that an INFO of ``current`` announces and that are not ``known``, as nats-py's entries."""
+    """The servers that an INFO of ``current`` announces and that are not ``known``, as nats-py's entries.
+
+    Raises:
+        ProtocolError: It is malformed.
+    """
     scheme = current.uri.scheme or "nats"
     taken, found = {server.uri.netloc.rpartition("@")[2] for server in known}, []
     urls = info["connect_urls"]
-    for url in urls[:MAX_ANNOUNCED] if isinstance(urls, list) else ():
+    if not isinstance(urls, list):
+        raise ProtocolError(f"malformed INFO: connect_urls is {urls!r:.60}")
+    for url in urls[:MAX_ANNOUNCED]:
         uri = urlparse(f"{scheme}://{url}")
         try:
             usable = isinstance(url, str) and uri.hostname and (uri.port is None or uri.port)
