@@ -1,0 +1,85 @@
+"""A request that changes nothing is repeated when its answer is lost; one that changes something is not."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.streams import OwnStream
+from integration.kit.network.match import delivered, published
+from jsclient import RequestTimeoutError
+
+Ask = Callable[[Any, str], Awaitable[Any]]
+
+
+async def _names(js: Any, _: str) -> Any:
+    return [name async for name in js.stream_names()]
+
+
+async def _info(js: Any, stream: str) -> Any:
+    return await (await js.stream(stream)).info()
+
+
+async def _consumer(js: Any, stream: str) -> Any:
+    return await (await (await js.stream(stream)).consumer("c")).info()
+
+
+async def _leader(js: Any, stream: str) -> Any:
+    return await (await js.stream(stream)).get(1)
+
+
+
+QUESTIONS: dict[str, Ask] = {
+    "INFO": lambda js, _: js.account_info(),
+    "STREAM.NAMES": _names,
+    "STREAM.INFO.>": _info,
+    "CONSUMER.INFO.>": _consumer,
+    "STREAM.MSG.GET.>": _leader,
+}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_question_whose_answer_is_lost_is_asked_again(
+    question: str, proxy: Any, connect: Any, stream: OwnStream
+) -> None:
+    """A leader that dies with the answer: it took the whole timeout, 20 s."""
+    await stream.publish(1)
+    await stream.create_consumer("c")
+    tap = await proxy()
+    js = await connect(tap, timeout=20.0, inbox_prefix="_INBOX_q")
+    await js.account_info()
+    rule = tap.drop_frames(delivered("_INBOX_q.>"), count=1)
+    started = time.monotonic()
+    await QUESTIONS[question](js, stream.name)
+    assert rule.count == 1
+    assert 4.5 < time.monotonic() - started < 8
+    asked = [frame for frame in tap.frames if published(f"$JS.API.{question}")(frame)]
+    assert len(asked) >= 2
+    assert len({frame.reply for frame in asked[-2:]}) <= 2
+
+
+async def test_answers_after_the_first_are_dropped(proxy: Any, connect: Any, stream: OwnStream) -> None:
+    tap = await proxy()
+    js = await connect(tap, timeout=4.0, inbox_prefix="_INBOX_q")
+    await js.account_info()
+    rule = tap.hold_frames(delivered("_INBOX_q.>"))
+    asking = js.account_info()
+    with pytest.raises(RequestTimeoutError):
+        await asking
+    rule.release()
+    rule.remove()
+    assert (await (await js.stream(stream.name)).info()).config.name == stream.name
+    assert js._context.requests._waiting == js._context.requests._repeated == {}
+
+
+async def test_a_change_is_not_repeated(proxy: Any, connect: Any, stream: OwnStream) -> None:
+    tap = await proxy()
+    js = await connect(tap, timeout=5.0, inbox_prefix="_INBOX_q")
+    handle = await js.stream(stream.name)
+    tap.drop_frames(delivered("_INBOX_q.>"))
+    with pytest.raises(RequestTimeoutError):
+        await handle.purge()
+    assert len([frame for frame in tap.frames if published("$JS.API.STREAM.PURGE.>")(frame)]) == 1
