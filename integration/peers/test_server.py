@@ -18,6 +18,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.monitor import connections
 from jsclient import ApiError, ConfigError, JetStreamError, PermissionDeniedError
+from jsclient.events import RecordSkipped
 from jsclient.peers import (
     Engine,
     EventDelayed,
@@ -236,6 +237,89 @@ async def test_rights_of_channel_those_of_policy(own_server: Any, events_of: Any
         "publish": {"deny": [">"]},
         "subscribe": {"deny": [">"]},
     }
+
+
+STATE = "pico.state.b"
+
+
+async def attack(js: Any, subjects: Any, targets: list[str]) -> None:
+    """Send everything that a user may send, with these reply subjects: NATS does not check them."""
+    for subject in subjects:
+        for target in targets:
+            for payload in (b"", b"{}", b"999"):
+                await js._connection.publish(subject.replace("*", "x"), payload, reply=target)
+    await js.ping()
+    await asyncio.sleep(0.2)
+
+
+def skipped_subjects(events: list[Any]) -> set[str]:
+    return {event.subject for event in of(RecordSkipped, events)}
+
+
+@pytest.mark.covers("P9")
+async def test_answer_stored_as_state_blocks_nothing(own_server: Any, events_of: Any, connect: Any) -> None:
+    own = await own_server(config=with_guest(None))
+    url = own.url.replace("nats://", "nats://team:x@")
+    engine, _ = await events_of(url)
+    b, a = await engine.peer("b"), await engine.peer("a")
+    (public,) = b.channels()
+    rights = public.nats_permissions("_INBOX_guest")
+    await give_rights(own, rights)
+    await b.new_channel(["connected again"])
+    which = await related(a, b)
+    js = await connect(own, user="guest", password="y", inbox_prefix="_INBOX_guest")
+    state = [f"{STATE}.channel.wellKnown_Rx", f"{STATE}.secret", f"{STATE}.relationship.{which}"]
+    await attack(js, rights.publish, state)
+    await b.new_channel(["goes on"])
+    await a.cancel(which)
+    await b.wait_for(REMOVED, Id=which)
+    await attack(js, rights.publish, state)
+    await engine.close()
+
+    again, events = await events_of(url)
+    b, a = await again.peer("b"), await again.peer("a")
+    assert skipped_subjects(events) >= {state[0]}
+    await related(a, b)
+
+
+@pytest.mark.covers("P9")
+@pytest.mark.server(">=2.11")
+async def test_guests_of_other_account(own_server: Any, events_of: Any, connect: Any) -> None:
+    """They request and ask as before, and the answers stay in their account."""
+
+    def config(rights: dict[str, Any]) -> dict[str, Any]:
+        team = {
+            "jetstream": "enabled",
+            "users": [{"user": "team", "password": "x"}],
+            **rights.get("TEAM", {}),
+        }
+        guests = {"users": [{"user": "guest", "password": "y"}], **rights.get("GUESTS", {})}
+        return {"accounts": {"TEAM": team, "GUESTS": guests}}
+
+    home, own = await own_server(), await own_server(config=config({}))
+    engine, _ = await events_of(
+        own.url.replace("nats://", "nats://team:x@"), host=own.url, allowed_hosts=[home.url]
+    )
+    b = await engine.peer("b")
+    (public,) = b.channels()
+    rights = public.account_rights("TEAM", "GUESTS")
+    own.process.config = own._with(config(rights))
+    await own.restart()
+    await b.new_channel(["connected again"])
+    guest = {"user": "guest", "password": "y"}
+    js = await connect(own, **guest)
+    here, _ = await events_of(home, host=home.url, allowed_hosts={own.url: guest})
+    a = await here.peer("a")
+    assert await a.query(public.eci, "subscription", "wellKnown_Rx", host=own.url) == public.eci
+    which = await a.request(public.eci, Tx_host=own.url)
+    await b.wait_for(INBOUND, Id=which)
+    oracle = await connect(own, user="team", password="x")
+    state = await oracle.stream("PICO_STATE")
+    last = (await state.info()).state.last_seq
+    may = [one["service"]["subject"] for one in rights["GUESTS"]["imports"]]
+    await attack(js, [*may, "pico.state.b.secret", "$JS.API.STREAM.DELETE.PICO_STATE"], [STATE + ".secret"])
+    await attack(js, may, ["$JS.API.STREAM.DELETE.PICO_STATE"])
+    assert (await state.info()).state.last_seq == last
 
 
 async def test_answer_goes_to_inboxes_only(ground: ServerGround, oracle: Oracle) -> None:

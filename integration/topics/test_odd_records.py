@@ -117,12 +117,19 @@ async def values(source: Any) -> AsyncIterator[Any]:
 @odd_blocks
 async def test_kits_read_odd_blocks(server: Any, js: Any, make_stream: Any, block: bytes) -> None:
     stream = await make_stream(allow_direct=True, republish={"src": ">", "dest": "pushed.>"})
+    kit = await js.subscription_kit(stream.subject("a"), stream=stream.name)
+    await kit.publication.update_state(1)
     subject = await stored(server, stream, block)
     kit = await js.subscription_kit(subject, stream=stream.name)
     notifiers = await js.notifier_kit(subject, stream=stream.name)
+    await kit.publication.update_state(2)
+    await stored(server, stream, block)
     await kit.publication.finish("end")
-    assert [value async for value in kit.subscription] == [1, 2, 3, 4, 5]
-    assert await notifiers.notifier.completion() == "end"
+    assert await within(5, notifiers.notifier.completion(), "the end") == "end"
+    await stored(server, stream, block)
+    assert [value async for value in kit.subscription] == [1, 2]
+    with pytest.raises(jsclient.ClosedError):
+        await (await js.subscription_kit(subject, stream=stream.name)).publication.update_state(3)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +141,9 @@ async def test_kits_pass_over_values_not_json(
     server: Any, js: Any, events: list[Any], make_stream: Any, odd: bytes
 ) -> None:
     stream = await make_stream(allow_direct=True, republish={"src": ">", "dest": "pushed.>"})
-    subject = await stored(server, stream, b"NATS/1.0", values=[b"1", b"2", odd, b"4", odd])
+    subject = stream.subject("a")
+    for number, data in enumerate([b"1", b"2", odd, b"4", odd]):
+        await js.publish(subject, data, msg_id=f"jsc-other:{number}")
     kit = await js.subscription_kit(subject, stream=stream.name)
     notifiers = await js.notifier_kit(subject, stream=stream.name)
     reading = aiter(notifiers.notifier)

@@ -28,7 +28,7 @@ from ..protocol.peers.options import EngineOptions
 from ..protocol.peers.relationship import Send
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.names import subject_matches
-from ..protocol.wire.replies import may_answer
+from ..protocol.wire.replies import ACCOUNTS, may_answer
 from ..streams.buckets import Bucket
 from .backend import (
     Answerer,
@@ -119,7 +119,7 @@ class ServerBackend(Backend):
 
     def store(self, peer: str) -> Store:
         prefix = f"{self.options.prefix}.state.{peer}."
-        return Bucket(self.js._context, self.options.state_stream, prefix)  # noqa: SLF001
+        return Bucket(self.js._context, self.options.state_stream, prefix, own=True)  # noqa: SLF001
 
     async def attend(self, peer: str, receiver: Receiver, answerer: Answerer) -> Attendance:
         attendance = _ServerAttendance(self, peer, receiver, answerer)
@@ -268,7 +268,7 @@ class _ServerAttendance(Attendance):
             subject, where = frame[0].decode(), frame[1].decode()
         except UnicodeDecodeError:
             return
-        if not may_answer(where, (self._backend.options.reply_prefix,)):
+        if not may_answer(where, (self._backend.options.reply_prefix, ACCOUNTS)):
             return
         self._answering += 1
         try:

@@ -65,6 +65,8 @@ class Machine:
             entries = await self._store.entries(self._read)
             for entry in entries:
                 self._read = max(self._read, entry.revision)
+                if entry.foreign:
+                    continue  # what is known of the key counts on, and is stored again with its next change
                 if entry.key != _SECRET:
                     self._tell(_read(entry))
                 elif entry.value is not None:

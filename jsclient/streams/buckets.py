@@ -7,22 +7,30 @@ from typing import Final, NamedTuple
 
 from .._runtime.context import Context
 from .._runtime.publish import publish
-from ..errors import ApiError, MessageNotFoundError, WrongLastSequenceError
+from ..errors import ApiError, MessageNotFoundError, ProtocolError, WrongLastSequenceError
 from ..protocol.consumers.status import Ending
+from ..protocol.events import RecordSkipped
 from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.models.message import read_stored_message
+from ..protocol.wire.header_names import MSG_ID, SEQUENCE
+from ..protocol.wire.headers import Headers
 
 __all__ = ["Bucket", "ConflictError", "Entry"]
 
 _PAGE: Final = 500
+_RACES: Final = 5  # attempts to store a value after a deletion or a foreign message
 
 
 class Entry(NamedTuple):
-    """The value of a key, None if it has none, and the revision that the next update has to name."""
+    """The value of a key, None if it has none, and the revision that the next update has to name.
+
+    ``foreign``: the newest message of the key was not written by a `Bucket`. Its payload is not a value.
+    """
 
     key: str
     value: bytes | None
     revision: int
+    foreign: bool = False
 
 
 class ConflictError(Exception):
@@ -42,12 +50,16 @@ class Bucket:
     Args:
         stream: The name of the stream.
         prefix: What the subjects start with, such as ``"$KV.cfg."``; the rest is the key.
+        own: Only values that a `Bucket` has written count. Other clients can store messages under the subjects: those
+            that may publish there, and those that may request anything, as NATS does not check reply subjects.
     """
 
-    def __init__(self, context: Context, stream: str, prefix: str) -> None:
+    def __init__(self, context: Context, stream: str, prefix: str, *, own: bool = False) -> None:
         self._context = context
         self._stream = stream
         self._prefix = prefix
+        self._own = own
+        self._skipped = self._skipped_seq = 0  # foreign messages so far, and the newest of them
 
     async def get(self, key: str) -> Entry:
         """The entry of a key, from the stream's leader. Raises `StreamNotFoundError`, and those of any request."""
@@ -59,7 +71,29 @@ class Bucket:
         except MessageNotFoundError:
             return Entry(key, None, 0)
         message = read_stored_message(answer)
-        return Entry(key, message.data or None, message.seq)
+        return self._entry(key, message.data, message.seq, message.headers)
+
+    def _entry(self, key: str, data: bytes, seq: int, headers: Headers) -> Entry:
+        if self._own and (
+            MSG_ID not in headers or SEQUENCE in headers
+        ):  # the latter: a stored answer to a direct get
+            self._report(key, seq)
+            return Entry(key, None, seq, foreign=True)
+        return Entry(key, data or None, seq)
+
+    def _report(self, key: str, seq: int) -> None:
+        """Report a foreign message: the first one, and then at each doubling."""
+        if seq <= self._skipped_seq:
+            return
+        self._skipped, self._skipped_seq = self._skipped + 1, seq
+        if self._skipped & (self._skipped - 1) == 0:
+            subject = self._prefix + key
+            error = ProtocolError(f"message {seq} on {subject!r} was not written by a bucket")
+            self._context.emit(
+                RecordSkipped(
+                    stream=self._stream, subject=subject, stream_seq=seq, count=self._skipped, error=error
+                )
+            )
 
     async def put(self, key: str, value: bytes) -> int:
         """Set a value, whatever the key's revision. Returns the new revision. Raises those of any publish."""
@@ -75,16 +109,7 @@ class Bucket:
             MaxPayloadError: The value is too large; nothing was stored.
             JetStreamError: The outcome is unknown.
         """
-        try:
-            seq = await self._store(key, value or b"", revision)
-        except WrongLastSequenceError:
-            found = await self.get(key)
-            if revision or found.value is not None:
-                raise ConflictError(found) from None
-            try:  # it exists as a deletion
-                seq = await self._store(key, value or b"", found.revision)
-            except WrongLastSequenceError:
-                raise ConflictError(await self.get(key)) from None
+        seq = await self._store_after(key, value or b"", revision)
         if value is not None:
             return seq
         try:
@@ -96,6 +121,18 @@ class Bucket:
         except ApiError:
             pass  # it is gone, or may not be removed: an empty message counts as a missing entry
         return 0
+
+    async def _store_after(self, key: str, value: bytes, revision: int) -> int:
+        found = Entry(key, None, revision)
+        for _ in range(_RACES):
+            try:
+                return await self._store(key, value, found.revision)
+            except WrongLastSequenceError:
+                found = await self.get(key)
+                # Otherwise it exists as a deletion, or a foreign message has replaced it.
+                if found.value is not None or (revision and not found.foreign):
+                    break
+        raise ConflictError(found)
 
     async def _store(self, key: str, value: bytes, expected: int | None) -> int:
         ack = await publish(
@@ -124,7 +161,7 @@ class Bucket:
                 for message in batch:
                     key = message.subject.removeprefix(self._prefix)
                     # Of a key that is updated meanwhile the newest comes last.
-                    found[key] = Entry(key, message.data or None, message.metadata.stream_seq)
+                    found[key] = self._entry(key, message.data, message.metadata.stream_seq, message.headers)
                 if batch.error is not None:
                     raise batch.error
                 if batch.ending is Ending.NO_MESSAGES or not batch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -34,6 +34,7 @@ __all__ = [
     "Start",
     "check_position",
     "deadline_of",
+    "search_back",
     "start_position",
 ]
 
@@ -244,3 +245,28 @@ async def check_position(log: Log, position: Position, extent: Extent | None = N
         else:
             await asyncio.sleep(_RECHECK)
         await log.wait_ready()
+
+
+_NEAR: Final = 64  # records that are searched first
+
+
+async def search_back(
+    records: Callable[[int, int], AsyncIterator[Record]],
+    first: int,
+    end: int,
+    wanted: Callable[[Record], bool],
+) -> Record | None:
+    """The newest wanted record with a sequence from ``first`` to ``end``. Raises those of ``records``.
+
+    Args:
+        records: Yields the records after a sequence, page by page, up to the page with the other one.
+    """
+    step, found = _NEAR, None
+    while end >= first and found is None:
+        # Backwards in growing steps, each read forwards.
+        since = max(end - step, first - 1)
+        async for record in records(since, end):
+            if record.seq <= end and wanted(record):
+                found = record
+        end, step = since, step * 8
+    return found

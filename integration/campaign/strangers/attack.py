@@ -19,7 +19,7 @@ from integration.campaign.strangers.site import VICTIM, Site, Stranger, allowed
 from integration.kit.network.wire import subject_matches
 
 INBOX = "_INBOX_stranger"
-A1 = "issue 11 A1"
+A1 = "issue 11 A1: in one account NATS cannot prevent it; users of another account cannot do it"
 
 STORED = "nothing is stored by an answer"
 CALLS = "no answer is a call of the API"

@@ -210,3 +210,29 @@ async def test_stray_frontier_hides_no_snapshot(topic: Any, stray: Any) -> None:
                 place = sub.position
             async with await topic.subscribe(start=place) as again:
                 assert again.frontier == sub.frontier
+
+
+async def test_answers_stored_in_a_topic_change_nothing(world: Any, events: Any) -> None:
+    """A reader's requests whose answers are stored as frontier records and as data, copies of both among them."""
+    _, _, owner, _ = world
+    topic = owner.epochs("T")
+    await topic.create(duplicate_window=0.2, allow_direct=True)
+    async with await topic.publisher() as pub, await topic.subscribe() as sub:
+        whole = sub.completed()
+        for time in (1, 2):
+            await pub.send(time, ["a"])
+            await pub.flush()
+            await asyncio.sleep(0.5)  # ids are forgotten
+            for request in ("STREAM.INFO", "STREAM.MSG.GET", "DIRECT.GET"):
+                for payload in (b"", b"999", *(b'{"seq":%d}' % seq for seq in range(1, 9))):
+                    for target in ("T.0.data", "T.0.frontier"):
+                        await owner._connection.publish(f"$JS.API.{request}.T", payload, reply=target)
+            await owner.ping()
+            await pub.advance(time + 1)
+        assert [(one.time, one.items) for one in [await whole.next(5) for _ in range(2)]] == [
+            (1, ["a"]),
+            (2, ["a"]),
+        ]
+        assert sub.skipped > 10
+        async with await topic.publisher() as again:
+            assert again.frontier.elements == (3,)

@@ -225,8 +225,9 @@ async def test_history_cut_error_and_never_hole(kits: Kits, oracle: Oracle, make
 async def test_non_json_skipped(kits: Kits, oracle: Oracle) -> None:
     subject = kits.subject()
     _, subscription = await kits.subscription_kit(subject=subject)
-    await oracle.publish(subject, b"{")
-    await oracle.publish(subject, b'"b"')
+    await oracle.publish(subject, b"{", headers={"Nats-Msg-Id": "jsc-1:1"})
+    await oracle.publish(subject, b'"a"')
+    await oracle.publish(subject, b'"b"', headers={"Nats-Msg-Id": "jsc-1:2"})
     await oracle.publish(subject, b"{", headers={"Jsc-Kind": "finish"})
     iterator = aiter(subscription)
     assert await anext(iterator) == "b"

@@ -10,7 +10,15 @@ import pytest
 from integration.kit.judge.reading import of
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.servers.nats_server import fits
-from jsclient import ConfigError, ConsumerConfig, PermissionDenied, PermissionDeniedError
+from jsclient import (
+    ClosedError,
+    ConfigError,
+    ConsumerConfig,
+    PermissionDenied,
+    PermissionDeniedError,
+    ProducerFencedError,
+)
+from jsclient.events import RecordSkipped
 
 ADMIN = {"user": "admin", "password": "x"}
 
@@ -132,6 +140,63 @@ async def test_reader_cannot_write(newest: Site, role: str) -> None:
     assert info.state.consumer_count == 0
 
 
+STATUS = b"999"
+
+
+async def attack(js: Any, subjects: list[str], replies: list[str]) -> None:
+    """Request everything that a user may request, with these reply subjects: NATS does not check them."""
+    for subject in subjects:
+        for reply in replies:
+            for payload in (STATUS, b"", b'{"batch":10,"seq":1}', b'{"seq":1}'):
+                await js._connection.publish(subject, payload, reply=reply)
+    await js.ping()
+
+
+@pytest.mark.covers("A15")
+@pytest.mark.parametrize("role", ROLES[1:])
+async def test_answer_stored_as_state_is_skipped(newest: Site, role: str, events: list[Any]) -> None:
+    js = await newest.user(role)
+    notifier = js.make_notifier(await newest.kit.notifier.get_sharable_notifier_internals())
+    record = await notifier.get_update_since()
+    waiting = asyncio.create_task(notifier.get_update_since(record.update_count))
+    await js.ping()
+    may = newest.kit.permissions(role)["publish"]["allow"]
+    await attack(js, [one for one in may if "*" not in one], ["price.gold"])
+    late = asyncio.create_task(newest.kit.notifier.get_update_since())
+    await asyncio.sleep(0.2)
+    assert not waiting.done()
+    assert not late.done()
+    await within(5, newest.kit.updater.update_state(2), "the next value")
+    assert (await within(5, waiting, "the next value")).value == 2
+    assert (await within(5, late, "the next value")).value == 2
+    assert {one.subject for one in of(RecordSkipped, events)} == {"price.gold"}
+    await attack(js, [one for one in may if "*" not in one], ["price.gold"])
+    again = await newest.js.notifier_kit("price.gold")
+    await within(5, again.updater.update_state(3), "another producer")
+    with pytest.raises(ProducerFencedError):
+        await newest.kit.updater.update_state(4)
+
+
+@pytest.mark.covers("A15")
+@pytest.mark.parametrize("role", ROLES[1:])
+async def test_answer_stored_as_value_is_skipped(every: Site, role: str, events: list[Any]) -> None:
+    js = await every.user(role)
+    publication = every.kit.publication
+    iterator = aiter(every.kit.subscription)
+    may = [one for one in every.kit.permissions(role)["publish"]["allow"] if "*" not in one]
+    await publication.update_state(1)
+    for value in (2, 3):
+        await attack(js, may, ["price.gold"])
+        await within(5, publication.update_state(value), "the next value")
+    await publication.finish("end")
+    await attack(js, may, ["price.gold"])
+    assert [value async for value in iterator] == [1, 2, 3]
+    again = await every.js.subscription_kit("price.gold")
+    with pytest.raises(ClosedError):
+        again.publication.update_state(4)
+    assert {one.subject for one in of(RecordSkipped, events)} == {"price.gold"}
+
+
 @pytest.mark.covers("A15")
 async def test_writer_does_for_and_nothing_else(newest: Site) -> None:
     js = await newest.user("writer")
@@ -212,3 +277,56 @@ async def test_untrusted_is_limited(js: Any, oracle: Any, make_stream: Any) -> N
     assert rights["subscribe"]["allow"] == ["_INBOX.>", f"push.{plain.prefix}.x"]
     with pytest.raises(ConfigError, match="separate stream"):
         every.permissions("untrusted reader")
+
+
+# --- users of a separate account ---------------------------------------------------------------------------
+
+
+def two_accounts(rights: dict[str, Any]) -> dict[str, Any]:
+    """A server's configuration: the administrator's account, and one of guests with these rights."""
+    app = {"jetstream": "enabled", "users": [ADMIN], **rights.get("APP", {})}
+    guests = {"users": [{"user": "guest", "password": "x"}], **rights.get("GUESTS", {})}
+    return {"accounts": {"APP": app, "GUESTS": guests}}
+
+
+@pytest.fixture(params=["notifier", "subscription"])
+async def guests(own_server: Any, connect: Any, request: Any) -> Site:
+    async def make(js: Any) -> Any:
+        kind = js.notifier_kit if request.param == "notifier" else js.subscription_kit
+        return await kind("price.gold", storage="memory")
+
+    draft = await make(await connect(await own_server()))
+    own = await own_server(config=two_accounts(draft.account_rights("APP", "GUESTS")))
+    js = await connect(own, user="admin", password="x")
+    return Site(own, js, await make(js), connect)
+
+
+@pytest.mark.covers("A14", "A15")
+@pytest.mark.server(">=2.11")
+async def test_guests_read_and_their_answers_stay(guests: Site, events: list[Any]) -> None:
+    js = await guests._connect(guests.own, user="guest", password="x")
+    is_notifier = hasattr(guests.kit, "notifier")
+    producer = guests.kit.updater if is_notifier else guests.kit.publication
+    facet = guests.kit.notifier if is_notifier else guests.kit.subscription
+    share = "notifier" if is_notifier else "subscription"
+    shared = await getattr(facet, f"get_sharable_{share}_internals")()
+    reading = aiter(getattr(js, f"make_{share}")({**shared, "api_prefix": "JS.APP.API"}))
+    for value in (1, 2):
+        waiting = asyncio.create_task(anext(reading))
+        await js.ping()
+        await asyncio.sleep(0.1)
+        await producer.update_state(value)
+        assert await within(5, waiting, "the value") == value
+    rights = guests.kit.account_rights("APP", "GUESTS")["GUESTS"]["imports"]
+    may = [one.get("to", one["service"]["subject"]) for one in rights if "service" in one]
+    stream = await guests.js.stream(shared["stream"])
+    replies = ["price.gold", "jsc.push.price.gold", f"$JS.API.STREAM.DELETE.{stream.name}", *may]
+    await attack(js, [*may, "price.gold", "jsc.push.price.gold", *replies], replies)
+    await asyncio.sleep(0.2)
+    info = await stream.info()
+    assert (info.state.last_seq, info.state.consumer_count) == (2, 0)
+    await producer.finish("end")
+    with pytest.raises(StopAsyncIteration):
+        await within(5, anext(reading), "the end")
+    assert reading.completion == "end"
+    assert of(RecordSkipped, events) == []

@@ -242,7 +242,7 @@ async def test_killed_producer_replaced(kits: Kits, child: Any) -> None:
 async def test_unawaited_failure_reported(kits: Kits, events: list[Any], oracle: Any) -> None:
     subject = kits.subject()
     updater, _ = await kits.notifier_kit("a", subject=subject)
-    await oracle.publish(subject, b'"foreign"')
+    await oracle.publish(subject, b'"foreign"', headers={"Nats-Msg-Id": "jsc-other:1"})
     updater.update_state("b")
     updater.update_state("c")
     told = await eventually(lambda: [one for one in events if isinstance(one, PublishFailed)], 5, "an event")

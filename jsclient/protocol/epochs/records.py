@@ -27,7 +27,7 @@ import msgspec
 
 from ...errors import ConfigError, InvalidNameError, PositionInvalidError, ProtocolError, TopicMismatchError
 from ..topics.record import Kind, Record
-from ..topics.record_codec import link_of
+from ..topics.record_codec import is_copy, link_of
 from ..topics.value_codec import Codec, codec_name
 from ..wire.checks import check_count
 from ..wire.names import check_publish_subject
@@ -349,6 +349,11 @@ class EpochReading(Generic[T]):
             self._skipped(record, error)
 
     def _time(self, record: Record) -> T | None:
+        if is_copy(record.headers):
+            self._skip(
+                record, ProtocolError(f"message {record.seq} on {record.subject!r} is a copy of another one")
+            )
+            return None
         text = record.headers.get(EPOCH, "")
         if text in self._times:
             return self._times[text]

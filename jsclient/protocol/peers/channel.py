@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from ...errors import ConfigError, InvalidNameError
+from ..wire.accounts import account_rights
 from ..wire.names import check_filter_subject, check_publish_subject, check_token
 
 __all__ = [
@@ -253,6 +254,19 @@ class Channel:
             self._subjects(_EVENT, policy.deny_events) + self._subjects(_QUERY, policy.deny_queries),
             () if inbox is None else (check_filter_subject(f"{inbox}.>"),),
         )
+
+    def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
+        """What lets the users of a separate account send on this channel, as ``accounts`` in a server's configuration.
+
+        The answers to their requests stay in their account: in the account of the peer, a user with any permission to
+        send can have the answer stored under any subject, because NATS does not check reply subjects. Users of the
+        separate account need `nats_permissions` in addition only if the policy denies events or queries.
+
+        Args:
+            owner: The account of the peer, which gets ``exports``.
+            guests: The account of the users, which gets ``imports``.
+        """
+        return account_rights(self.nats_permissions().publish, owner=owner, guests=guests)
 
     def _subjects(self, kind: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
         start = f"{self.prefix}.{kind}.{check_eci(self.eci)}"

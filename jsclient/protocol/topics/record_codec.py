@@ -28,17 +28,22 @@ from .record import NO_HEADERS, Kind, Record, RecordHeaders
 
 __all__ = [
     "KIND",
+    "KIT_IDS",
     "DeliveredRecords",
     "RepublishedRecords",
     "StoredRecords",
+    "is_copy",
     "kind_headers",
     "kind_of",
+    "kit_id",
     "link_of",
     "republished_record",
     "stored_record",
 ]
 
 KIND: Final = "Jsc-Kind"
+KIT_IDS: Final = "jsc-"
+"""The first characters of a kit's message ids."""
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _REPUBLISHED: Final = (names.STREAM, names.SUBJECT, names.SEQUENCE, names.TIME_STAMP, names.LAST_SEQUENCE)
@@ -49,10 +54,26 @@ def kind_headers(kind: Kind) -> dict[str, str]:
     return {} if kind is Kind.VALUE else {KIND: kind.value}
 
 
+def is_copy(headers: Headers) -> bool:
+    """Whether a record with these headers of its own is the answer to a direct get, stored again.
+
+    NATS does not check reply subjects: any client that may request a record can have the answer stored.
+    """
+    return names.SEQUENCE in headers
+
+
+def kit_id(headers: Headers) -> str:
+    """The id that a kit's producer gave to a record; "" if no kit wrote it, or if it is a copy."""
+    found = headers.get(names.MSG_ID, "")
+    return found if found.startswith(KIT_IDS) and not is_copy(headers) else ""
+
+
 def kind_of(headers: Headers) -> Kind:
-    """The kind of a record with these headers."""
+    """The kind of a record with these headers of its own. A copy of an end does not end anything."""
     # An unknown kind of a newer version is a value: no record is lost.
-    return _KINDS.get(headers[KIND], Kind.VALUE) if KIND in headers else Kind.VALUE
+    if KIND not in headers or is_copy(headers):
+        return Kind.VALUE
+    return _KINDS.get(headers[KIND], Kind.VALUE)
 
 
 def link_of(headers: Headers) -> int | None:
@@ -101,14 +122,15 @@ def republished_record(frame: Frame, stream: str) -> Record:
     seq, previous = said.get(names.SEQUENCE, ""), said.get(names.LAST_SEQUENCE, "")
     if said.get(names.STREAM) != stream or not _is_number(seq) or not _is_number(previous):
         raise ProtocolError(f"a message on {frame[0]!r:.100} was not republished by stream {stream!r}")
+    record_headers = RecordHeaders(own) if own else NO_HEADERS
     return Record(
         seq=int(seq),
         time_ns=parse_time_ns(said.get(names.TIME_STAMP, "")),
         subject=said.get(names.SUBJECT, ""),
         data=frame[3],
-        headers=RecordHeaders(own) if own else NO_HEADERS,
+        headers=record_headers,
         previous=int(previous),
-        kind=kind_of(headers),
+        kind=kind_of(record_headers),
     )
 
 

@@ -4,7 +4,7 @@ A reply subject is chosen by the sender of a message, and an answer is published
 user who may send almost nothing could use it to call the API. So a subject from the wire is published to only if it has
 the form that is expected in that place:
 
-- an answer to another client goes to an inbox: `may_answer`;
+- an answer to another client goes to an inbox, or to another account: `may_answer`;
 - an answer to flow control goes to ``$JS.FC.``, as servers send in every set-up (domains, leaf nodes, imports), and to
   prefixes that the user adds, since ADR-15 leaves the form to the server: `may_answer_flow_control`;
 - an ack goes to a JSAck: `jsclient.protocol.consumers.ack`.
@@ -20,10 +20,13 @@ from typing import Final
 from ...errors import InvalidNameError
 from .names import check_publish_subject
 
-__all__ = ["INBOX", "may_answer", "may_answer_flow_control"]
+__all__ = ["ACCOUNTS", "INBOX", "may_answer", "may_answer_flow_control"]
 
 INBOX: Final = "_INBOX"
 """The prefix of inboxes by convention; users with permissions of their own often have ``_INBOX_<name>``."""
+
+ACCOUNTS: Final = "_R_."
+"""The prefix of the reply subject of a request from another account. Servers refuse it from clients."""
 
 _FLOW_CONTROL: Final = b"$JS.FC."
 _FORBIDDEN: Final = (b"$JS.API.", b"$SYS.", b"$JS.ACK.")

@@ -32,7 +32,7 @@ from ...protocol.epochs.trackers import EpochPublisher
 from ...protocol.events import RecordSkipped
 from ...protocol.topics.position import Extent, Position
 from ...protocol.topics.record import Record
-from ..log import Log, Page, check_position
+from ..log import Log, Page, check_position, search_back
 
 __all__ = ["EpochHistory", "Join", "LastFrontier", "Start", "Taken"]
 
@@ -45,7 +45,6 @@ Start: TypeAlias = Literal["now", "first"]
 StoreRecord: TypeAlias = Callable[[bytes, Mapping[str, str], int, str], Awaitable[int]]
 
 _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
-_NEAR: Final = 64  # records in which the last valid frontier record is searched first
 _RACES: Final = 10  # attempts to take a partition, as other producers may be faster
 _LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # seconds, for a replica that lags
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for partitions that do not exist yet
@@ -146,16 +145,14 @@ class EpochHistory(Generic[T]):
             return LastFrontier(FrontierEntry.read(found, self.order), found, found.seq)
         except ProtocolError as error:
             self.report_skipped(found, error)
-        # Search backwards in growing steps, each read forwards.
-        first, end, step = (await self.log.extent()).first_seq, found.seq - 1, _NEAR
-        last: LastFrontier[T] = LastFrontier(None, None, found.seq)
-        while end >= first and last.entry is None:
-            since = max(end - step, first - 1)
-            async for record in self.records(since, end):
-                if record.subject == subject and record.seq <= end and (entry := self._entry(record)):
-                    last = LastFrontier(entry, record, found.seq)
-            end, step = since, step * 8
-        return last
+        first = (await self.log.extent()).first_seq
+        record = await search_back(
+            self.records,
+            first,
+            found.seq - 1,
+            lambda one: one.subject == subject and self._entry(one) is not None,
+        )
+        return LastFrontier(None if record is None else self._entry(record), record, found.seq)
 
     # --- taking over a partition -----------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """What another process needs to read an iteration from the stream itself: its descriptor, and permissions.
 
 A *reader* may create consumers. It must be trusted, because a consumer can deliver to any subject of the account. An
-*untrusted reader* may not: it reads the republished subject, and requests stored values.
+*untrusted reader* may not: it reads the republished subject, and requests stored values. In the account of the stream
+it can have the answers to its requests stored under any subject; `account_rights_for` gives it an account of its own.
 
 Source: nats-server server/jetstream_api.go; decision D36.
 """
@@ -16,6 +17,7 @@ from ..._runtime.context import Context
 from ...errors import ConfigError
 from ...protocol.streams.republish import republished_subject
 from ...protocol.topics.position import Position
+from ...protocol.wire.accounts import account_rights
 from ...protocol.wire.names import check_publish_subject, check_stream_name
 from ...protocol.wire.subjects import Api
 from ...streams.stream import Stream
@@ -24,6 +26,7 @@ __all__ = [
     "NotifierDescriptor",
     "Role",
     "SubscriptionDescriptor",
+    "account_rights_for",
     "notifier_descriptor",
     "permissions_for",
     "read_descriptor",
@@ -153,6 +156,21 @@ def permissions_for(
                 )
             return _permissions([batch, info, get], listens)
     raise ConfigError(f"role is {role!r:.40}: 'writer', 'reader' or 'untrusted reader' is needed")
+
+
+def account_rights_for(
+    owner: str, guests: str, *, at: NotifierDescriptor, history: bool, alone: bool
+) -> dict[str, Any]:
+    """See `StreamNotifierKit.account_rights`."""
+    rights = permissions_for("untrusted reader", at=at, history=history, alone=alone)
+    return account_rights(
+        rights["publish"]["allow"],
+        [at.republished],
+        owner=owner,
+        guests=guests,
+        api_prefix=at.api_prefix,
+        many=[Api(at.api_prefix).direct_get(at.stream)],
+    )
 
 
 def _permissions(publish: list[str], subscribe: list[str]) -> dict[str, Any]:

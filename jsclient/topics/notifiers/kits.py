@@ -21,6 +21,7 @@ from .descriptors import (
     NotifierDescriptor,
     Role,
     SubscriptionDescriptor,
+    account_rights_for,
     notifier_descriptor,
     permissions_for,
     read_descriptor,
@@ -35,7 +36,7 @@ from .iteration import (
     SubscriptionKit,
     SubscriptionSource,
 )
-from .log_iteration import LogProducer, LogSubscription
+from .log_iteration import LogProducer, LogSubscription, newest_own
 from .newest import newest_log
 from .stream_notifier import StreamNotifier
 
@@ -53,13 +54,19 @@ class _Placed:
     """The part of a kit that knows the permissions of its users."""
 
     _rights: partial[dict[str, Any]]
+    _account_rights: partial[dict[str, Any]]
+
+    def _place(self, at: NotifierDescriptor, *, history: bool, alone: bool) -> None:
+        self._rights = partial(permissions_for, at=at, history=history, alone=alone)
+        self._account_rights = partial(account_rights_for, at=at, history=history, alone=alone)
 
     def permissions(self, role: Role, *, inbox_prefix: str = "_INBOX") -> dict[str, Any]:
         """The permissions that a user needs, in the form of the server's configuration.
 
         Args:
             role: "writer": produces. "reader": consumes, and may create consumers. "untrusted reader": consumes, and
-                cannot affect other clients.
+                may not. Each of them can have the answers to its requests stored in streams of the account, because
+                NATS does not check reply subjects: for users whom you do not trust, see `account_rights`.
             inbox_prefix: The inbox prefix of the user's connection. With a prefix of its own, other users cannot read
                 the answers to its requests.
 
@@ -68,6 +75,22 @@ class _Placed:
                 of the stream.
         """
         return self._rights(role, inbox_prefix=inbox_prefix)
+
+    def account_rights(self, owner: str, guests: str) -> dict[str, Any]:
+        """What lets the users of a separate account consume, in the form of ``accounts`` in a server's configuration.
+
+        The answers to their requests stay in their account. Their API prefix is ``JS.<owner>.API``: put it into the
+        descriptor as ``api_prefix``. They can read only what this kit stores, and need no further permissions.
+
+        Args:
+            owner: The account of the stream, which gets ``exports``.
+            guests: The account of the users, which gets ``imports``.
+
+        Raises:
+            ConfigError: They would need consumers, or could read other subjects of the stream. InvalidNameError: The
+                name of an account is not a token.
+        """
+        return self._account_rights(owner, guests)
 
 
 class StreamNotifierKit(_Placed, NotifierKit):
@@ -99,12 +122,12 @@ async def open_notifier_kit(
     at = notifier_descriptor(context, found, subject, codec_name(codec))
     notifier = Notifier(StreamNotifier(newest_log(context, at, quiet=quiet), codec, quiet=quiet))
     log = StreamLog(context, found, subject)
-    producer = LogProducer(log, await log.last(), codec, timeout=timeout)
+    producer = LogProducer(log, await newest_own(log), codec, timeout=timeout)
     if initial is not NO_STATE:
         await producer.publish(Kind.VALUE, initial)
     kit = StreamNotifierKit(Producer(producer.publish), notifier)
     alone = found.config.subjects == [subject]
-    kit._rights = partial(permissions_for, at=at, history=False, alone=alone)  # noqa: SLF001  its own module
+    kit._place(at, history=False, alone=alone)  # noqa: SLF001  its own module
     return kit
 
 
@@ -134,11 +157,11 @@ async def open_subscription_kit(
         api_prefix=context.api.prefix,
     )
     source = _subscription_source(context, at, codec, push=push, quiet=quiet)
-    producer = LogProducer(log, await log.last(), codec, timeout=timeout)
+    producer = LogProducer(log, await newest_own(log), codec, timeout=timeout)
     kit = StreamSubscriptionKit(Producer(producer.publish), IterationSubscription(source))
     newest = notifier_descriptor(context, found, subject, codec_name(codec))
     alone = found.config.subjects == [subject]
-    kit._rights = partial(permissions_for, at=newest, history=True, alone=alone)  # noqa: SLF001  its own module
+    kit._place(newest, history=True, alone=alone)  # noqa: SLF001  its own module
     return kit
 
 

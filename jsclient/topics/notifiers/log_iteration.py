@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from ...errors import (
     ConfigError,
     JetStreamError,
     ProducerFencedError,
+    ProtocolError,
     RequestTimeoutError,
     TooManyInFlightError,
     WrongLastSequenceError,
@@ -24,15 +25,15 @@ from ...protocol.events import PublishFailed, RecordSkipped
 from ...protocol.topics.position import Position
 from ...protocol.topics.reader import QuietTimer
 from ...protocol.topics.record import Kind, Record
+from ...protocol.topics.record_codec import KIT_IDS, kit_id
 from ...protocol.topics.value_codec import Codec
 from ...protocol.wire.checks import check_count
-from ...protocol.wire.header_names import MSG_ID
-from ..log import Log, Push
+from ..log import Log, Push, search_back
 from ..log_reader import LogReader, open_reader
 from .iteration import Entry, SubscriptionSource
 from .newest import NewestLog
 
-__all__ = ["EntryReader", "LogProducer", "LogSubscription", "passable_reason"]
+__all__ = ["EntryReader", "LogProducer", "LogSubscription", "Newest", "newest_own", "passable_reason"]
 
 
 def passable_reason(reason: Any) -> Any:
@@ -43,8 +44,10 @@ def passable_reason(reason: Any) -> Any:
 class EntryReader:
     """Decodes records into members of an iteration.
 
-    Any client that may publish to the subject can store a payload that the codec cannot decode. Such a record is not a
-    value of the iteration: it is skipped, counted, and reported with the event `RecordSkipped`.
+    Other clients can store messages under the subject as well: those that may publish to it, and those that may request
+    anything, because NATS stores an answer wherever its reply subject points. A record that no kit has written, or that
+    the codec cannot decode, is not a value of the iteration: it is skipped, counted, and reported with the event
+    `RecordSkipped`.
     """
 
     def __init__(self, codec: Codec) -> None:
@@ -57,22 +60,66 @@ class EntryReader:
         Raises:
             ProtocolError: The record ends the iteration, and its completion or reason cannot be decoded.
         """
+        if not _is_own(record):
+            self._skip(record, log, _foreign(record))
+            return None
         try:
             value = self._codec.decode(record.data)
         except JetStreamError as error:
             if record.is_last:
                 raise
-            self._skipped += 1
-            count, stream, subject = self._skipped, log.stream, record.subject
-            if count & (count - 1) == 0:
-                log.emit(
-                    RecordSkipped(
-                        stream=stream, subject=subject, stream_seq=record.seq, count=count, error=error
-                    )
-                )
+            self._skip(record, log, error)
             return None
         return Entry(record.kind if record.is_last else Kind.VALUE, value, record.seq)
 
+    def _skip(self, record: Record, log: Log | NewestLog, error: JetStreamError) -> None:
+        self._skipped += 1
+        if self._skipped & (self._skipped - 1) == 0:
+            _report_skipped(record, log, error, self._skipped)
+
+
+def _report_skipped(record: Record, log: Log | NewestLog, error: JetStreamError, count: int) -> None:
+    log.emit(
+        RecordSkipped(
+            stream=log.stream, subject=record.subject, stream_seq=record.seq, count=count, error=error
+        )
+    )
+
+
+def _is_own(record: Record) -> bool:
+    """Whether a kit has written the record. An end is one of a kit or of a topic: the server has checked its link."""
+    return record.is_last or bool(kit_id(record.headers))
+
+
+def _foreign(record: Record) -> ProtocolError:
+    return ProtocolError(f"message {record.seq} on {record.subject!r} was not written by a kit")
+
+
+class Newest(NamedTuple):
+    """The newest record that a kit has written, None if there is none, and the newest sequence of the subject."""
+
+    record: Record | None
+    last_seq: int
+
+
+async def newest_own(log: Log) -> Newest:
+    """Find the newest record of an iteration. Others after it are skipped. Raises those of any request."""
+    found = await log.last()
+    if found is None or _is_own(found):
+        return Newest(found, 0 if found is None else found.seq)
+    _report_skipped(found, log, _foreign(found), 1)
+
+    async def records(since: int, end: int) -> AsyncIterator[Record]:
+        while since < end and (page := await log.history(since, _PAGE, _PAGE_BYTES)).records:
+            for record in page.records:
+                yield record
+            since = page.records[-1].seq
+
+    first = (await log.extent()).first_seq
+    return Newest(await search_back(records, first, found.seq - 1, _is_own), found.seq)
+
+
+_PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 
 _MISMATCHES: Final = 3  # refusals of a record, though its predecessor is the last one
 
@@ -115,7 +162,7 @@ class LogProducer:
 
     Args:
         log: A log of one subject.
-        last: Its last record; None if it has none.
+        last: Its newest record.
         codec: Encodes the values.
         timeout: Seconds after which a member that could not be stored has failed, including restarts of servers.
         max_pending, max_pending_bytes: Members that may wait to be stored.
@@ -124,7 +171,7 @@ class LogProducer:
     def __init__(
         self,
         log: Log,
-        last: Record | None,
+        last: Newest,
         codec: Codec,
         *,
         timeout: float = 60.0,
@@ -138,11 +185,11 @@ class LogProducer:
         self._timeout = timeout
         self._max_pending = check_count("max_pending", max_pending)
         self._max_pending_bytes = check_count("max_pending_bytes", max_pending_bytes)
-        self._name = f"jsc-{secrets.token_hex(8)}"
+        self._name = f"{KIT_IDS}{secrets.token_hex(8)}"
         self._count = 0
-        self._last = 0 if last is None else last.seq
+        self._last = last.last_seq
         self._in_doubt = False  # whether that is still the last record, or the member last sent
-        self._is_over = self._ended = last is not None and last.is_last
+        self._is_over = self._ended = last.record is not None and last.record.is_last
         self._waiting: deque[_Member] = deque()
         self._bytes = 0
         self._sending: asyncio.Task[None] | None = None
@@ -209,7 +256,7 @@ class LogProducer:
     async def _store(self, member: _Member) -> int:
         """Append a member, and retry while the server is unavailable."""
         deadline = member.since + self._timeout
-        tries, mismatches = Retry(), 0
+        tries, mismatches, refused = Retry(), 0, -1
         while True:
             try:
                 async with asyncio.timeout_at(deadline):
@@ -223,7 +270,7 @@ class LogProducer:
                     return position.seq
             except WrongLastSequenceError as error:
                 self._in_doubt = True
-                mismatches += 1
+                mismatches, refused = mismatches + 1 if self._last == refused else 1, self._last
                 if mismatches >= _MISMATCHES:
                     raise ProducerFencedError(self._log.subject, self._last) from error
             except JetStreamError as error:
@@ -236,17 +283,17 @@ class LogProducer:
                 raise RequestTimeoutError(text, self._timeout) from error
 
     async def _look(self, member: _Member) -> int:
-        """Request the last record. If it is the member itself, return its sequence, otherwise 0.
+        """Request the newest record. If it is the member itself, return its sequence, otherwise 0.
 
         Raises:
             ClosedError: It is an end. ProducerFencedError: It is another producer's.
         """
-        record = await self._log.last()
-        expected, self._last = self._last, 0 if record is None else record.seq
+        newest = await newest_own(self._log)
+        record, expected, self._last = newest.record, self._last, newest.last_seq
         self._in_doubt = False
-        if record is None or record.seq == expected:
-            return 0  # None: the records were removed
-        sent = record.headers.get(MSG_ID, "")
+        if record is None or record.seq <= expected:
+            return 0  # None: the records were removed; otherwise only foreign ones may follow it
+        sent = kit_id(record.headers)
         if sent == member.id:
             return record.seq
         if record.is_last:

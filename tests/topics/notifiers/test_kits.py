@@ -16,6 +16,7 @@ from jsclient import (
     NotifierKit,
     ProducerFencedError,
     PublishFailed,
+    RecordSkipped,
     RequestTimeoutError,
     SubscriptionKit,
     TooManyInFlightError,
@@ -31,7 +32,7 @@ from jsclient.topics.notifiers.iteration import (
     Producer,
     source_of,
 )
-from jsclient.topics.notifiers.log_iteration import LogProducer, LogSubscription
+from jsclient.topics.notifiers.log_iteration import LogProducer, LogSubscription, Newest, newest_own
 from jsclient.topics.notifiers.newest import NewestLog
 from jsclient.topics.notifiers.stream_notifier import StreamNotifier
 from tests.support.virtual import settle, virtual
@@ -67,7 +68,7 @@ class OnMemory(NewestLog):
 class MemoryKits:
     async def notifier_kit(self, *initial):
         log = MemoryLog("a", max_records=1)
-        producer = LogProducer(log, None, CODEC)
+        producer = LogProducer(log, Newest(None, 0), CODEC)
         for value in initial:
             await producer.publish(Kind.VALUE, value)
         return NotifierKit(
@@ -108,7 +109,7 @@ def source_on(log, start=None):
 
 
 def kit_on(log, **options):
-    producer = LogProducer(log, None, CODEC, **options)
+    producer = LogProducer(log, Newest(None, 0), CODEC, **options)
     return SubscriptionKit(Producer(producer.publish), IterationSubscription(source_on(log)))
 
 
@@ -269,21 +270,50 @@ async def test_cancelled_wait_stops_nothing():
 
 @virtual
 @pytest.mark.covers("A50")
-async def test_foreign_record_fences():
+async def test_other_producer_fences():
     log = Faulty()
     publication, _ = kit_on(log)
     await publication.update_state("mine")
-    await log.append(b'"theirs"')
+    await log.append(b'"theirs"', msg_id="jsc-other:1")
     for _ in range(2):
         with pytest.raises(ProducerFencedError) as caught:
             await publication.update_state("refused")
         assert (caught.value.expected, caught.value.found) == (1, 2)
-    other = LogProducer(log, await log.last(), CODEC)
+    other = LogProducer(log, await newest_own(log), CODEC)
     await other.publish(Kind.FINISH, "over")
     for _ in range(2):
         with pytest.raises(ClosedError):
             await publication.update_state("refused")
     assert await log.data() == [b'"mine"', b'"theirs"', b'"over"']
+
+
+@virtual
+async def test_foreign_records_fence_and_end_nothing():
+    """A stranger's request whose answer was stored under the subject, a copy of an end among them."""
+    log = Faulty()
+    publication, subscription = kit_on(log)
+    await publication.update_state("a")
+    copied = {"Jsc-Kind": "finish", "Nats-Sequence": "1"}
+    for _ in range(100):
+        await log.append(b'{"stream":"S","seq":3}')
+    await log.append(b'"over"', headers=copied, msg_id="jsc-other:2")
+    await publication.update_state("b")
+    for _ in range(100):
+        await log.append(b"")
+    again = LogProducer(log, await newest_own(log), CODEC)
+    await again.publish(Kind.VALUE, "c")
+    await log.append(b"0")
+    await again.publish(Kind.FINISH, "done")
+    await log.append(b"1")
+    late = LogProducer(log, await newest_own(log), CODEC)
+    with pytest.raises(ClosedError):
+        late.publish(Kind.VALUE, "d")
+    with pytest.raises(ClosedError):
+        await publication.update_state("refused")
+    assert [value async for value in subscription] == ["a", "b", "c"]
+    await settle()
+    skipped = [one for one in log.events if isinstance(one, RecordSkipped)]
+    assert {one.count for one in skipped} == {1, 2, 4, 8, 16, 32, 64, 128}
 
 
 @virtual

@@ -16,7 +16,7 @@ from jsclient import (
 )
 from jsclient._runtime.nats.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
-from jsclient.protocol.topics.record import Kind, Record
+from jsclient.protocol.topics.record import Kind, Record, RecordHeaders
 from jsclient.protocol.topics.value_codec import JsonCodec
 from jsclient.topics.notifiers.newest import NewestLog
 from jsclient.topics.notifiers.stream_notifier import StreamNotifier
@@ -96,8 +96,12 @@ class Log(Pushes):
         return what
 
 
+WRITTEN = RecordHeaders({"Nats-Msg-Id": "jsc-a:1"})
+
+
 def record(seq, value=None, kind=Kind.VALUE):
-    return Record(seq=seq, data=JsonCodec().encode(seq if value is None else value), kind=kind)
+    data = JsonCodec().encode(seq if value is None else value)
+    return Record(seq=seq, data=data, kind=kind, headers=WRITTEN)
 
 
 def notifier(log, **options):
