@@ -328,13 +328,16 @@ async def test_answer_goes_to_inboxes_only(ground: ServerGround, oracle: Oracle)
     b = await engine.peer("b")
     subject = query_subject(await b.wellKnown_Rx(), "subscription", "wellKnown_Rx", ground.prefix)
     victim = f"{ground.prefix}.victim"
-    async with oracle.listen(f"{victim}.>") as got, oracle.listen("_INBOX_own.>") as answers:
-        async with oracle.listen("_R_.>") as accounts:
-            delete = f"$JS.API.STREAM.DELETE.{ground.streams[1]}"
-            for reply in (f"{victim}.order", delete, "_R_.loot.1", "_INBOX_own.1"):
-                await oracle.nc.publish(subject, b"", reply=reply)
-            await eventually(lambda: len(answers) == 1)
-            assert got == accounts == []  # the server refuses _R_, which is for requests from other accounts
+    async with (
+        oracle.listen(f"{victim}.>") as got,
+        oracle.listen("_INBOX_own.>") as answers,
+        oracle.listen("_R_.>") as accounts,
+    ):
+        delete = f"$JS.API.STREAM.DELETE.{ground.streams[1]}"
+        for reply in (f"{victim}.order", delete, "_R_.loot.1", "_INBOX_own.1"):
+            await oracle.nc.publish(subject, b"", reply=reply)
+        await eventually(lambda: len(answers) == 1)
+        assert got == accounts == []  # the server refuses _R_, which is for requests from other accounts
     assert await oracle.stream_info(ground.streams[1])
 
 
