@@ -554,6 +554,24 @@ class BothSuite:
         assert [type(one) for one in results] == [str, ZeroDivisionError, asyncio.CancelledError, type(None)]
         del idle
 
+    @pytest.mark.covers("A67")
+    @pytest.mark.parametrize("which", range(3))
+    async def test_reader_cancelled_as_a_value_comes(self, kits, make, which):
+        """One that is cancelled between the wake-up and its turn takes neither the others' wake-up nor a value."""
+        producer, iterable = await make()
+        iterators = [aiter(iterable) for _ in range(3)]
+        reading = await together(*(anext(one) for one in iterators))
+        await kits.settle()
+        published = producer.update_state("a")
+        reading[which].cancel()
+        await published
+        await kits.until(lambda: all(one.done() for one in reading))
+        results = await asyncio.gather(*reading, return_exceptions=True)
+        assert [one for at, one in enumerate(results) if at != which] == ["a", "a"]
+        assert isinstance(results[which], asyncio.CancelledError)
+        assert await anext(iterators[which]) == "a", "a cancelled read loses nothing"
+        await producer.finish("done")
+
     @pytest.mark.covers("A65", "A77")
     async def test_many_consumers_one_producer(self, kits, make):
         producer, iterable = await make()
