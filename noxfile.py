@@ -1,7 +1,7 @@
 """The sessions of the project, run with nothing but Python installed.
 
     python3 noxfile.py                          quick: lint, types and unit tests, under 3 minutes
-    python3 noxfile.py smoke                    20 integration tests, under a minute
+    python3 noxfile.py smoke                    about 40 integration tests, under a minute
     python3 noxfile.py check                    everything a change has to pass, under 10 minutes
     python3 noxfile.py full                     check, and everything that takes longer
     python3 noxfile.py demo                     the demonstration
@@ -167,7 +167,7 @@ for version in PYTHONS:
 
 @nox.session(reuse_venv=True)
 def smoke(session: nox.Session) -> None:
-    """Twenty integration tests: one or two of each feature."""
+    """About forty integration tests: one or two of each feature."""
     session.install("--editable", ".", *group("integration"))
     pytest(session, *WITHOUT_SPARK, "-n", "2", "-m", "smoke")
 

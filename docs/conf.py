@@ -21,11 +21,15 @@ for name in jsclient.__all__:
 
 project = "jsclient"
 author = "the jsclient authors"
+copyright = "the jsclient authors"  # noqa: A001  as Sphinx calls it
 release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.doctest", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build", "_tools", "changes"]
 html_theme = "furo"
+html_static_path = ["_static"]
+html_js_files = ["copy.js"]
+html_css_files = ["site.css"]
 html_title = f"jsclient {release}"
 
 myst_enable_extensions = ["colon_fence", "deflist"]
