@@ -65,7 +65,7 @@ def test_judge_sees_lost_doubled_disorder() -> None:
     outcome = Outcome("chaos", "x", SEED)
     readers.judge(reading, [1, 2, 3, 4], 4, outcome)
     failed = [predicate.name for predicate in outcome.predicates if not predicate.holds]
-    assert failed == ["holes: 0", "doubled: 0", "out of order: 0", "it never had to be opened again"]
+    assert failed == ["gaps: 0", "doubled: 0", "out of order: 0", "it never had to be opened again"]
 
 
 def test_fuzz_sees_errors_and_differences() -> None:

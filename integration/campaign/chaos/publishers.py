@@ -178,7 +178,7 @@ def judge(one: Publishing, stored: Stored, outcome: Outcome, *, replicated: bool
         outcome.none_of("batches stored in part: 0", parts)
     if one.kind == "ingest":
         holes = [g for g, _ in one.groups if [p for p in g if p in there] != g[: len(set(g) & set(there))]]
-        outcome.none_of("ingests with a hole: 0", holes)
+        outcome.none_of("ingests with a gap: 0", holes)
     if one.kind in ("chain", "publish", "ingest"):
         # What ended as unknown may be stored late.
         acked = set(one.acked)

@@ -215,7 +215,7 @@ def judge(one: Reading, seqs: list[int], newest: int, outcome: Outcome) -> None:
         outcome.check("the newest record was read", complete(one, seqs, newest), (tally.seqs[-1:], newest))
         outcome.none_of("goes back: 0", [(a, b) for a, b in pairwise(tally.seqs) if b <= a])
     else:
-        outcome.none_of("holes: 0", sorted(set(seqs) - set(tally.seqs)))
+        outcome.none_of("gaps: 0", sorted(set(seqs) - set(tally.seqs)))
     if one.kind in ONCE:
         outcome.none_of("doubled: 0", tally.repeated)
         outcome.none_of("out of order: 0", tally.disordered)
