@@ -71,7 +71,6 @@ COVERED = {
     "server/nats_server.py": "integration/server/test_server.py",
     "spark/acks/bulk_ack.py": "integration/spark/acks/test_ack_batch.py",
     "spark/columns.py": "integration/spark/log/test_columns.py",
-    "spark/engine.py": "integration/spark/queue/test_faults.py",
     "spark/epochs/ownership.py": "integration/spark/epochs/test_sink.py",
     "spark/epochs/reading.py": "integration/spark/epochs/test_source.py",
     "spark/log/batch.py": "integration/spark/log/test_batch_read.py",

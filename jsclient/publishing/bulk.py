@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .._runtime.context import Context
 from .._runtime.nats.wire import CHUNK
-from ..errors import ConfigError, JetStreamError
+from ..errors import ConfigError, JetStreamError, NoRespondersError
 from ..protocol.publishing.in_flight import ATTEMPT, InFlight
 from ..protocol.publishing.publish_window import NEVER
 from .ack_window import AckWindow, FailureSink
@@ -138,6 +138,15 @@ class BulkPublisher:
     def resent(self) -> int:
         """The number of times that a message was sent again."""
         return self._window.resent
+
+    @property
+    def refused(self) -> Failed | None:
+        """The oldest message in flight, if nothing has responded to it; None otherwise."""
+        entry = next(iter(self._window.in_flight.values()), None)
+        if entry is None or entry.trouble is None or not entry.trouble.refused:
+            return None
+        ticket = entry.ticket
+        return Failed(ticket.rows[entry.number - ticket.first], entry, NoRespondersError.of_publish(entry.to))
 
     @property
     def in_flight(self) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import gc
 import os
+import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
@@ -17,6 +19,7 @@ from typing import Any, TypeVar
 
 from .._runtime.context import Context
 from ..client import JetStream, connect
+from ..errors import JetStreamError
 from .options.connect import ConnectOptions
 
 __all__ = ["Session", "context_of", "session"]
@@ -69,7 +72,13 @@ class _Engine:
             if kept is not None and not kept.js.is_closed:
                 return kept
             future = asyncio.run_coroutine_threadsafe(_open(options), self.loop)
-            self.sessions[options] = opened = Session(future.result(), self.loop)
+            try:
+                js = future.result()
+            except JetStreamError as error:
+                raise error.with_traceback(
+                    None
+                ) from None  # Spark prints the whole chain, and the text says it all
+            self.sessions[options] = opened = Session(js, self.loop)
             return opened
 
     def close(self) -> None:
@@ -95,7 +104,17 @@ def _engine() -> _Engine:
             _engines.clear()
             engine = _engines[os.getpid()] = _Engine()
             atexit.register(engine.close)
+            if _is_worker():
+                # Spark's workers run a full collection after every task, which takes 50 ms for the objects of modules.
+                gc.collect()
+                gc.freeze()
         return engine
+
+
+def _is_worker() -> bool:
+    """Whether this is a Python worker, which Spark has forked to run tasks."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec is not None and spec.name == "pyspark.daemon"
 
 
 async def _open(options: ConnectOptions) -> JetStream:

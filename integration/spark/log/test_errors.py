@@ -74,6 +74,38 @@ async def test_work_queue_looked_at_and_left_alone(server, oracle, make_stream):
     assert await stream.consumer_names() == ["worker"]
 
 
+@READS
+async def test_filter_that_matches_nothing_refused(server, stream, read):
+    await stream.publish(5)
+    with pytest.raises(
+        ConfigError, match=r"option 'subjects': 'foo\.bar' can match no message of stream 'test_"
+    ):
+        plan(read, server, stream, subjects="foo.bar")
+    with pytest.raises(ConfigError, match=r"'foo\.\*' can match no message"):
+        plan(read, server, stream, subjects=f"foo.*,{stream.subject('a')}")
+
+
+@READS
+async def test_filter_on_former_subjects(server, stream, oracle, read):
+    """Messages on subjects that the stream had before are still read."""
+    await stream.publish(5, "a")
+    await oracle.update_stream(stream.name, subjects=[stream.subject("b")])
+    assert plan(read, server, stream, subjects=stream.subject("a"))
+    with pytest.raises(ConfigError, match="can match no message"):
+        plan(read, server, stream, subjects=stream.subject("c"))
+
+
+async def test_filter_on_mirror_warned_of(server, stream, oracle, js, caplog):
+    """The subjects of a mirror are those of its origin, which is perhaps in another domain."""
+    mirror = f"{stream.name}_m"
+    await js.create_stream(name=mirror, mirror={"name": stream.name})
+    try:
+        plan("stream", server, mirror, subjects="foo.bar")
+    finally:
+        await oracle.delete_stream(mirror)
+    assert "option 'subjects': 'foo.bar' matches no message of stream" in caplog.text
+
+
 # --- the server ----------------------------------------------------------------------------------------------
 
 
@@ -166,6 +198,7 @@ async def test_password_wrong_not_shown(guarded):
 BAD = [
     ({"stream": "", "startingOffset": "latest"}, "option 'stream' is empty"),
     ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+    ({"subscribe": "orders"}, "has no option 'subscribe': that of Kafka is 'stream', the stream to read"),
     ({"subjects": "a..b"}, "option 'subjects'"),
     ({"password": "hunter2"}, "option 'user' is missing"),
     ({"servers": "nats://ann:hunter2@127.0.0.1"}, "option 'servers' contains a user in a URL"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections import Counter
 from typing import Any
 
@@ -167,6 +168,16 @@ async def test_stream_away_for_moment(connect: Any, server: Any, oracle: Any, ma
         outcome = await write(js, plan_of(window="20", retries="5"), rows_of(stream, 1, 100))
     assert outcome.rows == 100
     assert sorted(await stored(stream)) == sorted(numbers(1, 100))
+
+
+async def test_subject_without_stream(connect: Any, server: Any, stream: OwnStream) -> None:
+    """No stream takes it: an error soon, not after all retries, which take a minute with those of Spark."""
+    js = await connect(server)
+    batch = pa.record_batch({"subject": ["no.one"] * 3, "data": pa.array([b"1"] * 3)})
+    began = time.monotonic()
+    with pytest.raises(RowError, match=r"row 0 .*create a stream with this subject"):
+        await write(js, plan_of(retries="5"), batch)
+    assert time.monotonic() - began < 4.0
 
 
 async def test_full_stream(connect: Any, server: Any, oracle: Any, make_stream: Any) -> None:

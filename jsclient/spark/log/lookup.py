@@ -24,6 +24,7 @@ from ...errors import (
 from ...protocol.consumers.ordered import ephemeral_config
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
+from ...protocol.wire.names import subjects_overlap
 from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
 from ..engine import Session, session
@@ -145,6 +146,7 @@ class Lookup:
     def read_mode(self, facts: StreamFacts) -> str:
         """The read mode of the executors, see `ReadSpec`. Checks what can be checked on the driver."""
         wanted = self._options.read_mode
+        self._check_filters(facts)
         if facts.work_queue and wanted == "consumer":
             raise ConfigError(
                 f"option 'readMode' is 'consumer', but stream {facts.name!r} is a work queue, which allows no reader "
@@ -164,6 +166,29 @@ class Lookup:
             else:
                 return wanted
         return "direct"
+
+    def _check_filters(self, facts: StreamFacts) -> None:
+        """Raise `ConfigError` for a filter that no message can match, instead of waiting for one silently."""
+        for subject in self.subjects:
+            if any(subjects_overlap(subject, one) for one in facts.subjects) or self._stores(subject):
+                continue
+            stream = f"stream {facts.name!r}, whose subjects are {', '.join(facts.subjects) or 'those of its origin'}"
+            if facts.copies:
+                log.warning("option 'subjects': %r matches no message of %s", subject, stream)
+            else:
+                raise ConfigError(
+                    f"option 'subjects': {subject!r} can match no message of {stream}: correct the filter or 'stream'"
+                )
+
+    def _stores(self, subject: str) -> bool:
+        """Whether a stored message matches."""
+
+        async def look(stream: Stream) -> bool:
+            with contextlib.suppress(MessageNotFoundError):
+                return bool((await stream.get_last_message(subject)).seq)
+            return False
+
+        return self.run(look)
 
     def _check_gets(self, facts: StreamFacts, because: str) -> None:
         version = self.js.server_version
@@ -238,7 +263,7 @@ class Lookup:
                 # If no query has succeeded yet, a wrong option is more likely than an unavailable server.
                 known = self._stream is not None
                 if (explained := self._explained(error, known=known)) is not None:
-                    raise explained from error
+                    raise explained from None  # Spark prints the whole chain, and the text says it all
                 if not known or not await retry.again(error):
                     raise
                 log.warning("stream %r: %s; asking again", self._options.stream, error)

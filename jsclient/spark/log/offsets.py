@@ -84,6 +84,10 @@ class StreamFacts:
     work_queue: bool  # whether messages are removed when they are acked
     last_time: datetime | None = None  # when the last message was stored
     seen_at: datetime | None = None  # when the snapshot was taken, by the server's clock
+    subjects: tuple[str, ...] = ()
+    copies: bool = (
+        False  # whether it may store other subjects: it has a mirror, sources, or a subject transform
+    )
 
     @classmethod
     def of(cls, info: StreamInfo) -> StreamFacts:
@@ -100,6 +104,8 @@ class StreamFacts:
             work_queue=config.retention == RetentionPolicy.WORKQUEUE,
             last_time=state.last_ts,
             seen_at=info.ts,
+            subjects=tuple(config.subjects or ()),
+            copies=bool(config.mirror or config.sources or config.subject_transform),
         )
 
     @property

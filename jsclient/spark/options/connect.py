@@ -23,6 +23,25 @@ __all__ = ["ConnectOptions", "OptionReader", "not_permitted"]
 
 # Options that Spark itself may add to those of a source or sink.
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname"})
+# Properties of a table, which Spark adds if the source is used by CREATE TABLE.
+_OF_TABLES = frozenset({"provider", "owner", "location", "comment", "external", "is_managed_location"})
+_OF_TABLE_OPTIONS = "option."
+# The options of Kafka's source and sink that have another name here.
+_OF_KAFKA = {
+    "subscribe": "'stream', the stream to read, and 'subjects', its filters",
+    "subscribepattern": "'stream', the stream to read, and 'subjects', its filters",
+    "assign": "'stream'; a stream has no partitions",
+    "topic": "'subject'",
+    "startingoffsetsbytimestamp": "'startingTimestamp'",
+    "endingoffsets": "'endingSequence' or 'endingTimestamp'",
+    "endingoffsetsbytimestamp": "'endingTimestamp'",
+    "maxoffsetspertrigger": "'maxMessagesPerTrigger'",
+    "maxrecordsperpartition": "'maxMessagesPerPartition'",
+    "groupidprefix": "'consumer'",
+    "kafka.group.id": "'consumer'",
+    "kafka.bootstrap.servers": "'servers'",
+    "kafka.enable.idempotence": "'exactlyOnce'",
+}
 _SIZE = re.compile(r"([0-9]+)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
 _USER_INFO = re.compile(r"//[^/@]*@")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -35,6 +54,9 @@ class OptionReader:
         self._given = {name.lower(): (name, str(value)) for name, value in options.items()}
         self._what = what
         self._known: list[str] = []
+        for lower, (name, _) in self._given.items():
+            if lower in _OF_KAFKA:
+                raise ConfigError(f"{what} has no option {name!r}: that of Kafka is {_OF_KAFKA[lower]} here")
 
     def text(self, name: str, default: str | None = None) -> str | None:
         """The value without surrounding spaces. An empty one is refused."""
@@ -126,7 +148,7 @@ class OptionReader:
         """Raise for an unknown option."""
         known = {name.lower(): name for name in self._known}
         for lower, (name, _) in self._given.items():
-            if lower in known or lower in _SPARKS:
+            if lower in known or lower in _SPARKS | _OF_TABLES or lower.startswith(_OF_TABLE_OPTIONS):
                 continue
             near = difflib.get_close_matches(lower, known, 1)
             hint = f": did you mean {known[near[0]]!r}?" if near else ""

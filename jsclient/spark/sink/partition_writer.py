@@ -15,6 +15,7 @@ from ...errors import (
     DisconnectedError,
     JetStreamError,
     MaxPayloadError,
+    NoRespondersError,
     RequestTimeoutError,
 )
 from ...publishing.bulk import BulkPublisher, Failed
@@ -30,6 +31,7 @@ __all__ = ["Outcome", "PartitionWriter", "WritePlan"]
 
 _UNKNOWN = (RequestTimeoutError, DisconnectedError, ClosedError)  # the message may or may not be stored
 _ROWS = 16_384  # prepared per step, which blocks the event loop for some milliseconds
+_LOOK = 1.5  # seconds without an ack before looking for the stream of rows that nothing responds to
 _PAUSE, _LONGEST_PAUSE = 0.25, 8.0  # seconds before a retry
 
 
@@ -96,6 +98,7 @@ class PartitionWriter:
         self.stored: dict[bytes, int] = {}
         self._rows = 0  # rows received
         self._skipped = 0
+        self._taken: set[str] = set()  # subjects that did not respond, though a stream takes them
 
     async def begin(self) -> None:
         """Consult the ledger. Must be called before the first batch."""
@@ -144,7 +147,7 @@ class PartitionWriter:
 
     async def finish(self) -> Outcome:
         """Wait until all rows are stored, then close. Raises `RowError` if one was rejected, or may not be stored."""
-        await self._bulk.settle()
+        await self._settle()
         await self._recover()
         tally = self._bulk.tally
         await self.close()
@@ -197,7 +200,8 @@ class PartitionWriter:
             await bulk.settle()
             failures, bulk.failures = sorted(bulk.failures, key=lambda one: one.row), []
             for one in failures:
-                if not is_passing(one.error) or tries >= self._plan.options.retries:
+                final = not is_passing(one.error) or tries >= self._plan.options.retries
+                if final or (not tries and await self._is_homeless(one)):
                     raise await self._refused(one, failures) from one.error
             tries += 1
             await _pause(tries)
@@ -207,6 +211,38 @@ class PartitionWriter:
                 bulk.failures = failures
                 raise await self._failed(error) from error
             await bulk.settle()
+
+    async def _settle(self) -> None:
+        """Wait until no message is in flight. Raises `RowError` early if no stream takes their subject."""
+        settling = asyncio.ensure_future(self._bulk.settle())
+        try:
+            done, _ = await asyncio.wait({settling}, timeout=_LOOK)
+            refused = None if done or self._bulk.tally.stored else self._bulk.refused
+            if refused is not None and await self._is_homeless(refused):
+                raise RowError(
+                    self._task.partition,
+                    refused.row,
+                    refused.entry.to,
+                    "",
+                    advice(refused.error),
+                    self._skipped,
+                    0,
+                ) from None
+            await settling
+        finally:
+            settling.cancel()
+
+    async def _is_homeless(self, one: Failed) -> bool:
+        """Whether no stream takes the subject of a row that nothing responded to. False if that is unknown."""
+        if not isinstance(one.error, NoRespondersError) or one.entry.to in self._taken:
+            return False
+        try:
+            names = await self._js.stream_name_by_subject(one.entry.to)
+        except JetStreamError:
+            return False
+        if names:
+            self._taken.add(one.entry.to)  # without a leader at the moment
+        return not names
 
     async def _again(self, failures: Sequence[Failed]) -> None:
         bulk = self._bulk

@@ -86,7 +86,9 @@ FACTS = facts(messages=50, bytes=5050, first_seq=11, last_seq=100, num_deleted=4
 
 
 def test_what_is_known_of_a_stream():
-    known = StreamFacts("ORDERS", MADE.isoformat(), 11, 100, 50, 5050, gaps=40, direct=True, work_queue=True)
+    known = StreamFacts(
+        "ORDERS", MADE.isoformat(), 11, 100, 50, 5050, 40, direct=True, work_queue=True, subjects=("o.>",)
+    )
     assert known == FACTS
     assert FACTS.mean_bytes == 101
 

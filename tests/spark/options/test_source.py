@@ -110,6 +110,9 @@ WRONG = [
     ({"failOnDataLoss": "maybe"}, "'failOnDataLoss'"),
     ({"pollIntervalMs": "0"}, "'pollIntervalMs'"),
     ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+    ({"maxOffsetsPerTrigger": "5"}, "that of Kafka is 'maxMessagesPerTrigger' here"),
+    ({"endingOffsets": "latest"}, "that of Kafka is 'endingSequence' or 'endingTimestamp' here"),
+    ({"kafka.bootstrap.servers": "x:9092"}, "that of Kafka is 'servers' here"),
 ]
 
 
@@ -149,3 +152,9 @@ def test_what_is_needed(missing):
 def test_no_secret_is_shown():
     options = parse(user="u", password="hunter2")
     assert "hunter2" not in repr(options)
+
+
+def test_properties_of_table_ignored():
+    table = {"provider": "jetstream", "owner": "me", "option.stream": "S", "option.servers": "nats://x"}
+    given = {"servers": "nats://x", "stream": "S"}
+    assert SourceOptions.parse({**given, **table}) == SourceOptions.parse(given)

@@ -1,0 +1,44 @@
+"""The connection of a process, and what it does to a Python worker of Spark."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+
+from jsclient.errors import ConnectError
+from jsclient.spark.engine import session
+from jsclient.spark.options.connect import ConnectOptions
+
+
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_objects_of_worker_frozen(spark: Any, server: Any) -> None:
+    """Spark collects all garbage after each task: what modules have made is left out. Only in workers."""
+    url = server.url
+
+    def work(batches: Any) -> Any:
+        import gc
+
+        import pyarrow as pa
+
+        from jsclient.spark.engine import session
+        from jsclient.spark.options.connect import ConnectOptions
+
+        for _ in batches:
+            session(ConnectOptions.of(url))
+            yield pa.record_batch({"frozen": [gc.get_freeze_count()]})
+
+    ((frozen,),) = spark.range(1, numPartitions=1).mapInArrow(work, "frozen long").collect()
+    assert frozen > 20_000
+    before = gc.get_freeze_count()
+    session(ConnectOptions.of(url))
+    assert gc.get_freeze_count() == before
+
+
+def test_error_without_chain() -> None:
+    """Spark prints every error of a chain with its stack."""
+    with pytest.raises(ConnectError, match=r"127\.0\.0\.1:1") as raised:
+        session(ConnectOptions.of({"servers": "nats://127.0.0.1:1", "timeout": "0.5"}))
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
