@@ -51,9 +51,7 @@ async def main(url: str | None = None) -> None:
         await asyncio.gather(*(produce(topic, n, crash_in=2 if n == 3 else None) for n in range(PRODUCERS)))
         token = await writing
         print("producer 3 crashed in the middle of hour 2; the others finished, and hours 2 to 5 wait for it")
-        writing = asyncio.create_task(write_hours(topic, folder, HOURS - 1, token))
-        await produce(topic, 3)
-        await writing
+        await asyncio.gather(write_hours(topic, folder, HOURS - 1, token), produce(topic, 3))
         rows = [len(json.loads((folder / f"hour={n}.json").read_text())) for n in range(HOURS)]
         print(f"producer 3 resumed, and no row is stored twice: {rows}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ def marked(path: Path) -> list[tuple[str, str]]:
     return found
 
 
+@cache
 def shown() -> dict[str, list[str]]:
     """Where each id is shown."""
     places: dict[str, list[str]] = defaultdict(list)

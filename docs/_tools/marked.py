@@ -5,6 +5,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,18 +21,24 @@ def marked(mark: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for part in ("tests", "integration"):
         for path in sorted((ROOT / part).rglob("test_*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            whole = [
-                node for node in tree.body if isinstance(node, ast.Assign) and _names(node) == ["pytestmark"]
-            ]
-            common = [identifier for node in whole for identifier in _ids(node.value, mark)]
-            for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
-                    marks = [identifier for one in node.decorator_list for identifier in _ids(one, mark)]
-                    if mark == "row":
-                        marks += _of_docstring(ast.get_docstring(node))
-                    for identifier in dict.fromkeys([*common, *marks]):
-                        found[identifier].append(f"{path.relative_to(ROOT).as_posix()}::{node.name}")
+            for test, marks in marks_in(path):
+                for identifier in dict.fromkeys(one for name, one in marks if name == mark):
+                    found[identifier].append(f"{path.relative_to(ROOT).as_posix()}::{test}")
+    return found
+
+
+@cache
+def marks_in(path: Path) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The tests of a file, each with its marks and their ids. Each file is read once."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    whole = [node for node in tree.body if isinstance(node, ast.Assign) and _names(node) == ["pytestmark"]]
+    common = [mark for node in whole for mark in _ids(node.value)]
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+            marks = [mark for one in node.decorator_list for mark in _ids(one)]
+            rows = [("row", one) for one in _of_docstring(ast.get_docstring(node))]
+            found.append((node.name, [*common, *marks, *rows]))
     return found
 
 
@@ -39,12 +46,12 @@ def _names(node: ast.Assign) -> list[str]:
     return [target.id for target in node.targets if isinstance(target, ast.Name)]
 
 
-def _ids(node: ast.AST, mark: str) -> Iterable[str]:
-    """The ids of every such mark in an expression, those of a parametrized case too."""
+def _ids(node: ast.AST) -> Iterable[tuple[str, str]]:
+    """The marks in an expression and their ids, those of a parametrized case too."""
     return [
-        str(argument.value)
+        (call.func.attr, str(argument.value))
         for call in ast.walk(node)
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == mark
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
         for argument in call.args
         if isinstance(argument, ast.Constant)
     ]

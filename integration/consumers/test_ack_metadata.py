@@ -93,6 +93,21 @@ async def test_domain_in_metadata(
     await message.ack_sync(timeout=5)
 
 
+@pytest.mark.server(">=2.14")
+@pytest.mark.covers("J68")
+async def test_no_domain_in_metadata(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
+) -> None:
+    own = await own_server(ack_v2=True)
+    stream = await make_stream(oracle=await oracle_for(own))
+    await stream.publish(1)
+    js = await connect(own)
+    [message] = await take(await js.subscribe(stream.all), 1)
+    assert message.reply.split(".")[:3] == ["$JS", "ACK", "_"], "the server names no domain so"
+    assert message.metadata.domain is None
+    await message.ack_sync(timeout=5)
+
+
 @pytest.mark.covers("J65")
 async def test_extra_tokens_ignored(proxy: Any, connect: Any, stream: OwnStream) -> None:
     tap = await proxy()

@@ -95,6 +95,21 @@ async def test_every_field_on_the_wire(
     assert {name: kept.get(name) for name in wanted} == wanted, "the server understood it"
 
 
+@pytest.mark.covers("J47")
+@pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe"])
+async def test_filter_subject_is_that_of_the_user(tap: Proxy, js: Any, stream: OwnStream, kind: str) -> None:
+    """The server stores it, and delivers nothing else."""
+    await stream.publish(2, "other")
+    await stream.publish(3, "mine")
+    sub = await getattr(js, kind)(stream.subject("mine"))
+    (create,) = creates(tap)
+    assert body(create)["config"]["filter_subject"] == stream.subject("mine")
+    info = await stream.consumer_info(sub.consumer)
+    assert info["config"]["filter_subject"] == stream.subject("mine")
+    assert info["num_pending"] + info["delivered"]["consumer_seq"] == 3
+    await sub.unsubscribe()
+
+
 @pytest.mark.covers("J9")
 async def test_fields_of_adr_all_among_those_shown() -> None:
     shown = {"filter_subject", *PUSH_FIELDS, *TIMED, *GROUPED, *PULL_FIELDS}

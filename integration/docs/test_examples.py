@@ -76,6 +76,7 @@ SAID: dict[str, list[str | set[str]]] = {
         "acme reads 1.1",
         "acme: the invoice is open",
     ],
+    "12_seat.py": ["allocated: {'money': 6, 'tickets': 1}", "paid out: True"],
 }
 
 

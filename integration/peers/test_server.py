@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -605,6 +606,49 @@ async def test_a_hostile_peer_meets_limits(ground: ServerGround) -> None:
         await evil.query(wk, "subscription", "inbound")
     assert not of(EventGivenUp, ground.events)
     assert isinstance(b, Peer)
+
+
+@pytest.mark.covers("P29", "P62")
+async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracle: Oracle) -> None:
+    """Sent by Id, one message is stored, for that relationship; ended by Id, Rx or Tx, only that one goes."""
+    engine = await ground.engine()
+    hub, peers = await engine.peer("hub"), [await engine.peer(f"p{number}") for number in range(3)]
+    ids = [await related(hub, peer, Rx_role="owner", Tx_role="thing") for peer in peers]
+    got: list[tuple[str, int]] = []
+    for peer in peers:
+        peer.on("set:state", lambda event, peer=peer: got.append((peer.name, event["n"])))
+    events, state = ground.streams
+    tx = {one["Id"]: one["Tx"] for one in hub.established()}
+
+    async def drained() -> bool:
+        return bool((await oracle.state(events))["messages"] == 0)
+
+    await eventually(drained)
+    for number, which in enumerate(ids):
+        before = (await oracle.state(events))["last_seq"]
+        async with oracle.listen(f"{ground.prefix}.ev.>") as stored:
+            assert await hub.send("set", "state", {"n": number}, Id=which) == 1
+            await eventually(lambda number=number: got == [(f"p{n}", n) for n in range(number + 1)])
+            await eventually(lambda stored=stored: stored)
+        assert [message.subject for message in stored] == [f"{ground.prefix}.ev.{tx[which]}.set.state"]
+        assert (await oracle.state(events))["last_seq"] == before + 1
+
+    async def kept() -> set[str]:
+        """The Ids of the hub's relationships that the server has as established."""
+        of_hub = f"{ground.prefix}.state.hub.relationship."
+        found = [
+            json.loads(one.payload)
+            for one in await oracle.messages(state)
+            if one.subject.startswith(of_hub) and one.payload
+        ]
+        return {one["Id"] for one in found if one["state"] == "established"}
+
+    assert await kept() == {*ids}
+    for which, key in zip(list(ids), ("Id", "Rx", "Tx"), strict=True):
+        (named,) = hub.established("Id", which)
+        await hub.raise_event("wrangler:subscription_cancellation", {key: named[key]})
+        ids.remove(which)
+        assert await kept() == {*ids}, key
 
 
 @pytest.mark.parametrize("excess", [3, 1200])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from typing import Any
 
@@ -106,7 +107,31 @@ async def test_answer_whose_end_gets_lost(proxy: Any, connect: Any, oracle: Any,
     assert sum(frame.payload.endswith(b"...") for frame in tap.received()) == 1000, "none is sent twice"
 
 
-@pytest.mark.covers("T33", "T35", "T36", "T37")
+@pytest.mark.covers("T33", "T34")
+@pytest.mark.parametrize("push", ["consumer", "republish"])
+async def test_nothing_found_nothing_happens(
+    proxy: Any, connect: Any, oracle: Any, make_stream: Any, push: str
+) -> None:
+    """The timer asks again and again; while nothing is new, the subscription and its consumer stay the same."""
+    tap = await proxy()
+    js = await connect(tap)
+    stream = await make_stream(allow_direct=True, **({"republish": REPUBLISH} if push == "republish" else {}))
+    log = await find_log(js._context, stream.subject("a"))
+    async with await open_reader(log, push=push, quiet=0.1) as reader:
+        await stream.publish(3, "a")
+        assert [(await reader.next(5.0)).seq for _ in range(3)] == [1, 2, 3]
+        await eventually(lambda: reader.tracker.is_subscribed)
+        before, consumers = reader.id, await stream.consumer_names()
+        asked = len(tap.sent("$JS.API.DIRECT.GET.>"))
+        await eventually(lambda: len(tap.sent("$JS.API.DIRECT.GET.>")) >= asked + 5, 10, "five questions")
+        assert (reader.id, await stream.consumer_names()) == (before, consumers)
+        assert (await stream.oracle.state(stream.name))["last_seq"] == 3
+        await stream.publish(1, "a", first=4)
+        assert (await reader.next(5.0)).seq == 4
+        assert reader.id == before
+
+
+@pytest.mark.covers("T24", "T33", "T35", "T36", "T37")
 async def test_consumers_somebody_deletes(js: Any, oracle: Any, make_stream: Any) -> None:
     stream = await make_stream(allow_direct=True)
     log = await find_log(js._context, stream.subject("a"))
@@ -122,6 +147,7 @@ async def test_consumers_somebody_deletes(js: Any, oracle: Any, make_stream: Any
             got = [number_of((await reader.next(5.0)).data) for _ in range(3)]
             assert got == [3 * number - 2, 3 * number - 1, 3 * number]
             await eventually(lambda: reader.id not in (None, ids[-1]))
+            assert ids[-1] not in await stream.consumer_names()
     assert len(set(ids)) == 4
 
 
@@ -182,7 +208,7 @@ async def has_no(stream: Any, consumer: str | None) -> bool:
 # --- ids --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("T20", "T21", "T25", "T26", "T27")
+@pytest.mark.covers("T20", "T21", "T24", "T25", "T26", "T27", "T36", "T37")
 async def test_push_has_subscription_id(proxy: Any, connect: Any, oracle: Any, make_stream: Any) -> None:
     tap = await proxy()
     js = await connect(tap)
@@ -204,7 +230,17 @@ async def test_push_has_subscription_id(proxy: Any, connect: Any, oracle: Any, m
         assert [(await reader.next(5.0)).seq for _ in range(2)] == [2, 3], "the timer asked"
         await eventually(lambda: reader.id not in (None, first))
         await eventually(lambda: reader.tracker.is_subscribed)
-        assert reader.id in await stream.consumer_names()
+        assert await stream.consumer_names() != [first]
+        (create,) = [
+            frame for frame in tap.sent("$JS.API.CONSUMER.CREATE.>") if reader.id in (frame.subject or "")
+        ]
+        await eventually(
+            lambda: any(
+                json.loads(one.payload)["seq"] == 4
+                for one in tap.sent("$JS.API.DIRECT.GET.>", since=create.number)
+            ),
+            what="it reads on after the last record that it has",
+        )
         await eventually(lambda: has_no(stream, first))
         assert held.count == 2
         second = reader.id

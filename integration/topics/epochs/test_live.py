@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -78,6 +79,44 @@ async def test_example_in_the_order_of_the_text(topic: Any, pubs: Any) -> None:
         await one.advance(6)
         got = await events(sub, frontier_is(6))
         assert items(got) == [(6, ["6 after"]), (7, ["7 after"]), (8, ["8 after"])]
+
+
+@pytest.mark.covers("S17", "S28", "S29", "S30", "S31", "S32", "S42", "S43", "S44")
+async def test_messages_on_the_wire(js: Any, proxy: Any, connect: Any, request: Any) -> None:
+    """One snapshot with both frontiers, then only updates and data; the subscriber's frontier is the publisher's."""
+    tap = await proxy()
+    order, name = Product(Int(), Int()), "live.onthewire"
+    theirs = (await connect(tap)).epochs(name, order)
+    async with await js.epochs(name, order).live_publisher(beat=BEAT) as pub:
+        for time in ((1, 1), (0, 3), (2, 0), (1, 0)):
+            await pub.send(time, ["before"])
+        async with await theirs.live_subscribe(beat=BEAT) as sub:
+            assert set(sub.filter) == {(1, 1), (0, 3), (2, 0)}
+            await pub.send((2, 2), ["a", "b"])
+            await pub.update({(0, 0): -1, (0, 2): +1, (2, 0): +1})
+            await events(sub, lambda event: isinstance(event, FrontierUpdate) and event.changes[0][1] < 0)
+            assert set(sub.frontier) == set(pub.frontier) == {(0, 2), (2, 0)}
+            assert set(sub.filter) == {(0, 3), (2, 0)}, "(1, 1) is completed, so it leaves the filter"
+            await pub.update({(0, 2): -1})
+            await events(sub, lambda event: isinstance(event, FrontierUpdate))
+            assert (set(sub.frontier), set(sub.filter)) == ({(2, 0)}, {(2, 0)})
+            closing = asyncio.ensure_future(pub.close())
+            assert [event async for event in sub][-1].frontier == ()
+            await closing
+    said = [frame for frame in tap.received() if frame.header("Jsc-Number") not in (None, "0")]
+    said = [frame for frame in said if frame.header("Jsc-Live") != "there"]
+    kinds = [frame.header("Jsc-Live") for frame in said]
+    assert kinds == ["snapshot", "data", "update", "update", "update"]
+    assert [frame.header("Jsc-Number") for frame in said] == ["1", "2", "3", "4", "5"]
+    bodies = [json.loads(frame.payload) for frame in said]
+    assert bodies[0]["lower"] == [[0, 0]]
+    assert sorted(bodies[0]["upper"]) == [[0, 3], [1, 1], [2, 0]], "the maximal elements, without (1, 0)"
+    assert (json.loads(said[1].header("Jsc-Epoch")), bodies[1]) == ([2, 2], ["a", "b"])
+    assert [sorted(body["updates"]) for body in bodies[2:]] == [
+        [[[0, 0], -1], [[0, 2], 1], [[2, 0], 1]],
+        [[[0, 2], -1]],
+        [[[2, 0], -1]],
+    ]
 
 
 @pytest.mark.covers("S24", "S25", "S46", "S52")

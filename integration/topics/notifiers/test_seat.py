@@ -22,7 +22,7 @@ async def kits(server: Any, connect: Any) -> AsyncIterator[Kits]:
     await kits.clear()
 
 
-async def seat(kits: Kits, **allocation: int) -> Seat:
+async def seat(kits: Kits, **allocation: int) -> Any:
     return Seat(allocation, await kits.notifier_kit(allocation))
 
 

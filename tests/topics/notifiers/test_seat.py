@@ -1,55 +1,18 @@
-"""Notifiers on objects: a seat whose holder watches what would be paid, and a price that a display watches."""
+"""Notifiers on objects: the seat of ``examples/12_seat.py``, and a price that a display watches."""
 
 from __future__ import annotations
 
 import asyncio
+import runpy
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from jsclient import Notifier, NotifierKit, make_notifier_kit
+from jsclient import make_notifier_kit
 from tests.support.virtual import settle, virtual
 
-
-class Seat:
-    """A place in a contract, with what is allocated to it.
-
-    The contract has the seat; its holder has ``seat.user``. Both can watch the allocation: what would be paid if
-    nothing changed any more.
-    """
-
-    def __init__(self, allocation: dict[str, int], kit: NotifierKit | None = None) -> None:
-        self._allocation = dict(allocation)
-        self._updater, self._notifier = kit or make_notifier_kit(dict(allocation))
-        self.user = UserSeat(self._notifier)
-
-    def get_notifier(self) -> Notifier:
-        return self._notifier
-
-    def trade(self, **changes: int) -> None:
-        changed = {what: self._allocation.get(what, 0) + by for what, by in changes.items()}
-        if short := [what for what, amount in changed.items() if amount < 0]:
-            raise ValueError(f"not enough of {short}")
-        self._allocation |= changed
-        self._updater.update_state(dict(self._allocation))
-
-    def exit(self) -> dict[str, int]:
-        """Pay out: what was allocated last."""
-        self._updater.finish(dict(self._allocation))
-        return self._allocation
-
-    def kick_out(self, reason: Exception) -> None:
-        self._updater.fail(reason)
-
-
-class UserSeat:
-    """The holder's view: to watch, and nothing else."""
-
-    def __init__(self, notifier: Notifier) -> None:
-        self._notifier = notifier
-
-    def get_notifier(self) -> Notifier:
-        return self._notifier
+Seat = runpy.run_path(str(Path(__file__).resolve().parents[3] / "examples" / "12_seat.py"))["Seat"]
 
 
 @virtual
