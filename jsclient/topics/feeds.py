@@ -2,7 +2,8 @@
 
 Pushes are only hints. `ConsumerFeed` needs a consumer on the server for each reader, and shows gaps at once.
 `RepublishFeed` needs no state on the server: the stream republishes each record with the sequence of its predecessor in
-the same subject.
+the same subject. Any client that may publish to the republished subject can forge a record, so a reader of one subject
+looks at each jump of the sequence in the history.
 """
 
 from __future__ import annotations
@@ -283,7 +284,7 @@ class RepublishFeed(Feed):
         self.by_subject = by_subject
         self._context = context
         self._subject = subject
-        self._reading = RepublishedRecords(stream)
+        self._reading = RepublishedRecords(stream, jumps=by_subject)
         self._foreign = _Foreign(context, stream)
         self._open: dict[str, tuple[Inbox, Callable[[Lifecycle], None]]] = {}
 

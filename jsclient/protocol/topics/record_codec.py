@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
 
+import msgspec
+
 from ...errors import ProtocolError
 from ..consumers.ack import sequences
 from ..models.message import StoredMessage, mended_block
@@ -40,6 +42,8 @@ __all__ = [
     "republished_record",
     "stored_record",
 ]
+
+MAX_SEQUENCE: Final = 2**64 - 1
 
 KIND: Final = "Jsc-Kind"
 KIT_IDS: Final = "jsc-"
@@ -120,7 +124,11 @@ def republished_record(frame: Frame, stream: str) -> Record:
             said[name] = values.pop()  # the server adds its own last
         own += [(name, value) for value in values]
     seq, previous = said.get(names.SEQUENCE, ""), said.get(names.LAST_SEQUENCE, "")
-    if said.get(names.STREAM) != stream or not _is_number(seq) or not _is_number(previous):
+    if (
+        said.get(names.STREAM) != stream
+        or not (_is_number(seq) and _is_number(previous))
+        or not int(previous) < int(seq) <= MAX_SEQUENCE
+    ):
         raise ProtocolError(f"a message on {frame[0]!r:.100} was not republished by stream {stream!r}")
     record_headers = RecordHeaders(own) if own else NO_HEADERS
     return Record(
@@ -240,10 +248,15 @@ class StoredRecords:
 
 
 class RepublishedRecords:
-    """Converts the messages that a stream republishes."""
+    """Converts the messages that a stream republishes.
 
-    def __init__(self, stream: str) -> None:
+    Any client that may publish to the republished subject can forge such a message. ``jumps``: the predecessor is taken
+    from it. Otherwise only that of a record whose sequence directly follows: after any other, the history is read.
+    """
+
+    def __init__(self, stream: str, *, jumps: bool = True) -> None:
         self._stream = stream
+        self._jumps = jumps
         self._line = b"Nats-Stream: " + stream.encode()
         self._alike = _Alike(linked=False)
 
@@ -256,22 +269,27 @@ class RepublishedRecords:
                 head, stream, subject, number, stamp, last, _, _ = frame[2].rsplit(b"\r\n", 7)
                 if stream != self._line or number[:15] != _SEQUENCE or last[:20] != _LAST:
                     raise ValueError
+                seq, previous = int(number[15:]), int(last[20:])
+                if not 0 <= previous < seq <= MAX_SEQUENCE:
+                    raise ValueError
                 second = (
                     alike.second_ns if stamp[:_SECOND] == alike.second else alike.new_second(stamp[:_SECOND])
                 )
                 headers, _, kind = alike.own if head == alike.head else alike.new_own(head)
                 record = Record(
-                    seq=int(number[15:]),
+                    seq=seq,
                     time_ns=second + int(stamp[_SECOND + 1 : -1].ljust(9, b"0")),
                     subject=alike.subject if subject == alike.subject_line else alike.new_subject(subject),
                     data=frame[3],
                     headers=headers,
-                    previous=int(last[20:]),
+                    previous=previous if self._jumps or previous == seq - 1 else None,
                     kind=kind,
                 )
             except ValueError:
                 try:
                     record = republished_record(frame, self._stream)
+                    if not self._jumps and record.previous != record.seq - 1:
+                        record = msgspec.structs.replace(record, previous=None)
                 except ProtocolError:
                     foreign(frame)
                     continue

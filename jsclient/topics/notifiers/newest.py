@@ -119,12 +119,14 @@ class _Republished(NewestLog):
     """Pushed by a NATS subscription for one message."""
 
     _inbox: Inbox | None = None
+    _known = -1  # the sequence of the newest record; -1: it is being requested
 
     async def open(self, arrived: Arrived) -> None:
-        self._arrived = arrived
+        self._arrived, self._known = arrived, -1
         self._inbox = await self.context.connection.subscribe(self.at.republished, self._receive, limit=1)
 
     def wait(self, seq: int) -> None:
+        self._known = seq
         # A refusal of the subscription arrives before the answer to the request.
         if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
             self._arrived(self._inbox.denied)
@@ -140,9 +142,14 @@ class _Republished(NewestLog):
             if self._arrived is None:
                 return
             try:
-                self._arrived(republished_record(frame, self.at.stream))
+                record = republished_record(frame, self.at.stream)
             except ProtocolError:
-                self._arrived(None)  # from another client, and the only message of this wait
+                record = None  # from another client, and the only message of this wait
+            # It may be forged: a record that does not directly follow is requested instead.
+            follows = (
+                record is not None and record.seq == self._known + 1 and record.subject == self.at.subject
+            )
+            self._arrived(record if follows else None)
 
 
 class _Pulled(NewestLog):

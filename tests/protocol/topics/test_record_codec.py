@@ -201,12 +201,30 @@ def republished(own: bytes, subject: str, seq: int, time: str, before: int = 4) 
 
 @given(stored())
 def test_republished_like_single(lie):
-    frames = [republished(*one) for one in lie]
+    frames = [republished(*one, before=0) for one in lie]
     foreign = []
     assert RepublishedRecords("S").read(frames, foreign.append) == [
         republished_record(f, "S") for f in frames
     ]
     assert foreign == []
+
+
+@pytest.mark.parametrize(("seq", "before"), [(0, 0), (4, 4), (4, 5), (2**64, 3), (2**70, 2**69)])
+def test_republished_out_of_range_given_back(seq, before):
+    frame = republished(b"", "a", seq, "2026-01-31T12:00:00Z", before)
+    foreign = []
+    assert RepublishedRecords("S").read([frame], foreign.append) == []
+    assert foreign == [frame]
+    with pytest.raises(ProtocolError):
+        republished_record(frame, "S")
+
+
+@pytest.mark.parametrize("own", [b"", b"odd line\r\n", b"Nats-Sequence: 1\r\n"])
+def test_jump_names_no_predecessor(own):
+    frames = [republished(own, "a", seq, "2026-01-31T12:00:00Z", before) for seq, before in ((5, 4), (9, 5))]
+    for jumps, last in ((True, 5), (False, None)):
+        got = RepublishedRecords("S", jumps=jumps).read(frames, pytest.fail)
+        assert [record.previous for record in got] == [4, last]
 
 
 def test_stream_did_not_republish_given_back():
