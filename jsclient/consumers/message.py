@@ -23,7 +23,7 @@ from ..protocol.consumers.ack import (
 from ..protocol.wire.frames import Frame, frame_size
 from ..protocol.wire.headers import Headers, parse_headers
 
-__all__ = ["AckChannel", "Message", "ack_all", "frames_of"]
+__all__ = ["AckChannel", "Message", "ack_all", "begin_attempt", "frames_of"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -49,6 +49,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
     _state: AckState | None = None
     _headers: Headers | None = None
     _metadata: Metadata | None = None
+    _attempt: int = 0  # set by a worker that retries it here
 
     def __repr__(self) -> str:
         return f"<Message {self.subject!r} {len(self.data)} bytes>"
@@ -91,6 +92,17 @@ class Message(msgspec.Struct, eq=False, gc=False):
         if self._metadata is None:
             self._metadata = read_jsack(self._frame[1])
         return self._metadata
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt to handle it, from 1: deliveries by the server plus retries by the worker.
+
+        A worker with ``key`` retries a failed message without a delivery: ``metadata.num_delivered`` stays the same.
+
+        Raises:
+            NotJetStreamMessageError: The reply is not a JSAck.
+        """
+        return self._attempt or self.metadata.num_delivered
 
     @property
     def acked(self) -> bool:
@@ -175,6 +187,11 @@ class Message(msgspec.Struct, eq=False, gc=False):
             sequences(self._frame[1])  # an ack is only ever published to a JSAck
             state = self._state = AckState()
         return state if state.begin(kind) else None
+
+
+def begin_attempt(message: Message, number: int) -> None:
+    """A worker handles the message again."""
+    message._attempt = number  # noqa: SLF001  a class of this module
 
 
 def frames_of(messages: Iterable[Message]) -> list[Frame]:

@@ -12,7 +12,6 @@ from .._runtime.calls import check_known, create_consumer, find_streams
 from .._runtime.context import Context
 from .._runtime.nats.connection import HoldingSink, Inbox
 from ..errors import (
-    ConfigError,
     ConsumerNotFoundError,
     DisconnectedError,
     JetStreamError,
@@ -38,6 +37,7 @@ from ..protocol.wire.codec import from_wire
 from .ordered.subscription import OrderedSubscription
 from .pull_subscription import PullSubscription
 from .subscription import Callback, Subscription
+from .worker.run import check_handler
 
 __all__ = ["Binder", "open_pull_subscription", "open_subscription"]
 
@@ -54,10 +54,8 @@ async def open_subscription(
     delete_on_close: bool | None,
 ) -> Subscription:
     """See `JetStream.subscribe`."""
-    if callback is not None and not callable(callback):
-        raise ConfigError(
-            f"callback is {type(callback).__name__}: it must be a function or a coroutine function"
-        )
+    if callback is not None:
+        check_handler("callback", callback)
     context.connection.check_open()
     binder = Binder(context, request)
     binding = await binder.bind()

@@ -17,7 +17,8 @@ from ..errors import JetStreamError
 __all__ = [
     "AcksLost", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
     "DeadLettered", "DeleteFailed", "Disconnected", "ErrorRaised", "Event", "FlowControlRefused",
-    "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HeartbeatMissed",
+    "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
+    "HeartbeatMissed",
     "HistoryTruncated", "IngestGap", "IngestRefused", "PermissionDenied", "Pinned", "PublishFailed",
     "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
 ]  # fmt: skip
@@ -245,7 +246,7 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 
     The server redelivers a callback's message after ``ack_wait``. A worker retries after ``retry_in`` seconds, which is
     None if this was the last attempt (see `DeadLettered`) or the handler had settled the message itself; ``attempt``
-    counts from 1, and is 0 for a callback.
+    counts from 1; see `Message.attempt`.
     """
 
     about = "worker"
@@ -259,6 +260,21 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
     def _says(self) -> str:
         then = "" if self.retry_in is None else f"; retry in {self.retry_in:g} s"
         return f"the handler failed {_message(self.subject, self.stream_seq, self.attempt)}: {self.error!r}{then}"
+
+
+class HandlerSlow(Event, frozen=True, kw_only=True):
+    """The event loop was blocked while handlers ran: no message, ack, heartbeat or keep-alive passed meanwhile.
+
+    Usually a handler computes, or calls a function that blocks. Call that in a thread (``asyncio.to_thread``), or give
+    `run` a plain function, which it calls in a thread. ``blocked`` is in seconds; the event is reported for the first
+    time and whenever ``count`` has doubled.
+    """
+
+    about = "worker"
+    _text = "a handler blocked the event loop for about {blocked:.1f} s ({count} times): move the work to a thread"
+
+    blocked: float
+    count: int = 1
 
 
 class DeadLettered(Event, frozen=True, kw_only=True):

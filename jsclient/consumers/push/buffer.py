@@ -13,9 +13,10 @@ from ..._runtime.event_hub import EventLog
 from ..._runtime.tasks import Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.push import Answer, Command, PushTracker
-from ...protocol.events import Event, HandlerFailed
+from ...protocol.events import Event, HandlerFailed, HandlerSlow
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, Message
+from ..worker.loop_watch import LoopWatch
 
 __all__ = ["Batches", "Callback", "PushBuffer"]
 
@@ -59,6 +60,7 @@ class PushBuffer:
         self._has_callback = has_callback
         self._silent, self._emptied, self._received, self._taken = silent, emptied, received, taken
         self._arrived = Signal()
+        self._idle = False  # no callback runs
         self._timer = Timer(self._tick)
         self._now = asyncio.get_running_loop().time
 
@@ -169,13 +171,19 @@ class PushBuffer:
         """Call ``callback`` with one message after the other, until the end."""
         front, channel, now = self.tracker.front, self.channel, self._now
         is_coroutine = inspect.iscoroutinefunction(callback)
+        watch = LoopWatch(lambda: not self._idle, self._handler_slow)
+        watch.begin()
         since = now()
         while True:
             message = Message(front.popleft(), channel) if front else self.take()
             if message is None:
                 if self.ended:
+                    watch.close()
                     return
+                self._idle = True
                 await self._arrived.wait()
+                self._idle = False
+                watch.begin()
                 since = now()
                 continue
             try:
@@ -196,11 +204,15 @@ class PushBuffer:
                 await asyncio.sleep(0)
                 since = now()
 
+    def _handler_slow(self, blocked: float, count: int) -> None:
+        tracker = self.tracker
+        self.emit(HandlerSlow(stream=tracker.stream, consumer=tracker.consumer, blocked=blocked, count=count))
+
     def _handler_failed(self, message: Message, error: BaseException) -> None:
         try:
-            sequence = message.metadata.stream_seq
+            sequence, attempt = message.metadata.stream_seq, message.attempt
         except JetStreamError:
-            sequence = 0
+            sequence = attempt = 0
         self.emit(
             HandlerFailed(
                 stream=self.tracker.stream,
@@ -208,6 +220,7 @@ class PushBuffer:
                 error=error,
                 subject=message.subject,
                 stream_seq=sequence,
+                attempt=attempt,
             )
         )
 

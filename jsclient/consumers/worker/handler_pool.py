@@ -15,7 +15,8 @@ from ..._runtime.context import Context
 from ..._runtime.tasks import Signal, Timer
 from ...errors import JetStreamError
 from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Workload
-from ..message import Message
+from ..message import Message, begin_attempt
+from .loop_watch import LoopWatch
 from .settling import Settling
 
 __all__ = ["Caller", "Crew", "Handler", "Slot", "Why"]
@@ -153,6 +154,7 @@ class Crew:
         self._on_stop = on_stop
         self._caller = Caller(handler, load.rules.options.concurrency)
         self._timer = Timer(self.tick)
+        self._watch = LoopWatch(lambda: load.counts.running > 0, settling.slow)
         self._idle: deque[Slot] = deque()
         self._closing = False  # no new message is started
         self._slots = [Slot() for _ in range(load.rules.options.concurrency)]
@@ -180,6 +182,7 @@ class Crew:
                 await slot.wake.wait()
                 continue
             slot.work = work
+            self._watch.begin()
             self.wake()  # others, if there is more
             try:
                 await self._handle(slot, work)
@@ -196,6 +199,8 @@ class Crew:
             return
         error: BaseException | None = work.broken
         if error is None:
+            if work.repeats:
+                begin_attempt(work.message, work.attempt)
             error = await self._caller.call(slot, work.message)
         self.load.ended(work)
         if work.abandoned:
@@ -266,6 +271,7 @@ class Crew:
         """End the tasks; those whose handler does not end keep running unattended."""
         self._closing = True
         self._timer.cancel()
+        self._watch.close()
         for slot in self._idle:
             slot.wake.set()
         self._caller.close()

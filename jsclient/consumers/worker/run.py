@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Unpack
 
@@ -16,7 +17,32 @@ if TYPE_CHECKING:  # imported when a worker is started
     from .sources import Source
     from .worker import Key, Worker
 
-__all__ = ["Running"]
+__all__ = ["Running", "check_handler"]
+
+
+def check_handler(name: str, handler: object) -> None:
+    """Refuse what cannot be called with one message, so that no message fails because of it.
+
+    Raises:
+        ConfigError: It is not callable, needs another number of arguments, or is a generator function.
+    """
+    if not callable(handler):
+        raise ConfigError(f"{name} is {type(handler).__name__}: it must be a function of the message")
+    called = getattr(handler, "__call__", None)  # noqa: B004  an object's own method
+    if any(map(inspect.isgeneratorfunction, (handler, called))) or any(
+        map(inspect.isasyncgenfunction, (handler, called))
+    ):
+        raise ConfigError(f"{name} is a generator function: calling it does not run it; leave yield out")
+    try:
+        signature = inspect.signature(handler)
+    except (ValueError, TypeError):
+        return  # some builtins have none
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{name} is called with one argument, the message, and takes {signature}: {error}"
+        ) from None
 
 
 class Running:
@@ -123,10 +149,9 @@ class Running:
             dead_letter=dead_letter,
             grace=grace,
         )
-        if not callable(handler):
-            raise ConfigError(f"handler is {type(handler).__name__}: it must be a function")
-        if key is not None and not callable(key):
-            raise ConfigError(f"key is {type(key).__name__}: it must be a function of the message")
+        check_handler("handler", handler)
+        if key is not None:
+            check_handler("key", key)
         options.check()
         from .worker import Worker
 

@@ -29,7 +29,7 @@ from ...protocol.consumers.worker.dead_letter import (
 )
 from ...protocol.consumers.worker.work_rules import default_delay
 from ...protocol.consumers.worker.worker import DeliveriesExhaustedError, Fate, Work, Workload
-from ...protocol.events import DeadLettered, DeadLetterFailed, HandlerFailed
+from ...protocol.events import DeadLettered, DeadLetterFailed, HandlerFailed, HandlerSlow
 from ...protocol.models.consumer import ConsumerConfig
 from ...protocol.models.message import read_stored_message
 from ...protocol.wire.frames import Frame
@@ -341,6 +341,11 @@ class Settling:
         if self.deadline is None:
             return self._context.timeout
         return max(0.1, min(self._context.timeout, self.deadline - self._context.connection.now()))
+
+    def slow(self, blocked: float, count: int) -> None:
+        """Report that a handler blocked the event loop."""
+        source = self._source
+        source.emit(HandlerSlow(stream=source.stream, consumer=source.consumer, blocked=blocked, count=count))
 
     def _report_failure(self, work: Work[Message], error: BaseException, retry_in: float | None) -> None:
         self._source.emit(

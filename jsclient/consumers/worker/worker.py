@@ -34,8 +34,9 @@ _LAST_WORDS = 2.0  # seconds beyond the grace, for messages interrupted in their
 class Worker:
     """A running worker. Made by ``run`` of a subscription or consumer.
 
-    ``await worker`` waits for its end and returns its `WorkCounts`; ``async with`` runs it for the duration of the
-    block. It has started when ``run`` returns.
+    ``await worker`` waits for its end and returns its `WorkCounts`. ``async with`` runs it for the duration of the
+    block: entering raises why it cannot start, as `wait`, and if it fails later the block is cancelled and leaving
+    raises the error.
     """
 
     def __init__(
@@ -68,6 +69,9 @@ class Worker:
         self._is_over = False
         self._drained = False
         self._awaited = False
+        self._begun = Signal()  # it has started, or has failed to
+        self._block: asyncio.Task[Any] | None = None  # the task in the block of ``async with``
+        self._cancels_block = False
         self._error: BaseException | None = None
         loop = asyncio.get_running_loop()
         name = f"jsclient:worker of {source.stream}/{source.consumer}"
@@ -144,14 +148,38 @@ class Worker:
     def __await__(self) -> Generator[Any, None, WorkCounts]:
         return self.wait().__await__()
 
+    def exception(self) -> BaseException | None:
+        """The error that ended it, as `wait` raises it; None while it runs and after an ordinary end."""
+        return self._error if self.task.done() else None
+
     async def __aenter__(self) -> Self:
+        try:
+            while self._crew is None and not self.task.done():
+                await self._begun.wait()
+        except asyncio.CancelledError:
+            self.stop(0.0)
+            raise
+        if self.task.done():
+            await self.wait()
+        self._block = asyncio.current_task()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        block, self._block = self._block, None
+        if self._cancels_block and block is not None:
+            block.uncancel()
+            if block.cancelling():  # by others as well
+                return
         self.stop()
         await self.wait()
+
+    def _cancel_block(self) -> None:
+        """It has failed: what the block waits for may never come."""
+        if self._block is not None:
+            self._awaited = self._cancels_block = True
+            self._block.cancel()
 
     async def abandon(self) -> None:
         """The connection is closing: stop."""
@@ -163,6 +191,9 @@ class Worker:
         """Report an error that no caller awaits."""
         if not task.cancelled() and (bug := task.exception()) is not None:
             self._error = bug
+        self._begun.set()
+        if self._error is not None:
+            self._cancel_block()
         if self._error is not None and not self._awaited:
             self._context.report(self._error)
 
@@ -204,6 +235,7 @@ class Worker:
         self._help(self._watch(), "check that the consumer exists")
         self._stops.open()
         context.connection.add_listener(self._lifecycle)
+        self._begun.set()
 
     def _help(self, coroutine: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")

@@ -1,0 +1,204 @@
+"""How a worker starts and ends in ``async with``, and what is refused before a message is touched."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.reading import of
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from jsclient import ConsumerConfig, ConsumerDeletedError, HandlerFailed, HandlerSlow
+
+
+def no_argument() -> None: ...
+
+
+def two_arguments(_: object, __: object) -> None: ...
+
+
+async def keyword_only(*, msg: object) -> None: ...
+
+
+def generator(msg: object) -> Any:
+    yield msg
+
+
+async def async_generator(msg: object) -> Any:
+    yield msg
+
+
+class Callable:
+    async def __call__(self) -> None: ...
+
+
+WRONG = [no_argument, two_arguments, keyword_only, generator, async_generator, Callable(), "print", None]
+
+
+@pytest.mark.parametrize("handler", WRONG, ids=range(len(WRONG)))
+async def test_wrong_handler_refused_before_a_message(js: Any, stream: OwnStream, handler: Any) -> None:
+    """With ``max_deliver=1`` each message was terminated unhandled."""
+    await stream.publish(10)
+    pull = await js.pull_subscribe(stream.all, durable="pull")
+    with pytest.raises(jsclient.ConfigError, match="handler"):
+        pull.run(handler, max_deliver=1)
+    push = await js.subscribe(stream.all, durable="push")
+    with pytest.raises(jsclient.ConfigError, match="handler"):
+        push.run(handler, max_deliver=1)
+    if handler is not None:
+        with pytest.raises(jsclient.ConfigError, match="callback"):
+            await js.subscribe(stream.all, durable="callback", callback=handler)
+    with pytest.raises(jsclient.ConfigError, match="key"):
+        pull.run(print, key=handler or two_arguments)
+    assert sorted(await stream.consumer_names()) == ["pull", "push"]
+    info = await stream.consumer_info("pull")
+    assert (info["delivered"]["consumer_seq"], info["ack_floor"]["consumer_seq"]) == (0, 0)
+
+
+async def test_entering_raises_why_it_cannot_start(js: Any, stream: OwnStream) -> None:
+    sub = await js.pull_subscribe(stream.all, durable="d")
+    entered = False
+    with pytest.raises(jsclient.NoMatchingStreamError):
+        async with sub.run(print, dead_letter="no.stream.has.this"):
+            entered = True
+    assert not entered
+    await sub.unsubscribe()
+    gone = await js.pull_subscribe(stream.all, durable="gone")
+    await stream.oracle.delete_consumer(stream.name, "gone")
+    with pytest.raises(jsclient.ConsumerNotFoundError):
+        async with gone.run(print):
+            entered = True
+    assert not entered
+
+
+@pytest.mark.parametrize("kind", ["pull", "push"])
+async def test_block_cancelled_when_it_dies(js: Any, stream: OwnStream, kind: str) -> None:
+    """A worker that died was noticed at the end of the block only, which may never come."""
+    open_ = js.pull_subscribe if kind == "pull" else js.subscribe
+    config = ConsumerConfig() if kind == "pull" else ConsumerConfig(idle_heartbeat=0.2)
+    sub = await open_(stream.all, durable="d", config=config)
+    reached = asyncio.Event()
+
+    async def serve() -> None:
+        async with sub.run(print) as worker:
+            assert worker.exception() is None
+            await stream.oracle.delete_consumer(stream.name, "d")
+            reached.set()
+            await asyncio.Event().wait()
+
+    with pytest.raises(ConsumerDeletedError):
+        await within(20, serve(), "the end of the block")
+    assert reached.is_set()
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()
+    await asyncio.sleep(0)  # no cancellation is left over
+
+
+async def test_exception_after_the_end(js: Any, stream: OwnStream) -> None:
+    sub = await js.pull_subscribe(stream.all, durable="d")
+    worker = sub.run(print)
+    await asyncio.sleep(0.2)
+    assert worker.exception() is None
+    await stream.oracle.delete_consumer(stream.name, "d")
+    with pytest.raises(ConsumerDeletedError) as caught:
+        await worker
+    assert worker.exception() is caught.value
+    other = await js.pull_subscribe(stream.all, durable="other")
+    async with other.run(print) as ended:
+        pass
+    assert ended.exception() is None
+
+
+async def test_cancelled_from_outside_stays_cancelled(js: Any, stream: OwnStream) -> None:
+    sub = await js.pull_subscribe(stream.all, durable="d")
+
+    async def serve() -> None:
+        async with sub.run(print):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(serve())
+    await asyncio.sleep(0.2)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await serve()
+
+
+@pytest.mark.parametrize("key", [None, lambda msg: msg.subject], ids=["plain", "key"])
+@pytest.mark.parametrize("kind", ["pull", "push"])
+async def test_attempt_counts(js: Any, stream: OwnStream, events: list[Any], key: Any, kind: str) -> None:
+    """With ``key`` a message is retried here, so the server counts one delivery."""
+    open_ = js.pull_subscribe if kind == "pull" else js.subscribe
+    sub = await open_(stream.all, durable="d")
+    await stream.publish(1)
+    seen: list[int] = []
+
+    async def fail(msg: jsclient.Message) -> None:
+        seen.append(msg.attempt)
+        if msg.attempt < 4:
+            raise ValueError
+
+    async with sub.run(fail, key=key, retry_delay=0.01):
+        await eventually(lambda: len(seen) == 4, what="four attempts")
+    assert seen == [1, 2, 3, 4]
+    assert [event.attempt for event in of(HandlerFailed, events)] == [1, 2, 3]
+
+
+async def test_attempt_of_a_callback(js: Any, stream: OwnStream, events: list[Any]) -> None:
+    seen: list[int] = []
+
+    def fail(msg: jsclient.Message) -> None:
+        seen.append(msg.attempt)
+        if msg.attempt < 3:
+            raise ValueError
+
+    await js.subscribe(stream.all, callback=fail, config=ConsumerConfig(ack_wait=0.3))
+    await stream.publish(1)
+    await eventually(lambda: len(seen) == 3, what="three attempts")
+    assert seen == [1, 2, 3]
+    assert [event.attempt for event in of(HandlerFailed, events)] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["worker", "callback", "coroutine callback"])
+async def test_blocking_handler_reported(js: Any, stream: OwnStream, events: list[Any], kind: str) -> None:
+    def block(msg: jsclient.Message) -> None:
+        time.sleep(2.5)
+
+    async def block_too(msg: jsclient.Message) -> None:
+        time.sleep(2.5)
+
+    await stream.publish(1)
+    if kind == "worker":
+        sub = await js.pull_subscribe(stream.all, durable="d")
+        async with sub.run(block_too) as worker:
+            await eventually(lambda: worker.counts.handled == 1, what="handling it")
+            await eventually(lambda: of(HandlerSlow, events), what="the event")
+    else:
+        sub = await js.subscribe(stream.all, callback=block if kind == "callback" else block_too)
+        await eventually(lambda: of(HandlerSlow, events), what="the event")
+    [event] = of(HandlerSlow, events)
+    assert (event.stream, event.consumer, event.count) == (stream.name, sub.consumer, 1)
+    assert 1.0 <= event.blocked <= 5.0
+    assert "blocked the event loop" in str(event)
+
+
+async def test_handler_that_waits_is_not_slow(js: Any, stream: OwnStream, events: list[Any]) -> None:
+    await stream.publish(2)
+    sub = await js.pull_subscribe(stream.all, durable="d")
+
+    async def wait(msg: jsclient.Message) -> None:
+        await asyncio.sleep(2.5)
+
+    async with sub.run(wait, concurrency=2) as worker:
+        await eventually(lambda: worker.counts.handled == 2, what="handling both")
+    plain = await js.pull_subscribe(stream.all, durable="plain")
+    async with plain.run(lambda msg: time.sleep(2.5), concurrency=2) as worker:
+        await eventually(lambda: worker.counts.handled == 2, what="handling both in threads")
+    assert of(HandlerSlow, events) == []
