@@ -105,7 +105,7 @@ async def test_cannot_work_puts_nothing_on_wire():
 )
 async def test_without_stream_nothing_left(answer, error):
     async with connected() as (js, connection):
-        connection.api.on("STREAM.NAMES", answer)
+        connection.api.on("STREAM.NAMES", *[answer] * 9)  # an unanswered question is asked again
         with pytest.raises(error):
             await js.subscribe("orders.new")
         assert connection.listening == []
