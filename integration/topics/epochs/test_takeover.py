@@ -107,6 +107,23 @@ async def test_live_name_is_refused_while_alive(js: Any, connect: Any, server: A
         pass
 
 
+async def test_without_the_right_to_ask_it_is_fenced(own_server: Any, connect: Any) -> None:
+    rights = {"deny": ["T.*.publisher"]}
+    users = [
+        {"user": "a", "password": "x"},
+        {"user": "b", "password": "x", "permissions": {"publish": rights, "subscribe": rights}},
+    ]
+    server = await own_server(config={"authorization": {"users": users}})
+    a, b = [(await connect(server.url, user=name, password="x")).epochs("T") for name in "ab"]
+    for one, two in ((a, b), (b, a)):
+        async with one.publisher() as pub:
+            await pub.send(1, ["x"])
+            async with await within(5, two.publisher(), "the next publisher") as next_one:
+                with pytest.raises(ProducerFencedError):
+                    await pub.advance(2)
+                await next_one.send(1, ["y"])
+
+
 @pytest.mark.parametrize("reply", ["$JS.API.STREAM.DELETE.VICTIM", "victim.loot", ""])
 async def test_question_answered_only_to_inboxes(js: Any, oracle: Any, topic: Any, reply: str) -> None:
     """Whoever may ask chooses the reply subject: it is an inbox, or there is no answer."""
