@@ -59,7 +59,7 @@ def one(target: Any, given: argparse.Namespace) -> Outcome:
         outcome.ran = dict(
             zip(("inputs", "blocks covered", "features", "corpus"), map(int, last[-1]), strict=True)
         )
-    raised = re.findall(r"Uncaught Python exception: ===\s*\n(.*)", done.stderr)
+    raised = re.findall(r"Uncaught Python exception: ===\s*\n(.*)", done.stdout)
     outcome.none_of("no undocumented exception, and implementations agree", raised, known=target.known)
     if not raised:
         outcome.check(
