@@ -148,6 +148,14 @@ class _Fields(JetStreamError):
         )  # all of them in ``args``, which is what pickle calls the class with
         self.__dict__.update(values)
 
+    def __repr__(self) -> str:
+        given = list(self.args)
+        for default in reversed(list(self._fields.values())[: len(given)]):
+            if given[-1] != default:
+                break
+            given.pop()
+        return f"{type(self).__name__}({', '.join(map(repr, given))})"
+
     def __str__(self) -> str:
         return self._text.format_map(vars(self))
 

@@ -202,3 +202,20 @@ def test_long_values_shortened():
 def test_statuses_say_retryable():
     assert not StatusError(409, "x").retryable
     assert errors.NoRespondersError().retryable
+
+
+def test_repr_omits_defaults():
+    assert repr(errors.ApiError(400, 10168, "x")) == "ApiError(400, 10168, 'x')"
+    assert (
+        repr(errors.ConsumerNotFoundError(404, 10014, "x", "S"))
+        == "ConsumerNotFoundError(404, 10014, 'x', 'S')"
+    )
+    assert repr(errors.NoRespondersError()) == "NoRespondersError()"
+
+
+def test_api_error_says_where_and_what_to_do():
+    error = errors.ApiError.from_fields(404, 10014, "consumer not found", "S", "c")
+    assert str(error) == "consumer 'c' of stream 'S' not found (code 404, err_code 10014)"
+    error = errors.ApiError.from_fields(400, 10166, "per-message TTL is disabled")
+    assert str(error).endswith("(code 400, err_code 10166); create the stream with allow_msg_ttl=True")
+    assert str(error.with_advice("wait")).endswith("err_code 10166); wait")

@@ -10,6 +10,7 @@ import msgspec
 
 from .._runtime.context import Requests
 from .._runtime.nats.connection import Connection
+from ..errors import NotJetStreamMessageError
 from ..protocol.consumers.ack import (
     ACKED,
     AckKind,
@@ -52,7 +53,12 @@ class Message(msgspec.Struct, eq=False, gc=False):
     _attempt: int = 0  # set by a worker that retries it here
 
     def __repr__(self) -> str:
-        return f"<Message {self.subject!r} {len(self.data)} bytes>"
+        try:
+            at = self.metadata
+            place = f", {at.stream} {at.stream_seq}, delivery {at.num_delivered}"
+        except NotJetStreamMessageError:
+            place = ""
+        return f"<Message {self.subject!r} {len(self.data)} bytes{place}>"
 
     @property
     def data(self) -> bytes:
