@@ -720,6 +720,25 @@ async def test_cancelled_commit_repeatable(tap: Proxy, near: Any, stream: OwnStr
     assert (await ingest.commit()).count == 3
 
 
+async def test_cancelled_leaving_leaves_no_channel(tap: Proxy, near: Any, stream: OwnStream) -> None:
+    """It stayed subscribed, and was kept alive by a ping every 3 s."""
+    held = tap.hold_frames(control("final"))
+
+    async def ingest() -> None:
+        async with near.fast_ingest() as ingest:
+            await filled(ingest, stream, 3)
+
+    working = asyncio.create_task(ingest())
+    await held.wait()
+    assert near._context.open
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert not near._context.open
+    held.release()
+    await eventually(lambda: _is(stream, 3), what="three messages")
+
+
 async def test_closing_connection_ends(connect: Any, tap: Proxy, stream: OwnStream) -> None:
     js = await connect(tap)
     ingest = js.fast_ingest(ack_every=2)

@@ -323,10 +323,19 @@ class FastIngest:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None or not self.sent:
-            if not self._tracker.ended:
-                self._channel.end()
-            await self._end()
-        elif self._tracker.failure is not None:
-            await self._failed()
-        elif not self._over:
-            await self.commit()
+            await self._leave()
+            return
+        try:
+            if self._tracker.failure is not None:
+                await self._failed()
+            elif not self._over:
+                await self.commit()
+        except asyncio.CancelledError:
+            await self._leave()  # else pings would keep it alive
+            raise
+
+    async def _leave(self) -> None:
+        """End it without waiting for an answer."""
+        if not self._tracker.ended:
+            self._channel.end()
+        await self._end()

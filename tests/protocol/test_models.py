@@ -518,6 +518,8 @@ def test_an_acknowledged_publish():
 def test_a_refused_publish():
     with pytest.raises(WrongLastSequenceError):
         read_pub_ack(b'{"error":{"code":400,"err_code":10071,"description":"x"},"stream":"S","seq":0}')
+    with pytest.raises(ProtocolError, match="sequence -1"):
+        read_pub_ack(b'{"stream":"S","seq":-1}')
 
 
 @pytest.mark.parametrize(

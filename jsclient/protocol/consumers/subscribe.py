@@ -87,6 +87,15 @@ class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
     mark: str = ""  # unique to this call; see `_marked`
 
 
+def _check_given(request: SubscribeRequest) -> None:
+    """Refuse an empty text: taken for "not given", it would make an ephemeral consumer where a name was computed."""
+    names = ("subject", "stream", "consumer", "durable", "queue")
+    given = {name: getattr(request, name) for name in names}
+    given["config.durable_name"] = request.config.durable_name
+    if empty := sorted(name for name, value in given.items() if value == ""):
+        raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
+
+
 def _agree(what: str, argument: str | None, field: str | None) -> str | None:
     """The value of an argument and a config field with the same meaning."""
     argument, field = argument or None, field or None
@@ -106,10 +115,11 @@ def check_request(request: SubscribeRequest) -> SubscribeRequest:
     config = request.config
     if not isinstance(config, ConsumerConfig):
         raise ConfigError(f"config is {type(config).__name__}: it must be a ConsumerConfig")
-    subject = request.subject or None
+    _check_given(request)
+    subject = request.subject
     if not config.filter_subjects:
         subject = _agree("the subject", subject, config.filter_subject)
-    stream, consumer = request.stream or None, request.consumer or None
+    stream, consumer = request.stream, request.consumer
     durable = _agree("the durable name", request.durable, config.durable_name)
     queue = _agree("the queue group", request.queue, config.deliver_group)
     _check_names(subject, stream, consumer, durable)

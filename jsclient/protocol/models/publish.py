@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from ...errors import ApiError
+from ...errors import ApiError, ProtocolError
 from ..wire.api import read_response
 from ..wire.codec import WireStruct, from_wire
 
@@ -55,11 +55,13 @@ def read_pub_ack(data: bytes) -> PubAck:
     """
     try:
         ack = quick_pub_ack(data)
-        if ack.seq and ack.stream and not ack.extra:
+        if ack.seq > 0 and ack.stream and not ack.extra:
             return ack
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass  # an error, an unknown field or a malformed answer: the slow path says which
     ack = from_wire(PubAck, read_response(data))
+    if ack.seq < 0:
+        raise ProtocolError(f"a publish was acknowledged with sequence {ack.seq}")
     if ack.duplicate and not ack.seq:
         # Clusters before 2.11 answer so while the first message is still being stored.
         raise ApiError.from_fields(409, _IN_PROCESS, "duplicate message id is in process")

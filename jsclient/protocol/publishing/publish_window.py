@@ -111,7 +111,7 @@ class PublishWindow(Generic[TicketT]):
                 except (msgspec.MsgspecError, ValueError, RecursionError):
                     pass
                 else:
-                    if ack.seq and ack.stream:
+                    if ack.seq > 0 and ack.stream:
                         del in_flight[reply]
                         size += entry.size
                         stored += 1

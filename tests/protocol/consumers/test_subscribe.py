@@ -36,7 +36,7 @@ def test_queue_with_flow_control_refused():
 
 
 @pytest.mark.covers("J3", "J6", "J14")
-@pytest.mark.parametrize("fields", [{}, {"subject": ""}, {"durable": "d"}, {"consumer": "c"}, {"queue": "q"}])
+@pytest.mark.parametrize("fields", [{}, {"durable": "d"}, {"consumer": "c"}, {"queue": "q"}])
 @pytest.mark.parametrize("pull", [True, False])
 def test_neither_subject_nor_stream_refused(fields, pull):
     refused("neither a subject nor a stream", pull=pull, **fields)
@@ -52,6 +52,16 @@ def test_pull_needs_explicit_acks(policy):
 @pytest.mark.parametrize("fields", [{"deliver_subject": "x"}, {"deliver_group": "g"}])
 def test_pull_subscription_nothing_of_push(fields):
     refused("pull subscription", subject="a", pull=True, config=ConsumerConfig(**fields))
+
+
+@pytest.mark.parametrize("name", ["subject", "stream", "consumer", "durable", "queue"])
+def test_empty_text_is_not_taken_for_not_given(name):
+    fields = {"subject": "a", name: ""}
+    assert f"{name} is an empty text" in str(refused(**fields))
+
+
+def test_empty_durable_of_the_config_refused():
+    refused("config.durable_name is an empty text", subject="a", config=ConsumerConfig(durable_name=""))
 
 
 ILLEGAL_NAMES = ["a.b", "a b", "a*", ">", "a\r\nPUB x", "a/b", "a\\b", "", "\x00", "x" * 300]
