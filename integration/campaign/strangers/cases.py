@@ -49,7 +49,8 @@ def kit(kind: str, role: str, known: dict[str, str] | None = None) -> Make:
             assert [value for value in values if value in (1, 2)] == [1, 2]
 
         targets = [SUBJECT, f"jsc.push.{SUBJECT}", f"$JS.API.STREAM.DELETE.{stream}", *ATTACKED]
-        rights = made.permissions(role, inbox_prefix=INBOX)
+        apart = role == "another account"
+        rights = made.account_rights("APP", "GUESTS") if apart else made.permissions(role, inbox_prefix=INBOX)
         trusted = role == "reader"
         yield Case(f"{kind} kit, {role}", rights, targets, goes_on, trusted=trusted, known=known or {})
 
@@ -167,7 +168,11 @@ async def history_reader(site: Site) -> AsyncIterator[Case]:
     yield Case("events, right to read", rights, targets, goes_on, known={STORED: A1, GOES_ON: A1, CALLS: A1})
 
 
+APART: tuple[Make, ...] = (kit("notifier", "another account"), kit("subscription", "another account"))
+"""Strangers with an account of their own, which imports what they may ask."""
+
 CASES: list[Make] = [
+    *APART,
     kit("notifier", "untrusted reader", {STORED: A1, CALLS: A1}),
     kit("notifier", "reader", {STORED: A1, CALLS: A1}),
     kit("notifier", "writer", {STORED: A1}),

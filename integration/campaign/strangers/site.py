@@ -28,21 +28,23 @@ def with_user(url: str, user: str) -> str:
 class Site:
     """The server, the administrator's connections, and what lies in the streams."""
 
-    def __init__(self, own: OwnServer, js: Any, oracle: Oracle) -> None:
+    def __init__(self, own: OwnServer, js: Any, oracle: Oracle, *, apart: bool = False) -> None:
+        self.apart = apart
         self.own, self.js, self.oracle = own, js, oracle
         self.events: list[Any] = []
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls) -> AsyncIterator[Site]:
-        own = OwnServer(config={"authorization": {"users": [ADMIN]}})
+    async def open(cls, *, apart: bool = False) -> AsyncIterator[Site]:
+        """With ``apart``, strangers are in an account of their own."""
+        own = OwnServer(config=two_accounts({}) if apart else {"authorization": {"users": [ADMIN]}})
         await own.start()
         try:
             events: list[Any] = []
             url = with_user(own.url, "admin")
             async with Oracle(url) as oracle, jsclient.connect(url, on_event=events.append) as js:
                 await oracle.create_stream(VICTIM, ["victim.>"], storage="memory")
-                site = cls(own, js, oracle)
+                site = cls(own, js, oracle, apart=apart)
                 site.events = events
                 yield site
         finally:
@@ -50,9 +52,11 @@ class Site:
 
     @contextlib.asynccontextmanager
     async def stranger(self, permissions: dict[str, Any]) -> AsyncIterator[Stranger]:
-        """A user with these rights."""
+        """A user with these rights; with ``apart``, a user of the account with these rights."""
         user = {"user": "stranger", "password": "x", "permissions": permissions}
-        self.own.reload({"authorization": {"users": [ADMIN, user]}})
+        self.own.reload(
+            two_accounts(permissions) if self.apart else {"authorization": {"users": [ADMIN, user]}}
+        )
         stranger = Stranger(self)
 
         async def connected() -> bool:
@@ -125,7 +129,17 @@ class Stranger:
         await self.settled()
 
 
+def two_accounts(rights: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a server with the administrator's account and one of strangers."""
+    app = {"jetstream": "enabled", "users": [ADMIN], **rights.get("APP", {})}
+    guests = {"users": [{"user": "stranger", "password": "x"}], **rights.get("GUESTS", {})}
+    return {"accounts": {"APP": app, "GUESTS": guests}}
+
+
 def allowed(permissions: dict[str, Any], kind: str) -> list[str]:
     """The subjects that a user may publish or subscribe to."""
+    if "GUESTS" in permissions:
+        imports = permissions["GUESTS"]["imports"] if kind == "publish" else []
+        return [one.get("to", one["service"]["subject"]) for one in imports if "service" in one]
     rights = permissions.get(kind, {})
     return list(rights.get("allow", [])) if isinstance(rights, dict) else list(rights)
