@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from integration.kit.calls.source import BatchRead, Query, options_of
+from integration.kit.calls.source import BatchRead, Query, options_of, read_all
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
 from jsclient.spark.log.lookup import Lookup
 
@@ -138,6 +138,28 @@ async def test_replaced_stream_restarts(server, stream, messages):
     await stream.publish(5)
     query.drain()
     assert query.sequences[-5:] == numbers(messages + 1, messages + 5)
+
+
+async def test_losses_counted_in_progress(server, stream, caplog):
+    """Removed before a batch is planned, and between planning and reading."""
+    await stream.publish(400)
+    query = Query(server, stream, startingOffsets="earliest", failOnDataLoss=False, minPartitions=2)
+    reader = query.reader()
+    start = query.start(reader)
+    end = query.ask(reader, start)
+    await stream.oracle.purge(stream.name, seq=101)
+    assert len(reader.partitions(start, end)) == 2
+    parts = reader.partitions(start, end)  # Spark may ask twice
+    await stream.oracle.purge(stream.name, seq=251)
+    assert [len(rows) for rows in read_all(query.reader(), parts)] == [0, 150]
+    assert "100 messages of stream" in caplog.text  # sequences 101 to 200
+    assert "50 messages of stream" in caplog.text
+    assert "with option 'failOnDataLoss'" not in caplog.text
+    await stream.publish(5)
+    following = query.ask(reader, end)
+    assert reader.reportLatestOffset() == {"seq": 405, "created": end["created"], "lost": 100, "expired": 150}
+    query.ask(reader, following)
+    assert reader.reportLatestOffset()["expired"] == 150
 
 
 async def test_gone_stream_has_no_rows(server, stream):

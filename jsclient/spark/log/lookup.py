@@ -131,7 +131,7 @@ class Lookup:
             raise error
         if str(error) not in self._logged:
             self._logged.add(str(error))
-            log.warning("%s", error)
+            log.warning("%s", str(error).replace("with option 'failOnDataLoss' = 'false' ", ""))
         return False
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:

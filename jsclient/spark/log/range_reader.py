@@ -128,6 +128,10 @@ class RangeReader(abc.ABC):
             stream's cached info.
         check_loss: Raise an error if messages were removed before they were read.
         max_bytes: Bytes to request at a time.
+
+    Attributes:
+        lost: Number of sequences that were removed before they were read, if ``check_loss`` is false; at most so many
+            messages.
     """
 
     def __init__(
@@ -148,6 +152,7 @@ class RangeReader(abc.ABC):
         self._check_loss = check_loss
         self._max_bytes = max_bytes
         self._range = RangeTracker(first, last)
+        self.lost: int = 0  # sequences that were removed before they were read, if that is not an error
         self._looked_at = context.connection.now()
 
     @abc.abstractmethod
@@ -177,8 +182,11 @@ class RangeReader(abc.ABC):
                 f"the range to be read belongs to the one of {self._created}"
             )
         lost = self._range.lost(info.state.first_seq)
-        if lost is not None and self._check_loss:
+        if lost is None:
+            return
+        if self._check_loss:
             raise HistoryTruncatedError(info.state.first_seq, lost, self._stream.name)
+        self.lost += max(0, min(info.state.first_seq - 1, self._range.position) - lost + 1)
 
     async def _call(self, subject: str, body: Any, what: str) -> dict[str, Any]:
         """Send a request, with retries while a server or the stream leader is unavailable."""

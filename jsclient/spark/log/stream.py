@@ -52,6 +52,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asking: tuple[Lookup, Head, Mirror | None] | None = None  # None on executors
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # set once the stream was checked
+        self._losses = Losses()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         lookup, head, mirror = self._asked()
@@ -80,6 +81,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mirror.done(given.seq)
         if self._target is None and (head.last <= given.seq or head.is_due):
             facts = head.look()
+            self._losses.done(given.seq, facts)
         begin = self._valid(given, facts)
         if begin is not given and begin.created == given.created:
             return begin.to_json()
@@ -102,11 +104,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return LogOffset(end, facts.created, free=free if free > begin.seq else 0, cuts=cuts).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """The last known end of the stream, without a request."""
+        """The last known end of the stream and the losses so far, without a request."""
         head = self._asking and self._asking[1]
         if not head or head.facts is None:
             return None
-        return LogOffset(head.last, head.facts.created).to_json()
+        return LogOffset(head.last, head.facts.created).to_json() | self._losses.to_json()
 
     def _admitted(self, lookup: Lookup, whole: SequenceRange, limit: ReadLimit, facts: StreamFacts) -> int:
         """The last sequence of a batch within the limits."""
@@ -139,6 +141,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lookup, _, _ = self._asked()
         facts = lookup.facts()
         self._check(facts)
+        self._losses.done(begin.seq, facts)
         parts = stop.parts
         if not lookup.accept(another_stream(stop, facts)):
             return self._planned(parts, facts, None)
@@ -150,7 +153,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if facts.last_seq < stop.seq:
             facts = self._confirmed(stop, lookup)
             lookup.accept(cut_short(stop, facts))
-        lookup.accept(lost_head(first, stop.seq, facts))
+        if not lookup.accept(lost_head(first, stop.seq, facts)):
+            self._losses.before(first, min(stop.seq, facts.first_seq - 1))
         left = SequenceRange(first, stop.seq).clipped(facts.first_seq, facts.last_seq)
         if not parts and left is not None:  # an offset of a release that did not record the cuts
             parts = cut(lookup, self._options, left, facts)
@@ -163,6 +167,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Those with nothing left remain as empty tasks, so the others keep their numbers.
         """
+        self._losses.planned = left
         clipped = [left and part.clipped(left.first, left.last) for part in parts]
         return plan(clipped, self._asked()[0], facts, self._read_mode or "auto")
 
@@ -219,6 +224,46 @@ def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
             )
         return max(lookup.sequence_at(start.time, facts), facts.first_seq) - 1
     return facts.last_seq if start.kind == "latest" else facts.first_seq - 1
+
+
+class Losses:
+    """Counts messages that a query without ``failOnDataLoss`` may not have read. A sequence counts as a message.
+
+    Attributes:
+        planned: What was left of the current batch when it was planned.
+    """
+
+    def __init__(self) -> None:
+        self.planned: SequenceRange | None = None
+        self._counted = 0  # sequence up to which losses were counted
+        self._lost = 0  # removed before their batch was planned
+        self._expired = 0  # removed while their batch ran: tasks may have read some of them before
+
+    def before(self, first: int, last: int) -> None:
+        """Count what was removed before a batch was planned, once."""
+        self._lost += max(0, last - max(first, self._counted + 1) + 1)
+        self._counted = max(self._counted, last)
+
+    def done(self, seq: int, facts: StreamFacts) -> None:
+        """Count what was removed from the last batch, which ends at ``seq``, while it ran."""
+        planned, self.planned = (
+            self.planned,
+            None if self.planned and self.planned.last <= seq else self.planned,
+        )
+        gone = planned and planned.last <= seq and planned.clipped(1, facts.first_seq - 1)
+        if gone:
+            self._expired += gone.width
+            log.warning(
+                "%d messages of stream %r were removed while the batch that reads them ran; tasks have logged how many "
+                "they missed. Keep messages longer",
+                gone.width,
+                facts.name,
+            )
+
+    def to_json(self) -> dict[str, int]:
+        """The counts above 0."""
+        counts = {"lost": self._lost, "expired": self._expired}
+        return {name: count for name, count in counts.items() if count}
 
 
 class Head:

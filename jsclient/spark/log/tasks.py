@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -34,6 +35,8 @@ __all__ = [
     "read_range",
     "read_spec",
 ]
+
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _FEW = 256  # messages; for smaller ranges creating a consumer costs too much
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
@@ -76,6 +79,14 @@ def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.Reco
                 else:
                     columns = direct_columns(part, spec.columns, spec.stream, spec.created)
                     yield record_batch(schema, columns)
+        if reader.lost:
+            log.warning(
+                "%d messages of stream %r at most, of sequences %d to %d, were removed before a task read them",
+                reader.lost,
+                spec.stream,
+                wanted.first,
+                wanted.last,
+            )
     finally:
         opened.run(reader.close())
 
