@@ -22,7 +22,7 @@ from ..protocol.topics.reader import QuietTimer
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.names import check_consumer_name
-from .log import Log, Push, Start, start_position
+from .log import HEARTBEAT, Log, Push, Start, start_position
 from .log_reader import LogReader, open_reader
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
@@ -157,6 +157,7 @@ class EventSource:
         allow_truncated: bool = False,
         max_pending: int = 10_000,
         max_pending_bytes: int = 64 * 1024 * 1024,
+        heartbeat: float = HEARTBEAT,
     ) -> EventSubscription:
         """Read the stored events after a start, and then new ones.
 
@@ -174,6 +175,8 @@ class EventSource:
             allow_truncated: Skip events that were removed before they were read, and report them with the event
                 `HistoryTruncated`. Otherwise that is an error.
             max_pending, max_pending_bytes: Capacity of the local queue; the rest is read from the history later.
+            heartbeat: Seconds; after three of them without a sign of life from the server, the event `HeartbeatMissed`
+                is reported.
 
         Raises:
             PositionInvalidError: The start is in another stream or incarnation, or after the end.
@@ -196,6 +199,7 @@ class EventSource:
             allow_truncated=allow_truncated,
             max_pending=max_pending,
             max_pending_bytes=max_pending_bytes,
+            heartbeat=heartbeat,
             # Not the id alone: the subscription of a dead process may still exist.
             name=None if id is None else f"{id}-{secrets.token_hex(4)}",
         )

@@ -25,6 +25,7 @@ from ..protocol.consumers.ack import sequences
 from ..protocol.consumers.monitors import HeartbeatMonitor
 from ..protocol.consumers.ordered import ephemeral_config
 from ..protocol.consumers.push import foreign_message, whole_number
+from ..protocol.events import HeartbeatMissed
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import DeliveredRecords, RepublishedRecords
@@ -32,7 +33,7 @@ from ..protocol.wire.frames import Frame, is_data
 from ..protocol.wire.header_names import LAST_CONSUMER
 from ..protocol.wire.headers import inline_status, parse_headers
 from ..streams.stream import Stream
-from .log import Feed, Log, Receive
+from .log import HEARTBEAT, Feed, Log, Receive
 
 __all__ = ["ConsumerFeed", "Doubted", "FeedSubscription", "RepublishFeed"]
 
@@ -108,7 +109,6 @@ class FeedSubscription:
 
 Doubted: TypeAlias = Literal["none", "late", "all"]
 
-_HEARTBEAT: Final = 5.0  # seconds
 _FORGOTTEN: Final = 30.0  # seconds that a consumer outlives its reader
 
 
@@ -136,8 +136,15 @@ class ConsumerFeed(Feed):
             await delete_consumer(self._context, self._stream.name, id)
             self._in_doubt.discard(id)
         deliveries = _Deliveries(
-            self._context, self._stream.name, receive, lost, linked=self._linked, doubted=self._doubted
+            self._context,
+            self._stream.name,
+            receive,
+            lost,
+            linked=self._linked,
+            doubted=self._doubted,
+            heartbeat=self.heartbeat,
         )
+        deliveries.consumer = id
         inbox = connection.new_inbox()
         deliveries.inbox = await connection.subscribe(inbox, deliveries.arrived)
         self._open[id] = deliveries
@@ -147,7 +154,7 @@ class ConsumerFeed(Feed):
                 deliver_subject=inbox,
                 deliver_policy=DeliverPolicy.NEW,
                 filter_subject=self._subject,
-                idle_heartbeat=_HEARTBEAT,
+                idle_heartbeat=self.heartbeat,
                 max_deliver=1,
             )
             await self._stream.create_consumer(ephemeral_config(config, _FORGOTTEN))
@@ -191,6 +198,7 @@ class _Deliveries:
     """The deliveries of one consumer."""
 
     inbox: Inbox
+    consumer: str = ""
 
     def __init__(
         self,
@@ -201,7 +209,10 @@ class _Deliveries:
         *,
         linked: bool,
         doubted: Doubted,
+        heartbeat: float = HEARTBEAT,
     ) -> None:
+        self._context = context
+        self._stream = stream
         self._connection = context.connection
         self._receive = receive
         self._lost = lost
@@ -210,7 +221,7 @@ class _Deliveries:
         self._consumer_seq = 0
         self._last: int | None = None  # stream sequence of the delivery before this one; None: unknown
         self._foreign = _Foreign(context, stream)
-        self._monitor = HeartbeatMonitor(_HEARTBEAT)
+        self._monitor = HeartbeatMonitor(heartbeat)
         self._timer = Timer(self._tick)
         self._ended = False
 
@@ -267,7 +278,11 @@ class _Deliveries:
 
     def _tick(self) -> None:
         if not self._ended:
-            if self._monitor.tick(self._connection.now()) is not None:
+            if (silent := self._monitor.tick(self._connection.now())) is not None:
+                if self._connection.is_connected:
+                    self._context.emit(
+                        HeartbeatMissed(stream=self._stream, consumer=self.consumer, silent_for=silent)
+                    )
                 self._lost()
             if not self._ended:
                 self._timer.set(self._monitor.deadline)
@@ -277,27 +292,70 @@ class _Deliveries:
             self._lost()
 
 
+class _Probe:
+    """Looks for signs of life of the server while nothing is pushed: a round trip with each heartbeat."""
+
+    def __init__(self, context: Context, stream: str, heartbeat: float) -> None:
+        self._context = context
+        self._stream = stream
+        self._monitor = HeartbeatMonitor(heartbeat)
+        self._timer = Timer(self._tick)
+        self._asking: asyncio.Task[None] | None = None
+        self._ended = False
+
+    def begin(self) -> None:
+        self.heard()
+        self._timer.set(self._monitor.last_heard + self._monitor.interval)
+
+    def end(self) -> None:
+        self._ended = True
+        self._timer.cancel()
+
+    def heard(self) -> None:
+        self._monitor.heard(self._context.connection.now())
+
+    def _tick(self) -> None:
+        connection, monitor = self._context.connection, self._monitor
+        now = connection.now()
+        if not connection.is_connected:
+            monitor.heard(now)  # that is reported by another event
+        elif (silent := monitor.tick(now)) is not None:
+            self._context.emit(HeartbeatMissed(stream=self._stream, silent_for=silent))
+        is_quiet = now - monitor.last_heard >= monitor.interval / 2
+        if is_quiet and connection.is_connected and (self._asking is None or self._asking.done()):
+            self._asking = self._context.tasks.start(self._ask(), "look for a sign of life")
+        self._timer.set(max(min(now + monitor.interval, monitor.deadline), now + monitor.grace))
+
+    async def _ask(self) -> None:
+        with suppress(JetStreamError):
+            await self._context.connection.ping(self._monitor.allowed)
+            if not self._ended:
+                self.heard()
+
+
 class RepublishFeed(Feed):
     """Subscriptions to the subject to which a stream republishes. They need no state on the server."""
 
     def __init__(self, context: Context, stream: str, subject: str, *, by_subject: bool) -> None:
         self.by_subject = by_subject
         self._context = context
+        self._stream = stream
         self._subject = subject
         self._reading = RepublishedRecords(stream, jumps=by_subject)
         self._foreign = _Foreign(context, stream)
-        self._open: dict[str, tuple[Inbox, Callable[[Lifecycle], None]]] = {}
+        self._open: dict[str, tuple[Inbox, Callable[[Lifecycle], None], _Probe]] = {}
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
         connection = self._context.connection
-        inbox = await connection.subscribe(self._subject, partial(self._arrived, receive))
+        probe = _Probe(self._context, self._stream, self.heartbeat)
+        inbox = await connection.subscribe(self._subject, partial(self._arrived, receive, probe))
 
         def listen(what: Lifecycle) -> None:
             if what is Lifecycle.CONNECTED:
                 lost()
 
         connection.add_listener(listen)
-        self._open[id] = inbox, listen
+        self._open[id] = inbox, listen, probe
         try:
             await connection.ping(self._context.timeout)  # the subscription exists now, or was refused
             if inbox.denied is not None:
@@ -305,13 +363,17 @@ class RepublishFeed(Feed):
         except BaseException:
             await asyncio.shield(self.close(id))
             raise
+        if id in self._open:
+            probe.begin()
 
     async def close(self, id: str) -> None:
         if id in self._open:
-            inbox, listen = self._open.pop(id)
+            inbox, listen, probe = self._open.pop(id)
+            probe.end()
             self._context.connection.remove_listener(listen)
             await self._context.connection.unsubscribe(inbox)
 
-    def _arrived(self, receive: Receive, frames: list[Frame]) -> None:
+    def _arrived(self, receive: Receive, probe: _Probe, frames: list[Frame]) -> None:
+        probe.heard()
         if records := self._reading.read(frames, self._foreign.dropped):
             receive(records)

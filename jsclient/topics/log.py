@@ -25,6 +25,7 @@ from ..protocol.wire.names import check_publish_subject, subject_matches
 from ..protocol.wire.units import format_time, parse_time_ns
 
 __all__ = [
+    "HEARTBEAT",
     "Feed",
     "FeedKind",
     "Log",
@@ -48,6 +49,9 @@ Receive: TypeAlias = Callable[[list[Record]], None]
 """Takes the records that were pushed together. It must not block."""
 
 
+HEARTBEAT: Final = 5.0  # seconds
+
+
 class Page(NamedTuple):
     """A page of the history.
 
@@ -65,6 +69,9 @@ class Feed(abc.ABC):
 
     by_subject: bool = False
     """Whether records name their predecessors per subject, and there are several subjects."""
+
+    heartbeat: float = HEARTBEAT
+    """Seconds; after three of them without a sign of life from the server, the event `HeartbeatMissed` is reported."""
 
     @abc.abstractmethod
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:

@@ -31,9 +31,9 @@ from ..protocol.topics.links import Skipped
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.reader import AskHistory, Cancel, Command, QuietTimer, Reader, Subscribe
 from ..protocol.topics.record import Kind, Record
-from ..protocol.wire.checks import check_count
+from ..protocol.wire.checks import check_count, check_seconds
 from .feeds import FeedSubscription
-from .log import Log, Push, Start, deadline_of, start_position
+from .log import HEARTBEAT, Log, Push, Start, deadline_of, start_position
 
 __all__ = ["LogReader", "TopicReader", "open_reader", "raise_end"]
 
@@ -61,6 +61,7 @@ class LogReader(ReadHandle[Record]):
         start: The position after which reading begins.
         push, quiet, catch_up, allow_truncated, max_pending, max_pending_bytes: As `EventSource.subscribe`.
         name: Prefix of its subscription ids; random by default.
+        heartbeat: As `Topic.each`.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class LogReader(ReadHandle[Record]):
         max_pending: int = 10_000,
         max_pending_bytes: int = 64 * 1024 * 1024,
         name: str | None = None,
+        heartbeat: float = HEARTBEAT,
     ) -> None:
         check_count("max_pending", max_pending)
         check_count("max_pending_bytes", max_pending_bytes)
@@ -83,7 +85,9 @@ class LogReader(ReadHandle[Record]):
         self._log = log
         self._now = asyncio.get_running_loop().time
         self._may_poll = push == "auto"
+        self._heartbeat = check_seconds("heartbeat", heartbeat)
         self._feed = log.feed(push)
+        self._feed.heartbeat = heartbeat
         self._tracker = Reader(
             start,
             f"jsc-{secrets.token_hex(8)}" if name is None else name,
@@ -201,6 +205,7 @@ class LogReader(ReadHandle[Record]):
             raise ConfigError(
                 f"push is {push!r}: a reader of {self._log.subject!r} cannot change to it; open another reader"
             )
+        feed.heartbeat = self._heartbeat
         commands = self._tracker.set_push(self._now(), push=False)
         self._feed, self._may_poll = feed, push == "auto"
         self._carry_out(commands + self._tracker.set_push(self._now(), push=True))

@@ -33,7 +33,7 @@ from ..protocol.wire.names import (
 from ..streams.api import StreamManager
 from .epochs.home import StreamHome
 from .epochs.topic import EpochTopic
-from .log import Push, Start, deadline_of
+from .log import HEARTBEAT, Push, Start, deadline_of
 from .log_reader import TopicReader, open_reader, raise_end
 from .notifiers.descriptors import notifier_descriptor
 from .notifiers.newest import newest_log
@@ -201,6 +201,7 @@ class Topic:
         quiet: float = 30.0,
         allow_truncated: bool = False,
         max_pending: int = 10_000,
+        heartbeat: float = HEARTBEAT,
     ) -> ReaderOpening:
         """Read every record after a start, in order, once, across restarts of servers and reconnects.
 
@@ -218,12 +219,15 @@ class Topic:
             allow_truncated: Skip records that were removed before they were read, and report them with the event
                 `HistoryTruncated`. Otherwise `HistoryTruncatedError` is raised.
             max_pending: Records in the local queue.
+            heartbeat: Seconds. After three of them without a sign of life, because a server is frozen or that of the
+                reader's consumer is cut off from the others, the event `HeartbeatMissed` is reported.
 
         Raises: when it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` if the retention of
             the stream is not by limits (use `work`), and those of any request. For a replicated stream,
             `PositionInvalidError` for a position after the end takes 10 s.
         """
-        options = {"push": push, "quiet": quiet, "max_pending": max_pending}
+        check_seconds("heartbeat", heartbeat)
+        options = {"push": push, "quiet": quiet, "max_pending": max_pending, "heartbeat": heartbeat}
         return ReaderOpening(partial(self._open, start, allow_truncated=allow_truncated, **options))
 
     def since(self, position: Position | str, **options: Any) -> ReaderOpening:
