@@ -13,6 +13,10 @@ from jsclient.errors import ConfigError
 RESET = pytest.mark.server(">=2.14")
 
 
+def numbers(first, last):
+    return list(range(first, last + 1))
+
+
 async def lag(stream, name="progress"):
     return (await stream.consumer_info(name))["num_pending"]
 
@@ -59,6 +63,50 @@ async def test_batch_failed_not_shown_as_done(server, stream):
     assert await lag(stream) == 50
     assert query.ask(again, end) == end
     assert await lag(stream) == 0
+
+
+@RESET
+async def test_second_query_on_mirror_refused(server, oracle, make_stream):
+    """On an interest stream the faster one would remove what the slower one has not read."""
+    stream = await make_stream(retention="interest")
+    options = {"consumer": "progress", "startingOffsets": "earliest", "maxMessagesPerTrigger": 40}
+    fast, slow = Query(server, stream, **options), Query(server, stream, **options)
+    fast.drain()
+    slow_reader = slow.reader()
+    begin = slow.start(slow_reader)
+    await stream.publish(100)
+    fast.drain()
+    assert fast.sequences == numbers(1, 100)
+    with pytest.raises(ConfigError, match="'progress', which shows the progress of another query"):
+        slow.start(slow.reader())
+    end = slow.ask(slow_reader, begin)  # had begun before the other one had a checkpoint
+    with pytest.raises(ConfigError, match="give each query its own"):
+        slow.ask(slow_reader, end)
+    await stream.publish(10)
+    fast.drain()  # restarted, with its checkpoint
+    assert fast.sequences == numbers(1, 110)
+    assert await lag(stream) == 0
+
+
+@RESET
+async def test_mirror_of_earlier_checkpoint_claimed(server, stream):
+    """Its offsets have no name of the query yet."""
+    await stream.publish(50)
+    query = Query(server, stream, consumer="progress", startingOffsets="earliest", maxMessagesPerTrigger=20)
+    query.drain()
+    consumer = await stream.consumer_info("progress")
+    assert consumer["config"]["metadata"]["jsclient_spark_query"] == query.offsets[-1][1]["owner"]
+    await stream.delete_consumer("progress")
+    end = query.offsets[-1][1]
+    del end["owner"]
+    for _ in range(2):
+        query.ask(query.reader(), end)  # idle, and restarted
+    await stream.publish(50)
+    query.drain()
+    assert query.offsets[-1][1]["owner"]
+    assert await lag(stream) == 0
+    with pytest.raises(ConfigError, match="another query"):
+        Query(server, stream, consumer="progress").reader().initialOffset()
 
 
 @RESET

@@ -38,6 +38,9 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     # Of an end offset: the first sequence of each task of its batch. A replay is cut at the same places, whatever the
     # options and the stream are then, since the message ids of the sink contain the number of the task. (): unknown
     cuts: tuple[_Positive, ...] = ()
+    owner: str = (
+        ""  # random name of the query, by which a consumer that shows the progress knows it; "": none yet
+    )
 
     def __post_init__(self) -> None:
         ends = (*self.cuts, self.seq + 1)

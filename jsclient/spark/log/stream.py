@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -37,6 +39,9 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _CONFIRMED = 5.0  # seconds to wait before believing that a stream lost its end: a new leader may lag
 _STEPS_BY_CONSUMER = 6  # maximum number of counts, each of which needs a consumer
+_OWNER = (
+    "jsclient_spark_query"  # in the metadata of a consumer that shows the progress: see `LogOffset.owner`
+)
 _RESET_SERVER = (2, 14)  # the first that can reset a consumer
 
 
@@ -58,7 +63,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lookup, head, mirror = self._asked()
         facts = head.facts or head.look()
         self._check(facts)
-        start = LogOffset(_start(self._options, lookup, facts), facts.created, init=True)
+        owner = ""
+        if mirror is not None:
+            mirror.claim("")
+            owner = secrets.token_hex(8)
+        start = LogOffset(_start(self._options, lookup, facts), facts.created, init=True, owner=owner)
         if mirror is not None:
             mirror.begin(start.seq)
         return start.to_json()
@@ -77,14 +86,19 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         given = LogOffset.of_json(start)
         facts = head.facts or head.look()
         self._check(facts)
-        if mirror is not None and not given.init and given.created == facts.created:
-            mirror.done(given.seq)
+        owner = given.owner
+        if mirror is not None:
+            # The name of a new query is in no checkpoint before its first batch is.
+            mirror.claim("" if given.init else owner)
+            owner = owner or secrets.token_hex(8)
+            if not given.init and given.created == facts.created:
+                mirror.done(given.seq)
         if self._target is None and (head.last <= given.seq or head.is_due):
             facts = head.look()
             self._losses.done(given.seq, facts)
         begin = self._valid(given, facts)
         if begin is not given and begin.created == given.created:
-            return begin.to_json()
+            return msgspec.structs.replace(begin, owner=owner).to_json()
         last = head.last if self._target is None else self._target
         if last <= begin.seq:
             head.nothing_after(begin.seq)
@@ -92,7 +106,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last <= begin.seq:
             if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
                 # Messages after the offset expire and none of them matches: advance with an empty batch.
-                return LogOffset(free, facts.created, free=free).to_json()
+                return LogOffset(free, facts.created, free=free, owner=owner).to_json()
             return start
         if free > begin.seq:
             # A new leader may have lagged when this was observed, so check again.
@@ -101,7 +115,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         whole = SequenceRange(free + 1, end)
         parts = cut(lookup, self._options, whole.clipped(facts.first_seq, end) or whole, facts)
         cuts = tuple(part.first for part in parts)
-        return LogOffset(end, facts.created, free=free if free > begin.seq else 0, cuts=cuts).to_json()
+        free = free if free > begin.seq else 0
+        return LogOffset(end, facts.created, free=free, cuts=cuts, owner=owner).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
         """The last known end of the stream and the losses so far, without a request."""
@@ -338,6 +353,7 @@ class Mirror:
         self._name = name
         self._consumer: Consumer | None = None
         self._made = False
+        self._owner: str | None = None  # of the last claim
         self._shown: int | None = None  # sequence of the last reset
 
     def ensure(self, facts: StreamFacts) -> None:
@@ -362,7 +378,7 @@ class Mirror:
                 return await stream.create_consumer(self._config), True
             except ApiError as error:
                 raise ConfigError(f"option 'consumer': {self._name!r} cannot be made: {error}") from error
-        wanted = self._config.replace(description=None)
+        wanted = self._config.replace(description=None, metadata=None)
         if found.cached_info.is_push or sorted(found.config.filters) != sorted(self._subjects):
             raise self._wrong("it must be a pull consumer with the filters of option 'subjects'")
         try:
@@ -375,6 +391,34 @@ class Mirror:
             f"option 'consumer' is {self._name!r}, a consumer that cannot show the progress: {why}; give another name, "
             "which is then made"
         )
+
+    def claim(self, owner: str) -> None:
+        """Claim the consumer for a query. Raises `ConfigError` if another query has.
+
+        ``owner``: its name; "" only checks, for a query without a name so far.
+        """
+        if self._owner != owner:
+            self._lookup.run(lambda stream: self._claimed(stream, owner))
+            self._owner = owner
+
+    async def _claimed(self, stream: Stream, owner: str) -> None:
+        if owner:
+            self._config = self._config.replace(metadata={_OWNER: owner})
+        try:
+            config = (await stream.consumer(self._name)).config
+        except ConsumerNotFoundError:
+            return  # it was deleted meanwhile, and will be created again
+        found = (config.metadata or {}).get(_OWNER)
+        if found not in (None, owner):
+            raise ConfigError(
+                f"option 'consumer' is {self._name!r}, which shows the progress of another query, or of another "
+                "checkpoint of this one; with two, an interest stream removes messages that the slower one needs: "
+                f"give each query its own. If the other one is gone, remove {_OWNER!r} from the metadata of the "
+                "consumer, or delete the consumer"
+            )
+        if owner and found is None:
+            metadata = {**(config.metadata or {}), _OWNER: owner}
+            self._consumer = await stream.update_consumer(config.replace(metadata=metadata))
 
     def begin(self, seq: int) -> None:
         """Start a new query after ``seq``.
