@@ -119,7 +119,10 @@ async def requests(js: Any, chance: Random, seconds: float) -> None:
 
 async def epochs(js: Any, chance: Random, seconds: float) -> None:
     topic = js.epochs("E")
-    async with await topic.subscribe() as sub, await topic.publisher(chance.randrange(2)) as pub:
+    async with (
+        await topic.subscribe() as sub,
+        await topic.publisher(chance.randrange(2), takeover=True) as pub,
+    ):
         time = max((one for one in pub.frontier), default=0)
         await pub.send(time, ["x"])
         await pub.advance(time + 1)

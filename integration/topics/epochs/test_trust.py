@@ -234,5 +234,5 @@ async def test_answers_stored_in_a_topic_change_nothing(world: Any, events: Any)
             (2, ["a"]),
         ]
         assert sub.skipped > 10
-        async with await topic.publisher() as again:
+        async with await topic.publisher(takeover=True) as again:
             assert again.frontier.elements == (3,)
