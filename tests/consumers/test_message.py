@@ -47,7 +47,7 @@ async def test_it_says_where_it_stands():
     assert (msg.metadata.stream_seq, msg.metadata.consumer_seq, msg.metadata.domain) == (22, 20, "hub")
     assert msg.metadata is msg.metadata
     assert msg.size == len(b"orders.new") + len(msg.reply) + 5
-    assert "orders.new" in repr(msg)
+    assert repr(msg) == "<Message 'orders.new' 5 bytes, ORDERS 22, delivery 1>"
 
 
 @virtual

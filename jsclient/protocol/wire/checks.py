@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from ...errors import ConfigError
 
@@ -30,6 +29,8 @@ _NATS_PY = {
 
 def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
     """The text of an error for a name that does not exist, with the one that was probably meant."""
+    from difflib import get_close_matches
+
     known = sorted(known)
     near = get_close_matches(name, known, 1) or [word for word in known if word in name or name in word]
     if name in _NATS_PY and name not in known:

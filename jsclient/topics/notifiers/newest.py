@@ -32,6 +32,7 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ...protocol.consumers.ordered import ephemeral_config
+from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
@@ -64,8 +65,8 @@ class NewestLog(abc.ABC):
         self.at = at
         self._quiet = quiet
         self._arrived: Arrived | None = None
-        self.stream = at.stream
-        self.emit = context.emit
+        self.stream: str = at.stream
+        self.emit: Callable[[Event], None] = context.emit
 
     @abc.abstractmethod
     async def open(self, arrived: Arrived) -> None:
