@@ -10,7 +10,7 @@ import pytest
 import jsclient
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
-from jsclient.topics.feeds import RepublishFeed
+from jsclient.topics.feeds import ConsumerFeed, RepublishFeed
 
 FEEDS = pytest.mark.parametrize("push", ["consumer", "republish", None])
 COUNT = 400
@@ -328,15 +328,16 @@ async def test_topic_makes_stream_if_there_none(js: Any, oracle: Any, stream: Ow
     try:
         log = await topic.create(storage="memory", max_age=3600)
         assert log.config.allow_direct
-        assert isinstance(log.feed("auto"), RepublishFeed)
+        assert isinstance(log.feed("auto"), ConsumerFeed)
         assert (await topic.create()).stream == log.stream
         one = js.topic(f"made.{stream.prefix}.a")
+        assert isinstance((await one.log()).feed("auto"), RepublishFeed)
         await publish(one, 0, 3)
         async with topic.each() as reader:
             assert await read(reader, 3) == [0, 1, 2]
     finally:
         await js.delete_stream(log.stream)
-    with pytest.raises(jsclient.InvalidNameError):
+    with pytest.raises(jsclient.InvalidNameError, match="get_last_messages"):
         topic.latest()
     with pytest.raises(jsclient.ConfigError):
         js.topic("a").latest(quiet=0)

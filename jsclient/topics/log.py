@@ -32,6 +32,7 @@ __all__ = [
     "Page",
     "Push",
     "Receive",
+    "SequenceStart",
     "Start",
     "check_position",
     "deadline_of",
@@ -189,7 +190,13 @@ class Log(abc.ABC):
         return subject
 
 
-Start: TypeAlias = Position | datetime | str
+class SequenceStart(NamedTuple):
+    """The start directly after a stream sequence."""
+
+    seq: int
+
+
+Start: TypeAlias = Position | SequenceStart | datetime | str
 
 _RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
 
@@ -217,6 +224,8 @@ async def start_position(
         return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
     if isinstance(start, str) and start.startswith("{"):
         start = Position.from_json(start)
+    if isinstance(start, SequenceStart):
+        start = (extent or await log.extent()).end.at(start.seq)
     if isinstance(start, Position):
         await check_position(log, start, extent)
         return start

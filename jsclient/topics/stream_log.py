@@ -264,7 +264,9 @@ class StreamLog(Log):
     def feed(self, push: Push) -> Feed:
         if push not in ("auto", "consumer", "republish", None):
             raise ConfigError(f"push is {push!r:.40}: 'auto', 'consumer', 'republish' or None is needed")
-        subject = None if push == "consumer" else republished_subject(self.config.republish, self.subject)
+        # Republished records of several subjects have no common order.
+        by_consumer = push == "consumer" or (push == "auto" and not self.is_one_subject)
+        subject = None if by_consumer else republished_subject(self.config.republish, self.subject)
         if subject is not None:
             return RepublishFeed(self.context, self.stream, subject, by_subject=not self.is_one_subject)
         if push == "republish":

@@ -15,7 +15,7 @@ from typing import Any
 from .._runtime.handle import Opening, ReadHandle, State
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
-from ..errors import ClosedError, ConfigError, RequestTimeoutError
+from ..errors import ClosedError, ConfigError, InvalidNameError, RequestTimeoutError
 from ..protocol.consumers.subscribe import SubscribeRequest
 from ..protocol.epochs.frontier import Int, Order
 from ..protocol.epochs.records import check_topic
@@ -23,7 +23,7 @@ from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.value_codec import Codec, JsonCodec
-from ..protocol.wire.checks import check_seconds
+from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.names import (
     check_consumer_name,
     check_filter_subject,
@@ -33,7 +33,7 @@ from ..protocol.wire.names import (
 from ..streams.api import StreamManager
 from .epochs.home import StreamHome
 from .epochs.topic import EpochTopic
-from .log import HEARTBEAT, Push, Start, deadline_of
+from .log import HEARTBEAT, Push, SequenceStart, Start, deadline_of
 from .log_reader import TopicReader, open_reader, raise_end
 from .notifiers.descriptors import notifier_descriptor
 from .notifiers.newest import newest_log
@@ -202,6 +202,7 @@ class Topic:
         allow_truncated: bool = False,
         max_pending: int = 10_000,
         heartbeat: float = HEARTBEAT,
+        after: int | None = None,
     ) -> ReaderOpening:
         """Read every record after a start, in order, once, across restarts of servers and reconnects.
 
@@ -214,19 +215,28 @@ class Topic:
                 republishes the subject; ``"consumer"`` needs a consumer for each reader; None: no pushes, the reader
                 reads the history when it is idle. ``"auto"`` selects the first that is available. For a topic with
                 wildcards ``"republish"`` keeps order within each subject only, and records may be repeated after
-                resuming from a position; ``"consumer"`` and None keep one order.
+                resuming from a position; ``"consumer"`` and None keep one order, and ``"auto"`` does not select
+                ``"republish"`` then.
             quiet: Seconds without a record after which the history is read, because a push may be lost.
             allow_truncated: Skip records that were removed before they were read, and report them with the event
                 `HistoryTruncated`. Otherwise `HistoryTruncatedError` is raised.
             max_pending: Records in the local queue.
             heartbeat: Seconds. After three of them without a sign of life, because a server is frozen or that of the
                 reader's consumer is cut off from the others, the event `HeartbeatMissed` is reported.
+            after: In place of ``start``: a stream sequence, such as `Record.seq` or the ``up_to_seq`` of
+                `Stream.get_last_messages`. Records strictly after it are read. Unlike a `Position`, a sequence does not
+                show that the stream was recreated.
 
         Raises: when it is opened, `NoMatchingStreamError`, `PositionInvalidError`, `ConfigError` if the retention of
             the stream is not by limits (use `work`), and those of any request. For a replicated stream,
             `PositionInvalidError` for a position after the end takes 10 s.
         """
         check_seconds("heartbeat", heartbeat)
+        if after is not None:
+            check_count("after", after, 0)
+            if start != "first":
+                raise ConfigError("start and after are given: omit one of them")
+            start = SequenceStart(after)
         options = {"push": push, "quiet": quiet, "max_pending": max_pending, "heartbeat": heartbeat}
         return ReaderOpening(partial(self._open, start, allow_truncated=allow_truncated, **options))
 
@@ -264,7 +274,12 @@ class Topic:
             InvalidNameError: The subject has wildcards. ConfigError: ``quiet`` is not a time. On first read:
                 `NoMatchingStreamError`, `ConfigError` as `each`, and those of any request.
         """
-        check_publish_subject(self.subject)
+        if any(token in ("*", ">") for token in self.subject.split(".")):
+            raise InvalidNameError(
+                "subject",
+                self.subject,
+                "latest() reads one subject: for several, read Stream.get_last_messages(), and then each(after=up_to_seq)",
+            )
         return LatestReader(partial(self._notifier, check_seconds("quiet", quiet)))
 
     async def _notifier(self, quiet: float) -> StreamNotifier:

@@ -1,0 +1,86 @@
+"""A snapshot of many subjects, then every record after it; a topic with wildcards is one order."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from integration.kit.clients.topics import has_push, publish, republishing
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import within
+from jsclient import ConfigError, HistoryTruncatedError, PositionInvalidError
+
+
+@pytest.fixture
+async def stream(oracle: Any, make_stream: Any) -> OwnStream:
+    return await republishing(oracle, make_stream)
+
+
+async def seqs(reader: Any, count: int) -> list[int]:
+    return [(await within(10, reader.next(), "a record")).seq for _ in range(count)]
+
+
+@pytest.mark.parametrize("push", ["auto", "consumer", None])
+async def test_each_after_a_sequence(js: Any, stream: OwnStream, push: Any) -> None:
+    topic = js.topic(stream.subject("a"))
+    await publish(topic, 0, 10)
+    for after in (0, 4, 10):
+        async with topic.each(after=after, push=push, quiet=0.3) as reader:
+            assert reader.position.seq == after
+            assert await seqs(reader, 10 - after) == [*range(after + 1, 11)]
+
+
+async def test_sequence_is_checked(js: Any, stream: OwnStream) -> None:
+    topic = js.topic(stream.subject("a"))
+    await publish(topic, 0, 3)
+    with pytest.raises(PositionInvalidError):
+        await topic.each(after=4)
+    for wrong in (-1, True, "1", 1.0):
+        with pytest.raises(ConfigError, match="after"):
+            topic.each(after=wrong)
+    with pytest.raises(ConfigError, match="start and after"):
+        topic.each("now", after=1)
+    await (await js.stream(stream.name)).purge(seq=3)
+    async with topic.each(after=0) as reader:
+        with pytest.raises(HistoryTruncatedError):
+            await within(10, reader.next(), "the error")
+
+
+async def test_wildcards_are_one_order(js: Any, stream: OwnStream, oracle: Any) -> None:
+    """By default, though the stream republishes: its pushes are in order within each subject only."""
+    topic = js.topic(stream.all)
+    async with topic.each("now") as reader:
+        await has_push(reader)
+        assert len(await stream.consumer_names()) == 1
+        chance = random.Random(7)
+        async with js.publisher() as pub:
+            for number in range(500):
+                await pub.publish(stream.subject(f"s{chance.randrange(20)}"), b"%d" % number)
+        got = []
+        for _ in range(500):
+            record = await within(10, reader.next(), "a record")
+            got.append(record.seq)
+            assert reader.position.seq == record.seq, "nothing is repeated after resuming from here"
+        assert got == [*range(1, 501)]
+    async with js.topic(stream.subject("s1")).each("now") as reader:
+        await has_push(reader)
+        assert await stream.consumer_names() == []
+
+
+@pytest.mark.server(">=2.11")
+async def test_snapshot_then_follow(js: Any, stream: OwnStream) -> None:
+    topic, handle = js.topic(stream.all), await js.stream(stream.name)
+    for number in range(60):
+        await js.publish(stream.subject(f"s{number % 20}"), b"%d" % number)
+    snapshot = handle.get_last_messages(stream.all)
+    table = {message.subject: message.data async for message in snapshot}
+    assert len(table) == 20
+    for number in range(60, 100):
+        await js.publish(stream.subject(f"s{number % 20}"), b"%d" % number)
+    async with topic.each(after=snapshot.up_to_seq) as reader:
+        for _ in range(40):
+            record = await within(10, reader.next(), "a change")
+            table[record.subject] = record.data
+    assert table == {stream.subject(f"s{number % 20}"): b"%d" % number for number in range(80, 100)}
