@@ -278,7 +278,7 @@ class Topic:
             raise InvalidNameError(
                 "subject",
                 self.subject,
-                "latest() reads one subject: for several, read Stream.get_last_messages(), and then each(after=up_to_seq)",
+                "latest() reads one subject: for several, read Stream.get_last_messages(), then each(after=up_to_seq)",
             )
         return LatestReader(partial(self._notifier, check_seconds("quiet", quiet)))
 
