@@ -74,6 +74,58 @@ async def test_acked_in_call_order(js: Any, tap: Proxy, stream: OwnStream) -> No
     )  # fmt: skip
 
 
+HEADERS: list[Any] = [
+    {"Trace-Id": "4bf92f", "Tenant": "blue"},
+    {"Trace-Id": "", "Tenant": " kept by the server "},
+    {"Città": "no token"},
+    {"City": "Città", "tab": "a\tb", "Time": "12:30:00"},
+    {"Many": ["1", "2"], "One": "3"},
+    {"Nats-Msg-Id": "own"},
+    {"a": "1", "A": "2"},
+    {},
+    {"Line": "1\r\nNats-Rollup: all"},
+]
+
+
+@pytest.mark.parametrize("msg_id", [None, "id-1", "äöü"])
+@pytest.mark.parametrize("headers", HEADERS)
+async def test_headers_as_by_publish(
+    js: Any, tap: Proxy, stream: OwnStream, headers: Any, msg_id: Any
+) -> None:
+    """What `publish` sends or refuses, `Publisher.publish` sends or refuses, byte for byte."""
+
+    async def one_by_one(pub: Any) -> None:
+        await js.publish(stream.subject("x"), b"1", headers=headers, msg_id=msg_id)
+
+    async def in_window(pub: Any) -> None:
+        await (await pub.publish(stream.subject("x"), b"1", headers=headers, msg_id=msg_id))
+
+    found = []
+    async with js.publisher() as pub:
+        for send in (one_by_one, in_window):
+            refused, before = None, len(tap.frames)
+            try:
+                await send(pub)
+            except (jsclient.ConfigError, jsclient.InvalidNameError) as error:
+                refused = (type(error), str(error))
+            sent = [(f.headers, f.payload) for f in tap.frames[before:] if f.subject == stream.subject("x")]
+            found.append((refused, sent))
+    assert found[0] == found[1]
+    assert bool(found[0][0]) != bool(found[0][1])
+
+
+async def test_one_header_of_a_message(js: Any, stream: OwnStream) -> None:
+    await js.publish(
+        stream.subject("x"), b"1", headers={"Trace-Id": " 4bf92f ", "City": "Città", "Many": ["1", "2"]}
+    )
+    sub = await js.subscribe(stream.all, ordered=True)
+    msg = await sub.next(timeout=5)
+    one_by_one = {name: msg.header(name) for name in ("Trace-Id", "City", "Many", "trace-id", "None")}
+    assert one_by_one == {"Trace-Id": "4bf92f", "City": "Città", "Many": "1", "trace-id": None, "None": None}
+    assert one_by_one == {name: msg.headers.get(name) for name in one_by_one}
+    assert msg.header("None", "default") == "default"
+
+
 @pytest.mark.parametrize("tasks", [1, 20])
 async def test_ten_thousand_in_order(
     server: Any, connect: Any, oracle: Oracle, make_stream: Any, tasks: int

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, TypeGuard, Unpack
 
 from ..errors import (
     ApiError,
@@ -20,7 +20,7 @@ from ..protocol.models.publish import PubAck, read_pub_ack
 from ..protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
 from ..protocol.wire.checks import check_seconds
 from ..protocol.wire.header_names import EXPECTED_LAST_MSG_ID, MSG_ID
-from ..protocol.wire.headers import encode_headers, merge_headers, publish_headers
+from ..protocol.wire.headers import encode_headers, merge_headers, ordinary_block, publish_headers
 from ..protocol.wire.names import check_publish_subject
 from ..protocol.wire.version import check_server
 from .context import Context
@@ -31,6 +31,7 @@ __all__ = [
     "check_payload",
     "check_subject",
     "header_of_ids",
+    "headers_and_ids",
     "known_subjects",
     "message_headers",
     "publish",
@@ -60,6 +61,7 @@ known_subjects: dict[str, bytes] = {}
 """Subjects that were checked, with their encoded form."""
 
 _MAX_KNOWN, _MAX_LENGTH = 4096, 256
+_MSG_ID = MSG_ID.encode()
 
 
 def check_payload(data: object) -> bytes:
@@ -102,7 +104,24 @@ def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
     return f"NATS/1.0\r\n{MSG_ID}: {msg_id}\r\n{link}\r\n".encode()
 
 
-def _is_plain(id: object) -> bool:
+def headers_and_ids(
+    headers: Mapping[str, str | Sequence[str]], msg_id: str | None, after: str | None
+) -> tuple[bytes, bool]:
+    """The block of the user's headers and these ids, and whether the message has an id.
+
+    Raises:
+        ConfigError, InvalidNameError: A header or an id is not valid.
+    """
+    if headers and type(headers) is dict and (block := ordinary_block(headers)) is not None:
+        if msg_id is None and after is None:
+            return block, MSG_ID in headers
+        if after is None and MSG_ID not in headers and _is_plain(msg_id):
+            return b"%b%b: %b\r\n\r\n" % (block[:-2], _MSG_ID, msg_id.encode()), True
+    merged = publish_headers(headers, msg_id=msg_id, expected_last_msg_id=after)
+    return (encode_headers(merged), MSG_ID in merged) if merged else (b"", False)
+
+
+def _is_plain(id: object) -> TypeGuard[str]:
     return isinstance(id, str) and bool(id) and id.isascii() and id.isprintable()
 
 

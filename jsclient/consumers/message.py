@@ -22,7 +22,7 @@ from ..protocol.consumers.ack import (
     sequences,
 )
 from ..protocol.wire.frames import Frame, frame_size
-from ..protocol.wire.headers import Headers, parse_headers
+from ..protocol.wire.headers import Headers, find_header, parse_headers
 
 __all__ = ["AckChannel", "Message", "ack_all", "begin_attempt", "frames_of"]
 
@@ -82,6 +82,13 @@ class Message(msgspec.Struct, eq=False, gc=False):
             block = self._frame[2]
             self._headers = parse_headers(block)[1] if block else Headers()
         return self._headers
+
+    def header(self, name: str, default: str | None = None) -> str | None:
+        """The first value of one header: as ``headers.get(name, default)``, but the other headers are not read."""
+        if self._headers is not None:
+            return self._headers.get(name, default)
+        value = find_header(self._frame[2], name)
+        return default if value is None else value
 
     @property
     def size(self) -> int:

@@ -15,6 +15,7 @@ from .._runtime.publish import (
     check_payload,
     check_subject,
     header_of_ids,
+    headers_and_ids,
     known_subjects,
     message_headers,
 )
@@ -306,12 +307,17 @@ class Publisher(Handle):
             data = check_payload(data)
         header, repeatable = b"", False
         if (
-            (headers is None and expected_stream is None and expected_last_seq is None and ttl is None)
+            (expected_stream is None and expected_last_seq is None and ttl is None)
             and (expected_last_subject_seq is None and expected_last_subject_seq_subject is None)
             and (rollup is None and (expected_last_msg_id is None or msg_id is not None))
         ):
-            if msg_id is not None:
-                header, repeatable = header_of_ids(msg_id, expected_last_msg_id), self._resend
+            if headers is not None or msg_id is not None:
+                header, has_id = (
+                    (header_of_ids(msg_id or "", expected_last_msg_id), True)
+                    if headers is None
+                    else headers_and_ids(headers, msg_id, expected_last_msg_id)
+                )
+                repeatable = has_id and self._resend
         elif merged := message_headers(
             self._context,
             headers,

@@ -41,8 +41,10 @@ __all__ = [
     "Headers",
     "Status",
     "encode_headers",
+    "find_header",
     "inline_status",
     "merge_headers",
+    "ordinary_block",
     "parse_headers",
     "publish_headers",
     "ttl_header",
@@ -52,7 +54,6 @@ _VERSION: Final = b"NATS/1.0"
 _INLINE = re.compile(rb"NATS/1\.0 ([1-9][0-9]{2})(?: |\r\n|\Z)")
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _NOT_IN_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # control characters except tab
-_LINES = re.compile(r"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+: [^\x00-\x08\x0a-\x1f\x7f-\x9f]*+\r\n)*+")
 _NS: Final = 1_000_000_000
 _MAX_SEQUENCE: Final = 2**64 - 1
 
@@ -154,20 +155,55 @@ def parse_headers(block: bytes) -> tuple[Status | None, Headers]:
     if block[:8] != _VERSION:
         return None, Headers()
     first, *lines = block.decode(errors="replace").split("\r\n")
-    headers = Headers()
-    put = super(Headers, headers).__setitem__  # bound once: this loop runs for every message with headers
+    values: dict[str, str] = {}  # filled faster than a subclass of dict
+    repeated = None
     for line in lines:
         if not line:
             break
         name, colon, value = line.partition(":")
         if not colon or not name:
             continue
-        if name in headers:
-            headers.add(name, value.strip(" \t"))
+        if name in values:
+            repeated = repeated or []
+            repeated.append((name, value.strip(" \t")))
         else:
-            put(name, value.strip(" \t"))
+            values[name] = value.strip(" \t")
+    headers = Headers.__new__(Headers)
+    headers.update(values)
+    headers._repeated = {}  # noqa: SLF001  a class of this module
+    for name, value in repeated or ():
+        headers.add(name, value)
     code = 0 if len(first) == 8 else inline_status(block)
     return Status(code, first[12:].strip(" \t"), headers) if code else None, headers
+
+
+_MAX_KNOWN: Final = 1024  # names
+_searched: dict[str, bytes] = {}  # names that `find_header` looked for, with the bytes that begin their line
+
+
+def find_header(block: bytes, name: str) -> str | None:
+    """The first value of a header, as `parse_headers` reads it, without reading the others; None if it is missing."""
+    start = _searched.get(name) or _line_start(name)
+    if not start:
+        return parse_headers(block)[1].get(name)
+    at = block.find(start)
+    # An empty line before it ends the headers.
+    if at < 0 or block[:8] != _VERSION or block.find(b"\r\n\r\n", 0, at + 2) >= 0:
+        return None
+    at += len(start)
+    end = block.find(b"\r\n", at)
+    return block[at : end if end >= 0 else None].decode(errors="replace").strip(" \t")
+
+
+def _line_start(name: str) -> bytes:
+    """The bytes that begin the line of a header; empty if they do not decide, since names are compared as text."""
+    if not (isinstance(name, str) and name and name.isascii()) or ":" in name or "\r\n" in name:
+        return b""
+    start = f"\r\n{name}:".encode()
+    if len(_searched) >= _MAX_KNOWN:
+        _searched.clear()
+    _searched[name] = start
+    return start
 
 
 def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
@@ -182,7 +218,7 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
             (such as CR, LF or NUL), or cannot be encoded as UTF-8. The error's ``value`` is the header's name, never
             its value, which may be a secret.
     """
-    if (block := _ordinary_block(headers)) is not None:
+    if type(headers) is dict and (block := ordinary_block(headers)) is not None:
         return block
     lines = ["NATS/1.0"]
     for name in headers:
@@ -194,19 +230,28 @@ def encode_headers(headers: Mapping[str, str | Sequence[str]]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _ordinary_block(headers: Mapping[str, str | Sequence[str]]) -> bytes | None:
-    """The block of a plain dict with valid names and values, checked in one step; None: check them one by one."""
-    if type(headers) is not dict:
-        return None
-    lines = [f"{name}: {value}\r\n" for name, value in headers.items() if type(value) is type(name) is str]
-    text = "".join(lines)
-    # As many line ends as headers: no value contains one.
-    if len(lines) != len(headers) or text.count("\n") != len(lines) or not _LINES.fullmatch(text):
-        return None
-    try:
-        return f"NATS/1.0\r\n{text}\r\n".encode()
-    except UnicodeEncodeError:
-        return None
+_checked: dict[str, str] = {}  # valid names, with the beginning of their line
+
+
+def ordinary_block(headers: dict[str, str | Sequence[str]]) -> bytes | None:
+    """The block of headers whose names are valid and whose values are printable ASCII; None: check them one by one."""
+    text = "NATS/1.0\r\n"
+    for name, value in headers.items():
+        start = _checked.get(name) or _known_name(name)
+        if not start or type(value) is not str or not value.isascii() or not value.isprintable():
+            return None
+        text += f"{start}{value}\r\n"
+    return f"{text}\r\n".encode()
+
+
+def _known_name(name: object) -> str:
+    """Check a name and remember it; empty if it is not valid."""
+    if type(name) is not str or not _TOKEN.fullmatch(name):
+        return ""
+    if len(_checked) >= _MAX_KNOWN:
+        _checked.clear()
+    _checked[name] = start = f"{name}: "
+    return start
 
 
 def publish_headers(

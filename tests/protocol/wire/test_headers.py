@@ -18,7 +18,9 @@ from jsclient.protocol.wire.headers import (
     Headers,
     Status,
     encode_headers,
+    find_header,
     inline_status,
+    ordinary_block,
     parse_headers,
     publish_headers,
 )
@@ -422,3 +424,63 @@ def test_header_and_argument_must_not_differ(header, arguments):
 def test_header_and_argument_may_say_same():
     assert publish_headers({names.MSG_ID: "a"}, msg_id="a") == {names.MSG_ID: "a"}
     assert publish_headers({names.MSG_ID: ["a"]}, msg_id="a") == {names.MSG_ID: "a"}
+
+
+# --- one header searched by name --------------------------------------------------------------------------
+
+NAMED = (b"A", b"b", b"A: 1", b"A:", b"B", b"A: 2\r\n", b"B:x\r\n", "ä: ö".encode(), b"NATS/1.0", b" 503 No")
+MARKS = (b": ", b":", b" ", b"\t", b"\r\n", b"\r\n\r\n", b"\r", b"\n", b"\xff", b"\xc3")
+PIECES = st.sampled_from((*NAMED, *MARKS))
+ODD_BLOCKS = st.lists(PIECES, max_size=12).map(b"".join) | st.binary(max_size=40)
+BLOCKS = st.tuples(st.sampled_from([b"NATS/1.0\r\n", b"NATS/1.0", b""]), ODD_BLOCKS).map(b"".join)
+ODD_NAMES = ("", ":", "A:", "\r\nA", "A\r", "\nA", "NATS/1.0", "ä", "\ufffd", "\ud800", " A")
+SEARCHED = st.sampled_from(("A", "b", "B", *ODD_NAMES))
+
+
+@given(BLOCKS, SEARCHED | st.text(max_size=3))
+@example(b"NATS/1.0\r\nA\r\nA: 1\r\n\r\n", "A")
+@example(b"NATS/1.0\r\n\r\nA: 1\r\n\r\n", "A")
+@example(b"NATS/1.0\r\nA: 1", "A")
+@example(b"NATS/1.0\r\nA: 1\r\nA: 2\r\nA\r\n\r\n", "A")
+@example(b"NATS/2.0\r\nA: 1\r\n\r\n", "A")
+@example(b"NATS/1.0 503\r\nA: \xc3\r\n\r\n", "A")
+def test_search_equals_full_parse(block, name):
+    headers = parse_headers(block)[1]
+    assert find_header(block, name) == headers.get(name)
+    for present in headers:
+        assert find_header(block, present) == headers[present]
+
+
+@given(BLOCKS)
+def test_parse_equals_pairs_added_one_by_one(block):
+    _, *lines = block.decode(errors="replace").split("\r\n")
+    lines = lines[: lines.index("")] if "" in lines else lines
+    pairs = [tuple(line.split(":", 1)) for line in lines if line.find(":") > 0]
+    expected = [(name, value.strip(" \t")) for name, value in pairs] if block.startswith(b"NATS/1.0") else []
+    headers = parse_headers(block)[1]
+    assert headers == Headers(expected)
+    assert list(headers) == list(Headers(expected))
+
+
+def test_search_takes_names_only_as_text():
+    assert find_header(b"NATS/1.0\r\n1: x\r\n\r\n", 1) is None  # type: ignore[arg-type]
+
+
+# --- the fast way to write ----------------------------------------------------------------------------------
+
+
+@given(st.dictionaries(TOKENS | st.text(max_size=3), VALUES | st.text(max_size=5), max_size=4))
+def test_ordinary_block_equals_checked_block(headers):
+    block = ordinary_block(headers)
+    if block is not None:
+        assert block == encode_headers(Headers(headers))  # which checks one by one
+    elif all(value.isascii() and value.isprintable() for value in headers.values()):
+        with pytest.raises(InvalidNameError):
+            encode_headers(headers)
+
+
+def test_checked_names_are_bounded():
+    for number in range(3000):
+        ordinary_block({f"Name-{number}": "x"})
+        find_header(b"NATS/1.0\r\n\r\n", f"Name-{number}")
+    assert ordinary_block({"Name-1": "x"}) == b"NATS/1.0\r\nName-1: x\r\n\r\n"
