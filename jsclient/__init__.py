@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from .protocol.topics.record import Record
     from .protocol.topics.value_codec import Codec, JsonCodec
     from .publishing.batch import AtomicBatch
+    from .publishing.bulk import PublishedMany
     from .publishing.fast_ingest import FastIngest
     from .publishing.publisher import Publisher
     from .streams.counter import Counter
@@ -106,6 +107,7 @@ __all__ = [
     "OrderedSubscription",
     "Position",
     "Producer",
+    "PublishedMany",
     "Publisher",
     "PullSubscription",
     "QuietTimer",
@@ -186,6 +188,7 @@ _LAZY = {
     "OrderedSubscription": "consumers.ordered.subscription",
     "Position": "protocol.topics.position",
     "Producer": "kits",
+    "PublishedMany": "publishing.bulk",
     "Publisher": "publishing.publisher",
     "PullSubscription": "consumers.pull_subscription",
     "QuietTimer": "protocol.topics.reader",

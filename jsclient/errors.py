@@ -71,8 +71,8 @@ __all__ = [
     "IterationFailed", "JetStreamError", "LeadershipChangeError", "MaxPayloadError", "MessageNotFoundError",
     "NoMatchingStreamError", "NoRespondersError", "NotJetStreamMessageError", "NotQueueConsumerError",
     "PermissionDeniedError", "PositionInvalidError", "ProducerFencedError", "ProtocolError", "PublishError",
-    "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError", "PushBasedError",
-    "PushConsumerError",
+    "PublishManyError", "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError",
+    "PushBasedError", "PushConsumerError",
     "QueueFlowControlError", "QueueHeartbeatError", "QueueMismatchError", "QueueRequiredError",
     "RequestTimeoutError", "ServerNotFoundError", "ServerStartError", "StatusError", "StreamExistsError",
     "StreamNotFoundError", "SubjectMismatchError", "TooManyBatchesError", "TooManyInFlightError",
@@ -786,6 +786,29 @@ class PublishesFailedError(_Fields, PublishError):
         if self.reported:
             shown.append(f"{self.reported} earlier ones were reported as PublishFailed events")
         return f"{len(self.failures) + self.reported} publishes failed: " + "; ".join(shown)
+
+
+class PublishManyError(_Fields, PublishError):
+    """`JetStream.publish_many` did not store all messages; it sends no more after the first failure it learns of.
+
+    Attributes:
+        failures: ``(index, error)`` of the messages that failed, in the order of their payloads. After
+            `RequestTimeoutError`, `DisconnectedError` and `ClosedError` of a message that was sent the outcome is
+            unknown; it was not stored after any other error.
+        sent: Number of messages that were sent. Those with an index below it that are not in ``failures`` are stored;
+            the others were not sent.
+        stored: Number of messages that are stored.
+    """
+
+    failures: list[tuple[int, JetStreamError]]
+    sent: int
+    stored: int
+
+    def __str__(self) -> str:
+        shown = _first([f"{index}: {error}" for index, error in self.failures], 3)
+        return f"{self.stored} of {self.sent} sent messages are stored; failures by index: " + "; ".join(
+            shown
+        )
 
 
 class MaxPayloadError(_Fields, PublishError):

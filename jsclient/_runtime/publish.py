@@ -105,13 +105,15 @@ def header_of_ids(msg_id: str, after: str | None = None) -> bytes:
 
 
 def headers_and_ids(
-    headers: Mapping[str, str | Sequence[str]], msg_id: str | None, after: str | None
+    headers: Mapping[str, str | Sequence[str]] | None, msg_id: str | None, after: str | None
 ) -> tuple[bytes, bool]:
     """The block of the user's headers and these ids, and whether the message has an id.
 
     Raises:
         ConfigError, InvalidNameError: A header or an id is not valid.
     """
+    if headers is None and msg_id is not None:
+        return header_of_ids(msg_id, after), True
     if headers and type(headers) is dict and (block := ordinary_block(headers)) is not None:
         if msg_id is None and after is None:
             return block, MSG_ID in headers

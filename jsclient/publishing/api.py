@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -21,6 +21,7 @@ from ..protocol.wire.version import check_server
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from .batch import AtomicBatch
+    from .bulk import PublishedMany
     from .fast_ingest import FastIngest
     from .publisher import Publisher
 
@@ -193,6 +194,45 @@ class Publishing:
             timeout=timeout,
             room_timeout=room_timeout,
             resend=resend,
+        )
+
+    async def publish_many(
+        self,
+        subject: str,
+        payloads: Iterable[bytes],
+        *,
+        headers: Mapping[str, str | Sequence[str]] | None = None,
+        msg_ids: Iterable[str] | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        timeout: float | None = None,
+    ) -> PublishedMany:
+        """Publish a message for each payload, in order, and wait until all are stored.
+
+        As `publisher`, with the same window and the same retries, but without a future for each message: about a third
+        less work. It waits for room; ``payloads`` may be a generator of any length.
+
+        Args:
+            headers: Headers of every message.
+            msg_ids: The ``msg_id`` of each payload; messages whose outcome is unknown are then sent again.
+            max_in_flight: The maximum number of messages without an ack.
+            timeout: Seconds for each message, from its sending; by default the timeout of `connect`.
+
+        Raises:
+            PublishManyError: Not all are stored: it has the failed messages by index and the number of those sent.
+            ConfigError, InvalidNameError: Nothing was sent. `ConfigError` also on a nats-py connection of your own.
+
+        Cancelled: messages sent so far may be stored.
+        """
+        from .bulk import publish_many
+
+        return await publish_many(
+            self._context,
+            subject,
+            payloads,
+            headers=headers,
+            msg_ids=msg_ids,
+            max_in_flight=max_in_flight,
+            timeout=timeout,
         )
 
     # --- schedules ---------------------------------------------------------------------------------------

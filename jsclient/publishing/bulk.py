@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from .._runtime.context import Context
 from .._runtime.nats.wire import CHUNK
-from ..errors import ConfigError, JetStreamError, NoRespondersError
-from ..protocol.publishing.in_flight import ATTEMPT, InFlight
+from .._runtime.publish import check_payload, check_subject, headers_and_ids
+from ..errors import ConfigError, JetStreamError, NoRespondersError, PublishManyError
+from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, InFlight
 from ..protocol.publishing.publish_window import NEVER
+from ..protocol.wire.checks import check_count, check_seconds
 from .ack_window import AckWindow, FailureSink
 from .admission import YIELD_AFTER, Limits
 
 if TYPE_CHECKING:
     from ..protocol.models.publish import PubAck
 
-__all__ = ["BulkPublisher", "Failed", "RowsTicket", "Tally"]
+__all__ = ["BulkPublisher", "Failed", "PublishedMany", "RowsTicket", "Tally", "publish_many"]
 
 _BURST = 1000  # messages at most between two checks of the limits and the clock
 
@@ -249,3 +254,72 @@ class BulkPublisher:
         """Release the connection. The outcome of messages in flight is unknown."""
         self.tally.unwanted.append(None)
         await self._acks.end()
+
+
+class PublishedMany(msgspec.Struct, frozen=True):
+    """The result of `JetStream.publish_many`: all messages are stored.
+
+    Attributes:
+        stored: Number of messages, including duplicates.
+        duplicates: Messages whose id was stored before.
+        first_seq, last_seq: The smallest and the largest sequence, without duplicates; 0: none.
+    """
+
+    stored: int
+    duplicates: int
+    first_seq: int
+    last_seq: int
+
+
+async def publish_many(
+    context: Context,
+    subject: str,
+    payloads: Iterable[bytes],
+    *,
+    headers: Mapping[str, str | Sequence[str]] | None,
+    msg_ids: Iterable[str] | None,
+    max_in_flight: int,
+    timeout: float | None,
+) -> PublishedMany:
+    """See `JetStream.publish_many`."""
+    check_count("max_in_flight", max_in_flight)
+    to, common = check_subject(subject), headers_and_ids(headers, None, None)[0]
+    bulk = BulkPublisher(
+        context,
+        max_in_flight=max_in_flight,
+        max_bytes=MAX_BYTES,
+        timeout=context.timeout if timeout is None else check_seconds("timeout", timeout),
+        repeatable=msg_ids is not None,
+    )
+    unsent: JetStreamError | None = None
+    try:
+        try:
+            waiting, ids = iter(payloads), None if msg_ids is None else iter(msg_ids)
+            while not bulk.failures and (chunk := list(islice(waiting, _BURST))):
+                # All of a chunk is checked before any of it is sent.
+                data = [check_payload(payload) for payload in chunk]
+                blocks = [common] * len(data) if ids is None else _blocks(headers, ids, len(data))
+                rows = range(bulk.sent, bulk.sent + len(data))
+                await bulk.send(rows, [to] * len(data), blocks, data)
+        except JetStreamError as error:
+            unsent = error
+        await bulk.settle()
+    finally:
+        await bulk.close()
+    tally, failures = (
+        bulk.tally,
+        [(failed.row, failed.error) for failed in sorted(bulk.failures, key=lambda failed: failed.row)],
+    )
+    if unsent is not None:
+        failures.append((bulk.sent, unsent))
+    if failures:
+        raise PublishManyError(failures, bulk.sent, tally.stored) from failures[0][1]
+    return PublishedMany(tally.stored, tally.duplicates, tally.first_seq, tally.last_seq)
+
+
+def _blocks(headers: Mapping[str, str | Sequence[str]] | None, ids: Iterable[str], count: int) -> list[bytes]:
+    """Header blocks with the next ``count`` ids. Raises `ConfigError` if there are fewer."""
+    found = list(islice(ids, count))
+    if len(found) < count:
+        raise ConfigError("there are fewer msg_ids than payloads; each payload needs one")
+    return [headers_and_ids(headers, msg_id, None)[0] for msg_id in found]

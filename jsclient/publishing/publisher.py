@@ -14,7 +14,6 @@ from .._runtime.nats.wire import CHUNK
 from .._runtime.publish import (
     check_payload,
     check_subject,
-    header_of_ids,
     headers_and_ids,
     known_subjects,
     message_headers,
@@ -312,12 +311,7 @@ class Publisher(Handle):
             and (rollup is None and (expected_last_msg_id is None or msg_id is not None))
         ):
             if headers is not None or msg_id is not None:
-                header, has_id = (
-                    (header_of_ids(msg_id or "", expected_last_msg_id), True)
-                    if headers is None
-                    else headers_and_ids(headers, msg_id, expected_last_msg_id)
-                )
-                repeatable = has_id and self._resend
+                header, repeatable = headers_and_ids(headers, msg_id, expected_last_msg_id)
         elif merged := message_headers(
             self._context,
             headers,
@@ -330,7 +324,7 @@ class Publisher(Handle):
             ttl=ttl,
             rollup=rollup,
         ):
-            header, repeatable = encode_headers(merged), self._resend and MSG_ID in merged
+            header, repeatable = encode_headers(merged), MSG_ID in merged
         timeout = self._timeout if timeout is None else check_seconds("timeout", timeout)
         acks, admission, window, out = self.acks, self._admission, self._window, self._out
         size, now = len(header) + len(data), self._loop.time()
@@ -345,7 +339,7 @@ class Publisher(Handle):
             await acks.enter(subject, size, timeout)
             wanted, now = window.size + size, self._loop.time()
             admission.yield_at = now + YIELD_AFTER
-        deadline = now + timeout
+        deadline, repeatable = now + timeout, repeatable and self._resend
         due = min(deadline, now + ATTEMPT) if repeatable else deadline
         future = PublishFuture(loop=self._loop)
         acks.number = number = acks.number + 1
