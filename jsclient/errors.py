@@ -44,6 +44,7 @@
     ├─ PublishError                              a publish was refused, or its outcome is unknown
     │   ├─ BatchAbandonedError · BatchNotAtomicError
     │   ├─ IngestError(reason, sent, stored)     a fast ingest ended before all messages were stored
+    │   ├─ PublishManyError(failures, sent, stored) not all messages of `publish_many` were stored
     │   ├─ PublishesFailedError(failures, reported) publishes failed and their futures were never awaited
     │   └─ MaxPayloadError                       the message exceeds the server's max_payload
     ├─ TooManyInFlightError                      the publish window is full
