@@ -79,6 +79,7 @@ nitpick_ignore = [
     ("py:class", "deque"),
     ("py:class", "dict[int"),  # of a Callable in a signature
     ("py:class", "jsclient.peers.backend.Backend"),
+    ("py:class", "jsclient.topics.epochs.home.Home"),
     # typing caches `Order[T]` before the class reports its public module.
     ("py:class", "jsclient.protocol.epochs.frontier.Order"),
     ("py:class", "jsclient.protocol.epochs.records.Data"),
