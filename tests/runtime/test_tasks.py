@@ -197,6 +197,30 @@ async def test_set_wakes_everybody_who_waits():
     assert await limited is True
 
 
+@pytest.mark.covers("A67")
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("how", ["cancelled before", "cancelled with", "timeout"])
+@virtual
+async def test_who_leaves_takes_no_wake_up_of_others(which, how):
+    signal, now = Signal(), asyncio.get_running_loop().time()
+    waiting = [
+        asyncio.ensure_future(
+            signal.wait_until(now + 1) if (at, how) == (which, "timeout") else signal.wait_until(None)
+        )
+        for at in range(4)
+    ]
+    await settle()
+    if how == "cancelled with":
+        signal.set()
+    waiting[which].cancel() if how != "timeout" else await asyncio.sleep(2)
+    await settle()
+    signal.set()
+    await settle()
+    left = waiting.pop(which)
+    assert left.cancelled() if how != "timeout" else left.result() is False
+    assert [one.done() and one.result() for one in waiting] == [True] * 3
+
+
 def test_a_set_is_not_remembered():
     async def main():
         signal = Signal()
