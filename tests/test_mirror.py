@@ -76,6 +76,7 @@ COVERED = {
     "spark/epochs/reading.py": "integration/spark/epochs/test_source.py",
     "spark/log/batch.py": "integration/spark/log/test_batch_read.py",
     "spark/log/lookup.py": "integration/spark/log/test_data_loss.py",
+    "spark/log/reading.py": "integration/spark/log/test_stream.py",
     "spark/log/tasks.py": "integration/spark/log/test_stream.py",
     "spark/options/connect.py": "integration/spark/test_secrets.py",
     "spark/queue/claimer.py": "integration/spark/queue/test_claims.py",

@@ -20,7 +20,8 @@ from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session
 from ..log.range_reader import ConsumerRange
 from ..log.ranges import SequenceRange
-from ..log.tasks import ReadSpec, open_range
+from ..log.reading import open_range
+from ..log.tasks import ReadSpec
 from .planning import Segment, Wanted, order_of
 
 __all__ = ["EpochSpec", "read_segments"]
@@ -84,7 +85,7 @@ def read_segments(spec: EpochSpec, segments: Sequence[Segment]) -> Iterator[pa.R
 
     Raises:
         EpochsLostError: Data was removed before it was read.
-        PositionInvalidError, ConfigError, JetStreamError: As `jsclient.spark.log.tasks.read_range`.
+        PositionInvalidError, ConfigError, JetStreamError: As `jsclient.spark.log.reading.read_range`.
     """
     epochs = _Epochs(spec)
     for segment in segments:

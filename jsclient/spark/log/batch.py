@@ -13,7 +13,7 @@ from .lookup import Lookup
 from .offsets import StreamFacts, lost_head
 from .pushdown import Narrowed, pushed
 from .ranges import SequenceRange
-from .tasks import LogPartition, cut, plan, read_range, read_spec
+from .tasks import LogPartition, cut, plan, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +47,8 @@ class LogBatchReader(DataSourceReader):
         return plan(parts, lookup, facts, read_mode)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from .reading import read_range
+
         assert isinstance(partition, LogPartition)
         return read_range(partition.spec(self._spec), partition.range)
 

@@ -28,7 +28,7 @@ from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
 from .ranges import SequenceRange, admit
-from .tasks import LogPartition, cut, plan, read_limit, read_range, read_spec
+from .tasks import LogPartition, cut, plan, read_limit, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -187,6 +187,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return plan(clipped, self._asked()[0], facts, self._read_mode or "auto")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from .reading import read_range
+
         assert isinstance(partition, LogPartition)
         return read_range(partition.spec(self._spec), partition.range)
 

@@ -1,44 +1,21 @@
-"""Tasks of log mode: planned on the driver, read on the executors as Arrow batches."""
+"""Tasks of log mode: planned on the driver, and read on the executors by `reading`."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
 
-import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from ...client import JetStream
-from ...protocol.models.stream_config import RetentionPolicy
-from ...protocol.streams.direct_get import BATCH_GET_SERVER
-from ...protocol.wire.version import is_at_least
-from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
-from ..engine import session
 from ..options.connect import ConnectOptions
 from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import StreamFacts
-from .range_reader import ConsumerRange, DirectRange
 from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
 
-__all__ = [
-    "LogPartition",
-    "ReadSpec",
-    "cut",
-    "open_range",
-    "pieces_of",
-    "plan",
-    "read_limit",
-    "read_range",
-    "read_spec",
-]
+__all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_limit", "read_spec"]
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
-
-_FEW = 256  # messages; for smaller ranges creating a consumer costs too much
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
 
 
@@ -55,68 +32,6 @@ class ReadSpec:
     batch_rows: int  # maximum rows per batch
     fetch_max_bytes: int  # bytes to request at a time
     check_loss: bool  # whether to raise an error if messages were removed before they were read
-
-
-def read_range(spec: ReadSpec, wanted: SequenceRange | None) -> Iterator[pa.RecordBatch]:
-    """Yield all messages of a range in order, each exactly once. Nothing without a range.
-
-    Raises:
-        HistoryTruncatedError: Messages were removed before they were read.
-        PositionInvalidError: The stream was recreated after the read was planned.
-        ConfigError: The stream cannot be read in this mode.
-    """
-    if wanted is None:
-        return
-    opened = session(spec.connect)
-    schema = arrow_schema(spec.columns)
-    reader = opened.run(open_range(opened.js, spec, wanted))
-    try:
-        while messages := opened.run(reader.read(spec.batch_rows)):
-            for start in range(0, len(messages), spec.batch_rows):
-                part = messages[start : start + spec.batch_rows]
-                if isinstance(reader, ConsumerRange):
-                    yield frame_batch(part, schema, spec.stream, created=spec.created)
-                else:
-                    columns = direct_columns(part, spec.columns, spec.stream, spec.created)
-                    yield record_batch(schema, columns)
-        if reader.lost:
-            log.warning(
-                "%d messages of stream %r at most, of sequences %d to %d, were removed before a task read them",
-                reader.lost,
-                spec.stream,
-                wanted.first,
-                wanted.last,
-            )
-    finally:
-        opened.run(reader.close())
-
-
-async def open_range(js: JetStream, spec: ReadSpec, wanted: SequenceRange) -> ConsumerRange | DirectRange:
-    """Create a reader for a range, which the caller must close. Raises the same errors as `read_range`.
-
-    In read mode "auto", it reads by direct get if the stream and the server support it, and the range is small or the
-    stream is a work queue; otherwise through a consumer.
-    """
-    stream = await js.stream(spec.stream)
-    config = stream.config
-    by_get = spec.read_mode == "direct"
-    if spec.read_mode == "auto":
-        able = (
-            bool(config.allow_direct)
-            and len(spec.subjects) < 2
-            and is_at_least(js.server_version, BATCH_GET_SERVER)
-        )
-        by_get = able and (config.retention == RetentionPolicy.WORKQUEUE or wanted.last - wanted.first < _FEW)
-    kind: type[ConsumerRange | DirectRange] = DirectRange if by_get else ConsumerRange
-    return kind(
-        stream,
-        wanted.first,
-        wanted.last,
-        subjects=spec.subjects,
-        created=None if spec.created is None else datetime.fromisoformat(spec.created),
-        check_loss=spec.check_loss,
-        max_bytes=spec.fetch_max_bytes,
-    )
 
 
 @dataclass(frozen=True)
