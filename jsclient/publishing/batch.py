@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, Unpack
 
@@ -52,6 +53,7 @@ class AtomicBatch:
         self._timeout = context.timeout if timeout is None else timeout
         self._tracker = BatchTracker(secrets.token_hex(16), ack_every)
         self._lock = asyncio.Lock()  # messages are sent in the order of their numbers
+        self._callers = 0  # calls that hold the lock, or wait for it
         self._saw_election = False  # no stream answered for a while, so the server may have lost the batch
         self._ack: PubAck | None = None
         self._failure: JetStreamError | None = None
@@ -110,8 +112,17 @@ class AtomicBatch:
 
         Cancelled: the batch is abandoned.
         """
-        async with self._lock:
-            return await self._add(subject, data, headers, **options)
+        if not self._callers:  # the lock is free: an ordinary message needs no other coroutine
+            number, before = self._add(subject, data, headers, options)
+            if before is not None and not self._sent_at_once(before):
+                async with self._turn():
+                    await self._send(before)
+            return number
+        async with self._turn():
+            number, before = self._add(subject, data, headers, options)
+            if before is not None:
+                await self._send(before)
+            return number
 
     async def commit(
         self,
@@ -135,29 +146,41 @@ class AtomicBatch:
 
         Cancelled: whether it was stored is unknown.
         """
-        async with self._lock:
+        async with self._turn():
             if subject is not None:
-                await self._add(subject, data, headers, **options)
+                _, before = self._add(subject, data, headers, options)
+                if before is not None:
+                    await self._send(before)
             return await self._commit()
 
     async def abandon(self) -> None:
         """End the batch; nothing is stored. A no-op after its end."""
         self._drop()
 
-    async def _add(
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Run one caller at a time, in the order of the calls."""
+        self._callers += 1
+        try:
+            async with self._lock:
+                yield
+        finally:
+            self._callers -= 1
+
+    def _add(
         self,
         subject: str,
         data: object,
         headers: Mapping[str, str | Sequence[str]] | None,
-        **options: Unpack[BatchOptions],
-    ) -> int:
-        """Check and add a message, and send its predecessor."""
+        options: BatchOptions,
+    ) -> tuple[int, Outgoing | None]:
+        """Check and add a message. Returns its number, and its predecessor, which is to be sent now."""
         tracker, connection = self._tracker, self._context.connection
         tracker.check_open()
         if type(subject) is not str or subject not in known_subjects:
             check_subject(subject)
         payload, block = check_payload(data), b""
-        if headers is not None or any(option is not None for option in options.values()):
+        if headers is not None or (options and any(option is not None for option in options.values())):
             merged = message_headers(self._context, headers, **options)
             check_batch_headers(merged, first=tracker.count == 0)
             block = encode_headers(merged) if merged else b""
@@ -165,10 +188,18 @@ class AtomicBatch:
         if not tracker.count:
             self._check_server()
         before = tracker.add(subject, block, payload)
-        number = tracker.count
-        if before is not None:
-            await self._send(before)
-        return number
+        return tracker.count, before
+
+    def _sent_at_once(self, message: Outgoing) -> bool:
+        """Send a message that is not answered, if that needs no waiting. False: nothing was sent."""
+        connection = self._context.connection
+        if message.acked or connection.outbox is None or connection.outbox.is_full:
+            return False
+        try:
+            connection.send(message.subject, message.payload, header=message.header)
+        except JetStreamError:
+            return False  # `_send` raises it, and ends the batch
+        return True
 
     async def _send(self, message: Outgoing) -> None:
         """Send a message that is not the last one. A failure abandons the batch."""
