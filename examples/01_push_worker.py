@@ -33,10 +33,12 @@ async def main(url: str | None = None) -> None:
                 done.set()
 
         config = jsclient.ConsumerConfig(ack_wait=0.5)  # seconds
-        sub = await js.subscribe("push.orders.>", durable="worker", config=config, callback=handle)
+        sub = await js.subscribe(
+            "push.orders.>", durable="worker", config=config, callback=handle, delete_on_close=False
+        )
         async with asyncio.timeout(20):
             await done.wait()
-        await sub.drain()  # handle and ack everything received, then delete the consumer
+        await sub.drain()  # handle and ack everything received
         print("handled:", sorted(handled))
 
 

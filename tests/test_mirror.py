@@ -28,6 +28,7 @@ COVERED = {
     "client.py": "integration/connection/test_close.py",
     "consumers/api.py": "integration/consumers/test_subscribe_forms.py",
     "consumers/consumer.py": "integration/consumers/test_pause_reset.py",
+    "consumers/ending.py": "integration/consumers/test_unsubscribe.py",
     "consumers/ordered/puller.py": "tests/consumers/ordered/test_consumer.py",
     "consumers/ordered/recreate.py": "tests/consumers/ordered/test_consumer.py",
     "consumers/pull/puller.py": "tests/consumers/pull/test_messages.py",

@@ -85,6 +85,8 @@ async def test_every_field_on_the_wire(
     assert sent["stream_name"] == stream.name
     wanted = ALWAYS | {"filter_subject": stream.all} | {name: wire for name, (_, wire) in fields.items()}
     found = dict(sent["config"])
+    if kind == "subscribe" and not {"idle_heartbeat", "deliver_group"} & fields.keys():
+        wanted["idle_heartbeat"] = 5_000_000_000
     if kind == "subscribe" and "deliver_subject" not in fields:
         assert found.pop("deliver_subject") == sub.subject
     elif "durable_name" in fields:  # no new inbox that would prove who created it
@@ -144,7 +146,7 @@ async def test_ephemeral_named_by_server(tap: Proxy, js: Any, stream: OwnStream,
     assert create.subject == f"{PREFIX}CONSUMER.CREATE.{stream.name}"
     wanted = {**ALWAYS, "filter_subject": stream.all}
     if kind == "subscribe":
-        wanted["deliver_subject"] = sub.subject
+        wanted |= {"deliver_subject": sub.subject, "idle_heartbeat": 5_000_000_000}
         assert sub.subject.startswith("_INBOX.")
     assert body(create) == {"stream_name": stream.name, "config": wanted}
     assert await stream.consumer_names() == [sub.consumer]

@@ -141,6 +141,7 @@ async def test_domain_in_subjects(
         "STREAM.NAMES",
         f"CONSUMER.INFO.{stream.name}.d",
         f"CONSUMER.DURABLE.CREATE.{stream.name}.d",
+        f"CONSUMER.INFO.{stream.name}.d",  # what is left in it
         f"CONSUMER.DELETE.{stream.name}.d",
     ]
     assert asked(tap) == []
@@ -186,6 +187,7 @@ async def test_prefix_to_other_account(
         "team.a.STREAM.NAMES",
         f"team.a.CONSUMER.INFO.{stream.name}.d",
         f"team.a.CONSUMER.DURABLE.CREATE.{stream.name}.d",
+        f"team.a.CONSUMER.INFO.{stream.name}.d",
         f"team.a.CONSUMER.DELETE.{stream.name}.d",
     ]
     assert asked(tap) == []

@@ -81,6 +81,7 @@ class Subscribing:
             queue: Queue group: each message goes to one member. Without ``consumer`` and ``durable`` it is the durable
                 name as well.
             config: Further fields of the consumer. It is not modified; its fields must match an existing consumer.
+                A consumer created here has an ``idle_heartbeat`` of 5 s outside queue groups; 0 is none.
             callback: Called with each message, one after the other; a function or a coroutine function. When it
                 returns, the message is acked (see ``auto_ack``); when it raises, the event `HandlerFailed` reports it.
             ordered: Every message once, in order, from a consumer that is recreated when needed (ADR-17). No acks.
@@ -88,8 +89,8 @@ class Subscribing:
             heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.
             gap_alarm: Report missing deliveries with the event `GapDetected`. Never in a queue group.
             delete_on_close: Delete the consumer at `Subscription.unsubscribe` and `Subscription.drain` if this call
-                created it; True by default (ADR-15). In a queue group on a durable, False keeps it for the
-                remaining members.
+                created it; True by default (ADR-15), for durable ones too: `DurableDeleted` reports one with messages
+                left. False keeps a durable for the next run, and for the other members of a queue group.
             max_pending: Messages that may wait here, 524,288 by default. When full, messages are dropped and the event
                 `SlowConsumer` reports it; an ordered subscription reads them again. Below 1,000 it also bounds
                 ``max_ack_pending``, so that nothing is dropped. With flow control only bytes are limited, and a number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from .._runtime.calls import consumer_info, delete_consumer
+from .._runtime.calls import consumer_info
 from .._runtime.context import Context
 from .._runtime.event_hub import EventLog
 from .._runtime.handle import Handle
@@ -12,6 +12,7 @@ from ..errors import JetStreamError
 from ..protocol.consumers.subscribe import Binding
 from ..protocol.events import DeleteFailed, Event
 from ..protocol.models.consumer import ConsumerInfo
+from .ending import delete_created
 from .pull.fetch import PullReading
 from .pull.puller import Puller
 
@@ -106,7 +107,7 @@ class PullSubscription(PullReading, Handle):
         await self._puller.close(give_back=not deletes)
         self._context.open.discard(self)
         if deletes:
-            await delete_consumer(self._context, self.stream, self.consumer)
+            await delete_created(self._context, self._binding, self.consumer, self._puller.emit)
 
     async def abandon(self) -> None:
         """The connection is closing: end, and delete an ephemeral consumer created here."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from .._runtime.calls import consumer_info, delete_consumer, is_gone, nak_all
+from .._runtime.calls import consumer_info, is_gone, nak_all
 from .._runtime.context import Context
 from .._runtime.handle import ReadHandle, State
 from .._runtime.nats.connection import HoldingSink, Inbox, Lifecycle
@@ -18,6 +18,7 @@ from ..protocol.events import ConsumerDeleted, DeleteFailed, Event
 from ..protocol.models.consumer import AckPolicy, ConsumerInfo
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.frames import Frame
+from .ending import delete_created
 from .message import AckChannel, Message
 from .push.buffer import Batches, Callback, PushBuffer
 from .worker.run import Running
@@ -236,7 +237,7 @@ class Subscription(ReadHandle[Message], Running):
         await self._give_back(self._buffer.tracker.clear())
         if self._deletes:
             self._deletes = False
-            await delete_consumer(self._context, self.stream, self.consumer)
+            await delete_created(self._context, self._binding, self.consumer, self._buffer.emit)
 
     close = unsubscribe
 
@@ -324,7 +325,7 @@ class Subscription(ReadHandle[Message], Running):
 
     async def _delete_and_report(self) -> None:
         try:
-            await delete_consumer(self._context, self.stream, self.consumer)
+            await delete_created(self._context, self._binding, self.consumer, self._buffer.emit)
         except JetStreamError as error:
             self._buffer.emit(DeleteFailed(stream=self.stream, consumer=self.consumer, error=error))
         finally:

@@ -16,7 +16,7 @@ from ..errors import JetStreamError
 
 __all__ = [
     "AcksLost", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
-    "DeadLettered", "DeleteFailed", "Disconnected", "ErrorRaised", "Event", "FlowControlRefused",
+    "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused",
     "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
     "HeartbeatMissed",
     "HistoryTruncated", "IngestGap", "IngestRefused", "PermissionDenied", "Pinned", "PublishFailed",
@@ -169,10 +169,12 @@ class Unpinned(Event, frozen=True, kw_only=True):
 
 
 class SlowConsumer(Event, frozen=True, kw_only=True):
-    """The subscription's buffer was full and messages were dropped. Reported once per episode.
+    """The subscription's buffer was full and messages were dropped.
 
-    ``dropped`` counts them so far; ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack policy
-    is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again automatically.
+    Reported for the first one, and again with the sum (``ended``) when messages are accepted again and several were
+    dropped. ``dropped`` counts them; ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack
+    policy is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again
+    automatically.
     """
 
     _text = (
@@ -182,6 +184,7 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
     dropped: int
     first_stream_seq: int
     last_stream_seq: int
+    ended: bool = False
 
 
 class FlowControlStalled(Event, frozen=True, kw_only=True):
@@ -309,6 +312,22 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
     subject: str = ""
     stream_seq: int = 0
     dead_letter: str = ""
+
+
+class DurableDeleted(Event, frozen=True, kw_only=True):
+    """A subscription that had created a durable consumer deleted it at its end (ADR-15), with messages left in it.
+
+    ``pending`` were not delivered, ``unacked`` delivered but not acked; another consumer starts over. With
+    ``delete_on_close=False`` a subscription keeps the consumer.
+    """
+
+    _text = (
+        "the durable consumer was deleted with {pending} messages undelivered and {unacked} unacked, because this "
+        "subscription had created it: give delete_on_close=False to keep it"
+    )
+
+    pending: int
+    unacked: int
 
 
 class DeleteFailed(Event, frozen=True, kw_only=True):

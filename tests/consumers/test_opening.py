@@ -51,6 +51,7 @@ async def test_ephemeral_push_subscription_on_wire():
                 "replay_policy": "instant",
                 "deliver_subject": sub.subject,
                 "filter_subject": "orders.new",
+                "idle_heartbeat": 5_000_000_000,
             },
         }
 

@@ -24,8 +24,10 @@ async def test_unsubscribe_then_delete(how):
     async with connected() as (js, connection):
         sub = await js.subscribe("orders.new", **how)
         await sub.unsubscribe()
-        assert connection.log[-2:] == [
+        info = [("pub", f"$JS.API.CONSUMER.INFO.ORDERS.{sub.consumer}")] if how else []  # what is left in it
+        assert connection.log[-2 - len(info) :] == [
             ("unsub", sub.subject),
+            *info,
             ("pub", f"$JS.API.CONSUMER.DELETE.ORDERS.{sub.consumer}"),
         ]
         await sub.unsubscribe()

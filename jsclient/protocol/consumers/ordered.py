@@ -216,7 +216,7 @@ class OrderedTracker(PushTracker):
             self._drop(stream_seq, commands)
             cursor.wants = Recreate("the queue was full")
             return
-        self._overflow = None
+        self._has_room(commands)
         self.received += 1
         cursor.took(stream_seq)
 

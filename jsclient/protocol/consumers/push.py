@@ -342,12 +342,14 @@ class PushTracker:
         if self.gaps is not None and (event := self.gaps.message(stream_seq, consumer_seq)) is not None:
             commands.append(Emit(event))
         if self._queue.add([frame]):
-            self._overflow = None
+            self._has_room(commands)
         else:
             self._drop(stream_seq, commands)
 
     def _whole_run(self, frames: list[Frame]) -> bool:
         """Take a whole batch at once, the ordinary case: messages only, no gap, capacity for all. Else do nothing."""
+        if self._overflow is not None:
+            return False
         gaps, expected = self.gaps, None
         if gaps is not None:
             if gaps.consumer_seq is None:
@@ -359,11 +361,16 @@ class PushTracker:
         if gaps is not None and expected is not None:
             gaps.consumer_seq, gaps.stream_seq = expected + len(frames) - 1, last
         self.received += len(frames)
-        self._overflow = None
         return True
 
+    def _has_room(self, commands: list[Command]) -> None:
+        """A message was queued: an episode of drops has ended."""
+        overflow, self._overflow = self._overflow, None
+        if overflow is not None and overflow.dropped > 1:
+            commands.append(Emit(msgspec.structs.replace(overflow, ended=True)))
+
     def _drop(self, stream_seq: int, commands: list[Command]) -> None:
-        """The queue is full. One event per episode, at its start; `dropped` counts every message."""
+        """The queue is full. One event at the start of an episode, one at its end; `dropped` counts all messages."""
         self.dropped += 1
         first = self._overflow is None
         begun = stream_seq if self._overflow is None else self._overflow.first_stream_seq

@@ -45,7 +45,7 @@ from ..wire.names import (
     check_queue,
     check_stream_name,
 )
-from .ordered import check_ordered, ordered_config
+from .ordered import HEARTBEAT, check_ordered, ordered_config
 
 __all__ = [
     "Binding",
@@ -254,6 +254,8 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
         changes["ack_policy"] = AckPolicy.EXPLICIT
     if not request.pull and request.queue is not None:
         changes["deliver_group"] = request.queue
+    elif not request.pull and config.idle_heartbeat is None and not config.flow_control:
+        changes["idle_heartbeat"] = HEARTBEAT  # nothing else reveals that the consumer was deleted
     acks = config.ack_policy is not AckPolicy.NONE
     limit = request.max_pending
     if (

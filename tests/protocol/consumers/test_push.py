@@ -328,7 +328,8 @@ def test_overflow_once_per_episode(limits):
     assert events == [wanted]
     assert push.dropped == 3
     assert push.take()[0] == messages(1)[0]
-    assert push.receive(messages(7), 0.0) == []  # room again: the episode is over
+    (over,) = told(push.receive(messages(7), 0.0))  # room again: the episode is over
+    assert (over.dropped, over.first_stream_seq, over.last_stream_seq, over.ended) == (3, 4, 6, True)
     (again,) = told(push.receive(messages(8, 9), 0.0))
     assert (again.first_stream_seq, push.dropped) == (8, 5)
     assert drained(push) == [b"2", b"3", b"7"]

@@ -1,0 +1,34 @@
+"""The end of a subscription's consumer: deleted if the subscription created it. Source: ADR-15."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .._runtime.calls import consumer_info, delete_consumer
+from .._runtime.context import Context
+from ..errors import JetStreamError
+from ..protocol.consumers.subscribe import Binding
+from ..protocol.events import DurableDeleted, Event
+
+__all__ = ["delete_created"]
+
+
+async def delete_created(
+    context: Context, binding: Binding, consumer: str, emit: Callable[[Event], None]
+) -> None:
+    """Delete the consumer, and report a durable one in which messages were left. Raises those of any request."""
+    left = await _left(context, binding) if binding.is_durable else None
+    await delete_consumer(context, binding.stream, consumer)
+    if left is not None:
+        emit(left)
+
+
+async def _left(context: Context, binding: Binding) -> DurableDeleted | None:
+    try:
+        info = await consumer_info(context, binding.stream, binding.consumer)
+    except JetStreamError:
+        return None  # gone, or no permission to ask
+    pending, unacked = info.num_pending, info.num_ack_pending
+    if not pending and not unacked:
+        return None
+    return DurableDeleted(stream=binding.stream, consumer=binding.consumer, pending=pending, unacked=unacked)
