@@ -48,6 +48,7 @@ COVERED = {
     "peers/errors.py": "integration/peers/test_peers.py",
     "peers/handlers.py": "tests/peers/test_dispatch.py",
     "peers/peer.py": "integration/peers/test_peers.py",
+    "protocol/consumers/subscribe_request.py": "tests/protocol/consumers/test_subscribe.py",
     "protocol/consumers/consume.py": "tests/protocol/consumers/test_fetch.py",
     "protocol/epochs/live.py": "tests/protocol/epochs/test_trackers.py",
     "protocol/models/account.py": "tests/protocol/test_models.py",

@@ -112,7 +112,7 @@ class Subscribing:
 
         Source: ADR-15
         """
-        from ..protocol.consumers.subscribe import SubscribeRequest
+        from ..protocol.consumers.subscribe_request import SubscribeRequest
         from .opening import open_subscription
 
         request = SubscribeRequest(
@@ -152,7 +152,7 @@ class Subscribing:
 
         Source: ADR-15
         """
-        from ..protocol.consumers.subscribe import SubscribeRequest
+        from ..protocol.consumers.subscribe_request import SubscribeRequest
         from .opening import open_pull_subscription
 
         request = SubscribeRequest(

@@ -28,10 +28,10 @@ from ..protocol.consumers.subscribe import (
     LookUp,
     Step,
     StopListening,
-    SubscribeRequest,
     is_certainly_ours,
     subscribe_workflow,
 )
+from ..protocol.consumers.subscribe_request import SubscribeRequest
 from ..protocol.models.consumer import ConsumerInfo, DeliverPolicy
 from ..protocol.wire.codec import from_wire
 from .ordered.subscription import OrderedSubscription

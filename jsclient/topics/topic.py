@@ -16,7 +16,7 @@ from .._runtime.handle import Opening, ReadHandle, State
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
 from ..errors import ClosedError, ConfigError, InvalidNameError, RequestTimeoutError
-from ..protocol.consumers.subscribe import SubscribeRequest
+from ..protocol.consumers.subscribe_request import SubscribeRequest
 from ..protocol.epochs.frontier import Int, Order
 from ..protocol.epochs.records import check_topic
 from ..protocol.models.consumer import ConsumerConfig

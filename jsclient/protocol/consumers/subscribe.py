@@ -17,7 +17,6 @@ import msgspec
 from ...errors import (
     ApiError,
     BindError,
-    ConfigError,
     ConfigMismatchError,
     ConsumerExistsError,
     ConsumerNotFoundError,
@@ -37,15 +36,8 @@ from ...errors import (
 )
 from ..models.consumer import AckPolicy, ConsumerConfig, ConsumerInfo
 from ..models.drift import config_mismatches
-from ..wire.checks import check_count
-from ..wire.names import (
-    check_consumer_name,
-    check_filter_subject,
-    check_publish_subject,
-    check_queue,
-    check_stream_name,
-)
-from .ordered import HEARTBEAT, check_ordered, ordered_config
+from .ordered import HEARTBEAT
+from .subscribe_request import SERVER_MAX_ACK_PENDING, SubscribeRequest, check_request, check_room
 
 __all__ = [
     "Binding",
@@ -55,191 +47,11 @@ __all__ = [
     "LookUp",
     "Step",
     "StopListening",
-    "SubscribeRequest",
     "check_binding",
-    "check_request",
     "creation_config",
     "is_certainly_ours",
     "subscribe_workflow",
 ]
-
-# Bytes that nats-server may have in flight to a push consumer before it waits for a flow control answer.
-FLOW_CONTROL_WINDOW = 32 * 1024 * 1024
-_SERVER_MAX_ACK_PENDING = 1000  # the server's default
-
-
-class SubscribeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's arguments, as given."""
-
-    subject: str | None = None
-    stream: str | None = None
-    consumer: str | None = None
-    durable: str | None = None
-    queue: str | None = None
-    config: ConsumerConfig = ConsumerConfig()
-    pull: bool = False
-    ordered: bool = False
-    max_pending: int | None = None  # capacity in messages; None: the default
-    max_pending_bytes: int | None = None
-    heartbeat_alarm: float = 3.0  # intervals without a sign of life
-    gap_alarm: bool = True
-    flow_control_prefixes: tuple[str, ...] = ()
-    mark: str = ""  # unique to this call; see `_marked`
-
-
-def _check_given(request: SubscribeRequest) -> None:
-    """Refuse an empty text: taken for "not given", it would make an ephemeral consumer where a name was computed."""
-    names = ("subject", "stream", "consumer", "durable", "queue")
-    given = {name: getattr(request, name) for name in names}
-    given["config.durable_name"] = request.config.durable_name
-    if empty := sorted(name for name, value in given.items() if value == ""):
-        raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
-
-
-def _agree(what: str, argument: str | None, field: str | None) -> str | None:
-    """The value of an argument and a config field with the same meaning."""
-    argument, field = argument or None, field or None
-    if argument is not None and field is not None and argument != field:
-        raise ConfigError(
-            f"{what} is given twice and differs: {argument!r} as argument, {field!r} in the config"
-        )
-    return argument or field
-
-
-def check_request(request: SubscribeRequest) -> SubscribeRequest:
-    """Refuse an invalid request, and merge values given in two places.
-
-    Raises:
-        ConfigError: An invalid or contradictory value. `InvalidNameError` for names and subjects.
-    """
-    config = request.config
-    if not isinstance(config, ConsumerConfig):
-        raise ConfigError(f"config is {type(config).__name__}: it must be a ConsumerConfig")
-    _check_given(request)
-    subject = request.subject
-    if not config.filter_subjects:
-        subject = _agree("the subject", subject, config.filter_subject)
-    stream, consumer = request.stream, request.consumer
-    durable = _agree("the durable name", request.durable, config.durable_name)
-    queue = _agree("the queue group", request.queue, config.deliver_group)
-    _check_names(subject, stream, consumer, durable)
-    _check_config_names(config, consumer or durable)
-    if request.ordered:
-        if consumer is not None or durable is not None:
-            raise ConfigError(
-                "an ordered consumer is neither durable nor bound to: leave consumer and durable out"
-            )
-        check_ordered(config, queue)
-        config = ordered_config(config)
-    if queue is not None:
-        _check_queue(queue, config, named=consumer is not None or durable is not None)
-        if consumer is None and durable is None:
-            durable = queue
-    if request.pull:
-        _check_pull(config)
-    if config.deliver_subject is not None:
-        check_publish_subject(config.deliver_subject)
-    if config.inactive_threshold is not None and config.inactive_threshold < 0:
-        raise ConfigError(f"inactive_threshold is {config.inactive_threshold} s: it must be 0 or more")
-    _check_room(request, config)
-    for prefix in request.flow_control_prefixes:
-        check_publish_subject(prefix.removesuffix("."))
-    alarm = request.heartbeat_alarm
-    if isinstance(alarm, bool) or not isinstance(alarm, int | float) or not alarm >= 1:
-        raise ConfigError(f"heartbeat_alarm is {alarm!r} intervals: it must be 1 or more")
-    return msgspec.structs.replace(
-        request,
-        subject=subject,
-        stream=stream,
-        consumer=consumer,
-        durable=durable,
-        queue=queue,
-        config=config,
-    )
-
-
-def _check_names(subject: str | None, stream: str | None, consumer: str | None, durable: str | None) -> None:
-    if subject is None and stream is None:
-        raise ConfigError(
-            "neither a subject nor a stream is given: the consumer can be neither found nor created"
-        )
-    if consumer is not None and durable is not None and consumer != durable:
-        raise ConfigError(f"consumer {consumer!r} and durable {durable!r} are both given: give one of them")
-    if subject is not None:
-        check_filter_subject(subject)
-    if stream is not None:
-        check_stream_name(stream)
-    if consumer is not None:
-        check_consumer_name(consumer)
-    if durable is not None:
-        check_consumer_name(durable, "durable")
-
-
-def _check_config_names(config: ConsumerConfig, wanted: str | None) -> None:
-    if config.name is not None:
-        check_consumer_name(config.name)
-        if wanted is not None and config.name != wanted:
-            raise ConfigError(
-                f"the consumer is {wanted!r} and in the config {config.name!r}: give one of them"
-            )
-    for subject in config.filter_subjects or ():
-        check_filter_subject(subject)
-
-
-def _check_queue(queue: str, config: ConsumerConfig, *, named: bool) -> None:
-    if named:
-        check_queue(queue)
-    else:
-        check_consumer_name(queue, "queue")  # it becomes the durable name
-    if config.idle_heartbeat:
-        raise ConfigError("a queue group cannot have an idle heartbeat: it would reach one member at random")
-    if config.flow_control:
-        raise ConfigError(
-            "a queue group cannot have flow control: its messages would reach one member at random"
-        )
-
-
-def _check_pull(config: ConsumerConfig) -> None:
-    if config.ack_policy in {AckPolicy.NONE, AckPolicy.ALL}:
-        raise ConfigError(f"a pull subscription cannot have ack policy {config.ack_policy}: use explicit")
-    if config.deliver_subject is not None:
-        raise ConfigError("a pull subscription cannot have a deliver subject: leave deliver_subject out")
-    if config.deliver_group is not None:
-        raise ConfigError(
-            "a pull subscription cannot have a deliver group: its readers share the consumer as it is"
-        )
-
-
-def _check_room(request: SubscribeRequest, config: ConsumerConfig) -> None:
-    limit = request.max_pending_bytes
-    if request.max_pending is not None:
-        check_count("max_pending", request.max_pending)
-    if limit is not None:
-        check_count("max_pending_bytes", limit)
-    # After an overflow, an ordered reader resumes at its position; others would lose messages or have them redelivered.
-    if limit is not None and config.flow_control and not request.ordered and limit < FLOW_CONTROL_WINDOW:
-        raise ConfigError(
-            f"max_pending_bytes is {limit}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} bytes "
-            "before it waits; allow that much, or use max_ack_pending or a pull subscription for a smaller bound"
-        )
-    if _may_overflow(request, config):
-        raise ConfigError(
-            f"max_pending is {request.max_pending}: with flow control the server sends up to {FLOW_CONTROL_WINDOW} "
-            "bytes before it waits, however many messages they are; leave max_pending out, or use acks with "
-            "max_ack_pending or a pull subscription for a smaller bound"
-        )
-
-
-def _may_overflow(request: SubscribeRequest, config: ConsumerConfig) -> bool:
-    """Whether messages may be lost under flow control, because more than ``max_pending`` of them are sent."""
-    limit = request.max_pending
-    if limit is None or not config.flow_control or request.ordered:
-        return False
-    if config.ack_policy == AckPolicy.NONE:
-        return True
-    # Dropped messages are delivered again, unless the ack of a later one includes them.
-    unacked = config.max_ack_pending or min(_SERVER_MAX_ACK_PENDING, limit)
-    return config.ack_policy == AckPolicy.ALL and not 0 < unacked <= limit
 
 
 def creation_config(request: SubscribeRequest) -> ConsumerConfig:
@@ -263,7 +75,7 @@ def creation_config(request: SubscribeRequest) -> ConsumerConfig:
         and not request.pull
         and config.max_ack_pending is None
         and limit
-        and limit < _SERVER_MAX_ACK_PENDING
+        and limit < SERVER_MAX_ACK_PENDING
     ):
         changes["max_ack_pending"] = limit  # so that the queue cannot overflow
     return _marked(request, config.replace(**changes))
@@ -305,7 +117,7 @@ def check_binding(request: SubscribeRequest, info: ConsumerInfo) -> None:
         raise kind(info.stream_name, info.name, text)
     if mismatches := config_mismatches(request.config, found):
         raise ConfigMismatchError(info.stream_name, info.name, mismatches)
-    _check_room(request, found)
+    check_room(request, found)
 
 
 def _wrong_kind(found: ConsumerConfig) -> _Wrong:

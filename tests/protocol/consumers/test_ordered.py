@@ -8,7 +8,7 @@ from jsclient.errors import ConfigError, NotJetStreamMessageError
 from jsclient.protocol.consumers.monitors import HeartbeatMonitor
 from jsclient.protocol.consumers.ordered import OrderedTracker, check_ordered, ordered_config, restart_config
 from jsclient.protocol.consumers.push import Answer
-from jsclient.protocol.consumers.subscribe import SubscribeRequest, check_request
+from jsclient.protocol.consumers.subscribe_request import SubscribeRequest, check_request
 from jsclient.protocol.events import HeartbeatMissed, SlowConsumer, StreamReset
 from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from tests.support.strategies import FC, data, flow_control, heartbeat

@@ -6,13 +6,8 @@ import msgspec
 import pytest
 
 from jsclient.errors import ConfigError, InvalidNameError
-from jsclient.protocol.consumers.subscribe import (
-    FLOW_CONTROL_WINDOW,
-    SubscribeRequest,
-    check_request,
-    creation_config,
-    subscribe_workflow,
-)
+from jsclient.protocol.consumers.subscribe import creation_config, subscribe_workflow
+from jsclient.protocol.consumers.subscribe_request import FLOW_CONTROL_WINDOW, SubscribeRequest, check_request
 from jsclient.protocol.models.consumer import AckPolicy, ConsumerConfig
 
 

@@ -19,7 +19,8 @@ from jsclient.errors import (
     QueueRequiredError,
     SubjectMismatchError,
 )
-from jsclient.protocol.consumers.subscribe import SubscribeRequest, check_binding
+from jsclient.protocol.consumers.subscribe import check_binding
+from jsclient.protocol.consumers.subscribe_request import SubscribeRequest
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.support.strategies import info
 

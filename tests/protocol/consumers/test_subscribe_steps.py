@@ -31,9 +31,9 @@ from jsclient.protocol.consumers.subscribe import (
     Listen,
     LookUp,
     StopListening,
-    SubscribeRequest,
     subscribe_workflow,
 )
+from jsclient.protocol.consumers.subscribe_request import SubscribeRequest
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.support.strategies import info
 
