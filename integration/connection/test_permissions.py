@@ -180,3 +180,19 @@ async def test_requests_without_an_inbox() -> None:
                 with pytest.raises(jsclient.PermissionDeniedError):
                     await js.account_info()
                 assert time.monotonic() - started < 2
+
+
+async def test_denied_acks_reported_once(
+    own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
+) -> None:
+    """One event for each of many acks hid everything else."""
+    own, stream = await restricted(own_server, oracle_for, publish=["$JS.ACK.>"], subscribe=["nothing"])
+    js = await connect(own, user="ann", password="x")
+    await stream.publish(50)
+    for name in ("one", "two"):
+        sub = await js.pull_subscribe("Orders.>", stream="Mixed_Case", durable=name)
+        for message in await sub.fetch(50):
+            await message.ack()
+        await js.ping()
+    denied = [event.subject.split(".")[:4] for event in of(PermissionDenied, events)]
+    assert denied == [["$JS", "ACK", "Mixed_Case", "one"], ["$JS", "ACK", "Mixed_Case", "two"]]

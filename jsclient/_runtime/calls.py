@@ -32,14 +32,19 @@ __all__ = [
     "subject_pages",
 ]
 
-_SINCE_2_11 = ("pause_until", "priority_groups", "priority_timeout")
+_SINCE = {
+    "filter_subjects": (2, 10),
+    "pause_until": (2, 11),
+    "priority_groups": (2, 11),
+    "priority_timeout": (2, 11),
+}
 
 
 def check_known(context: Context, config: ConsumerConfig) -> None:
     """Raise `ConfigError` if a field is set that the server is too old for: it would ignore the field."""
-    for field in _SINCE_2_11:
+    for field, version in _SINCE.items():
         if getattr(config, field):
-            check_server(context.connection.server_version, (2, 11), f"{field} of a consumer")
+            check_server(context.connection.server_version, version, f"{field} of a consumer")
 
 
 async def consumer_info(context: Context, stream: str, consumer: str) -> ConsumerInfo:

@@ -45,6 +45,7 @@ class GuardedConnection(Connection):
         self._acks = UnconfirmedAcks()
         self._late: dict[int, bytes] = {}  # SUB and UNSUB by sid, while disconnected
         self._up = False
+        self._denied_acks: set[str] = set()  # starts of JSAcks, of those reported on this connection
         self._closing = False
         self._refused = False  # reported since the last disconnect: the credentials are refused
 
@@ -164,6 +165,7 @@ class GuardedConnection(Connection):
         self.lost(DisconnectedError("disconnected"))
 
     async def _on_reconnected(self) -> None:
+        self._denied_acks.clear()
         self._up, self._refused = True, False
         for command in self._late.values():
             self._out.write(command)
@@ -199,10 +201,21 @@ class GuardedConnection(Connection):
             self._nc._max_payload = self._nc.reader.max_payload = limit
         self._nc.take_info(info)
 
+    def _is_news(self, error: PermissionDeniedError) -> bool:
+        """False for further acks of a consumer on this connection: each one is denied."""
+        if not error.subject.startswith("$JS.ACK."):
+            return True
+        consumer = ".".join(error.subject.split(".", 4)[:4])
+        if consumer in self._denied_acks:
+            return False
+        self._denied_acks.add(consumer)
+        return True
+
     def _on_err(self, text: str) -> None:
         error, closes = read_server_error(text)
         if isinstance(error, PermissionDeniedError):
-            self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
+            if self._is_news(error):
+                self.hub.emit(PermissionDenied(operation=error.operation, subject=error.subject))
             if error.operation == "subscribe":
                 for inbox in self._nc._subs.values():
                     if inbox._subject == error.subject and isinstance(inbox, WireSubscription):

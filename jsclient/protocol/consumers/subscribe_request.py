@@ -95,6 +95,8 @@ def check_request(request: SubscribeRequest) -> SubscribeRequest:
             durable = queue
     if request.pull:
         _check_pull(config)
+    else:
+        _check_push(config)
     if config.deliver_subject is not None:
         check_publish_subject(config.deliver_subject)
     if config.inactive_threshold is not None and config.inactive_threshold < 0:
@@ -140,6 +142,8 @@ def _check_config_names(config: ConsumerConfig, wanted: str | None) -> None:
             raise ConfigError(
                 f"the consumer is {wanted!r} and in the config {config.name!r}: give one of them"
             )
+    if config.filter_subject and config.filter_subjects:
+        raise ConfigError("filter_subject and filter_subjects are both given: give one of them")
     for subject in config.filter_subjects or ():
         check_filter_subject(subject)
 
@@ -155,6 +159,15 @@ def _check_queue(queue: str, config: ConsumerConfig, *, named: bool) -> None:
         raise ConfigError(
             "a queue group cannot have flow control: its messages would reach one member at random"
         )
+
+
+_OF_PULL_REQUESTS = ("max_batch", "max_expires", "max_bytes")
+
+
+def _check_push(config: ConsumerConfig) -> None:
+    for name in _OF_PULL_REQUESTS:
+        if getattr(config, name):
+            raise ConfigError(f"{name} limits pull requests: leave it out, or use pull_subscribe()")
 
 
 def _check_pull(config: ConsumerConfig) -> None:
