@@ -120,14 +120,17 @@ class _Republished(NewestLog):
     """Pushed by a NATS subscription for one message."""
 
     _inbox: Inbox | None = None
-    _known = -1  # the sequence of the newest record; -1: it is being requested
+    _known: int | None = None  # the sequence of the newest record; None: it is being requested
+    _early: Record | None = None  # was pushed meanwhile
 
     async def open(self, arrived: Arrived) -> None:
-        self._arrived, self._known = arrived, -1
+        self._arrived, self._known, self._early = arrived, None, None
         self._inbox = await self.context.connection.subscribe(self.at.republished, self._receive, limit=1)
 
     def wait(self, seq: int) -> None:
-        self._known = seq
+        self._known, early, self._early = seq, self._early, None
+        if early is not None and self._arrived is not None:
+            self._arrived(self._checked(early, seq))
         # A refusal of the subscription arrives before the answer to the request.
         if self._inbox is not None and self._inbox.denied is not None and self._arrived is not None:
             self._arrived(self._inbox.denied)
@@ -145,12 +148,16 @@ class _Republished(NewestLog):
             try:
                 record = republished_record(frame, self.at.stream)
             except ProtocolError:
-                record = None  # from another client, and the only message of this wait
-            # It may be forged: a record that does not directly follow is requested instead.
-            follows = (
-                record is not None and record.seq == self._known + 1 and record.subject == self.at.subject
-            )
-            self._arrived(record if follows else None)
+                self._arrived(None)  # from another client, and the only message of this wait
+                continue
+            if self._known is None:
+                self._early = record
+            else:
+                self._arrived(self._checked(record, self._known))
+
+    def _checked(self, record: Record, known: int) -> Record | None:
+        """The record, if it directly follows the newest one. It may be forged: any other is requested instead."""
+        return record if record.seq == known + 1 and record.subject == self.at.subject else None
 
 
 class _Pulled(NewestLog):
