@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, Unpack, overload
 
@@ -77,6 +77,9 @@ class Batch(Sequence[Message]):
     def __getitem__(self, index: slice) -> list[Message]: ...
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         return self._messages[index]
+
+    def __iter__(self) -> Iterator[Message]:
+        return iter(self._messages)  # that of `Sequence` calls `__getitem__` for each
 
     def __repr__(self) -> str:
         error = "" if self.error is None else f", {self.error!r}"
