@@ -57,6 +57,7 @@ nitpick_ignore_regex = [
 # Private names in public signatures.
 nitpick_ignore = [
     ("py:class", "Callback"),
+    ("py:class", "jsclient.topics.log.SequenceStart"),
     ("py:class", "ConnectOptions"),
     ("py:class", "jsclient.client.ConnectOptions"),
     ("py:class", "jsclient.protocol.models.fields.ConsumerFields"),

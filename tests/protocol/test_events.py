@@ -16,13 +16,18 @@ from jsclient.protocol.events import Event, GapDetected
 CLASSES = [value for _, value in inspect.getmembers(events, inspect.isclass) if issubclass(value, Event)]
 
 
+VALUES = {"str": "text", "bool": True, "int": 7, "float": 1.5}
+
+
 def made(kind: type[Event]) -> Event:
-    """An event with something in every field."""
+    """An event with a value in every field."""
     values = {}
     for field in msgspec.structs.fields(kind):
-        values[field.name] = {"str": "text", "int": 7, "float": 1.5}.get(str(field.type), ClosedError("over"))
-        if field.type in (str, int, float):
-            values[field.name] = {str: "text", int: 7, float: 1.5}[field.type]
+        declared = (
+            field.type if isinstance(field.type, str) else getattr(field.type, "__name__", str(field.type))
+        )
+        name = declared.removesuffix(" | None")
+        values[field.name] = VALUES.get(name, ClosedError("over"))
     return kind(**values)
 
 
@@ -30,11 +35,15 @@ def made(kind: type[Event]) -> Event:
 def test_event_prints_and_pickles(kind):
     event = made(kind)
     for field in msgspec.structs.fields(kind):
-        assert f"{field.name}=" in str(event)
+        assert f"{field.name}=" in repr(event)
         with pytest.raises(AttributeError):
             setattr(event, field.name, None)
+    sentence = str(event)
+    assert sentence.endswith("(consumer 'text' of stream 'text')")
+    assert "None" not in sentence
+    assert "\n" not in sentence
     copy = pickle.loads(pickle.dumps(event))
-    assert str(copy) == str(event)
+    assert (str(copy), repr(copy)) == (sentence, repr(event))
 
 
 @pytest.mark.parametrize("kind", CLASSES)

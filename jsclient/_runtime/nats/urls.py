@@ -96,7 +96,9 @@ def _check_url(url: str) -> None:
         parsed = urlparse(_with_scheme(url))
         host, _ = parsed.hostname, parsed.port
     except ValueError:  # its text would show a password that is not percent-encoded
-        raise ConfigError("a server URL is not valid: percent-encode special characters in it") from None
+        raise ConfigError(
+            "a server URL is not valid: the port must be a number, special characters must be percent-encoded"
+        ) from None
     if parsed.scheme not in _SCHEMES:
         raise ConfigError(
             f"unknown scheme {parsed.scheme!r} in {shown(url)!r}: use nats://, tls://, ws:// or wss://"

@@ -258,19 +258,25 @@ class LivePublisher(Handle, Generic[T]):
     def _taken(self) -> None:
         """Another publisher takes over: its subscribers connect to that one."""
         self._is_taken = True
-        self._context.tasks.start(self.release(), "live publisher: release")
+        self._context.tasks.start(self.release(), "live publisher: taken")
 
     async def release(self) -> None:
-        """Stop sending. Subscribers wait for another publisher, which starts with the least time."""
-        if self.is_closed:
-            return
-        self._state = State.CLOSED
-        self._context.detach(self, self._lifecycle)
-        self._wake.set()
-        self._changed.set()
+        """Stop sending. Subscribers wait for another publisher, which starts with the least time.
+
+        Cancelled: it continues in the background.
+        """
+        if not self.is_closed:
+            self._state = State.CLOSED
+            self._context.detach(self, self._lifecycle)
+            self._wake.set()
+            self._changed.set()
+            await asyncio.wait([self._context.tasks.start(self._release(), "live publisher: release")])
+
+    async def _release(self) -> None:
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None:
+            await self._connection.unsubscribe(inbox)
         await self._presence.end()
-        if self._inbox is not None:
-            await self._connection.unsubscribe(self._inbox)
 
     async def abandon(self) -> None:
         """End with the connection, as `release`."""
