@@ -384,6 +384,10 @@ class ClaimsGone(Event, frozen=True, kw_only=True):
     last_stream_seq: int
     lapsed: bool = False
 
+    def _says(self) -> str:
+        text = super()._says()
+        return f"{text}, or acked by another client after the claims lapsed" if self.lapsed else text
+
 
 class PublishFailed(Event, frozen=True, kw_only=True):
     """A publish failed and no caller awaits it.
