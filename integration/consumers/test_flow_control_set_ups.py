@@ -12,6 +12,9 @@ from integration.kit.judge.waiting import eventually
 from integration.kit.network import match
 from integration.kit.servers.ports import HOST, free_port
 
+both_forms = pytest.mark.parametrize(
+    "ack_v2", [False, pytest.param(True, marks=pytest.mark.server(">=2.14"))]
+)  # of ack subjects
 CONFIG = jsclient.ConsumerConfig(flow_control=True, idle_heartbeat=5.0, ack_policy="none")
 COUNT, SIZE = 1200, 10_000
 
@@ -58,7 +61,7 @@ async def check(tap: Any, events: list[Any], stream: Any, js: Any, **arguments: 
 
 
 @pytest.mark.covers("J98")
-@pytest.mark.parametrize("ack_v2", [False, True])
+@both_forms
 async def test_domain(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any, events: list[Any],
     tmp_path: Any, ack_v2: bool,
@@ -71,7 +74,7 @@ async def test_domain(
 
 
 @pytest.mark.covers("J98")
-@pytest.mark.parametrize("ack_v2", [False, True])
+@both_forms
 async def test_leaf_node(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any, events: list[Any],
     tmp_path: Any, ack_v2: bool,
@@ -94,7 +97,7 @@ async def test_leaf_node(
 
 
 @pytest.mark.covers("J98")
-@pytest.mark.parametrize("ack_v2", [False, True])
+@both_forms
 async def test_other_account(
     own_server: Any, oracle_for: Any, make_stream: Any, proxy: Any, connect: Any, events: list[Any],
     ack_v2: bool,
@@ -107,7 +110,7 @@ async def test_other_account(
 
 
 @pytest.mark.covers("J98")
-@pytest.mark.parametrize("ack_v2", [False, True])
+@both_forms
 @pytest.mark.parametrize(
     ("place", "subject"), [('prefix: "from.js"', "from.js.to.x"), ('to: "moved.>"', "moved.x")]
 )
