@@ -191,10 +191,12 @@ async def test_a_consumer_that_is_gone(server, pulled):
 
 
 @pytest.mark.parametrize("every", [ACK_WAIT / 4, pytest.param(None, marks=pytest.mark.full)])
-async def test_signs_of_life_hold_long_batch(server, pulled, every):
+async def test_signs_of_life_hold_long_batch(spark, server, pulled, every):
     """Nothing is delivered again while the block lasts 2.5 times the time that the server waits; after it, all is."""
     from jsclient.spark import heartbeat
 
+    # The first job of a session takes seconds, in which the messages of this test would lapse.
+    await asyncio.to_thread(spark.createDataFrame([("",)], "reply string").repartition(3).toArrow)
     stream, frame = await pulled(500, ack_wait=ns(ACK_WAIT))
     other = asyncio.create_task(_redelivered(stream))
 
