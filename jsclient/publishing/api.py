@@ -219,7 +219,9 @@ class Publishing:
 
         Raises:
             PublishManyError: Not all are stored: it has the failed messages by index and the number of those sent.
-            ConfigError, InvalidNameError: Nothing was sent. `ConfigError` also on a nats-py connection of your own.
+                Its cause is a `ConfigError` if a payload is not bytes, or if there are fewer ``msg_ids`` than payloads.
+            ConfigError, InvalidNameError: An argument is not valid, or the connection is a nats-py connection of your
+                own. Nothing was sent.
 
         Cancelled: messages sent so far may be stored.
         """
