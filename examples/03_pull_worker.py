@@ -20,7 +20,9 @@ async def main(url: str | None = None) -> None:
         for number in range(25):
             await js.publish("pull.mail", b"mail %d" % number)
 
-        sub = await stack.enter_async_context(await js.pull_subscribe("pull.mail", durable="mailer"))
+        # delete_on_close=False: the consumer and its position outlive this program
+        mailer = js.pull_subscribe("pull.mail", durable="mailer", delete_on_close=False)
+        sub = await stack.enter_async_context(mailer)
 
         batch = await sub.fetch(10, expires=2.0)
         print(f"fetch(10): {len(batch)} messages, ending {batch.ending.value}")
