@@ -36,7 +36,6 @@ COVERED = {
     "consumers/push/buffer.py": "tests/consumers/test_subscription.py",
     "consumers/worker/handler_pool.py": "tests/consumers/worker/test_worker.py",
     "consumers/worker/run.py": "tests/consumers/worker/test_worker.py",
-    "consumers/worker/loop_watch.py": "integration/consumers/worker/test_start_and_end.py",
     "consumers/worker/settling.py": "tests/consumers/worker/test_worker.py",
     "consumers/worker/sources.py": "tests/consumers/worker/test_worker.py",
     "epochs.py": "tests/test_exports.py",

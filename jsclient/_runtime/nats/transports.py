@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import ParseResult
 
@@ -31,14 +31,25 @@ def _greeting(line: bytes) -> bytes:
     return line
 
 
+def _nothing() -> int:
+    return 0
+
+
 class TcpTransport(nats.aio.transport.TcpTransport):
-    """nats-py's transport, with an end that does not wait for a peer that does not read."""
+    """nats-py's transport, with an end that does not wait for a peer that does not read.
+
+    Attributes:
+        backlog: Returns the bytes that were written and not sent yet. It is asyncio's method: it runs at each write.
+    """
+
+    backlog: Callable[[], int] = staticmethod(_nothing)
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: float) -> None:
         """Open the connection. The caller limits the time: a task of `asyncio.wait_for` could outlive it."""
         reader, writer = await asyncio.open_connection(uri.hostname, uri.port, limit=buffer_size)
         self._bare_io_reader, self._bare_io_writer = reader, writer
         self._io_reader, self._io_writer = reader, writer
+        self.backlog = writer.transport.get_write_buffer_size
 
     async def connect_tls(self, *args: Any, **options: Any) -> None:
         try:
@@ -46,7 +57,10 @@ class TcpTransport(nats.aio.transport.TcpTransport):
         except BaseException:
             self.abort()  # nats-py would wait forever for a socket that is gone
             self._io_reader = self._io_writer = None
+            self.backlog = _nothing
             raise
+        assert self._io_writer is not None
+        self.backlog = self._io_writer.transport.get_write_buffer_size
 
     async def readline(self) -> bytes:
         return _greeting(await super().readline())  # type: ignore[no-untyped-call]
@@ -54,10 +68,6 @@ class TcpTransport(nats.aio.transport.TcpTransport):
     def is_secure(self) -> bool:
         """Whether it is encrypted."""
         return self._io_writer is not None and self._io_writer.get_extra_info("ssl_object") is not None
-
-    def backlog(self) -> int:
-        """Bytes that were written and not sent yet."""
-        return 0 if self._io_writer is None else self._io_writer.transport.get_write_buffer_size()
 
     def abort(self) -> None:
         """Close at once; what was not sent is lost."""

@@ -10,13 +10,12 @@ from typing import Self, TypeAlias
 
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
-from ..._runtime.tasks import Signal, Timer
+from ..._runtime.tasks import LoopWatch, Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.push import Answer, Command, PushTracker
 from ...protocol.events import Event, HandlerFailed, HandlerSlow
 from ...protocol.wire.frames import Frame
 from ..message import AckChannel, Message
-from ..worker.loop_watch import LoopWatch
 
 __all__ = ["Batches", "Callback", "PushBuffer"]
 

@@ -12,11 +12,10 @@ from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from ..._runtime.context import Context
-from ..._runtime.tasks import Signal, Timer
+from ..._runtime.tasks import LoopWatch, Signal, Timer
 from ...errors import JetStreamError
 from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Workload
 from ..message import Message, begin_attempt
-from .loop_watch import LoopWatch
 from .settling import Settling
 
 __all__ = ["Caller", "Crew", "Handler", "Slot", "Why"]
