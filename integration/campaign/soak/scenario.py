@@ -29,8 +29,9 @@ from integration.kit.servers.nats_server import OwnServer
 from jsclient.errors import JetStreamError
 
 USERS = 6
-ROUNDS = 12
-WARM = 3  # rounds that do not count: caches fill
+ROUNDS = 12  # at least; a longer run has one round per minute
+WARM = 0.25  # the share of the rounds that do not count: caches fill
+PAUSE = 0.4  # seconds at most that a user waits after an activity
 SETTLE = 3.0  # seconds within which a round must have ended
 WAITING = 24
 """Consumers that may wait for the server to remove them: their connection was cut before they could be deleted."""
@@ -92,6 +93,7 @@ class Soak:
     async def user(self, end: float) -> None:
         while time.monotonic() < end:
             await self.activity()
+            await asyncio.sleep(self.chance.uniform(0, PAUSE))
 
     def report(self, event: Any) -> None:
         """Take an event of a connection."""
@@ -212,10 +214,12 @@ async def soaked(soak: Soak, options: Options) -> None:
         with contextlib.suppress(JetStreamError, TimeoutError):
             await one(soak.js, soak.chance, 0.1)
     first = await soak.sample(None)
-    each = max((options.seconds - ROUNDS) / ROUNDS, 1.0)
-    for _ in range(ROUNDS):
+    rounds = max(ROUNDS, round(options.seconds / 60))
+    each = max((options.seconds - rounds) / rounds, 1.0)
+    for _ in range(rounds):
         await soak.round(each)
-        await soak.sample(first)
+        now = await soak.sample(first)
+        print(f"{now.at - first.at:.0f} s: {now.done} activities, {now.resident:.1f} MB", flush=True)
     if grown(soak, "tasks"):
         soak.left = [describe_task(task) for task in running_tasks()]
     stop.set()
@@ -242,7 +246,7 @@ def slope(points: list[tuple[float, float]]) -> float:
 
 def judge(soak: Soak, seed: int, background: Background) -> Outcome:
     outcome = Outcome("soak", "users, reconnects, cancellations", seed)
-    warm = soak.samples[WARM:]
+    warm = soak.samples[round(len(soak.samples) * WARM) :]
     minutes = (warm[-1].at - warm[0].at) / 60
     blocks = slope([(one.done, one.blocks) for one in warm])
     gained = warm[-1].resident - warm[0].resident
@@ -251,6 +255,7 @@ def judge(soak: Soak, seed: int, background: Background) -> Outcome:
         "ended": dict(soak.ended.most_common()),
         "cuts": soak.cuts,
         "events": dict(soak.events),
+        "minutes": [round((one.at - soak.samples[0].at) / 60, 1) for one in soak.samples],
         "blocks": [one.blocks for one in soak.samples],
         "resident MB": [round(one.resident, 1) for one in soak.samples],
     }
