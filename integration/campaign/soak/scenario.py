@@ -269,7 +269,7 @@ def judge(soak: Soak, seed: int, background: Background) -> Outcome:
     waiting = max(len(one.consumers) for one in soak.samples)
     outcome.check(f"at most {WAITING} consumers wait to be removed", waiting <= WAITING, waiting)
     more = (Counter(last.subscriptions) - Counter(first.subscriptions)).elements()
-    outcome.none_of("no subscription stays on the server", more, known="issue 10 A6 (g)")
+    outcome.none_of("no subscription stays on the server", more)
     outcome.check(f"at most {BLOCKS} blocks stay per activity", blocks <= BLOCKS, f"{blocks:.2f}")
     bound = MEGABYTES * (1 + minutes / 60)
     outcome.check(
