@@ -256,6 +256,24 @@ async def test_reply_no_ack_error(js: Any, oracle: Oracle, stream: OwnStream) ->
         await js.publish(f"{stream.prefix}x.service")
 
 
+@pytest.mark.parametrize(
+    "ack", ['"S","seq":0', '"S","seq":-1', '"S","seq":18446744073709551616', '"","seq":3']
+)
+async def test_ack_without_place(js: Any, oracle: Oracle, stream: OwnStream, ack: str) -> None:
+    """A stream confirms a message with its own name and a sequence; anything else confirms nothing."""
+
+    async def answer(message: Any) -> None:
+        await message.respond(f'{{"stream":{ack}}}'.encode())
+
+    await oracle.nc.subscribe(f"{stream.prefix}x.service", cb=answer)
+    await oracle.nc.flush()
+    with pytest.raises(jsclient.ProtocolError, match=r"was acknowledged by stream|64 bits"):
+        await js.publish(f"{stream.prefix}x.service")
+    async with js.publisher() as pub:
+        with pytest.raises(jsclient.ProtocolError):
+            await (await pub.publish(f"{stream.prefix}x.service"))
+
+
 async def scripted(oracle: Oracle, subject: str, *answers: tuple[float, bytes]) -> list[bytes]:
     """In place of a stream: a publish is answered after so many seconds, or not at all (b""). What was published."""
     got: list[bytes] = []

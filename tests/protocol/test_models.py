@@ -533,6 +533,10 @@ def test_a_refused_publish():
         b'{"stream":7,"seq":1}',
         b'{"stream":"S","seq":"1"}',
         b'{"stream":"S","seq":true}',
+        b'{"stream":"S","seq":0}',
+        b'{"stream":"S","seq":-1}',
+        b'{"stream":"S","seq":18446744073709551616}',
+        b'{"stream":"","seq":1}',
     ],
 )
 def test_what_is_no_acknowledgement(data):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from ..wire.codec import WireStruct, from_wire
 __all__ = ["PubAck", "read_pub_ack"]
 
 _IN_PROCESS = 10158
+MAX_SEQUENCE: Final = 2**64 - 1
 
 
 class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
@@ -42,8 +43,8 @@ class PubAck(WireStruct, frozen=True, kw_only=True, forbid_unknown_fields=True, 
 
 
 quick_pub_ack: Callable[[bytes], PubAck] = msgspec.json.Decoder(PubAck).decode
-"""A fast path of `read_pub_ack`. If it raises, or the ack lacks a stream or sequence or has ``extra`` fields, call
-`read_pub_ack`."""
+"""A fast path of `read_pub_ack`. If it raises, or the ack lacks a stream or a valid sequence or has ``extra`` fields,
+call `read_pub_ack`."""
 
 
 def read_pub_ack(data: bytes) -> PubAck:
@@ -55,14 +56,14 @@ def read_pub_ack(data: bytes) -> PubAck:
     """
     try:
         ack = quick_pub_ack(data)
-        if ack.seq > 0 and ack.stream and not ack.extra:
+        if 0 < ack.seq <= MAX_SEQUENCE and ack.stream and not ack.extra:
             return ack
     except (msgspec.MsgspecError, ValueError, RecursionError):
         pass  # an error, an unknown field or a malformed answer: the slow path says which
     ack = from_wire(PubAck, read_response(data))
-    if ack.seq < 0:
-        raise ProtocolError(f"a publish was acknowledged with sequence {ack.seq}")
     if ack.duplicate and not ack.seq:
         # Clusters before 2.11 answer so while the first message is still being stored.
         raise ApiError.from_fields(409, _IN_PROCESS, "duplicate message id is in process")
+    if not (0 < ack.seq <= MAX_SEQUENCE and ack.stream):
+        raise ProtocolError(f"a publish was acknowledged by stream {ack.stream!r} with sequence {ack.seq}")
     return ack

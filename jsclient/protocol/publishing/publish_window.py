@@ -22,7 +22,7 @@ from typing import Generic, TypeAlias
 import msgspec
 
 from ...errors import ApiError, DisconnectedError, JetStreamError, NoRespondersError
-from ..models.publish import quick_pub_ack, read_pub_ack
+from ..models.publish import MAX_SEQUENCE, quick_pub_ack, read_pub_ack
 from ..wire.frames import Frame
 from ..wire.headers import inline_status
 from .in_flight import (
@@ -111,7 +111,7 @@ class PublishWindow(Generic[TicketT]):
                 except (msgspec.MsgspecError, ValueError, RecursionError):
                     pass
                 else:
-                    if ack.seq > 0 and ack.stream:
+                    if 0 < ack.seq <= MAX_SEQUENCE and ack.stream:
                         del in_flight[reply]
                         size += entry.size
                         stored += 1
