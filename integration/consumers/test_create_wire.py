@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.clients.foreign import client
+from integration.kit.clients.foreign import client, flushed
 from integration.kit.judge.oracle import number_of
 from integration.kit.judge.reading import numbers, take
 from integration.kit.judge.streams import OwnStream
@@ -233,7 +233,7 @@ async def test_order_same_on_connection_of_nats_py(
         assert body(create)["config"]["deliver_subject"] == listen.subject == sub.subject
         await sub.unsubscribe()
         await js.close()
-        await nc.flush()
+        await flushed(nc)
     assert listen.sid in [frame.sid for frame in tap.unsubs()]
     assert asked(tap, "CONSUMER.DELETE.>") == [f"CONSUMER.DELETE.{stream.name}.{sub.consumer}"]
 

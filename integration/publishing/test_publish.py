@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
+from integration.kit.clients.foreign import flushed
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import take
 from integration.kit.judge.streams import OwnStream
@@ -251,7 +252,7 @@ async def test_reply_no_ack_error(js: Any, oracle: Oracle, stream: OwnStream) ->
         await message.respond(b"thank you")
 
     await oracle.nc.subscribe(f"{stream.prefix}x.service", cb=answer)
-    await oracle.nc.flush()
+    await flushed(oracle.nc)
     with pytest.raises(jsclient.ProtocolError):
         await js.publish(f"{stream.prefix}x.service")
 
@@ -293,7 +294,7 @@ async def scripted(oracle: Oracle, subject: str, *answers: tuple[float, bytes]) 
         task.add_done_callback(answering.discard)
 
     await oracle.nc.subscribe(subject, cb=answer)
-    await oracle.nc.flush()
+    await flushed(oracle.nc)
     return got
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import jsclient
+from integration.kit.clients.foreign import flushed
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle
@@ -607,7 +608,7 @@ async def test_answer_none_error(js: Any, oracle: Oracle, stream: OwnStream) -> 
         await message.respond(b"thank you")
 
     await oracle.nc.subscribe(f"{stream.prefix}x.service", cb=answer)
-    await oracle.nc.flush()
+    await flushed(oracle.nc)
     async with js.publisher() as pub:
         with pytest.raises(jsclient.ProtocolError):
             await (await pub.publish(f"{stream.prefix}x.service"))

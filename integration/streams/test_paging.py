@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import jsclient
+from integration.kit.clients.foreign import flushed
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
@@ -53,8 +54,8 @@ async def test_subjects_in_pages(js: Any, tap: Proxy, oracle: Oracle, make_strea
     for number in range(100_005):
         await oracle.nc.publish(f"{stream.prefix}.{number}", b"")
         if number % 5000 == 0:
-            await oracle.nc.flush()
-    await oracle.nc.flush()
+            await flushed(oracle.nc)
+    await flushed(oracle.nc)
 
     async def stored() -> bool:
         return (await stream.state())["messages"] == 100_005

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import jsclient
+from integration.kit.clients.foreign import flushed
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle, number_of
 from integration.kit.judge.reading import of, told
@@ -116,7 +117,7 @@ async def publish_all(stream: OwnStream, count: int = COUNT) -> None:
     for first in range(1, count + 1, KEYS):
         for number in range(first, min(first + KEYS, count + 1)):
             await stream.oracle.nc.publish(stream.subject(number % KEYS), b"%d" % number)
-    await stream.oracle.nc.flush()
+    await flushed(stream.oracle.nc)
     await eventually(lambda: _stored(stream, count), what="all are stored")
 
 

@@ -19,7 +19,7 @@ import nats
 import nats.aio.client
 import nats.aio.msg
 
-from integration.kit.clients.foreign import closed
+from integration.kit.clients.foreign import closed, flushed
 from integration.kit.judge.waiting import eventually, within
 
 CONNECTION_NAME = "kit-oracle"
@@ -250,7 +250,7 @@ class Oracle:
             seen.append(message)
 
         sub = await self.nc.subscribe(subject, cb=keep)
-        await self.nc.flush()
+        await flushed(self.nc)
         try:
             yield seen
         finally:

@@ -9,7 +9,7 @@ from typing import Any
 import nats.errors
 import pytest
 
-from integration.kit.clients.foreign import client, subscribed
+from integration.kit.clients.foreign import client, flushed, subscribed
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
@@ -120,7 +120,7 @@ async def test_cut_inside_a_delivery(proxy: MakeProxy, after_bytes: int | None) 
         await fault.wait()
         await tap.wait_links(2)
         await eventually(lambda: nc.is_connected, what="the reconnect")
-        await nc.flush()
+        await flushed(nc)
         await nc.publish("cut", b"next")
         await eventually(lambda: seen, what="the next message")
         assert [m.data for m in seen] == [b"next"]
@@ -202,7 +202,7 @@ async def test_blackhole_is_silent(proxy: MakeProxy, direction: Any) -> None:
         tap.heal()
         await tap.wait_links(2)
         await eventually(lambda: nc.is_connected, what="the reconnect after missing PONGs")
-        await nc.flush()
+        await flushed(nc)
         await nc.publish("s", b"seen")
         await eventually(lambda: seen, what="a message on the new connection")
         assert seen[0].data == b"seen"
@@ -233,7 +233,7 @@ async def test_delay_and_rate(proxy: MakeProxy) -> None:
         seen = await subscribed(nc, "x")
         tap.delay(0.1)
         started = time.monotonic()
-        await nc.flush()
+        await flushed(nc)
         assert 0.2 <= time.monotonic() - started < 2
         tap.heal()
         tap.rate(200_000, TO_SERVER)

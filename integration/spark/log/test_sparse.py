@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from integration.kit.calls.source import BatchRead, Query, options_of
+from integration.kit.clients.foreign import flushed
 from integration.kit.judge.waiting import eventually
 from jsclient.errors import HistoryTruncatedError
 from jsclient.spark.log.lookup import Lookup
@@ -26,9 +27,9 @@ async def requests(oracle):
         subjects.append(message.subject)
 
     subscription = await oracle.nc.subscribe("$JS.API.>", cb=count)
-    await oracle.nc.flush()
+    await flushed(oracle.nc)
     yield subjects
-    await oracle.nc.flush()
+    await flushed(oracle.nc)
     await subscription.unsubscribe()
 
 
