@@ -16,11 +16,13 @@ import nats.errors
 import pytest
 
 import jsclient
+from integration.kit.clients.foreign import client
 from integration.kit.clients.readers import FAST
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.reading import numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
+from integration.kit.network.recording import in_order
 from integration.kit.servers.fake_server import FakeServer
 from jsclient import ConnectError, Disconnected, Reconnected
 from jsclient._runtime.nats import nats_client
@@ -251,3 +253,14 @@ def test_a_gap_is_found(monkeypatch: Any) -> None:
         assert set(nats_client.seam_gaps()) == {"_process_info", "_send_ping"}
     finally:
         nats_client.seam_gaps.cache_clear()
+
+
+async def test_ping_follows_what_was_sent_before(proxy: Any) -> None:
+    """nats-py writes a PING at once, in front of commands that its flusher has yet to write."""
+    tap = await proxy()
+    async with client(tap) as nc, jsclient.JetStream(nc) as js:
+        await js._connection.subscribe("late", lambda _: None)
+        await js.ping()
+        (sub,) = [frame for frame in tap.subs() if frame.subject == "late"]
+        pings = tap.find(lambda frame: frame.op == "PING" and frame.direction == sub.direction)
+        assert in_order(sub, pings[-1])
