@@ -208,13 +208,12 @@ class ForeignConnection(Connection):
 
     async def ping(self, timeout: float) -> float:
         self.check_sendable()
+        seconds = max(1, int(timeout) + 1)
         try:
             async with asyncio.timeout(timeout):
                 # nats-py writes a PING in front of commands that wait for its flusher: the second one comes after them.
-                for _ in range(2):
-                    started = self.now()
-                    await self._nc.rtt(max(1, int(timeout) + 1))
-                took = self.now() - started
+                await self._nc.flush(seconds)
+                took = await self._nc.rtt(seconds)
         except (TimeoutError, nats.errors.TimeoutError):
             raise RequestTimeoutError("no PONG to a PING", timeout) from None
         except nats.errors.Error as error:
@@ -222,7 +221,7 @@ class ForeignConnection(Connection):
         # Messages that arrived before the PONG may still wait in nats-py's queue.
         for _ in range(3):
             await asyncio.sleep(0)
-        return took
+        return float(took)
 
     async def close(self) -> None:
         """Stop using the connection; the user closes it."""
