@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from integration.campaign.options import PARTS, Options, share
+from integration.campaign.options import LONG, PARTS, Options, share
 from integration.campaign.report import Outcome, Report, machine, told
 
 
@@ -19,10 +19,13 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=6.0, help="for everything together (default: 6)")
     parser.add_argument("--seed", type=int, help="the first seed (default: from the clock)")
     parser.add_argument("--seeds", type=int, default=1, help="seeds to run, one after the other (default: 1)")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument(
+        "--only", help=f"some of {','.join(PARTS)}; by default all that --minutes is enough for"
+    )
     parser.add_argument("--report", type=Path, help="a file for the text; the JSON goes beside it, as .json")
     given = parser.parse_args(arguments)
-    given.only = [part for part in PARTS if part in given.only.split(",")]
+    chosen = given.only.split(",") if given.only else [p for p in PARTS if given.minutes >= LONG.get(p, 0)]
+    given.only = [part for part in PARTS if part in chosen]
     if not given.only:
         parser.error(f"--only: some of {','.join(PARTS)} are needed")
     if given.seeds < 1 or given.minutes <= 0:

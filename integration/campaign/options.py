@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PARTS = {"chaos": 45, "fuzz": 20, "soak": 25, "hostile": 5, "strangers": 5}
+PARTS = {"chaos": 35, "rotation": 10, "spark": 10, "fuzz": 15, "soak": 20, "hostile": 5, "strangers": 5}
 """Each part with its share of the time, in percent. The last two are lists of cases, which take what they take."""
+
+LONG = {"spark": 5}
+"""Parts that run only if they are asked for, or if there are this many minutes for everything."""
 
 
 @dataclass(frozen=True)

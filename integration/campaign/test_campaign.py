@@ -20,6 +20,7 @@ from integration.campaign.fuzz.targets import TARGETS
 from integration.campaign.hostile.scenarios import AFTER_CONNECT, after_connect
 from integration.campaign.options import Options
 from integration.campaign.report import Outcome, Report
+from integration.campaign.rotation.scenario import rotation
 from integration.campaign.strangers.attack import one
 from integration.campaign.strangers.cases import epochs_live
 
@@ -92,6 +93,12 @@ async def test_soak() -> None:
 @pytest.mark.server(">=2.14")
 async def test_chaos() -> None:
     passed(await chaos(Options(SEED, 45), Kinds(small=True)))
+
+
+@pytest.mark.full
+@pytest.mark.limit(150)
+async def test_rotation() -> None:
+    passed(await rotation(Options(SEED, 15), Kinds(small=True)))
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ from integration.kit.clients.readers import FAST
 from integration.kit.judge.reading import told
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.servers.fake_server import FakeServer
+from integration.kit.servers.monitor import monitor_json
 from jsclient import ConnectError, Disconnected, JetStreamError, Reconnected
 
 
@@ -67,6 +68,26 @@ async def test_tls_with_certificate_fits(
     assert (await js.publish("s", b"x" * 100_000)).seq == 1
     sub = await js.subscribe("s")
     assert len((await sub.next(timeout=5)).data) == 100_000
+
+
+@pytest.mark.parametrize("scheme", ["nats", "tls"])
+async def test_server_with_optional_tls(
+    scheme: str, own_server: Any, connect: Any, proxy: Any, ca: trustme.CA, tmp_path: Path
+) -> None:
+    """A server with ``allow_non_tls`` offers TLS and does not require it."""
+    own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1"), "allow_non_tls": True})
+    tap = await proxy(own, frames=False)
+    events: list[Any] = []
+    js = await connect(tap.url.replace("nats", scheme), tls=context(ca), on_event=events.append)
+    tap.cut()
+    await eventually(lambda: any(isinstance(one, Reconnected) for one in events), 10, "a reconnect")
+    await js.ping()
+    found = await monitor_json(own.monitor, "/connz")
+    versions = [one.get("tls_version") for one in found["connections"]]
+    assert versions, "the server lists no connection"
+    assert all(versions), versions
+    plain = await connect(own.url)
+    await plain.ping()
 
 
 @pytest.mark.parametrize("wrong", ["CA", "host", "option"])

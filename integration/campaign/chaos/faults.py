@@ -12,7 +12,10 @@ from integration.campaign.chaos.nodes import NAMES, Nodes
 from integration.kit.judge.oracle import Oracle
 from integration.kit.servers.monitor import connections
 
-KINDS = ("kill", "freeze", "cut off silently", "cut off", "step down", "consumers step down")
+KINDS = (
+    "kill", "freeze", "cut off silently", "cut off", "step down", "consumers step down",
+    "leaf link cut", "leaf link silent",
+)  # fmt: skip
 
 
 @dataclass
@@ -29,17 +32,24 @@ class Fault:
         return f"{self.kind} {self.node} for {self.ended - self.began:.1f} s"
 
 
-class Faults:
-    """Harms the cluster until it is told to end; then all is healed."""
+class History:
+    """What happened in a run, and what could not be done."""
 
-    def __init__(self, nodes: Nodes, chance: Random, streams: list[str]) -> None:
-        self._nodes, self._chance, self._streams = nodes, chance, streams
+    def __init__(self) -> None:
         self.happened: list[Fault] = []
         self.failed: list[str] = []
 
     @property
     def counts(self) -> dict[str, int]:
         return dict(Counter(fault.kind for fault in self.happened))
+
+
+class Faults:
+    """Harms the cluster until it is told to end; then all is healed."""
+
+    def __init__(self, nodes: Nodes, chance: Random, streams: list[str]) -> None:
+        self._nodes, self._chance, self._streams = nodes, chance, streams
+        self.history = History()
 
     async def run(self, until: float) -> None:
         kinds: list[str] = []
@@ -49,11 +59,11 @@ class Faults:
                 self._chance.shuffle(kinds)
             await asyncio.sleep(self._chance.uniform(0.5, 3.0))
             fault = Fault(kinds.pop(), self._chance.choice(NAMES), time.monotonic())
-            self.happened.append(fault)
+            self.history.happened.append(fault)
             try:
                 await self._do(fault)
             except Exception as error:  # noqa: BLE001  such as: nobody leads just now
-                self.failed.append(f"{fault.kind} {fault.node}: {error!r:.120}")
+                self.history.failed.append(f"{fault.kind} {fault.node}: {error!r:.120}")
             fault.ended = time.monotonic()
 
     async def _do(self, fault: Fault) -> None:
@@ -79,6 +89,8 @@ class Faults:
                     await asyncio.sleep(length)
                 finally:
                     await self._nodes.let_in(fault.node)
+            case "leaf link cut" | "leaf link silent":
+                await self._nodes.harm_leaf_link(length, silently=fault.kind.endswith("silent"))
             case _:
                 await self._step_down(fault)
 

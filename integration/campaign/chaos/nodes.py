@@ -1,11 +1,16 @@
-"""Three nodes whose routes lead through proxies, so that any of them can be cut off; a leaf node, a WebSocket port."""
+"""Three nodes whose routes lead through proxies, so that any of them can be cut off; a leaf node, TLS, WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
+
+import trustme
 
 from integration.kit.network.proxy import Proxy
 from integration.kit.servers.cluster import OwnCluster
@@ -25,6 +30,8 @@ class Nodes(OwnCluster):
         self._proxies = proxies
         self.leaf: OwnServer | None = None
         self.websocket = ""
+        self.leaf_links: list[Proxy] = []
+        self.tls: ssl.SSLContext | None = None
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -38,12 +45,18 @@ class Nodes(OwnCluster):
                 for other in NAMES
                 if one != other
             }
+            leaf_links = [
+                await stack.enter_async_context(Proxy(port, frames=False)) for port in leaves.values()
+            ]
+            certificate, context = identity(Path(stack.enter_context(tempfile.TemporaryDirectory())))
             websocket = free_port()
             servers = {}
             for name in NAMES:
                 config: dict[str, Any] = {
                     "server_name": name,
                     "jetstream": {"domain": DOMAIN},
+                    "tls": certificate,
+                    "allow_non_tls": True,
                     "leafnodes": {"listen": f"{HOST}:{leaves[name]}", "no_advertise": True},
                     "cluster": {
                         "name": "c",
@@ -61,7 +74,8 @@ class Nodes(OwnCluster):
             nodes.websocket = f"ws://{HOST}:{websocket}"
             await nodes.ready()
             # Without JetStream of its own: what is asked there by the cluster's domain goes to the cluster.
-            remotes = [{"urls": [f"nats-leaf://{HOST}:{leaves[name]}"]} for name in ("n2",)]
+            remotes = [{"urls": [link.url.replace("nats:", "nats-leaf:") for link in leaf_links]}]
+            nodes.leaf_links, nodes.tls = leaf_links, context
             nodes.leaf = OwnServer(
                 jetstream=False, config={"server_name": "leaf", "leafnodes": {"remotes": remotes}}
             )
@@ -82,7 +96,33 @@ class Nodes(OwnCluster):
                 proxy.refuse()
                 proxy.cut()
 
+    async def harm_leaf_link(self, length: float, *, silently: bool) -> None:
+        """The leaf node reaches none of the three for a time."""
+        for link in self.leaf_links:
+            if silently:
+                link.stall()
+            else:
+                link.refuse()
+                link.cut()
+        try:
+            await asyncio.sleep(length)
+        finally:
+            for link in self.leaf_links:
+                link.unstall()
+                await link.accept()
+
     async def let_in(self, name: str) -> None:
         for proxy in self.around(name):
             proxy.unstall()
             await proxy.accept()
+
+
+def identity(directory: Path) -> tuple[dict[str, str], ssl.SSLContext]:
+    """The certificate of the three nodes, as in their configuration, and what a client trusts."""
+    authority = trustme.CA()
+    issued = authority.issue_cert(HOST)
+    issued.cert_chain_pems[0].write_to_path(directory / "cert.pem")
+    issued.private_key_pem.write_to_path(directory / "key.pem")
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return {"cert_file": str(directory / "cert.pem"), "key_file": str(directory / "key.pem")}, context

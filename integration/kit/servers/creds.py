@@ -6,7 +6,9 @@ import base64
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +36,8 @@ class Key:
         seed = base64.b32encode(raw + nkeys.crc16(bytearray(raw)).to_bytes(2, "little")).rstrip(b"=")
         return cls(seed, nkeys.from_seed(bytearray(seed)).public_key.decode())
 
-    def sign(self, subject: str, kind: str, **claims: Any) -> str:
-        """A JWT that this key issues for `subject`."""
+    def sign(self, subject: str, kind: str, expires: float | None = None, **claims: Any) -> str:
+        """A JWT that this key issues for `subject`; it ends at a time, or never."""
         body = {
             "jti": base64.b32encode(os.urandom(16)).decode().rstrip("="),
             "iat": int(time.time()),
@@ -43,6 +45,7 @@ class Key:
             "sub": subject,
             "name": kind,
             "nats": {"type": kind, "version": 2, **claims},
+            **({} if expires is None else {"exp": int(expires)}),
         }
         signed = f"{_encoded({'typ': 'JWT', 'alg': 'ed25519-nkey'})}.{_encoded(body)}"
         signature = nkeys.from_seed(bytearray(self.seed)).sign(signed.encode())
@@ -53,28 +56,51 @@ def _encoded(value: dict[str, Any]) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
 
 
+@dataclass(frozen=True)
+class Operator:
+    """The keys of an operator with a system account and one account with JetStream."""
+
+    operator: Key
+    system: Key
+    account: Key
+
+    @classmethod
+    def make(cls) -> Operator:
+        account = nkeys.PREFIX_BYTE_ACCOUNT
+        return cls(*(Key.make(kind) for kind in (nkeys.PREFIX_BYTE_OPERATOR, account, account)))
+
+    def config(self, revoked: Mapping[str, int] | None = None) -> dict[str, Any]:
+        """The configuration of a server. JWTs of ``revoked`` users, signed up to a time, are no longer taken."""
+        sign = partial(self.operator.sign, kind="account")
+        limits = {**_LIMITS, **_JETSTREAM}
+        return {
+            "operator": self.operator.sign(
+                self.operator.public, "operator", system_account=self.system.public
+            ),
+            "system_account": self.system.public,
+            "resolver": "MEMORY",
+            "resolver_preload": {
+                self.system.public: sign(self.system.public, limits=_LIMITS),
+                self.account.public: sign(
+                    self.account.public, limits=limits, revocations=dict(revoked or {})
+                ),
+            },
+        }
+
+    def write(self, file: Path, user: Key, expires: float | None = None) -> None:
+        """Write new credentials of a user of the account, at once for who reads the file meanwhile."""
+        claims = {"subs": -1, "data": -1, "payload": -1, "pub": {}, "sub": {}}
+        signed = self.account.sign(user.public, "user", expires, **claims)
+        half = file.with_suffix(".half")
+        half.write_text(
+            f"-----BEGIN NATS USER JWT-----\n{signed}\n------END NATS USER JWT------\n\n"
+            f"-----BEGIN USER NKEY SEED-----\n{user.seed.decode()}\n------END USER NKEY SEED------\n"
+        )
+        half.replace(file)
+
+
 def operator_config(file: Path) -> dict[str, Any]:
     """The configuration of a server with one account, and into ``file`` the credentials of a user of it."""
-    operator, system, account, user = (
-        Key.make(kind)
-        for kind in (
-            nkeys.PREFIX_BYTE_OPERATOR,
-            nkeys.PREFIX_BYTE_ACCOUNT,
-            nkeys.PREFIX_BYTE_ACCOUNT,
-            USER,
-        )
-    )
-    signed = account.sign(user.public, "user", subs=-1, data=-1, payload=-1, pub={}, sub={})
-    file.write_text(
-        f"-----BEGIN NATS USER JWT-----\n{signed}\n------END NATS USER JWT------\n\n"
-        f"-----BEGIN USER NKEY SEED-----\n{user.seed.decode()}\n------END USER NKEY SEED------\n"
-    )
-    return {
-        "operator": operator.sign(operator.public, "operator", system_account=system.public),
-        "system_account": system.public,
-        "resolver": "MEMORY",
-        "resolver_preload": {
-            system.public: operator.sign(system.public, "account", limits=_LIMITS),
-            account.public: operator.sign(account.public, "account", limits={**_LIMITS, **_JETSTREAM}),
-        },
-    }
+    operator = Operator.make()
+    operator.write(file, Key.make(USER))
+    return operator.config()

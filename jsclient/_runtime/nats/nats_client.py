@@ -164,10 +164,7 @@ class NatsClient(nats.aio.client.Client):
             transport.close()  # type: ignore[no-untyped-call]
         self._end_if_over()
         secure = isinstance(transport, TcpTransport | WebSocketTransport) and transport.is_secure()
-        wants = self.wants_tls or (
-            self._current_server is not None and self._current_server.uri.scheme in {"tls", "wss"}
-        )
-        if wants and not secure:
+        if self._needs_tls() and not secure:
             raise nats.errors.SecureConnRequiredError
         if self.identity:  # nats-py looks at the current server's URL only, and does not decode it
             server = self._current_server
@@ -175,6 +172,10 @@ class NatsClient(nats.aio.client.Client):
         self.reader.reset()
         self.reader.max_payload = self._max_payload
         return super()._connect_command()
+
+    def _needs_tls(self) -> bool:
+        server = self._current_server
+        return self.wants_tls or (server is not None and server.uri.scheme in {"tls", "wss"})
 
     def _end_if_over(self) -> None:
         """End a cancelled reconnect: `asyncio.wait_for` may have lost the cancellation."""
@@ -255,6 +256,8 @@ class NatsClient(nats.aio.client.Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:  # noqa: FBT001, FBT002  as nats-py has it
         """Keep the servers that the newest INFO announces, and forget those of earlier ones."""
+        if initial_connection and info.get("tls_available") and self._needs_tls():
+            info["tls_required"] = True  # nats-py begins TLS only if the server requires it
         current = self._current_server
         if current is None or not info.get("connect_urls"):
             return

@@ -1,0 +1,5 @@
+"""Rotation: users' JWTs expire, are exchanged and revoked while their publishers and readers work; nothing is lost."""
+
+from integration.campaign.rotation.scenario import run
+
+__all__ = ["run"]
