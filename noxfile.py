@@ -264,8 +264,7 @@ def bench_topics(session: nox.Session) -> None:
 @nox.session(reuse_venv=True)
 def campaign(session: nox.Session) -> None:
     """Chaos, fuzz, soak, hostile servers and strangers, for minutes to hours. Options after --: see --help."""
-    session.install("--editable", ".", *group("integration"))
-    session.install("aiohttp")  # with it nats-py speaks WebSocket
+    session.install("--editable", ".[spark]", *group("spark"))  # among it aiohttp, for WebSocket
     session.run("python", "-m", "integration.campaign", *session.posargs)
 
 

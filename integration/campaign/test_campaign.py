@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from integration.campaign import hostile, soak, strangers
-from integration.campaign.__main__ import main
+from integration.campaign.__main__ import main, parse
 from integration.campaign.chaos import readers
 from integration.campaign.chaos.judge import Message, Stored
 from integration.campaign.chaos.readers import Reading
@@ -126,6 +126,12 @@ def test_verdict() -> None:
     assert [predicate.name for _, predicate in report.known] == ["b"]
     assert "expected failure b [issue 1]" in report.text()
     assert json.loads(report.json())["passed"] is False
+
+
+def test_spark_takes_minutes() -> None:
+    assert "spark" not in parse(["--minutes", "4"]).only
+    assert "spark" in parse(["--minutes", "5"]).only
+    assert parse(["--minutes", "1", "--only", "spark,fuzz"]).only == ["spark", "fuzz"]
 
 
 def test_program_writes_report(tmp_path: Path) -> None:

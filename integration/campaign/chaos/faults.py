@@ -47,15 +47,17 @@ class History:
 class Faults:
     """Harms the cluster until it is told to end; then all is healed."""
 
-    def __init__(self, nodes: Nodes, chance: Random, streams: list[str]) -> None:
-        self._nodes, self._chance, self._streams = nodes, chance, streams
+    def __init__(
+        self, nodes: Nodes, chance: Random, streams: list[str], kinds: tuple[str, ...] = KINDS
+    ) -> None:
+        self._nodes, self._chance, self._streams, self._kinds = nodes, chance, streams, kinds
         self.history = History()
 
     async def run(self, until: float) -> None:
         kinds: list[str] = []
         while time.monotonic() < until:
             if not kinds:  # each kind in every round
-                kinds = [*KINDS]
+                kinds = [*self._kinds]
                 self._chance.shuffle(kinds)
             await asyncio.sleep(self._chance.uniform(0.5, 3.0))
             fault = Fault(kinds.pop(), self._chance.choice(NAMES), time.monotonic())

@@ -1,4 +1,6 @@
-"""A driver of Spark in a process of its own, to be killed: runs queries from stream to stream until nothing is left.
+"""A driver of Spark in a process of its own, to be killed: runs queries from stream to stream.
+
+They end when nothing is left, unless a query has another "trigger".
 
     python -m integration.kit.spark.driver_process '{"files": …, "master": …, "queries": [{"name", …}, …]}'
 
@@ -46,7 +48,7 @@ def _writer(spark: Any, query: dict[str, Any], checkpoint: Path) -> Any:
     frame = spark.readStream.format("jetstream").options(**query["source"]).load()
     writer = frame.selectExpr(*query["columns"]).writeStream.format("jetstream").options(**query["sink"])
     writer = writer.option("checkpointLocation", str(checkpoint)).queryName(query["name"])
-    return writer.trigger(availableNow=True)
+    return writer.trigger(**query.get("trigger", {"availableNow": True}))
 
 
 def _start_in_turn(writers: Sequence[Any]) -> list[Any]:
