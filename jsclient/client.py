@@ -18,7 +18,6 @@ from ._runtime.nats.connection import Connection
 from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
 from ._runtime.nats.urls import server_urls, shown
-from ._runtime.nats.user_connection import ForeignConnection, open_plain
 from ._runtime.retry import varied
 from ._runtime.tasks import until_done
 from .consumers.api import Subscribing
@@ -61,9 +60,12 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
     ) -> None:
         check_seconds("timeout", timeout)
         api = Api(prefix, domain)
-        connection = nc if isinstance(nc, Connection) else ForeignConnection(nc, on_event)
-        self._connection = connection
-        self._context = Context(connection, api, timeout)
+        if not isinstance(nc, Connection):
+            from ._runtime.nats.user_connection import ForeignConnection
+
+            nc = ForeignConnection(nc, on_event)
+        self._connection: Connection = nc
+        self._context = Context(nc, api, timeout)
         self._closing = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -222,6 +224,8 @@ def connect(
             )
 
             async def attempt() -> JetStream:
+                from ._runtime.nats.user_connection import open_plain
+
                 plain = await open_plain(
                     urls, on_event, inbox_prefix, reconnect_time_wait=reconnect_time_wait, options=settings
                 )

@@ -11,6 +11,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from ..errors import (
     ClosedError,
     DisconnectedError,
@@ -49,8 +51,7 @@ class _Asked(NamedTuple):
 _LEAST_PAUSE = 1.0  # seconds before a request is repeated
 
 
-@dataclass(slots=True)
-class _Repeat:
+class _Repeat(msgspec.Struct, gc=False):
     """A request that is sent again as long as it waits."""
 
     due: float  # monotonic seconds of the loop

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+import msgspec
 
 from ..errors import (
     AnswerLostError,
@@ -26,8 +27,7 @@ __all__ = ["PATIENT", "READING", "Retry", "RetryPolicy", "is_transient", "varied
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(msgspec.Struct, frozen=True):
     """How long a request is repeated.
 
     Attributes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -27,8 +26,7 @@ from ..protocol.wire.headers import Headers, find_header, parse_headers
 __all__ = ["AckChannel", "Message", "ack_all", "begin_attempt", "frames_of"]
 
 
-@dataclass(slots=True, frozen=True)
-class AckChannel:
+class AckChannel(msgspec.Struct, frozen=True):
     """The way to ack the messages of one subscription."""
 
     connection: Connection

@@ -13,7 +13,6 @@ from ..errors import MessageNotFoundError, NoMatchingStreamError
 from ..protocol.models.message import read_stored_message
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ACK_EVERY, MAX_BYTES, MAX_IN_FLIGHT
-from ..protocol.publishing.schedule import ending_headers, schedule_headers
 from ..protocol.wire.header_names import SCHEDULE
 from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_publish_subject
@@ -291,6 +290,8 @@ class Publishing:
 
         Source: ADR-51
         """
+        from ..protocol.publishing.schedule import schedule_headers
+
         wanted = schedule_headers(
             subject,
             target,
@@ -387,6 +388,8 @@ class Publishing:
 
         Source: ADR-51
         """
+        from ..protocol.publishing.schedule import ending_headers
+
         wanted = ending_headers(schedule, subject)
         check_server(self._context.connection.server_version, _SCHEDULES, "a schedule")
         return await publish(

@@ -18,7 +18,6 @@ from ..errors import (
 )
 from ..protocol.models.account import AccountInfo
 from ..protocol.models.drift import OnDrift, changed_stream, check_on_drift, stream_mismatches
-from ..protocol.models.fields import StreamFields
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.wire.api import STREAM_NAME_IN_USE, STREAM_SUBJECT_OVERLAP
@@ -26,6 +25,7 @@ from ..protocol.wire.codec import from_wire, made, to_wire
 from ..protocol.wire.names import check_filter_subject
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+    from ..protocol.models.fields import StreamFields
     from .counter import Counter
     from .stream import Stream
 

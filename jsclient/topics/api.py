@@ -6,15 +6,17 @@ from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.epochs.frontier import Int, Order
+from msgspec import UNSET
+
 from ..streams.api import StreamManager
-from .notifiers.iteration import NO_STATE, IterationSubscription, Notifier, source_of
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
+    from ..protocol.epochs.frontier import Order
     from ..protocol.topics.value_codec import Codec
     from .epochs.topic import EpochTopic
     from .event_history import EventSource
     from .log import Push
+    from .notifiers.iteration import IterationSubscription, Notifier
     from .notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
     from .topic import Topic
 
@@ -60,7 +62,7 @@ class Topics(StreamManager):
     def epochs(
         self,
         name: str,
-        order: Order[Any] = Int(),  # noqa: B008  it has no state
+        order: Order[Any] | None = None,
         *,
         partitions: int | None = None,
         stream: str | None = None,
@@ -83,16 +85,18 @@ class Topics(StreamManager):
 
         Source: Strymon
         """
+        from ..protocol.epochs.frontier import Int
         from ..protocol.epochs.records import check_topic
         from .topic import Topic
 
-        return Topic(self, check_topic(name), stream).epochs(order, partitions=partitions, codec=codec)
+        topic = Topic(self, check_topic(name), stream)
+        return topic.epochs(Int() if order is None else order, partitions=partitions, codec=codec)
 
     async def notifier_kit(
         self,
         subject: str,
         *,
-        initial: Any = NO_STATE,
+        initial: Any = UNSET,
         stream: str | None = None,
         codec: Codec | None = None,
         quiet: float = 30.0,
@@ -195,6 +199,7 @@ class Topics(StreamManager):
         Raises:
             ConfigError: It is not such a descriptor, or has another codec. An awaitable raises on first read.
         """
+        from .notifiers.iteration import Notifier, source_of
         from .notifiers.kits import notifier_source
 
         find = partial(notifier_source, self._context, codec=codec, quiet=quiet)
@@ -216,6 +221,7 @@ class Topics(StreamManager):
         Raises:
             PositionInvalidError: Its start is invalid. On first read: the stream was recreated.
         """
+        from .notifiers.iteration import IterationSubscription, source_of
         from .notifiers.kits import subscription_source
 
         find = partial(subscription_source, self._context, codec=codec, push=push, quiet=quiet)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -162,8 +161,7 @@ def ack_payload(kind: AckKind, *, delay: float | None = None, reason: str | None
     return kind.value
 
 
-@dataclass(slots=True)
-class AckState:
+class AckState(msgspec.Struct, gc=False):
     """Whether a message can still be acked.
 
     At most one terminal ack is sent; later ones are ignored. The state changes only when the publish succeeded, so a

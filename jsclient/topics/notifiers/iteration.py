@@ -23,6 +23,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, NoReturn, Protocol, TypeVar
 
+from msgspec import UNSET
+
 from ...errors import ClosedError, ConfigError, IterationFailed
 from ...protocol.topics.record import Kind
 
@@ -50,7 +52,7 @@ __all__ = [
 ]
 
 
-NO_STATE: Final = object()
+NO_STATE: Final = UNSET
 """Default of an initial state, because None is a state."""
 
 
