@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import numbers, take, told
+from integration.kit.judge.reading import noting, numbers, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -155,7 +155,7 @@ async def test_without_ack_policy_nothing_sent(tap: Any, near: Any, stream: OwnS
 async def test_no_policy_no_ack(tap: Any, near: Any, stream: OwnStream) -> None:
     got: list[Any] = []
     config = jsclient.ConsumerConfig(ack_policy="none")
-    await near.subscribe(stream.all, config=config, callback=got.append, auto_ack=True)
+    await near.subscribe(stream.all, config=config, callback=noting(got), auto_ack=True)
     await stream.publish(5)
     await eventually(lambda: len(got) == 5, what="five messages")
     await near.ping()

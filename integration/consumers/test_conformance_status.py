@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -64,7 +64,7 @@ async def test_request_without_flow_control(
     tap: Any, near: Any, stream: OwnStream, events: list[Any], way: str
 ) -> None:
     got: list[Any] = []
-    sub = await near.subscribe(stream.all, callback=got.append if way == "callback" else None)
+    sub = await near.subscribe(stream.all, callback=noting(got) if way == "callback" else None)
     for _ in range(3):
         tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
     await stream.publish(1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -128,7 +128,11 @@ async def test_server_requests_once(
         seen.append((numbers([message])[0], len(tap.frames)))
 
     if way == "callback":
-        await near.subscribe(stream.all, config=SLOW, callback=note)
+        await near.subscribe(
+            stream.all,
+            config=SLOW,
+            callback=noting(seen, lambda message: (numbers([message])[0], len(tap.frames))),
+        )
         await eventually(lambda: len(seen) == count, 15, "all messages")
     else:
         sub = await near.subscribe(stream.all, config=SLOW)

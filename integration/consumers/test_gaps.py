@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never
 from integration.kit.network import match
@@ -104,7 +104,7 @@ async def test_each_gap_told_and_nothing_else(
 ) -> None:
     tap.drop_frames(match.is_message(10, 20, 21, 30))
     got: list[Any] = []
-    sub = await near.subscribe(stream.all, config=HEARTBEAT, callback=got.append)
+    sub = await near.subscribe(stream.all, config=HEARTBEAT, callback=noting(got))
     await stream.publish(40)
     await eventually(lambda: len(got) == 36, what="36 messages")
     await eventually(lambda: len(of(jsclient.GapDetected, events)) == 3, what="three gaps")

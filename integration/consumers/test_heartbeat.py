@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import EventReader, alarms, of, take, told
+from integration.kit.judge.reading import EventReader, alarms, noting, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -111,7 +111,7 @@ async def test_statuses_alone_hold_off_alarm(
 async def test_idle_heartbeats_no_alarm(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
     got: list[Any] = []
     config = CONFIG.replace(flow_control=True)
-    called = await near.subscribe(stream.all, config=config, callback=got.append)
+    called = await near.subscribe(stream.all, config=config, callback=noting(got))
     asked = await near.subscribe(stream.all, config=config)
     await eventually(lambda: len(tap.find(match.is_heartbeat)) >= 8, 15, "heartbeats")
     assert got == []
@@ -173,7 +173,7 @@ async def test_p8_deletion_named(js: Any, stream: OwnStream, events: list[Any], 
 @pytest.mark.covers("J84")
 async def test_callback_gets_alarm_event(js: Any, stream: OwnStream, events: list[Any]) -> None:
     got: list[Any] = []
-    sub = await js.subscribe(stream.all, config=CONFIG, callback=got.append)
+    sub = await js.subscribe(stream.all, config=CONFIG, callback=noting(got))
     await stream.delete_consumer(sub.consumer)
     await told(jsclient.HeartbeatMissed, events)
     assert got == []

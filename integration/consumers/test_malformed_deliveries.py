@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from integration.kit.judge.reading import numbers, of, take, told
+from integration.kit.judge.reading import noting, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from integration.kit.network.match import is_data, is_message, published, stream_seq
@@ -163,7 +163,7 @@ async def test_callback_gets_events_only(
     js = await connect(tap)
     got: list[Any] = []
     options = {"ordered": True} if kind == "ordered" else {"durable": "d"}
-    sub = await js.subscribe(stream.all, callback=got.append, **options)
+    sub = await js.subscribe(stream.all, callback=noting(got), **options)
     for reply in MALFORMED:
         tap.inject_message(sub.subject, b"poison", reply=reply)
     await stream.publish(1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
@@ -58,7 +58,7 @@ async def test_p25_callback_errors_as_events(
 ) -> None:
     """P25: a 409 on the deliver subject called the callback with an empty message."""
     got: list[Any] = []
-    sub = await near.subscribe(stream.all, config=CONFIG, callback=got.append)
+    sub = await near.subscribe(stream.all, config=CONFIG, callback=noting(got))
     statuses = [*QUIET, *ERRORS]
     await inject_between(tap, stream, sub.subject, statuses)
     tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
@@ -193,7 +193,7 @@ async def test_statuses_on_user_connection(proxy: Any, stream: OwnStream, events
     async with client(tap) as nc:
         js = jsclient.JetStream(nc, on_event=events.append)
         got: list[Any] = []
-        sub = await js.subscribe(stream.all, config=CONFIG, callback=got.append)
+        sub = await js.subscribe(stream.all, config=CONFIG, callback=noting(got))
         await inject_between(tap, stream, sub.subject, [*QUIET, "409 Consumer Deleted", "777"])
         tap.inject_message(sub.subject, status="100 FlowControl Request", reply="$JS.FC.S.C.one")
         await tap.wait_for(match.is_flow_control_reply)

@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle, number_of
-from integration.kit.judge.reading import numbers, take
+from integration.kit.judge.reading import noting, numbers, take
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network.asking import asked, delivers
@@ -262,7 +262,7 @@ async def test_status_never_reaches_callback(
     tap = await proxy()
     js = await connect(tap)
     found: list[bytes] = []
-    sub = await js.subscribe(stream.all, callback=lambda message: found.append(message.data))
+    sub = await js.subscribe(stream.all, callback=noting(found, lambda message: message.data))
     for status in (
         "409 Consumer Deleted",
         "409 Message Size Exceeds MaxBytes",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from integration.kit.clients.peers import Ground, LocalGround, ServerGround, heard, related
+from integration.kit.judge.reading import noting
 from integration.kit.judge.waiting import eventually
 from jsclient import ClosedError, ConfigError, InvalidNameError, NoRespondersError, RequestTimeoutError
 from jsclient.peers import (
@@ -278,7 +279,7 @@ async def test_send_by_id_and_roles(ground: Ground) -> None:
     ids, got = [], []
     for number, (mine, theirs) in enumerate([("owner", "thing"), ("owner", "lamp"), ("guest", "lamp")]):
         peer = await other.peer(f"p{number}")
-        peer.on("set:state", lambda event, number=number: got.append((number, event["n"])))
+        peer.on("set:state", noting(got, lambda event, number=number: (number, event["n"])))
         ids.append(await related(hub, peer, Rx_role=mine, Tx_role=theirs))
 
     async def sent(count: int, **to: Any) -> list[int]:
@@ -590,8 +591,7 @@ async def test_failing_event_abandoned(two: tuple[Peer, Peer], ground: Ground) -
 
 async def test_peer_raises_in_itself_callers(ground: Ground) -> None:
     a = await (await ground.engine()).peer("a")
-    told: list[Any] = []
-    a.on("door:*", told.append)
+    told = heard(a, "door:*")
     await a.raise_event("door:opened", wide=True)
     assert (told[0].name, told[0]["wide"], told[0].eci) == ("door:opened", True, None)
     a.on("door:closed", lambda event: 1 / 0)

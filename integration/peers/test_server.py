@@ -16,6 +16,7 @@ import jsclient
 from integration.kit.clients.peers import FAST, ServerGround, heard, related
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import noting
 from integration.kit.judge.waiting import eventually
 from integration.kit.servers.monitor import connections
 from jsclient import ApiError, ConfigError, JetStreamError, PermissionDeniedError
@@ -423,7 +424,7 @@ async def test_server_restarts_in_middle(own_server: Any, events_of: Any) -> Non
     a, b = await one.peer("a"), await other.peer("b")
     b.auto_accept(lambda attrs: True)
     got: list[int] = []
-    b.on("count:up", lambda event: got.append(event["n"]))
+    b.on("count:up", noting(got, lambda event: event["n"]))
     wk = await b.wellKnown_Rx()
 
     async def ask(number: int) -> None:
@@ -535,7 +536,7 @@ async def test_two_processes_may_overlap(ground: ServerGround) -> None:
     got: list[int] = []
     for b in pair:
         b.auto_accept(lambda attrs: True)
-        b.on("count:up", lambda event: got.append(event["n"]))
+        b.on("count:up", noting(got, lambda event: event["n"]))
         b.answers("count", "size")(lambda: 3)
     wk = await pair[0].wellKnown_Rx()
     assert await pair[1].wellKnown_Rx() == wk
@@ -616,7 +617,7 @@ async def test_server_stores_event_for_the_one_named(ground: ServerGround, oracl
     ids = [await related(hub, peer, Rx_role="owner", Tx_role="thing") for peer in peers]
     got: list[tuple[str, int]] = []
     for peer in peers:
-        peer.on("set:state", lambda event, peer=peer: got.append((peer.name, event["n"])))
+        peer.on("set:state", noting(got, lambda event, peer=peer: (peer.name, event["n"])))
     events, state = ground.streams
     tx = {one["Id"]: one["Tx"] for one in hub.established()}
 

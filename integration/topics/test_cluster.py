@@ -11,6 +11,7 @@ import pytest
 
 from integration.kit.clients.log_traffic import Producer, check, keep_reading
 from integration.kit.judge.oracle import Oracle
+from integration.kit.judge.reading import noting
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.servers.cluster import OwnCluster
 from jsclient.peers import Engine
@@ -152,7 +153,7 @@ async def test_peers_agree_whoever_leads(cluster: OwnCluster, near: Any, connect
     asking, asked = await engine.peer("asking"), await other.peer("asked")
     asked.auto_accept(Rx_role="store")
     heard: list[int] = []
-    asked.on("door:opened", lambda event: heard.append(event.attrs["number"]))
+    asked.on("door:opened", noting(heard, lambda event: event.attrs["number"]))
     asked_for: list[str] = []
     sent = 0
 

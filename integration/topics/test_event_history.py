@@ -9,6 +9,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.reading import noting
 from integration.kit.judge.waiting import eventually, within
 from jsclient import EventSource
 from jsclient.protocol.wire.units import parse_time_ns
@@ -142,7 +143,7 @@ async def test_close_deletes_consumers(connect: Any, server: Any, oracle: Any, m
     source = js.events(stream.subject("a"))
     sub = await source.subscribe(push="consumer")
     got: list[Any] = []
-    called = await source.subscribe(push="consumer", callback=got.append)
+    called = await source.subscribe(push="consumer", callback=noting(got))
     await eventually(stream.consumer_names)
     waiting = asyncio.create_task(sub.next())
     await asyncio.sleep(0)

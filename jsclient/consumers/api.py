@@ -82,8 +82,9 @@ class Subscribing:
                 name as well.
             config: Further fields of the consumer. It is not modified; its fields must match an existing consumer.
                 A consumer created here has an ``idle_heartbeat`` of 5 s outside queue groups; 0 is none.
-            callback: Called with each message, one after the other; a function or a coroutine function. When it
-                returns, the message is acked (see ``auto_ack``); when it raises, the event `HandlerFailed` reports it.
+            callback: Called with each message, one after the other: a coroutine function on the event loop, a plain
+                function in a thread, so that it may block. When it returns, the message is acked (see ``auto_ack``);
+                when it raises, the event `HandlerFailed` reports it.
             ordered: Every message once, in order, from a consumer that is recreated when needed (ADR-17). No acks.
             auto_ack: Ack after the callback returns, unless it acked itself; True with a callback. False: never.
             heartbeat_alarm: Idle heartbeats that may be missed before the event `HeartbeatMissed`.

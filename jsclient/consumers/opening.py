@@ -10,6 +10,7 @@ import msgspec
 
 from .._runtime.calls import check_known, create_consumer, find_streams
 from .._runtime.context import Context
+from .._runtime.handlers import check_handler
 from .._runtime.nats.connection import HoldingSink, Inbox
 from ..errors import (
     ConsumerNotFoundError,
@@ -37,7 +38,6 @@ from ..protocol.wire.codec import from_wire
 from .ordered.subscription import OrderedSubscription
 from .pull_subscription import PullSubscription
 from .subscription import Callback, Subscription
-from .worker.run import check_handler
 
 __all__ = ["Binder", "open_pull_subscription", "open_subscription"]
 

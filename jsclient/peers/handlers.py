@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from .._runtime.handlers import Threads, check_handler, check_plain, is_coroutine_function
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
 from ..protocol.peers.channel import RID, Policy
 from ..protocol.peers.relationship import Attrs
 from ..protocol.wire.names import check_token
 
-__all__ = ["Answers", "Handler", "HandlerError", "Handlers", "QueryHandler", "RaisedEvent"]
+__all__ = ["Answers", "Handler", "HandlerError", "Handlers", "QueryHandler", "RaisedEvent", "check_rule"]
 
 _RELATIONSHIP: Final = "relationship"
 
@@ -29,7 +30,8 @@ class Answers:
     another channel. The sender cannot set it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
         self._handlers: dict[tuple[str, str], QueryHandler] = {}
 
     def add(self, rid: str, name: str, handler: QueryHandler) -> None:
@@ -45,16 +47,17 @@ class Answers:
         """The function that answers a query, or None."""
         return self._handlers.get((rid, name))
 
-    @staticmethod
-    async def call(handler: QueryHandler, args: Attrs, relationship: Mapping[str, Any] | None) -> Any:
+    async def call(self, handler: QueryHandler, args: Attrs, relationship: Mapping[str, Any] | None) -> Any:
         """Raises what the function raises, `TypeError` for arguments that it does not take among it."""
         if _RELATIONSHIP in inspect.signature(handler).parameters:
             args = args | {_RELATIONSHIP: relationship}
-        result = handler(**args)
-        return await result if inspect.isawaitable(result) else result
+        if is_coroutine_function(handler):
+            return await handler(**args)
+        return await self._threads.call(handler, **args)
 
 
 _KEPT: Final = 100
+_AT_ONCE: Final = 8  # plain functions of a peer
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,12 @@ class RaisedEvent:
 Handler: TypeAlias = Callable[[RaisedEvent], Awaitable[object] | object]
 
 
+def check_rule(rule: object) -> None:
+    """Refuse what is not a plain function of a request's attributes. Raises `ConfigError`."""
+    check_handler("the rule of auto_accept", rule, "request's attributes")
+    check_plain("the rule of auto_accept", rule)
+
+
 class HandlerError(Exception):
     """A handler raised; its cause is what it raised."""
 
@@ -97,6 +106,7 @@ class Handlers:
     """The handlers of a peer, and its last events for `wait_for`."""
 
     def __init__(self) -> None:
+        self.threads: Threads = Threads(_AT_ONCE)
         self._handlers: list[tuple[Policy, Handler]] = []
         self._kept: deque[RaisedEvent] = deque(maxlen=_KEPT)
         self._came = Signal()
@@ -104,10 +114,7 @@ class Handlers:
 
     def add(self, event: str, handler: Handler) -> None:
         """Have events handled: ``domain:type``, with ``*`` for any. Raises `ConfigError` if that is not valid."""
-        if not callable(handler):
-            raise ConfigError(
-                f"the handler of {event!r:.60} is {type(handler).__name__}: it must be a function"
-            )
+        check_handler(f"the handler of {event!r:.60}", handler, "event")
         self._handlers.append((Policy(events=(event,)), handler))
 
     def note(self, event: RaisedEvent) -> None:
@@ -120,9 +127,10 @@ class Handlers:
         for policy, handler in list(self._handlers):
             if policy.allows_event(event.domain, event.type):
                 try:
-                    result = handler(event)
-                    if inspect.isawaitable(result):
-                        await result
+                    if is_coroutine_function(handler):
+                        await handler(event)  # type: ignore[misc]  # its function is a coroutine function
+                    else:
+                        await self.threads.call(handler, event)
                 except Exception as error:
                     raise HandlerError(str(error)) from error
 
@@ -142,9 +150,10 @@ class Handlers:
                 raise RequestTimeoutError(f"waiting for the event {event}{shown}", timeout)
 
     def close(self) -> None:
-        """End all waits."""
+        """End all waits, and the threads."""
         self._closed = True
         self._came.set()
+        self.threads.close()
 
 
 def _fits(event: RaisedEvent, attrs: Mapping[str, Any]) -> bool:

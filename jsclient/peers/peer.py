@@ -28,7 +28,7 @@ from ..protocol.peers.tracker import PeerTracker, event_on
 from .backend import Attendance, Backend, Stopping, pack, read_answer, read_attrs
 from .dispatch import Dispatcher, Outbox, publish_all
 from .errors import PeerError
-from .handlers import Answers, Handler, HandlerError, Handlers, QueryHandler, RaisedEvent
+from .handlers import Answers, Handler, HandlerError, Handlers, QueryHandler, RaisedEvent, check_rule
 from .stored_tracker import Machine
 
 __all__ = ["Peer"]
@@ -58,7 +58,7 @@ class Peer:
         self._tasks = Tasks(backend.report)
         self._stopping = Stopping()
         self._handlers = Handlers()
-        self._answers = Answers()
+        self._answers = Answers(self._handlers.threads)
         self._tracker = PeerTracker(name, backend.options)
         self._outbox = Outbox(
             name,
@@ -102,7 +102,7 @@ class Peer:
     def on(self, event: str, handler: H | None = None) -> H | Callable[[H], H]:
         """Register a handler of events: ``@peer.on("wrangler:subscription_added")``, or ``peer.on(event, handler)``.
 
-        A handler is called with the `RaisedEvent`; it is a coroutine function, or a plain one that does not block.
+        A handler is called with the `RaisedEvent`, a coroutine function on the event loop, a plain one in a thread.
         Handlers of an event are called one after another in the order of their registration. An event without a handler
         is done. If a handler raises, all of them are called again, up to ``max_deliver`` times; then `EventGivenUp` is
         reported.
@@ -114,7 +114,7 @@ class Peer:
             handler: The function; without it a decorator is returned.
 
         Raises:
-            ConfigError: ``event`` is not valid.
+            ConfigError: ``event`` is not valid, or the handler cannot be called with one argument.
         """
         if handler is None:
 
@@ -143,9 +143,10 @@ class Peer:
     def answers(self, rid: str, name: str) -> Callable[[Q], Q]:
         """Register the function that answers a query: ``@peer.answers("door", "state")``.
 
-        The function is called with the query's arguments by name, and returns a JSON value or a coroutine of one. The
-        channels decide who may ask. A parameter ``relationship`` receives the relationship of the sender, as
-        `established` has it, or None. If the function raises, the sender only learns that it failed.
+        The function is called with the query's arguments by name, and returns a JSON value: a coroutine function on the
+        event loop, a plain one in a thread, at most 8 of a peer at a time. The channels decide who may ask. A parameter
+        ``relationship`` receives the relationship of the sender, as `established` has it, or None. If the function
+        raises, the sender only learns that it failed.
 
         Raises:
             ConfigError: The names are not tokens, or ``rid`` is ``subscription``, whose queries are the peer's own.
@@ -161,14 +162,16 @@ class Peer:
         """Approve requests at once if a rule does; the others wait for `approve` or `reject`.
 
         Args:
-            rule: Is called with the request's attributes, as this side sees them.
+            rule: A plain function of the request's attributes, as this side sees them, called on the event loop.
             wanted: In place of it: these attributes must have these values, or one of several values.
 
         Raises:
-            ConfigError: Neither or both are given.
+            ConfigError: Neither or both are given, or the rule is a coroutine function.
         """
         if (rule is None) is not bool(wanted):
             raise ConfigError("give a rule, or attributes, for example auto_accept(Rx_role='thing')")
+        if rule is not None:
+            check_rule(rule)
         self._rules += (rule if rule is not None else accept_roles(**wanted),)
         self._tracker.accepts = lambda attrs: any(one(attrs) for one in self._rules)
 

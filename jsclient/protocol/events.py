@@ -268,8 +268,8 @@ class HandlerFailed(Event, frozen=True, kw_only=True):
 class HandlerSlow(Event, frozen=True, kw_only=True):
     """The event loop was blocked while handlers ran: no message, ack, heartbeat or keep-alive passed meanwhile.
 
-    Usually a handler computes, or calls a function that blocks. Call that in a thread (``asyncio.to_thread``), or give
-    `Consumer.run` a plain function, which it calls in a thread. ``blocked`` is in seconds; the event
+    Usually a handler computes, or calls a function that blocks. Call that in a thread (``asyncio.to_thread``), or make
+    the handler a plain function, which is called in a thread. ``blocked`` is in seconds; the event
     is reported for the first time and whenever ``count`` has doubled.
     """
 

@@ -9,12 +9,12 @@ Source: P3Sub (seed 003), https://reb00ted.org/tech/20221024-pupupubsub/
 from __future__ import annotations
 
 import asyncio
-import inspect
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 from .._runtime.handle import ReadHandle, opening
+from .._runtime.handlers import Threads, check_handler, is_coroutine_function
 from ..errors import ConfigError, JetStreamError
 from ..protocol.events import HandlerFailed
 from ..protocol.topics.position import Position
@@ -166,8 +166,9 @@ class EventSource:
         Args:
             start: "first", "now", a `Position` or its JSON token, or an aware ``datetime``: events strictly after it.
             id: Prefix of the subscription ids; random by default.
-            callback: A function or coroutine function, called with one event after the other. If it raises, the event
-                `HandlerFailed` reports the error, and the callback is called with the next event.
+            callback: Called with one event after the other: a coroutine function on the event loop, a plain function in
+                a thread. If it raises, the event `HandlerFailed` reports the error, and the callback is called with the
+                next event.
             push: "auto": the cheapest way, or none if pushes are refused. "republish": no consumer on the server.
                 "consumer": a consumer for this subscription. None: no pushes.
             quiet: Seconds without an event after which the history is read, or an adaptive `QuietTimer`.
@@ -185,8 +186,8 @@ class EventSource:
 
         Cancelled: nothing is left open.
         """
-        if callback is not None and not callable(callback):
-            raise ConfigError(f"callback is {type(callback).__name__}: a function is needed")
+        if callback is not None:
+            check_handler("callback", callback, "event")
         if id is not None:
             check_consumer_name(id)
         log = await self.log()
@@ -366,22 +367,27 @@ class EventSubscription(ReadHandle[Record]):
 
     async def _run(self, callback: EventCallback) -> None:
         reader, count = self._reader, 0
+        threads = None if is_coroutine_function(callback) else Threads(1)
         try:
             async for event in reader:
                 if reader.is_closed:
                     return
-                await self._call(callback, event)
+                await self._call(callback, event, threads)
                 count += 1
                 if not count % _TURN:
                     await asyncio.sleep(0)
         except JetStreamError as error:
             self._log.report(error)
+        finally:
+            if threads is not None:
+                threads.close()
 
-    async def _call(self, callback: EventCallback, event: Record) -> None:
+    async def _call(self, callback: EventCallback, event: Record, threads: Threads | None) -> None:
         try:
-            result = callback(event)
-            if inspect.isawaitable(result):
-                await result
+            if threads is None:
+                await callback(event)  # type: ignore[misc]  # its function is a coroutine function
+            else:
+                await threads.call(callback, event)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

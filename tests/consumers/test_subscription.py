@@ -26,7 +26,7 @@ from jsclient.protocol.events import (
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.support.fake import connected
 from tests.support.strategies import FC, data, flow_control, foreign, heartbeat, status
-from tests.support.virtual import settle, virtual
+from tests.support.virtual import noting, settle, virtual
 
 BEATS = ConsumerConfig(idle_heartbeat=5.0)
 FLOW = ConsumerConfig(idle_heartbeat=5.0, flow_control=True)
@@ -208,10 +208,11 @@ async def test_callback_acks_each_in_turn():
 async def test_callback_own_ack_and_error():
     async with connected() as (js, connection):
 
-        def handle(message):
+        async def handle(message):
             if message.metadata.stream_seq == 2:
                 raise ValueError("mine")
-            return message.nak() if message.metadata.stream_seq == 1 else None
+            if message.metadata.stream_seq == 1:
+                await message.nak()
 
         sub = await js.subscribe("orders.new", callback=handle)
         connection.deliver(sub.subject, [data(1), data(2), data(3)])
@@ -227,7 +228,7 @@ async def test_callback_own_ack_and_error():
 async def test_automatic_ack_can_be_off(how):
     async with connected() as (js, connection):
         got = []
-        sub = await js.subscribe("orders.new", callback=got.append, **how)
+        sub = await js.subscribe("orders.new", callback=noting(got), **how)
         connection.deliver(sub.subject, [data(1), data(2)])
         await settle()
         assert len(got) == 2

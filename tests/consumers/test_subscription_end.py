@@ -10,7 +10,7 @@ from jsclient.errors import ApiError, ClosedError, RequestTimeoutError
 from jsclient.protocol.events import DeleteFailed
 from tests.support.fake import SILENCE, Refusal, connected
 from tests.support.strategies import data, flow_control
-from tests.support.virtual import settle, virtual
+from tests.support.virtual import noting, settle, virtual
 
 
 def numbers(messages) -> list[int]:
@@ -116,7 +116,7 @@ async def test_drain_serves_waiting_reader():
 async def test_drain_serves_idle_callback():
     async with connected() as (js, connection):
         handled = []
-        sub = await js.subscribe("orders.new", callback=handled.append)
+        sub = await js.subscribe("orders.new", callback=noting(handled))
         await settle()
         connection.under_way = [(sub.subject, [data(number)]) for number in range(1, 6)]
         await sub.drain()
@@ -148,7 +148,11 @@ async def test_drain_waits_for_callback():
 async def test_hanging_callback_ends_drain():
     async with connected() as (js, connection):
         connection.api.has("d", deliver_subject="_INBOX.there")
-        sub = await js.subscribe("orders.new", durable="d", callback=lambda _: asyncio.Event().wait())
+
+        async def hang(_):
+            await asyncio.Event().wait()
+
+        sub = await js.subscribe("orders.new", durable="d", callback=hang)
         connection.deliver(sub.subject, [data(1), data(2), data(3)])
         with pytest.raises(RequestTimeoutError, match="drain"):
             await sub.drain(timeout=60)

@@ -27,7 +27,7 @@ from jsclient.peers.backend import (
 )
 from jsclient.protocol.consumers.worker.worker import DeliveriesExhaustedError
 from jsclient.protocol.peers.channel import event_subject
-from tests.support.virtual import virtual
+from tests.support.virtual import noting, virtual
 
 
 @virtual
@@ -61,11 +61,11 @@ async def test_a_local_inbox_is_bounded():
             await a.event_send(channel.eci, "door", "open")
         b = await engine.peer("b")
         got = []
-        b.on("door:open", lambda event: got.append(event["n"]))
+        b.on("door:open", noting(got))
         await b.wait_for("door:open", n=2)
         await a.event_send(channel.eci, "door", "open", {"n": 3})
         await b.wait_for("door:open", n=3)
-        assert got == [0, 1, 2, 3]
+        assert [event["n"] for event in got] == [0, 1, 2, 3]
 
 
 @virtual
@@ -106,7 +106,7 @@ async def test_event_no_process_survives_given_up():
     async with Engine.local(max_deliver=3, on_event=events.append) as engine:
         a = await engine.peer("a")
         channel = await a.new_channel([], open_policy())
-        a.on("bomb:*", told.append)
+        a.on("bomb:*", noting(told))
 
         async def keep(value):
             refused.append(value)

@@ -8,7 +8,7 @@ import selectors
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-__all__ = ["EverybodyWaitsError", "VirtualLoop", "run", "settle", "virtual"]
+__all__ = ["EverybodyWaitsError", "VirtualLoop", "noting", "run", "settle", "virtual"]
 
 
 class EverybodyWaitsError(AssertionError):
@@ -82,6 +82,15 @@ def virtual(test: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
         return run(test(*args, **kwargs))
 
     return in_virtual_time
+
+
+def noting(into: list[Any]) -> Callable[[Any], Awaitable[None]]:
+    """A handler that runs on the loop: a plain function would run in a thread, for which virtual time does not wait."""
+
+    async def note(given: Any) -> None:
+        into.append(given)
+
+    return note
 
 
 async def settle(turns: int = 20) -> None:

@@ -273,7 +273,7 @@ class EventSuite:
     async def test_callback_error_reported(self, world):
         source, got = await world.source(), []
 
-        def take(event):
+        async def take(event):
             got.append(event.data)
             if event.data == b"1":
                 raise ValueError("odd")

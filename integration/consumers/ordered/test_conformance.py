@@ -18,7 +18,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -145,7 +145,7 @@ async def test_reconnects_200_no_gap(
     def note(message: Any) -> None:
         got.extend(numbers([message]))
 
-    callback = note if way == "callback" else None
+    callback = noting(got, lambda message: numbers([message])[0]) if way == "callback" else None
     # A consumer whose creation is not answered because of a cut has no name here: its threshold takes it away.
     config = QUICK.replace(inactive_threshold=0.5)
     sub = await near.subscribe(stream.all, ordered=True, config=config, callback=callback)
@@ -274,7 +274,7 @@ async def test_early_loss_changes_nothing(js: Any, stream: OwnStream) -> None:
 @pytest.mark.row(100)
 async def test_callback_owns_messages(js: Any, stream: OwnStream) -> None:
     got: list[Any] = []
-    sub = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=got.append)
+    sub = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=noting(got))
     await stream.publish(3)
     await eventually(lambda: len(got) == 3, what="three messages")
     with pytest.raises(jsclient.ConfigError):

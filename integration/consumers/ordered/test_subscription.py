@@ -12,7 +12,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.leaks import no_leaks
-from integration.kit.judge.reading import alarms, numbers, of, take, told
+from integration.kit.judge.reading import alarms, noting, numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network import match
@@ -92,7 +92,7 @@ async def test_object_of_one_mebibyte_comes_intact(
     rule = fault(tap)
     got: list[Any] = []
     if way == "callback":
-        sub = await near.subscribe(stream.all, ordered=True, config=QUICK, callback=got.append)
+        sub = await near.subscribe(stream.all, ordered=True, config=QUICK, callback=noting(got))
         await eventually(lambda: len(got) >= CHUNKS, 20, "all chunks")
     else:
         sub = await near.subscribe(stream.all, ordered=True, config=QUICK)
@@ -264,7 +264,7 @@ async def test_end_in_reset_leaves_nothing(tap: Any, near: Any, stream: OwnStrea
 async def test_stream_gone_error_in_end(js: Any, stream: OwnStream, events: list[Any]) -> None:
     got: list[Any] = []
     sub = await js.subscribe(stream.all, ordered=True, config=QUICK)
-    called = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=got.append)
+    called = await js.subscribe(stream.all, ordered=True, config=QUICK, callback=noting(got))
     await stream.publish(2)
     await eventually(lambda: sub.pending == len(got) == 2, what="two messages")
     await stream.delete()

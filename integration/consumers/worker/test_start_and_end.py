@@ -166,22 +166,19 @@ async def test_attempt_of_a_callback(js: Any, stream: OwnStream, events: list[An
     assert [event.attempt for event in of(HandlerFailed, events)] == [1, 2]
 
 
-@pytest.mark.parametrize("kind", ["worker", "callback", "coroutine callback"])
+@pytest.mark.parametrize("kind", ["worker", "callback"])
 async def test_blocking_handler_reported(js: Any, stream: OwnStream, events: list[Any], kind: str) -> None:
-    def block(msg: jsclient.Message) -> None:
-        time.sleep(2.5)
-
-    async def block_too(msg: jsclient.Message) -> None:
+    async def block(msg: jsclient.Message) -> None:
         time.sleep(2.5)
 
     await stream.publish(1)
     if kind == "worker":
         sub = await js.pull_subscribe(stream.all, durable="d")
-        async with sub.run(block_too) as worker:
+        async with sub.run(block) as worker:
             await eventually(lambda: worker.counts.handled == 1, what="handling it")
             await eventually(lambda: of(HandlerSlow, events), what="the event")
     else:
-        sub = await js.subscribe(stream.all, callback=block if kind == "callback" else block_too)
+        sub = await js.subscribe(stream.all, callback=block)
         await eventually(lambda: of(HandlerSlow, events), what="the event")
     [event] = of(HandlerSlow, events)
     assert (event.stream, event.consumer, event.count) == (stream.name, sub.consumer, 1)

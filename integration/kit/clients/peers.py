@@ -71,8 +71,12 @@ class ServerGround(Ground):
 def heard(peer: Peer, *patterns: str) -> list[RaisedEvent]:
     """What a peer is told from now on, in order."""
     events: list[RaisedEvent] = []
+
+    async def note(event: RaisedEvent) -> None:  # on the event loop: noted when `wait_for` returns
+        events.append(event)
+
     for pattern in patterns or ("*:*",):
-        peer.on(pattern, events.append)
+        peer.on(pattern, note)
     return events
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from integration.kit.judge.oracle import number_of
@@ -19,6 +19,17 @@ async def take(reader: Any, count: int, timeout: float = 15.0) -> list[Any]:
         return [await reader.next(timeout=timeout) for _ in range(count)]
 
     return await within(timeout + 1, read(), f"taking {count} messages")
+
+
+def noting(
+    into: list[Any], what: Callable[[Any], Any] = lambda given: given
+) -> Callable[[Any], Awaitable[None]]:
+    """A handler on the event loop: in a thread, where plain functions run, it would note later."""
+
+    async def note(given: Any) -> None:
+        into.append(what(given))
+
+    return note
 
 
 def numbers(messages: Iterable[Any]) -> list[int]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Self, TypeAlias
 
 from ..._runtime.context import Context
 from ..._runtime.event_hub import EventLog
+from ..._runtime.handlers import Threads, is_coroutine_function
 from ..._runtime.tasks import LoopWatch, Signal, Timer
 from ...errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
 from ...protocol.consumers.push import Answer, Command, PushTracker
@@ -168,16 +168,25 @@ class PushBuffer:
 
     async def call(self, callback: Callback, *, auto_ack: bool) -> None:
         """Call ``callback`` with one message after the other, until the end."""
-        front, channel, now = self.tracker.front, self.channel, self._now
-        is_coroutine = inspect.iscoroutinefunction(callback)
+        threads = None if is_coroutine_function(callback) else Threads(1)
         watch = LoopWatch(lambda: not self._idle, self._handler_slow)
+        try:
+            await self._call(callback, threads, watch, auto_ack=auto_ack)
+        finally:
+            watch.close()
+            if threads is not None:
+                threads.close()
+
+    async def _call(
+        self, callback: Callback, threads: Threads | None, watch: LoopWatch, *, auto_ack: bool
+    ) -> None:
+        front, channel, now = self.tracker.front, self.channel, self._now
         watch.begin()
         since = now()
         while True:
             message = Message(front.popleft(), channel) if front else self.take()
             if message is None:
                 if self.ended:
-                    watch.close()
                     return
                 self._idle = True
                 await self._arrived.wait()
@@ -186,9 +195,10 @@ class PushBuffer:
                 since = now()
                 continue
             try:
-                result = callback(message)
-                if is_coroutine or inspect.isawaitable(result):
-                    await result  # type: ignore[misc]  # awaitable if its function is a coroutine function
+                if threads is None:
+                    await callback(message)  # type: ignore[misc]  # its function is a coroutine function
+                else:
+                    await threads.call(callback, message)
                 if auto_ack:
                     await message.ack()
             except asyncio.CancelledError:

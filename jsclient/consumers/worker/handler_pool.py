@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
 from typing import Any, TypeAlias
 
 from ..._runtime.context import Context
+from ..._runtime.handlers import Threads, is_coroutine_function
 from ..._runtime.tasks import LoopWatch, Signal, Timer
 from ...errors import JetStreamError
 from ...protocol.consumers.worker.worker import CANCEL_TIMEOUT, Phase, Work, Workload
@@ -73,11 +72,7 @@ class Caller:
 
     def __init__(self, handler: Handler, concurrency: int) -> None:
         self._handler = handler
-        self._threads = (
-            None
-            if _is_coroutine_function(handler)
-            else ThreadPoolExecutor(concurrency, thread_name_prefix="jsclient-worker")
-        )
+        self._threads = None if is_coroutine_function(handler) else Threads(concurrency)
 
     async def call(self, slot: Slot, message: Message) -> BaseException | None:
         """Call the handler. Returns what it raised, even a ``BaseException``; None if it returned."""
@@ -97,9 +92,8 @@ class Caller:
             slot.end()
         return None
 
-    async def _in_thread(self, threads: ThreadPoolExecutor, slot: Slot, message: Message) -> Any:
-        context = contextvars.copy_context()
-        future = asyncio.get_running_loop().run_in_executor(threads, context.run, self._try, message)
+    async def _in_thread(self, threads: Threads, slot: Slot, message: Message) -> Any:
+        future = threads.begin(self._handler, message)
         while True:
             try:
                 result, error = await asyncio.shield(future)
@@ -111,23 +105,10 @@ class Caller:
                 raise error
             return result
 
-    def _try(self, message: Message) -> tuple[Any, BaseException | None]:
-        # Carried as a value: a future cannot hold a StopIteration, and a SystemExit would end the thread.
-        try:
-            return self._handler(message), None
-        except BaseException as error:  # noqa: BLE001  raised again on the event loop
-            return None, error
-
     def close(self) -> None:
         """Refuse further calls. A function still running in a thread continues there."""
         if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _is_coroutine_function(handler: object) -> bool:
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004  whether an object's own method is a coroutine function
-    )
+            self._threads.close()
 
 
 _left: set[asyncio.Task[None]] = set()  # handlers that resist cancellation: referenced until they end

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Unpack
 
 from ..._runtime.context import Context
-from ...errors import ConfigError
+from ..._runtime.handlers import check_handler, check_plain
 from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.worker.work_rules import RetryDelay, WorkOptions
 
@@ -17,32 +16,7 @@ if TYPE_CHECKING:  # imported when a worker is started
     from .sources import Source
     from .worker import Key, Worker
 
-__all__ = ["Running", "check_handler"]
-
-
-def check_handler(name: str, handler: object) -> None:
-    """Refuse what cannot be called with one message, so that no message fails because of it.
-
-    Raises:
-        ConfigError: It is not callable, needs another number of arguments, or is a generator function.
-    """
-    if not callable(handler):
-        raise ConfigError(f"{name} is {type(handler).__name__}: it must be a function of the message")
-    called = getattr(handler, "__call__", None)  # noqa: B004  an object's own method
-    if any(map(inspect.isgeneratorfunction, (handler, called))) or any(
-        map(inspect.isasyncgenfunction, (handler, called))
-    ):
-        raise ConfigError(f"{name} is a generator function: calling it does not run it; leave yield out")
-    try:
-        signature = inspect.signature(handler)
-    except (ValueError, TypeError):
-        return  # some builtins have none
-    try:
-        signature.bind(None)
-    except TypeError as error:
-        raise ConfigError(
-            f"{name} is called with one argument, the message, and takes {signature}: {error}"
-        ) from None
+__all__ = ["Running"]
 
 
 class Running:
@@ -95,10 +69,11 @@ class Running:
                 thread, so that it may block; it cannot be interrupted. Its result is ignored. A message that it acked,
                 nak'ed or terminated itself is left as it is. It may raise `Reject`: the message can never be handled.
             concurrency: Handlers at a time.
-            key: A function of the message. Messages with equal keys are handled one after the other, in the order of
-                the stream, concurrently with others; None as a key means no order. A failed message is held, and
-                retried here before the next one with its key, until it is handled or dead-lettered. The order is that
-                of this worker; several workers on one consumer share keys without order among them.
+            key: A plain function of the message, called on the event loop. Messages with equal keys are handled one
+                after the other, in the order of the stream, concurrently with others; None as a key means no order. A
+                failed message is held, and retried here before the next one with its key, until it is handled or
+                dead-lettered. The order is that of this worker; several workers on one consumer share keys without
+                order among them.
             prefetch: Messages that may wait, here or in flight, besides those being handled; by default twice
                 ``concurrency``, with ``key`` at least 64. Other workers could handle them meanwhile, so keep it small
                 if handling takes long. A push subscription receives as many as ``max_ack_pending`` of its consumer
@@ -152,7 +127,9 @@ class Running:
         check_handler("handler", handler)
         if key is not None:
             check_handler("key", key)
+            check_plain("key", key)
         options.check()
+        check_plain("retry_delay", retry_delay)
         from .worker import Worker
 
         worker = Worker(

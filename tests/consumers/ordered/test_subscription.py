@@ -12,7 +12,7 @@ from jsclient.protocol.events import ConsumerReset, ErrorRaised, HeartbeatMissed
 from jsclient.protocol.models.consumer import ConsumerConfig
 from tests.support.fake import Refusal, connected
 from tests.support.strategies import data, heartbeat
-from tests.support.virtual import settle, virtual
+from tests.support.virtual import noting, settle, virtual
 
 
 def creates(connection) -> list[dict]:
@@ -199,7 +199,7 @@ async def test_stream_made_again_read_from_start():
 async def test_no_acks_and_end_deletes():
     async with connected() as (js, connection):
         got = []
-        sub = await js.subscribe("orders.new", ordered=True, callback=got.append)
+        sub = await js.subscribe("orders.new", ordered=True, callback=noting(got))
         arrives(connection, data(1, 1), data(2, 2), data(3, 3))
         await settle()
         for message in got:

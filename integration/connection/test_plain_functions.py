@@ -1,0 +1,183 @@
+"""A plain function as handler runs in a thread, so that it may block; where its answer is used at once it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
+from jsclient.peers import Engine, Policy
+
+
+class Blocking:
+    """A handler that blocks until the event loop has run on: on the loop it would wait in vain."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.threads: list[threading.Thread] = []
+
+    def __call__(self, *_: Any, **__: Any) -> str:
+        self.threads.append(threading.current_thread())
+        turned = threading.Event()
+        self.loop.call_soon_threadsafe(turned.set)
+        assert turned.wait(5), "the event loop is blocked"
+        return "done"
+
+    async def called(self, times: int = 1) -> None:
+        await eventually(lambda: len(self.threads) >= times, what=f"{times} calls")
+        assert threading.main_thread() not in self.threads
+
+
+@pytest.mark.parametrize("options", [{}, {"ordered": True}, {"queue": "q"}], ids=repr)
+async def test_callback_in_a_thread(js: Any, stream: OwnStream, options: dict[str, Any]) -> None:
+    handler = Blocking()
+    async with js.subscribe(stream.all, callback=handler, **options) as sub:
+        await stream.publish(3)
+        await handler.called(3)
+        await within(5, sub.drain(), "the drain")
+    assert len(handler.threads) == 3
+
+
+@pytest.mark.parametrize("kind", ["push", "pull", "topic"])
+async def test_worker_in_a_thread(js: Any, stream: OwnStream, kind: str) -> None:
+    handler = Blocking()
+    opened = {
+        "push": lambda: js.subscribe(stream.all),
+        "pull": lambda: js.pull_subscribe(stream.all),
+        "topic": lambda: js.topic(stream.subject("a")).work("crew"),
+    }[kind]
+    async with opened() as sub, sub.run(handler):
+        await stream.publish(3, "a")
+        await handler.called(3)
+
+
+@pytest.mark.parametrize("push", ["consumer", "republish", None])
+async def test_events_in_a_thread(js: Any, oracle: Any, make_stream: Any, push: str | None) -> None:
+    stream: OwnStream = await make_stream(allow_direct=True, **({"republish": REPUBLISH} if push else {}))
+    source = js.events(stream.subject("a"))
+    handler = Blocking()
+    async with source.subscribe("first", push=push, quiet=0.2, callback=handler):
+        await source.publish(b"1")
+        await handler.called()
+
+
+REPUBLISH = {"src": ">", "dest": "again.>"}
+
+
+async def test_peers_in_a_thread(js: Any) -> None:
+    raised, asked = Blocking(), Blocking()
+    async with Engine(js) as engine:
+        peer = await engine.peer("lamp", handlers={"door:*": raised})
+        peer.answers("door", "state")(asked)
+        channel = await peer.new_channel(policy=Policy(events=("door:*",), queries=("door:*",)))
+        await within(5, peer.event_send(channel.eci, "door", "opened"), "the event")
+        await raised.called()
+        assert await peer.query(channel.eci, "door", "state") == "done"
+        await asked.called()
+
+
+async def test_what_a_thread_returns_is_awaited(js: Any, stream: OwnStream) -> None:
+    """A wrapper of a coroutine function looks like a plain one."""
+    seen: list[threading.Thread] = []
+
+    async def handle(_: Any) -> None:
+        seen.append(threading.current_thread())
+
+    async with js.subscribe(stream.all, callback=lambda message: handle(message.data)):
+        await stream.publish(1)
+        await eventually(lambda: seen == [threading.main_thread()], what="the call")
+
+
+async def test_coroutine_functions_stay_on_the_loop(js: Any, stream: OwnStream) -> None:
+    seen: list[threading.Thread] = []
+
+    class Handler:
+        async def __call__(self, _: Any) -> None:
+            seen.append(threading.current_thread())
+
+        async def named(self, _: int, message: Any) -> None:
+            await self(message)
+
+    handler = Handler()
+    async with (
+        js.subscribe(stream.all, callback=handler),
+        js.subscribe(stream.all, callback=functools.partial(handler.named, 1)),
+    ):
+        await stream.publish(1)
+        await eventually(lambda: len(seen) == 2, what="two calls")
+    assert set(seen) == {threading.main_thread()}
+
+
+@pytest.mark.parametrize("error", [StopIteration("x"), KeyError("x")], ids=repr)
+async def test_what_a_thread_raises(
+    connect: Any, server: Any, stream: OwnStream, error: BaseException
+) -> None:
+    """Also what a future cannot hold: the next message is handled."""
+    events: list[Any] = []
+    js = await connect(server, on_event=events.append)
+    seen: list[Any] = []
+
+    def handle(message: Any) -> None:
+        seen.append(message.data)
+        if len(seen) == 1:
+            raise error
+
+    async with js.subscribe(stream.all, callback=handle, config=jsclient.ConsumerConfig(ack_wait=30)):
+        await stream.publish(2)
+        await eventually(lambda: len(seen) == 2, what="both messages")
+        await eventually(lambda: bool(events), what="the event")
+    (failed,) = [event for event in events if isinstance(event, jsclient.events.HandlerFailed)]
+    assert error in (failed.error, failed.error.__cause__)  # a coroutine cannot raise StopIteration
+
+
+async def test_unsubscribe_does_not_wait_for_a_thread(js: Any, stream: OwnStream) -> None:
+    started, free = threading.Event(), threading.Event()
+
+    def handle(_: Any) -> None:
+        started.set()
+        free.wait(20)
+
+    sub = await js.subscribe(stream.all, callback=handle)
+    try:
+        await stream.publish(1)
+        await eventually(started.is_set, what="the call")
+        await within(5, sub.unsubscribe(), "unsubscribing")
+    finally:
+        free.set()
+
+
+async def answer_late(*_: Any) -> bool:
+    return False
+
+
+def one(*_: Any) -> None: ...
+
+
+def two(_: Any, __: Any) -> None: ...
+
+
+REFUSED: dict[str, Callable[[Any, Any, OwnStream], Awaitable[Any] | Any]] = {
+    "key": lambda js, sub, stream: sub.run(one, key=answer_late),
+    "retry_delay": lambda js, sub, stream: sub.run(one, retry_delay=answer_late),
+    "auto_accept": lambda js, sub, stream: sub.peer.auto_accept(answer_late),
+    "callback": lambda js, sub, stream: js.events(stream.subject("a")).subscribe(callback=two),
+    "door:opened": lambda js, sub, stream: sub.peer.on("door:opened", two),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+async def test_refused_before_a_message(js: Any, stream: OwnStream, name: str) -> None:
+    """A coroutine counts as true, and as a key of its own: a plain function is needed there."""
+    await stream.publish(1)
+    async with js.pull_subscribe(stream.all) as sub, Engine(js) as engine:
+        sub.peer = await engine.peer("lamp")
+        with pytest.raises(jsclient.ConfigError, match=name):
+            await REFUSED[name](js, sub, stream)
+        assert (await sub.consumer_info()).num_ack_pending == 0

@@ -1,0 +1,102 @@
+"""The user's handlers: a coroutine function is called on the event loop, a plain function in a thread.
+
+Where the answer of a function is used at once, such as a key, only a plain function fits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:  # imported when a plain function is called
+    from concurrent.futures import ThreadPoolExecutor
+
+__all__ = ["Threads", "check_handler", "check_plain", "is_coroutine_function"]
+
+
+def is_coroutine_function(function: object) -> bool:
+    """Whether calling it, or its method ``__call__``, gives a coroutine. A wrapper of one may not show it."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  an object's own method
+    )
+
+
+def check_handler(name: str, handler: object, of: str = "message") -> None:
+    """Refuse what cannot be called with one argument, so that no message fails because of it.
+
+    Raises:
+        ConfigError: It is not callable, needs another number of arguments, or is a generator function.
+    """
+    if not callable(handler):
+        raise ConfigError(f"{name} is {type(handler).__name__}: it must be a function of the {of}")
+    called = getattr(handler, "__call__", None)  # noqa: B004  an object's own method
+    if any(map(inspect.isgeneratorfunction, (handler, called))) or any(
+        map(inspect.isasyncgenfunction, (handler, called))
+    ):
+        raise ConfigError(f"{name} is a generator function: calling it does not run it; leave yield out")
+    try:
+        signature = inspect.signature(handler)
+    except (ValueError, TypeError):
+        return  # some builtins have none
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{name} is called with one argument, the {of}, and takes {signature}: {error}"
+        ) from None
+
+
+def check_plain(name: str, function: object) -> None:
+    """Refuse a coroutine function where the answer is used at once. Raises `ConfigError`."""
+    if is_coroutine_function(function):
+        raise ConfigError(f"{name} is a coroutine function: a plain one is needed, which answers at once")
+
+
+class Threads:
+    """Threads for the plain functions of one subscription, worker or peer. A function in one cannot be interrupted."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._pool: ThreadPoolExecutor | None = None
+
+    def begin(
+        self, function: Callable[..., Any], /, *args: Any, **named: Any
+    ) -> asyncio.Future[tuple[Any, BaseException | None]]:
+        """Call the function in a thread, with the context of the caller. Gives its result, and what it raised."""
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(self._count, thread_name_prefix="jsclient-handler")
+        call = partial(contextvars.copy_context().run, _outcome, function, args, named)
+        return asyncio.get_running_loop().run_in_executor(self._pool, call)
+
+    async def call(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
+        """Call the function in a thread. An awaitable that it returns is awaited on the event loop.
+
+        Cancelled: the function continues in its thread, and its result is ignored.
+        """
+        result, error = await asyncio.shield(self.begin(function, *args, **named))
+        if error is not None:
+            raise error
+        return await result if inspect.isawaitable(result) else result
+
+    def close(self) -> None:
+        """Refuse further calls. A function that runs continues in its thread."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _outcome(
+    function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, BaseException | None]:
+    # The error as a value: a future cannot hold a StopIteration, and a SystemExit would end the thread.
+    try:
+        return function(*args, **named), None
+    except BaseException as error:  # noqa: BLE001  raised again on the event loop
+        return None, error
