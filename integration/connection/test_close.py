@@ -135,7 +135,7 @@ print("took", round(time.monotonic() - ended, 2))
 async def test_program_that_forgets_close_ends_quickly_and_quietly(
     kind: str, server: Any, oracle: Any
 ) -> None:
-    """`asyncio.run` cancels all tasks: "Task was destroyed" with a worker, 5 s with `each`."""
+    """`asyncio.run` cancels all tasks: "Task was destroyed" with a worker, 5 s with `each`. Durable consumers stay."""
     stream = f"FORGETS_{kind.replace(' ', '_')}"
     await oracle.create_stream(stream, [f"{stream}", f"{stream}.>"])
     for _ in range(20):
@@ -145,6 +145,8 @@ async def test_program_that_forgets_close_ends_quickly_and_quietly(
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     out, err = await within(30, program.communicate(), "the program")
+    if kind in ("worker", "pull worker", "messages"):
+        assert await oracle.consumer_names(stream) == ["d"]
     await oracle.delete_stream(stream)
     assert err.decode() == ""
     assert float(out.decode().split()[-1]) < 2

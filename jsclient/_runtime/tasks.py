@@ -27,8 +27,6 @@ class Tasks:
         ``awaited``: the caller awaits the result, so its error is not reported.
         """
         task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")
-        # `close` waits for it; a program that ends without one is not to be told about each of them.
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._tasks.add(task)
         task.add_done_callback(self._forget if awaited else self._ended)
         return task

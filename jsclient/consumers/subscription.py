@@ -73,7 +73,7 @@ class Subscription(ReadHandle[Message], Running):
         self._checking = False
         self._inbox: Inbox | None = None
         self._runner: asyncio.Task[None] | None = None  # of the callback, or of a worker
-        self._draining: asyncio.Task[None] | None = None
+        self._draining: asyncio.Task[None] | None = None  # or the worker's, which drains in it
         self._deleting: asyncio.Task[None] | None = None  # after a drain
 
     @property
@@ -266,6 +266,7 @@ class Subscription(ReadHandle[Message], Running):
             return
         try:
             await asyncio.shield(self._draining)
+            await self._deleted()
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._draining.cancelled() and (task is None or not task.cancelling()):
@@ -281,17 +282,34 @@ class Subscription(ReadHandle[Message], Running):
 
     async def _drain(self, timeout: float) -> None:
         deadline = asyncio.get_running_loop().time() + timeout
-        try:
-            await self._stop_listening(flush=True, timeout=timeout)
-        finally:
-            self._buffer.end()
+        await self._receive_rest(timeout)
         if self._runner is not None:
             await self._finish_runner(deadline, timeout)
             return
         if not self._buffer.tracker.waits:
             self._emptied()
-        if self._deleting is not None:
-            await asyncio.shield(self._deleting)
+        await self._deleted()
+
+    async def _receive_rest(self, timeout: float) -> None:
+        try:
+            await self._stop_listening(flush=True, timeout=timeout)
+        finally:
+            self._buffer.end()
+
+    # A worker drains in its own task: a task that is started while the event loop ends would remain pending.
+
+    async def end_with_worker(self, timeout: float) -> None:
+        """Receive what is in flight, then nothing more; a no-op during a drain. For the library's own use."""
+        if self._state is State.OPEN:
+            self._state, self._buffer.watching = State.DRAINING, False
+            self._draining = self._runner
+            await self._receive_rest(timeout)
+
+    def worker_ended(self) -> asyncio.Task[None] | None:
+        """Finish `end_with_worker`; returns the deletion of the consumer. For the library's own use."""
+        if self._draining is self._runner:
+            self._end_for_good()
+        return self._deleting
 
     async def _finish_runner(self, deadline: float, timeout: float) -> None:
         assert self._runner is not None
@@ -304,8 +322,7 @@ class Subscription(ReadHandle[Message], Running):
             await asyncio.wait({self._runner}, timeout=_CANCEL_TIMEOUT)
             await self._give_back(frames)
         self._end_for_good()
-        if self._deleting is not None:
-            await asyncio.shield(self._deleting)
+        await self._deleted()
         if not handled:
             raise RequestTimeoutError("drain: the handler did not end", timeout)
 
@@ -322,6 +339,10 @@ class Subscription(ReadHandle[Message], Running):
                 self._deletes = False
                 self._deleting = self._context.tasks.start(self._delete_and_report(), "delete after drain")
             self._end()
+
+    async def _deleted(self) -> None:
+        if self._deleting is not None:
+            await asyncio.shield(self._deleting)
 
     async def _delete_and_report(self) -> None:
         try:

@@ -131,6 +131,26 @@ async def test_cancelled_from_outside_stays_cancelled(js: Any, stream: OwnStream
             await serve()
 
 
+async def test_drain_after_stop_waits_for_the_worker(js: Any, stream: OwnStream) -> None:
+    """The stopped worker drains its subscription itself; it ends with the deletion of the consumer."""
+    sub = await js.subscribe(stream.all, durable="d")
+    await stream.publish(3)
+    gate = asyncio.Event()
+
+    async def wait(msg: jsclient.Message) -> None:
+        await gate.wait()
+
+    worker = sub.run(wait, concurrency=3)
+    await eventually(lambda: worker.counts.running == 3, what="handling them")
+    worker.stop()
+    draining = asyncio.create_task(sub.drain())
+    assert not (await asyncio.wait({draining}, timeout=0.2))[0]
+    gate.set()
+    await within(5, draining, "the drain")
+    assert await stream.consumer_names() == []
+    assert (worker.is_running, worker.counts.handled, sub.is_closed) == (False, 3, True)
+
+
 @pytest.mark.parametrize("key", [None, lambda msg: msg.subject], ids=["plain", "key"])
 @pytest.mark.parametrize("kind", ["pull", "push"])
 async def test_attempt_counts(js: Any, stream: OwnStream, events: list[Any], key: Any, kind: str) -> None:

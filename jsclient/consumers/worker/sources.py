@@ -84,8 +84,9 @@ class Source(abc.ABC):
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def over(self) -> None:  # noqa: B027  optional
-        """The worker has ended."""
+    def over(self) -> asyncio.Task[None] | None:
+        """The worker has handled and returned its messages. Returns what its user must wait for."""
+        return None
 
     def report(self, error: JetStreamError) -> None:
         """Report an error that does not end the worker."""
@@ -162,7 +163,6 @@ class PushSource(Source):
     ) -> None:
         super().__init__(context, subscription.stream, subscription.consumer, emit=emit, known=known)
         self._subscription = subscription
-        self._draining: asyncio.Task[None] | None = None
 
     @property
     def drained(self) -> bool:
@@ -192,11 +192,7 @@ class PushSource(Source):
         held: list[Message] = []
         if self._subscription.is_closed:
             return held
-        # In the background: it waits for the worker, which is not finished yet.
-        self._draining = self.context.tasks.start(
-            self._subscription.drain(timeout + 30.0), "drain a worker's subscription"
-        )
-        await asyncio.sleep(0)  # let it start
+        await self._subscription.end_with_worker(timeout)
         try:
             while True:
                 held.append(await self.next())
@@ -209,6 +205,5 @@ class PushSource(Source):
                 return ConsumerDeletedError(409, "Consumer Deleted", False, self.stream, self.consumer)
         return await super().deleted()  # the subscription has ended: `next` raises
 
-    async def over(self) -> None:
-        if self._draining is not None:
-            await asyncio.wait({self._draining})
+    def over(self) -> asyncio.Task[None] | None:
+        return self._subscription.worker_ended()

@@ -63,6 +63,7 @@ class Worker:
         self._crew: Crew | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
+        self._afterwards: asyncio.Task[None] | None = None  # the source's
         self._over = Signal()
         self._holding = False  # the feeder must not be cancelled: messages it holds would be lost
         self._stop_at: float | None = None  # monotonic seconds: handlers may run until then
@@ -140,7 +141,8 @@ class Worker:
                 cancelled = True
         if cancelled:
             raise asyncio.CancelledError
-        await self._source.over()
+        if self._afterwards is not None:
+            await asyncio.wait({self._afterwards})
         if self._error is not None:
             raise self._error
         return self._counts
@@ -326,6 +328,8 @@ class Worker:
             task.cancel()
         if self._helpers:
             await asyncio.wait(self._helpers)
+        if not self.task.cancelling():  # else the event loop ends: as at `close`, a durable consumer stays
+            self._afterwards = self._source.over()
 
     async def _end_feeder(self) -> None:
         if self._feeder is not None:
