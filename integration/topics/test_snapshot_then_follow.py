@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from integration.kit.clients.topics import has_push, publish, republishing
+from integration.kit.clients.topics import FEEDS, has_push, publish, republishing
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
 from jsclient import ConfigError, HistoryTruncatedError, PositionInvalidError
@@ -46,6 +46,36 @@ async def test_sequence_is_checked(js: Any, stream: OwnStream) -> None:
     async with topic.each(after=0) as reader:
         with pytest.raises(HistoryTruncatedError):
             await within(10, reader.next(), "the error")
+
+
+@FEEDS
+@pytest.mark.parametrize("direct", [True, False])
+async def test_position_of_a_record(
+    js: Any, stream: OwnStream, oracle: Any, push: Any, *, direct: bool
+) -> None:
+    """Read from the history or pushed, it continues after the record."""
+    await oracle.update_stream(stream.name, allow_direct=direct)
+    topic = js.topic(stream.subject("a"))
+    await publish(topic, 0, 5)
+    async with topic.each(push=push, quiet=0.3) as reader:
+        records = [await within(10, reader.next(), "a stored record") for _ in range(5)]
+        if push is not None:
+            await has_push(reader)
+        await publish(topic, 5, 8)
+        for _ in range(3):
+            records.append(await within(10, reader.next(), "a new record"))
+            assert records[-1].position == reader.position
+    for record in records[:-1]:
+        for start in (record.position, record.position.to_json()):
+            async with topic.each(start, push=push, quiet=0.3) as reader:
+                assert await seqs(reader, 1) == [record.seq + 1]
+    newest = await within(10, topic.latest().next(), "the newest record")
+    assert newest.position == records[-1].position
+    assert newest.position.time_ns == newest.time_ns
+    waiting = topic.latest(quiet=0.3)
+    await waiting.current()
+    await publish(topic, 8, 9)
+    assert (await within(10, waiting.next(), "a newer record")).position > newest.position
 
 
 @pytest.mark.server(">=2.11")  # before it, a history is read by another consumer

@@ -19,6 +19,7 @@ from ..errors import (
 from ..protocol.consumers.status import Ending
 from ..protocol.models.message import StoredMessage
 from ..protocol.streams.direct_get import BATCH_GET_SERVER, DirectBatchTracker, read_direct_answer
+from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import StoredRecords
 from ..protocol.wire.codec import encode
@@ -106,11 +107,11 @@ class DirectBatch:
             if frames:
                 yield frames
 
-    async def records(self, *, linked: bool) -> AsyncIterator[list[Record]]:
+    async def records(self, *, linked: bool, origin: Position | None = None) -> AsyncIterator[list[Record]]:
         """The messages as records of a topic, in lists. ``linked``: records may name their predecessor."""
         made: StoredRecords | None = None
         async for answers in self._answers():
-            made = made or StoredRecords(self._tracker, linked=linked)
+            made = made or StoredRecords(self._tracker, linked=linked, origin=origin)
             records = made.read(answers.frames)
             answers.frames.clear()
             if records:

@@ -27,6 +27,7 @@ from ..protocol.consumers.ordered import ephemeral_config
 from ..protocol.consumers.push import foreign_message, whole_number
 from ..protocol.events import HeartbeatMissed
 from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
+from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import DeliveredRecords, RepublishedRecords
 from ..protocol.wire.frames import Frame, is_data
@@ -143,6 +144,7 @@ class ConsumerFeed(Feed):
             linked=self._linked,
             doubted=self._doubted,
             heartbeat=self.heartbeat,
+            origin=self.origin,
         )
         deliveries.consumer = id
         inbox = connection.new_inbox()
@@ -210,13 +212,14 @@ class _Deliveries:
         linked: bool,
         doubted: Doubted,
         heartbeat: float = HEARTBEAT,
+        origin: Position | None = None,
     ) -> None:
         self._context = context
         self._stream = stream
         self._connection = context.connection
         self._receive = receive
         self._lost = lost
-        self._reading = DeliveredRecords(linked=linked)
+        self._reading = DeliveredRecords(linked=linked, origin=origin)
         self._doubted = doubted
         self._consumer_seq = 0
         self._last: int | None = None  # stream sequence of the delivery before this one; None: unknown
@@ -346,7 +349,7 @@ class RepublishFeed(Feed):
         self._open: dict[str, tuple[Inbox, Callable[[Lifecycle], None], _Probe]] = {}
 
     async def open(self, id: str, receive: Receive, lost: Callable[[], None]) -> None:
-        connection = self._context.connection
+        connection, self._reading.origin = self._context.connection, self.origin
         probe = _Probe(self._context, self._stream, self.heartbeat)
         inbox = await connection.subscribe(self._subject, partial(self._arrived, receive, probe))
 

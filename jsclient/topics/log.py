@@ -68,6 +68,9 @@ class Page(NamedTuple):
 class Feed(abc.ABC):
     """Pushes records of a log as they are appended. A push is only a hint: it may be lost, repeated or late."""
 
+    origin: Position | None = None
+    """A position in the stream, which the records get; see `Record`."""
+
     by_subject: bool = False
     """Whether records name their predecessors per subject, and there are several subjects."""
 

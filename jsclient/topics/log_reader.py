@@ -87,7 +87,7 @@ class LogReader(ReadHandle[Record]):
         self._may_poll = push == "auto"
         self._heartbeat = check_seconds("heartbeat", heartbeat)
         self._feed = log.feed(push)
-        self._feed.heartbeat = heartbeat
+        self._feed.heartbeat, self._feed.origin = heartbeat, start
         self._tracker = Reader(
             start,
             f"jsc-{secrets.token_hex(8)}" if name is None else name,
@@ -205,7 +205,7 @@ class LogReader(ReadHandle[Record]):
             raise ConfigError(
                 f"push is {push!r}: a reader of {self._log.subject!r} cannot change to it; open another reader"
             )
-        feed.heartbeat = self._heartbeat
+        feed.heartbeat, feed.origin = self._heartbeat, self._tracker.start
         commands = self._tracker.set_push(self._now(), push=False)
         self._feed, self._may_poll = feed, push == "auto"
         self._carry_out(commands + self._tracker.set_push(self._now(), push=True))

@@ -140,6 +140,7 @@ class MemoryLog(Log):
             headers=Headers({**(headers or {}), **kind_headers(kind), **sent}),
             previous=self._last_seq - 1,
             kind=kind,
+            origin=Position(self.stream, self._incarnation, 0),
         )
         self._last_of[subject] = record.seq
         if msg_id is not None:

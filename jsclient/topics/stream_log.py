@@ -67,6 +67,7 @@ class StreamLog(Log):
         context: The context of the handle.
         handle: The stream.
         found: The extent when the log was found, if that is enough to start a reader.
+        origin: A position in the stream, which its records get; None: its extent was not requested yet.
     """
 
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
@@ -76,7 +77,7 @@ class StreamLog(Log):
         self.open: set[Closable] = context.open
         self.context = context
         self.handle: Stream = stream
-        self._incarnation = ""
+        self.origin: Position | None = None
         self.found: Extent | None = None
 
     @property
@@ -123,7 +124,8 @@ class StreamLog(Log):
             )
         except (KeyError, TypeError) as error:
             raise ProtocolError(f"the info of stream {self.stream!r} has no {error}") from None
-        self._incarnation = extent.incarnation
+        if self.origin is None or self.origin.incarnation != extent.incarnation:
+            self.origin = Position(self.stream, extent.incarnation, 0)
         return extent
 
     async def _from_own_first(self, extent: Extent) -> Extent:
@@ -141,7 +143,7 @@ class StreamLog(Log):
             )
             records: list[Record] = []
             try:
-                async for some in batch.records(linked=self._linked):
+                async for some in batch.records(linked=self._linked, origin=self.origin):
                     records += some
                 page = Page(records, more=batch.num_pending > 0)
             except (ProtocolError, RequestTimeoutError, DisconnectedError):
@@ -189,7 +191,7 @@ class StreamLog(Log):
             return page
         if page.records and page.records[0].seq <= first.seq:
             return page
-        return Page([stored_record(first, linked=self._linked)], more=True)
+        return Page([stored_record(first, linked=self._linked, origin=self.origin)], more=True)
 
     async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
         """Read a page with a temporary consumer."""
@@ -208,7 +210,7 @@ class StreamLog(Log):
             await consumer.close()
             with suppress(JetStreamError):  # the server removes it anyway
                 await consumer.delete()
-        records = DeliveredRecords(linked=self._linked).read(frames_of(batch))
+        records = DeliveredRecords(linked=self._linked, origin=self.origin).read(frames_of(batch))
         return Page(records, more=bool(batch) and batch[-1].metadata.num_pending > 0)
 
     async def after_time(self, time_ns: int, *, allow_truncated: bool = False) -> Position:
@@ -235,7 +237,7 @@ class StreamLog(Log):
             found = await self.handle.get_last_message(self.subject if subject is None else subject)
         except MessageNotFoundError:
             return None
-        return stored_record(found, linked=self._linked)
+        return stored_record(found, linked=self._linked, origin=self.origin)
 
     async def append(
         self,
@@ -248,8 +250,8 @@ class StreamLog(Log):
         msg_id: str | None = None,
     ) -> Position:
         to = self.own_subject(subject)
-        if not self._incarnation:  # requested before: no error may hide that the record is stored
-            await self.extent()
+        # Requested before: no error may hide that the record is stored.
+        origin = self.origin or (await self.extent()).end
         ack = await publish(
             self.context,
             to,
@@ -259,7 +261,7 @@ class StreamLog(Log):
             expected_last_subject_seq=expected,
             msg_id=msg_id,
         )
-        return Position(self.stream, self._incarnation, ack.seq)
+        return origin.at(ack.seq)
 
     def feed(self, push: Push) -> Feed:
         if push not in ("auto", "consumer", "republish", None):
@@ -331,8 +333,9 @@ async def find_log(context: Context, subject: str, stream: str | None = None) ->
     if not anything and not any(subjects_overlap(one, subject) for one in config.subjects or ()):
         raise ConfigError(f"stream {stream!r} does not hold {subject!r}: use another stream or subject")
     log = StreamLog(context, Stream(context, info), subject)
+    extent = log.read_extent(answer)
     if (config.max_msgs_per_subject or 0) <= 0:  # otherwise the first of the subject counts
-        log.found = log.read_extent(answer)
+        log.found = extent
     return log
 
 

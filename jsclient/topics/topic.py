@@ -286,7 +286,9 @@ class Topic:
         log = await self._kept_log()
         # "": records are returned as they are stored
         at = notifier_descriptor(self._context, log.handle, self.subject, "")
-        return StreamNotifier(newest_log(self._context, at, quiet=quiet), JsonCodec(), quiet=quiet)
+        return StreamNotifier(
+            newest_log(self._context, at, quiet=quiet, origin=log.origin), JsonCodec(), quiet=quiet
+        )
 
     def epochs(
         self,

@@ -11,7 +11,9 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
+from ...errors import ConfigError
 from ..wire.headers import Headers
+from .position import Position
 
 __all__ = ["NO_HEADERS", "Aside", "Kind", "Record", "RecordHeaders", "RecordQueue", "total_size"]
 
@@ -70,6 +72,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
         previous: Stream sequence of the record directly before it; 0: it is the first; None: unknown. It is the
             predecessor among the records of the reader, or among those of the subject; the feed decides.
         kind: Its kind.
+        origin: A position in its stream; None: it was not read from a log.
     """
 
     seq: int
@@ -79,6 +82,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):  # it is neve
     headers: Headers = msgspec.field(default_factory=lambda: NO_HEADERS)
     previous: int | None = None
     kind: Kind = Kind.VALUE
+    origin: Position | None = None
+
+    @property
+    def position(self) -> Position:
+        """The position after it: `Topic.each` and `Topic.since` read the records after it, in any process.
+
+        If a reader of several subjects is pushed by ``"republish"``, records before it may follow: save the position of
+        the reader.
+
+        Raises:
+            ConfigError: The record was not read from a log.
+        """
+        if self.origin is None:
+            raise ConfigError(f"record {self.seq} was not read from a log: it has no position")
+        return self.origin.at(self.seq, self.time_ns)
 
     @property
     def is_last(self) -> bool:

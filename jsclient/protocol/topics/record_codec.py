@@ -26,6 +26,7 @@ from ..wire import header_names as names
 from ..wire.frames import Frame
 from ..wire.headers import Headers, parse_headers
 from ..wire.units import parse_time_ns
+from .position import Position
 from .record import NO_HEADERS, Kind, Record, RecordHeaders
 
 __all__ = [
@@ -92,8 +93,8 @@ def _own(headers: Headers) -> RecordHeaders:
     return RecordHeaders(headers) if headers else NO_HEADERS
 
 
-def stored_record(message: StoredMessage, *, linked: bool) -> Record:
-    """A record read from the history. ``linked``: it may name its predecessor."""
+def stored_record(message: StoredMessage, *, linked: bool, origin: Position | None = None) -> Record:
+    """A record read from the history. ``linked``: it may name its predecessor. ``origin``: see `Record`."""
     return Record(
         seq=message.seq,
         time_ns=message.time_ns,
@@ -102,6 +103,7 @@ def stored_record(message: StoredMessage, *, linked: bool) -> Record:
         headers=_own(message.headers),
         previous=link_of(message.headers) if linked else None,
         kind=kind_of(message.headers),
+        origin=origin,
     )
 
 
@@ -109,8 +111,8 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 20
 
 
-def republished_record(frame: Frame, stream: str) -> Record:
-    """A record that the server republished, which names its predecessor in its subject.
+def republished_record(frame: Frame, stream: str, origin: Position | None = None) -> Record:
+    """A record that the server republished, which names its predecessor in its subject. ``origin``: see `Record`.
 
     Raises:
         ProtocolError: This stream did not republish it.
@@ -139,6 +141,7 @@ def republished_record(frame: Frame, stream: str) -> Record:
         headers=record_headers,
         previous=int(previous),
         kind=kind_of(record_headers),
+        origin=origin,
     )
 
 
@@ -200,17 +203,18 @@ class _Alike:
 class StoredRecords:
     """Converts the answers to one direct get of many messages.
 
-    ``linked``: records may name their predecessors.
+    ``linked``: records may name their predecessors. ``origin``: see `Record`.
     """
 
-    def __init__(self, tracker: DirectBatchTracker, *, linked: bool) -> None:
+    def __init__(self, tracker: DirectBatchTracker, *, linked: bool, origin: Position | None = None) -> None:
+        self._origin = origin
         self._tracker = tracker
         self._linked = linked
         self._alike = _Alike(linked=linked)
 
     def read(self, frames: Iterable[Frame]) -> list[Record]:
         """The records in consecutive frames. The tracker has the end, or an error."""
-        tracker, alike = self._tracker, self._alike
+        tracker, alike, origin = self._tracker, self._alike, self._origin
         records: list[Record] = []
         before, pending, count = b"%d" % tracker.last_seq, b"", 0
         for frame in frames:
@@ -231,13 +235,14 @@ class StoredRecords:
                     headers=headers,
                     previous=link,
                     kind=kind,
+                    origin=origin,
                 )
             except ValueError:
                 tracker.took(count, int(before))
                 message = tracker.take(frame)
                 if message is None:  # the end, or a gap
                     return records
-                records.append(stored_record(message, linked=self._linked))
+                records.append(stored_record(message, linked=self._linked, origin=origin))
                 before, count = b"%d" % message.seq, 0
                 continue
             records.append(record)
@@ -252,7 +257,10 @@ class RepublishedRecords:
 
     Any client that may publish to the republished subject can forge such a message. ``jumps``: the predecessor is taken
     from it. Otherwise only that of a record whose sequence directly follows: after any other, the history is read.
+    ``origin``: see `Record`.
     """
+
+    origin: Position | None = None
 
     def __init__(self, stream: str, *, jumps: bool = True) -> None:
         self._stream = stream
@@ -262,7 +270,7 @@ class RepublishedRecords:
 
     def read(self, frames: Iterable[Frame], foreign: Callable[[Frame], None]) -> list[Record]:
         """The records in frames; ``foreign`` receives frames that this stream did not republish."""
-        alike = self._alike
+        alike, origin = self._alike, self.origin
         records: list[Record] = []
         for frame in frames:
             try:
@@ -284,10 +292,11 @@ class RepublishedRecords:
                     headers=headers,
                     previous=previous if self._jumps or previous == seq - 1 else None,
                     kind=kind,
+                    origin=origin,
                 )
             except ValueError:
                 try:
-                    record = republished_record(frame, self._stream)
+                    record = republished_record(frame, self._stream, origin)
                     if not self._jumps and record.previous != record.seq - 1:
                         record = msgspec.structs.replace(record, previous=None)
                 except ProtocolError:
@@ -298,9 +307,13 @@ class RepublishedRecords:
 
 
 class DeliveredRecords:
-    """Converts the deliveries of a consumer. ``linked``: records may name their predecessors."""
+    """Converts the deliveries of a consumer.
 
-    def __init__(self, *, linked: bool) -> None:
+    ``linked``: records may name their predecessors. ``origin``: see `Record`.
+    """
+
+    def __init__(self, *, linked: bool, origin: Position | None = None) -> None:
+        self._origin = origin
         self._alike = _Alike(linked=linked)
 
     def read(self, frames: Iterable[Frame]) -> list[Record]:
@@ -337,4 +350,5 @@ class DeliveredRecords:
             headers=headers,
             previous=previous if link is None else link,
             kind=kind,
+            origin=self._origin,
         )

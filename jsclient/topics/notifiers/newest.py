@@ -36,6 +36,7 @@ from ...protocol.events import Event
 from ...protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ...protocol.models.message import read_stored_message
 from ...protocol.streams.direct_get import read_direct_answer
+from ...protocol.topics.position import Position
 from ...protocol.topics.record import Record
 from ...protocol.topics.record_codec import DeliveredRecords, republished_record, stored_record
 from ...protocol.wire.frames import Frame
@@ -58,9 +59,13 @@ class NewestLog(abc.ABC):
         context: The context of the handle.
         at: Where the records are.
         quiet: Seconds of waiting after which the newest record is requested again.
+        origin: See `Record`.
     """
 
-    def __init__(self, context: Context, at: NotifierDescriptor, quiet: float) -> None:
+    def __init__(
+        self, context: Context, at: NotifierDescriptor, quiet: float, origin: Position | None = None
+    ) -> None:
+        self._origin = origin
         self.context = context
         self.at = at
         self._quiet = quiet
@@ -90,7 +95,7 @@ class NewestLog(abc.ABC):
             frame = await context.requests.ask(
                 subject, timeout=context.timeout, what="the newest value", again=True
             )
-            return stored_record(read_direct_answer(frame), linked=False)
+            return stored_record(read_direct_answer(frame), linked=False, origin=self._origin)
         except MessageNotFoundError:
             return None
         except (NoRespondersError, RequestTimeoutError) as error:
@@ -108,12 +113,14 @@ class NewestLog(abc.ABC):
             answer = await context.call(subject, {"last_by_subj": at.subject}, what="the newest value")
         except MessageNotFoundError:
             return None
-        return stored_record(read_stored_message(answer), linked=False)
+        return stored_record(read_stored_message(answer), linked=False, origin=self._origin)
 
 
-def newest_log(context: Context, at: NotifierDescriptor, *, quiet: float) -> NewestLog:
+def newest_log(
+    context: Context, at: NotifierDescriptor, *, quiet: float, origin: Position | None = None
+) -> NewestLog:
     """The log of a descriptor, with its kind of push."""
-    return (_Republished if at.republished else _Pulled)(context, at, quiet)
+    return (_Republished if at.republished else _Pulled)(context, at, quiet, origin)
 
 
 class _Republished(NewestLog):
@@ -146,7 +153,7 @@ class _Republished(NewestLog):
             if self._arrived is None:
                 return
             try:
-                record = republished_record(frame, self.at.stream)
+                record = republished_record(frame, self.at.stream, self._origin)
             except ProtocolError:
                 self._arrived(None)  # from another client, and the only message of this wait
                 continue
@@ -163,8 +170,10 @@ class _Republished(NewestLog):
 class _Pulled(NewestLog):
     """Pushed by a consumer without acks, from which one message at a time is pulled."""
 
-    def __init__(self, context: Context, at: NotifierDescriptor, quiet: float) -> None:
-        super().__init__(context, at, quiet)
+    def __init__(
+        self, context: Context, at: NotifierDescriptor, quiet: float, origin: Position | None = None
+    ) -> None:
+        super().__init__(context, at, quiet, origin)
         self._consumer: Consumer | None = None
         self._pulling: asyncio.Task[None] | None = None
         self._timer = Timer(self._forget)
@@ -212,7 +221,8 @@ class _Pulled(NewestLog):
                 return
             if message is not None:
                 newest = not message.metadata.num_pending
-                self._report(DeliveredRecords(linked=False).read(frames_of([message]))[0] if newest else None)
+                read = DeliveredRecords(linked=False, origin=self._origin).read
+                self._report(read(frames_of([message]))[0] if newest else None)
                 return
 
     async def _next(self, seq: int) -> Message | None:
