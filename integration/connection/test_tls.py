@@ -72,15 +72,16 @@ async def test_tls_with_certificate_fits(
 
 @pytest.mark.parametrize("scheme", ["nats", "tls"])
 async def test_server_with_optional_tls(
-    scheme: str, own_server: Any, connect: Any, proxy: Any, ca: trustme.CA, tmp_path: Path
+    scheme: str, own_server: Any, connect: Any, proxy: Any, ca: trustme.CA, tmp_path: Path, caplog: Any
 ) -> None:
     """A server with ``allow_non_tls`` offers TLS and does not require it."""
     own = await own_server(config={"tls": certificate(ca, tmp_path, "127.0.0.1"), "allow_non_tls": True})
     tap = await proxy(own, frames=False)
     events: list[Any] = []
     js = await connect(tap.url.replace("nats", scheme), tls=context(ca), on_event=events.append)
-    tap.cut()
+    tap.close()
     await eventually(lambda: any(isinstance(one, Reconnected) for one in events), 10, "a reconnect")
+    assert [one.getMessage() for one in caplog.records if one.name == "asyncio"] == []
     await js.ping()
     found = await monitor_json(own.monitor, "/connz")
     versions = [one.get("tls_version") for one in found["connections"]]
