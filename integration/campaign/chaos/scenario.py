@@ -27,6 +27,7 @@ from integration.campaign.report import Outcome
 from integration.kit.judge.background import Background
 from integration.kit.judge.oracle import Oracle, OracleError
 from integration.kit.judge.waiting import eventually
+from jsclient.errors import ApiError
 from jsclient.events import Disconnected, HeartbeatMissed
 
 STREAMS = {"C3": 3, "C1": 1}
@@ -37,6 +38,7 @@ ALARM = (
 ROUND_TRIP = 0.3
 END = 25.0  # seconds of a run for what comes before and after the faults
 CATCH_UP = 60.0
+NO_PEERS = 10005  # the error code of: no suitable peers for placement
 
 OPTIONS = {"reconnect_time_wait": 0.1, "connect_timeout": 2.0, "ping_interval": BEAT, "timeout": 10.0}
 
@@ -86,7 +88,7 @@ class World:
             self.patterns = [make(here, there) for make in (Epochs, SubscriptionKits, NotifierKits)]
             self.patterns.append(Peers(here, there, self.urls))
             for pattern in self.patterns:
-                await pattern.open()
+                await eventually(partial(opened, pattern), 30, f"opening {pattern.kind}", interval=0.5)
         if kinds.links:
             assert self.nodes is not None
             assert self.nodes.leaf is not None
@@ -139,6 +141,17 @@ class World:
         for name, js in self.connections.items():
             await calls.within(10, f"close {name}", js.close())
         return calls
+
+
+async def opened(pattern: Pattern) -> bool:
+    """Open it; False if the new cluster does not know a node as reachable yet."""
+    try:
+        await pattern.open()
+    except ApiError as error:
+        if error.err_code != NO_PEERS:
+            raise
+        return False
+    return True
 
 
 class Kinds:

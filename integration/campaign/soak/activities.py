@@ -28,11 +28,12 @@ async def taken(reader: Any, seconds: float) -> None:
 
 
 async def push(js: Any, chance: Random, seconds: float) -> None:
-    sub = await js.subscribe(SUBJECTS, stream=STREAM, config=BEAT)
-    try:
+    async with await js.subscribe(SUBJECTS, stream=STREAM, config=BEAT) as sub:
         await taken(sub, seconds)
-    finally:
-        await chance.choice((sub.unsubscribe, sub.drain))()
+        if chance.random() < 0.5:
+            await sub.drain()
+            async for _ in sub:  # what has arrived; without its reader, the handle would wait for it
+                pass
 
 
 async def callback(js: Any, chance: Random, seconds: float) -> None:

@@ -41,7 +41,9 @@ CONSUMERS = (
 STUCK = 30.0  # seconds that an activity may need to end after it was cancelled
 
 BLOCKS = 10.0  # allocated blocks that an activity may leave: caches fill, and msgspec keeps up to 1,024 keys
-MEGABYTES = 8.0  # of resident memory that a run may gain after it is warm, and per hour as well
+MEGABYTES = 8.0  # of resident memory that a run may gain after it is warm, if it is short
+PER_HOUR = 0.0  # megabytes per hour that a longer one may gain: the slope of its samples
+LONG = 0.3  # hours after which a slope says more than the steps in which memory is taken
 
 OPTIONS = {"reconnect_time_wait": 0.05, "connect_timeout": 2.0, "ping_interval": 1.0, "timeout": 3.0}
 
@@ -56,7 +58,8 @@ class Sample:
     files: int
     blocks: int
     resident: float  # megabytes
-    consumers: list[dict[str, Any]]
+    consumers: int
+    endless: list[str]  # consumers that the server does not remove
     subscriptions: list[str]
 
 
@@ -154,6 +157,7 @@ class Soak:
         with contextlib.suppress(JetStreamError):
             await self.js.ping()
         found = await connections(self.monitor)
+        consumers = [one for stream in (STREAM, "E", "K") for one in await self.oracle.consumers(stream)]
         ours = [subjects for name, subjects in found.values() if name == "soak"]
         return Sample(
             at=time.monotonic(),
@@ -164,7 +168,8 @@ class Soak:
             resident=int(Path("/proc/self/statm").read_text().split()[1])
             * os.sysconf("SC_PAGESIZE")
             / (1 << 20),
-            consumers=[one for stream in (STREAM, "E", "K") for one in await self.oracle.consumers(stream)],
+            consumers=len(consumers),
+            endless=[one["name"] for one in consumers if not one["config"].get("inactive_threshold")],
             subscriptions=sorted(subject for subjects in ours for subject in subjects.elements()),
         )
 
@@ -262,19 +267,20 @@ def judge(soak: Soak, seed: int, background: Background) -> Outcome:
     outcome.none_of("no task stays", soak.left or grown(soak, "tasks"))
     outcome.none_of("no socket or file stays", grown(soak, "files"))
     first, last = soak.samples[0], soak.samples[-1]
-    outcome.ran["consumers"] = [len(one.consumers) for one in soak.samples]
+    outcome.ran["consumers"] = [one.consumers for one in soak.samples]
     outcome.ran["subscriptions"] = [len(one.subscriptions) for one in soak.samples]
-    endless = [one["name"] for one in last.consumers if not one["config"].get("inactive_threshold")]
-    outcome.none_of("no consumer stays that the server does not remove", endless)
-    waiting = max(len(one.consumers) for one in soak.samples)
+    outcome.none_of("no consumer stays that the server does not remove", last.endless)
+    waiting = max(one.consumers for one in soak.samples)
     outcome.check(f"at most {WAITING} consumers wait to be removed", waiting <= WAITING, waiting)
     more = (Counter(last.subscriptions) - Counter(first.subscriptions)).elements()
     outcome.none_of("no subscription stays on the server", more)
     outcome.check(f"at most {BLOCKS} blocks stay per activity", blocks <= BLOCKS, f"{blocks:.2f}")
-    bound = MEGABYTES * (1 + minutes / 60)
-    outcome.check(
-        f"memory gains at most {bound:.1f} MB", gained <= bound, f"{gained:.1f} MB in {minutes:.1f} min"
-    )
+    per_hour = slope([(one.at / 3600, one.resident) for one in warm])
+    found = f"{gained:.1f} MB in {minutes:.1f} min, a slope of {per_hour:.1f} MB/h"
+    if minutes / 60 >= LONG:
+        outcome.check(f"memory gains at most {PER_HOUR} MB per hour", per_hour <= PER_HOUR, found)
+    else:
+        outcome.check(f"memory gains at most {MEGABYTES} MB", gained <= MEGABYTES, found)
     outcome.none_of("every activity ends when it is cancelled", soak.stuck)
     outcome.none_of("every error is documented", soak.undocumented)
     outcome.none_of("nothing goes wrong behind the user", [error[-300:] for error in background.unexpected])

@@ -483,7 +483,7 @@ class Tap(asyncio.Protocol):
                 self._reader.set_exception(error)
 
     def eof_received(self) -> bool | None:
-        half_open = self._inner.eof_received()  # nats-py does not tell the stream's protocol that it begins TLS
+        half_open = self._inner.eof_received()  # it is not told that nats-py has begun TLS
         return half_open and self._transport.get_extra_info("ssl_object") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
