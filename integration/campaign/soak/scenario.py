@@ -42,8 +42,8 @@ STUCK = 30.0  # seconds that an activity may need to end after it was cancelled
 
 BLOCKS = 10.0  # allocated blocks that an activity may leave: caches fill, and msgspec keeps up to 1,024 keys
 MEGABYTES = 8.0  # of resident memory that a run may gain after it is warm, if it is short
-PER_HOUR = 0.0  # megabytes per hour that a longer one may gain: the slope of its samples
-LONG = 0.3  # hours after which a slope says more than the steps in which memory is taken
+PER_HOUR = 20.0  # megabytes per hour that a longer one may gain: the slope of its samples
+LONG = 0.2  # hours after which a slope says more than the steps in which memory is taken
 
 OPTIONS = {"reconnect_time_wait": 0.05, "connect_timeout": 2.0, "ping_interval": 1.0, "timeout": 3.0}
 
