@@ -174,7 +174,8 @@ def test_public_names_are_documented():
 
 
 def test_fields_for_type_checkers():
-    from jsclient.protocol.models.fields import ConsumerFields, StreamFields
+    from jsclient.protocol.models.consumer import ConsumerFields
+    from jsclient.protocol.models.stream_config import StreamFields
 
     assert set(ConsumerFields.__annotations__) == set(jsclient.ConsumerConfig.__struct_fields__)
     assert set(StreamFields.__annotations__) == set(jsclient.StreamConfig.__struct_fields__) - {

@@ -42,7 +42,6 @@ COVERED = {
     "epochs.py": "tests/test_exports.py",
     "events.py": "tests/test_exports.py",
     "models.py": "tests/test_exports.py",
-    "protocol/models/fields.py": "tests/test_exports.py",
     "peers/backend.py": "integration/peers/test_store.py",
     "peers/engine.py": "tests/peers/test_chaos.py",
     "peers/errors.py": "integration/peers/test_peers.py",

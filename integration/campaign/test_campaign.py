@@ -21,7 +21,7 @@ from integration.campaign.hostile.scenarios import AFTER_CONNECT, after_connect
 from integration.campaign.options import Options
 from integration.campaign.report import Outcome, Report
 from integration.campaign.rotation.scenario import rotation
-from integration.campaign.strangers.attack import one
+from integration.campaign.strangers import one
 from integration.campaign.strangers.cases import epochs_live
 
 SEED = 7

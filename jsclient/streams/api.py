@@ -25,7 +25,7 @@ from ..protocol.wire.codec import from_wire, made, to_wire
 from ..protocol.wire.names import check_filter_subject
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
-    from ..protocol.models.fields import StreamFields
+    from ..protocol.models.stream_config import StreamFields
     from .counter import Counter
     from .stream import Stream
 

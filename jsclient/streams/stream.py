@@ -10,9 +10,8 @@ from .._runtime.calls import check_known, consumer_info, pages, subject_pages
 from .._runtime.context import Context
 from ..consumers.consumer import Consumer
 from ..errors import ApiError, ConfigError, ConfigMismatchError, ConsumerExistsError, ConsumerNotFoundError
-from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
+from ..protocol.models.consumer import ConsumerConfig, ConsumerFields, ConsumerInfo
 from ..protocol.models.drift import OnDrift, changed_consumer, check_on_drift, consumer_drift
-from ..protocol.models.fields import ConsumerFields
 from ..protocol.models.message import StoredMessage, read_stored_message
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig

@@ -129,12 +129,6 @@ def again(target: Target, chance: Random, data: bytes) -> float:
     return min(spent)
 
 
-async def run(options: Options) -> list[Outcome]:
-    from integration.campaign.fuzz.targets import TARGETS
-
-    return fuzz_all(TARGETS, options)
-
-
 def fuzz_all(targets: Sequence[Target], options: Options, *, inputs: int | None = None) -> list[Outcome]:
     """All targets in turn, for ``options.seconds``; or ``inputs`` for each, which gives the same run every time."""
     tallies = {target.name: Tally() for target in targets}

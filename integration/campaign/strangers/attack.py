@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from integration.campaign.options import Options
 from integration.campaign.report import Outcome
 from integration.campaign.strangers.site import VICTIM, Site, Stranger, allowed
 from integration.kit.network.wire import subject_matches
@@ -48,34 +47,6 @@ class Case:
 
 
 Make = Callable[[Site], contextlib.AbstractAsyncContextManager[Case]]
-
-
-async def run(options: Options) -> list[Outcome]:
-    from integration.campaign.strangers.cases import CASES
-
-    outcomes = []
-    for make in CASES:
-        try:
-            outcomes.append(await one(make, options.seed))
-        except Exception as error:  # noqa: BLE001  the other cases still run
-            outcomes.append(Outcome("strangers", f"case {len(outcomes) + 1}", options.seed))
-            outcomes[-1].check("it runs to its end", holds=False, found=f"{type(error).__name__}: {error}")
-    return outcomes
-
-
-async def one(make: Make, seed: int) -> Outcome:
-    async with Site.open(apart=make in apart()) as site, make(site) as case:
-        outcome = Outcome("strangers", case.kind, seed)
-        async with site.stranger(case.permissions) as stranger:
-            await attack(site, stranger, case, outcome)
-        outcome.ran["may publish"] = allowed(case.permissions, "publish")
-        return outcome
-
-
-def apart() -> tuple[Make, ...]:
-    from integration.campaign.strangers.cases import APART
-
-    return APART
 
 
 async def attack(site: Site, stranger: Stranger, case: Case, outcome: Outcome) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._runtime.calls import consumer_info, is_gone
 from ..._runtime.context import Context
@@ -24,7 +24,6 @@ from ..message import Message
 
 if TYPE_CHECKING:
     from ..pull.messages import Messages
-    from ..subscription import Subscription
 
 __all__ = ["PullSource", "PushSource", "Source"]
 
@@ -150,13 +149,37 @@ class PullSource(Source):
         return await self.hold(0)
 
 
+class Pushed(Protocol):
+    """The part of a `Subscription` that a worker uses."""
+
+    @property
+    def stream(self) -> str: ...
+
+    @property
+    def consumer(self) -> str: ...
+
+    @property
+    def pending(self) -> int: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    async def next(self, timeout: float | None = None) -> Message: ...
+
+    def events(self) -> AsyncIterator[Event]: ...
+
+    async def end_with_worker(self, timeout: float) -> None: ...
+
+    def worker_ended(self) -> asyncio.Task[None] | None: ...
+
+
 class PushSource(Source):
     """Takes from a push subscription, which ends with the worker: the server keeps delivering to it."""
 
     def __init__(
         self,
         context: Context,
-        subscription: Subscription,
+        subscription: Pushed,
         *,
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,

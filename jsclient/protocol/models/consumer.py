@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, Unpack
 
 from ..wire.codec import Model, Seconds, SettableTime, Time
 from .cluster import ClusterInfo
 
 if TYPE_CHECKING:
-    from .fields import ConsumerFields
+    from datetime import datetime, timedelta
 
 __all__ = [
     "AckPolicy",
     "ConsumerConfig",
+    "ConsumerFields",
     "ConsumerInfo",
     "DeliverPolicy",
     "PriorityGroupState",
@@ -64,6 +65,45 @@ class PriorityPolicy(StrEnum):
     OVERFLOW = "overflow"
     PINNED_CLIENT = "pinned_client"
     PRIORITIZED = "prioritized"
+
+
+class ConsumerFields(TypedDict, total=False):
+    """The fields of a `ConsumerConfig`."""
+
+    name: str | None
+    durable_name: str | None
+    description: str | None
+    deliver_policy: DeliverPolicy | str | None
+    opt_start_seq: int | None
+    opt_start_time: datetime | str | None
+    ack_policy: AckPolicy | str | None
+    ack_wait: float | timedelta | None
+    max_deliver: int | None
+    backoff: list[float | timedelta] | None
+    filter_subject: str | None
+    filter_subjects: list[str] | None
+    replay_policy: ReplayPolicy | str | None
+    rate_limit_bps: int | None
+    sample_freq: str | None
+    max_waiting: int | None
+    max_ack_pending: int | None
+    flow_control: bool | None
+    headers_only: bool | None
+    max_batch: int | None
+    max_expires: float | timedelta | None
+    max_bytes: int | None
+    deliver_subject: str | None
+    deliver_group: str | None
+    idle_heartbeat: float | timedelta | None
+    inactive_threshold: float | timedelta | None
+    num_replicas: int | None
+    mem_storage: bool | None
+    metadata: dict[str, str] | None
+    pause_until: datetime | str | None
+    priority_groups: list[str] | None
+    priority_policy: PriorityPolicy | str | None
+    priority_timeout: float | timedelta | None
+    extra: dict[str, Any]
 
 
 class ConsumerConfig(Model, frozen=True, kw_only=True):

@@ -8,12 +8,12 @@ ADR-50, ADR-51; nats-server server/stream.go (StreamConfig).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ..wire.codec import Model, Seconds, SettableTime
 
 if TYPE_CHECKING:
-    from .fields import StreamFields
+    from datetime import timedelta
 
 __all__ = [
     "DiscardPolicy",
@@ -27,6 +27,7 @@ __all__ = [
     "StreamConfig",
     "StreamConsumerLimits",
     "StreamConsumerSource",
+    "StreamFields",
     "StreamSource",
     "SubjectTransform",
 ]
@@ -122,6 +123,48 @@ class StreamConsumerLimits(Model, frozen=True, kw_only=True):
 
     inactive_threshold: Seconds | None = None
     max_ack_pending: int | None = None
+
+
+class StreamFields(TypedDict, total=False):
+    """The fields of a `StreamConfig`, except for ``name`` and ``subjects``."""
+
+    description: str | None
+    retention: RetentionPolicy | str | None
+    max_consumers: int | None
+    max_msgs: int | None
+    max_bytes: int | None
+    max_age: float | timedelta | None
+    max_msgs_per_subject: int | None
+    max_msg_size: int | None
+    discard: DiscardPolicy | str | None
+    discard_new_per_subject: bool | None
+    storage: StorageType | str | None
+    num_replicas: int | None
+    no_ack: bool | None
+    duplicate_window: float | timedelta | None
+    placement: Placement | None
+    mirror: StreamSource | None
+    sources: list[StreamSource] | None
+    sealed: bool | None
+    deny_delete: bool | None
+    deny_purge: bool | None
+    allow_rollup_hdrs: bool | None
+    allow_direct: bool | None
+    mirror_direct: bool | None
+    republish: RePublish | None
+    subject_transform: SubjectTransform | None
+    compression: StoreCompression | str | None
+    first_seq: int | None
+    metadata: dict[str, str] | None
+    consumer_limits: StreamConsumerLimits | None
+    allow_msg_ttl: bool | None
+    subject_delete_marker_ttl: float | timedelta | None
+    allow_msg_counter: bool | None
+    allow_atomic: bool | None
+    allow_batched: bool | None
+    allow_msg_schedules: bool | None
+    persist_mode: PersistMode | str | None
+    extra: dict[str, Any]
 
 
 class StreamConfig(Model, frozen=True, kw_only=True):
