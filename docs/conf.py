@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent / "_tools"))
 from statuses import Statuses
 
 import jsclient
-from jsclient._version import __version__
+from jsclient import __version__
 from jsclient.errors import SOURCES
 
 for name in jsclient.__all__:

@@ -1,4 +1,4 @@
-"""jsclient: NATS JetStream for asyncio. The public surface: imports and ``__all__``, nothing else.
+"""jsclient: NATS JetStream for asyncio. The public surface: imports, ``__all__`` and the version, nothing else.
 
 Handles and optional rooms are imported on first use (PEP 562): a program that publishes a message loads no topics, no
 workers and no embedded server.
@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from . import errors, events, models
-from ._version import __version__
 from .client import JetStream, connect
 from .consumers.message import Message, ack_all
 from .errors import *  # noqa: F403
@@ -71,6 +70,8 @@ if TYPE_CHECKING:
     from .topics.log_reader import TopicReader
     from .topics.publisher import TopicPublisher
     from .topics.topic import LatestReader, ReaderOpening, Topic
+
+__version__ = "0.1.0.dev0"  # the one place that says it
 
 __all__ = [
     "AtomicBatch",

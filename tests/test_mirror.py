@@ -108,7 +108,7 @@ COVERED = {
 }
 """Modules without a test module of their own, and the tests that cover them most directly."""
 
-NO_CODE = {"__init__.py", "__main__.py", "_version.py"}
+NO_CODE = {"__init__.py", "__main__.py"}
 
 
 def own_tests(module: Path) -> list[Path]:

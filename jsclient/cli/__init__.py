@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from .._version import __version__
+    from .. import __version__
 
     parser = argparse.ArgumentParser(prog="jsclient", description="An asyncio client for NATS JetStream.")
     parser.add_argument("--version", action="version", version=f"jsclient {__version__}")
