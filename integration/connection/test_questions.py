@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually, within
 from integration.kit.network.match import delivered, published
-from jsclient import RequestTimeoutError
+from jsclient import ClosedError, DisconnectedError, RequestTimeoutError
 
 Ask = Callable[[Any, Any, Any], Awaitable[Any]]
 
@@ -25,14 +27,16 @@ QUESTIONS: dict[str, Ask] = {
     "STREAM.INFO.>": lambda _, stream, __: stream.info(),
     "CONSUMER.INFO.>": lambda _, __, consumer: consumer.info(),
     "STREAM.MSG.GET.>": lambda _, stream, __: stream.get_message(1),
+    "DIRECT.GET.>": lambda _, stream, __: stream.get_message(1, direct=True),
 }
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 async def test_question_whose_answer_is_lost_is_asked_again(
-    question: str, proxy: Any, connect: Any, stream: OwnStream
+    question: str, proxy: Any, connect: Any, oracle: Any, make_stream: Any
 ) -> None:
     """A leader that dies with the answer: it took the whole timeout, 20 s."""
+    stream: OwnStream = await make_stream(allow_direct=True)
     await stream.publish(1)
     await stream.create_consumer("c")
     tap = await proxy()
@@ -47,6 +51,51 @@ async def test_question_whose_answer_is_lost_is_asked_again(
     asked = [frame for frame in tap.frames if published(f"$JS.API.{question}")(frame)]
     first, second = asked[-2:]
     assert (first.reply, first.payload) == (second.reply, second.payload)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+async def test_question_is_asked_again_after_a_reconnect(
+    question: str, own_server: Any, connect: Any
+) -> None:
+    """The server dies with the request, and another start answers it."""
+    own = await own_server()
+    js = await connect(own, timeout=20.0)
+    stream = await js.create_stream("S", ["s"], allow_direct=True)
+    consumer = await stream.create_consumer(durable_name="c")
+    await js.publish("s", b"1")
+    own.pause()
+    asking = asyncio.ensure_future(QUESTIONS[question](js, stream, consumer))
+    await eventually(lambda: bool(js._context.requests._waiting), what="the request is in flight")
+    await own.kill()
+    await eventually(lambda: not js.is_connected, what="the connection is lost")
+    await own.start()
+    await within(15, asking, "the answer")
+    assert js._context.requests._waiting == js._context.requests._repeated == {}
+
+
+async def test_a_change_fails_with_the_connection(own_server: Any, connect: Any) -> None:
+    own = await own_server()
+    js = await connect(own, timeout=20.0)
+    stream = await js.create_stream("S", ["s"])
+    own.pause()
+    purging = asyncio.ensure_future(stream.purge())
+    await eventually(lambda: bool(js._context.requests._waiting), what="the request is in flight")
+    await own.kill()
+    with pytest.raises(DisconnectedError):
+        await within(5, purging, "the error")
+
+
+async def test_questions_end_with_close(own_server: Any, connect: Any) -> None:
+    own = await own_server()
+    js = await connect(own, timeout=60.0)
+    own.pause()
+    asking = asyncio.ensure_future(js.account_info())
+    await eventually(lambda: bool(js._context.requests._waiting), what="the request is in flight")
+    await own.kill()
+    await eventually(lambda: not js.is_connected, what="the connection is lost")
+    await js.close()
+    with pytest.raises(ClosedError):
+        await within(5, asking, "the error")
 
 
 async def test_answers_after_the_first_are_dropped(proxy: Any, connect: Any, stream: OwnStream) -> None:

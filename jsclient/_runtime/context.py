@@ -52,7 +52,7 @@ _LEAST_PAUSE = 1.0  # seconds before a request is repeated
 
 
 class _Repeat(msgspec.Struct, gc=False):
-    """A request that is sent again as long as it waits."""
+    """A request that is sent again as long as it waits, over reconnects too."""
 
     due: float  # monotonic seconds of the loop
     pause: float
@@ -102,13 +102,14 @@ class Requests:
 
         The timeout includes waiting for a connection. A request is sent while connected or not at all.
 
-        ``again``: the request changes nothing on the server, and is repeated each quarter of the timeout, because the
-        first answer may be lost with a leader.
+        ``again``: the request changes nothing on the server, and is repeated each quarter of the timeout and after a
+        reconnect, because the first answer may be lost with a leader or with the connection.
 
         Raises:
             RequestTimeoutError: No reply in ``timeout`` seconds.
             NoRespondersError: ``subject`` has no subscriber.
-            DisconnectedError: The connection was lost after sending: whether the request was carried out is unknown.
+            DisconnectedError: The connection was lost after sending, without ``again``: whether the request was carried
+                out is unknown.
             PermissionDeniedError: This user may not publish to ``subject``.
             ClosedError: The connection is closed.
 
@@ -197,7 +198,7 @@ class Requests:
             try:
                 self._connection.send(asked.subject, repeat.payload, reply=key.decode(), header=repeat.header)
             except JetStreamError:
-                pass  # not connected: the request fails, or ends at its deadline
+                pass  # not connected: sent again after the reconnect, or ended by its deadline
 
     async def _open(self) -> None:
         if self._inbox is not None and self._inbox.denied is not None:
@@ -224,10 +225,15 @@ class Requests:
                 _fail(asked.future, error)
 
     def _lifecycle(self, what: Lifecycle) -> None:
-        if what is not Lifecycle.CONNECTED:
-            for asked in self._waiting.values():
-                text = f"the connection was lost while waiting for the answer to {asked.subject}"
-                _fail(asked.future, DisconnectedError(text))
+        if what is Lifecycle.CONNECTED:
+            for key, repeat in self._repeated.items():
+                self._send_again(self._waiting[key], key, repeat)
+            return
+        for key, asked in self._waiting.items():
+            if what is Lifecycle.DISCONNECTED and key in self._repeated:
+                continue  # sent again after the reconnect
+            text = f"the connection was lost while waiting for the answer to {asked.subject}"
+            _fail(asked.future, DisconnectedError(text))
 
     async def close(self) -> None:
         """Unsubscribe the inbox and fail the waiting requests."""

@@ -32,7 +32,7 @@ __all__ = ["DirectBatch", "get_directly"]
 async def get_directly(context: Context, stream: str, body: dict[str, Any]) -> StoredMessage:
     """Read one message from any replica. Raises the errors of `read_direct_answer`."""
     frame = await context.requests.ask(
-        context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get"
+        context.api.direct_get(stream), encode(body), timeout=context.timeout, what="direct get", again=True
     )
     return read_direct_answer(frame)
 

@@ -202,7 +202,7 @@ class _ClaimReader:
         answers = await asyncio.gather(
             *(
                 context.requests.ask(
-                    subject, encode({"seq": seq}), timeout=context.timeout, what="direct get"
+                    subject, encode({"seq": seq}), timeout=context.timeout, what="direct get", again=True
                 )
                 for seq in asked
             ),
