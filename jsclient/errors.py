@@ -199,7 +199,10 @@ class ApiError(_Fields):
     ) -> ApiError:
         """An error of the class registered for ``err_code``."""
         kind = cls.by_err_code.get(err_code, ApiError)
-        return kind(code, err_code, description, stream, consumer, _ADVICE.get(err_code, ""))
+        advice = _ADVICE.get(err_code, "")
+        if description == _NO_ROLLUP:  # other failures of a rollup have the same code
+            advice = "create or update the stream with allow_rollup_hdrs=True"
+        return kind(code, err_code, description, stream, consumer, advice)
 
     def with_advice(self, advice: str) -> Self:
         """The same error with other advice."""
@@ -220,9 +223,13 @@ class ApiError(_Fields):
 
 _NO_JETSTREAM = "JetStream is not enabled on this server or for this account, or domain= or prefix= is wrong"
 
+_NO_ROLLUP = "rollup not permitted"
+
 _ADVICE = {
     10039: _NO_JETSTREAM,
     10076: _NO_JETSTREAM,
+    10057: "the stream has deny_delete=True, which cannot be taken back",
+    10110: "the stream has deny_purge=True, which cannot be taken back",
     10166: "create the stream with allow_msg_ttl=True",
     10168: "create the stream with allow_msg_counter=True",
     10174: "create the stream with allow_atomic=True",

@@ -12,7 +12,8 @@ import pytest
 
 import jsclient
 from integration.kit.judge.streams import OwnStream
-from jsclient import ConsumerConfig
+from jsclient import ConsumerConfig, StreamConfig
+from jsclient.models import StreamSource
 
 Attempt = Callable[[Any, OwnStream], Awaitable[Any]]
 
@@ -89,12 +90,23 @@ async def test_field_with_wrong_name(js: Any, stream: OwnStream) -> None:
             durable="w"
         ),
         "StreamConfig has no field 'wholly_else'": lambda: js.ensure_stream("X", wholly_else=1),
+        "StreamConfig has no field 'subjcts'; did you mean 'subjects'?": lambda: later(
+            StreamConfig, subjcts=["x"]
+        ),
+        "StreamSource has no field 'nam'; did you mean 'name'?": lambda: later(StreamSource, nam="x"),
+        "ConsumerConfig has no field 'ackwait'; did you mean 'ack_wait'?": lambda: later(
+            js.topic("a").work, "g", ackwait=1
+        ),
     }
     for text, attempt in attempts.items():
         with pytest.raises(TypeError) as caught:
             await attempt()
         says(caught.value, text)
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+async def later(call: Callable[..., Any], *args: Any, **fields: Any) -> Any:
+    return call(*args, **fields)
 
 
 async def test_names_of_nats_py(js: Any, server: Any) -> None:
@@ -153,6 +165,23 @@ FEATURES: dict[str, Callable[[Any, str], Awaitable[Any]]] = {
         f"{subject}.s", f"{subject}.t", b"", at=datetime.now(UTC) + timedelta(seconds=60)
     ),
 }
+
+
+async def test_rollup_not_permitted(js: Any, stream: OwnStream) -> None:
+    attempt = js.publish(stream.subject("x"), b"", rollup="sub")
+    says(
+        await refusal(attempt),
+        "rollup not permitted",
+        "create or update the stream with allow_rollup_hdrs=True",
+    )
+
+
+async def test_deletes_not_permitted(js: Any, oracle: Any, make_stream: Any) -> None:
+    stream: OwnStream = await make_stream(deny_delete=True, deny_purge=True)
+    await stream.publish(1)
+    handle = await js.stream(stream.name)
+    says(await refusal(handle.delete_message(1)), "not permitted", "deny_delete=True")
+    says(await refusal(handle.purge()), "not permitted", "deny_purge=True")
 
 
 @pytest.mark.server(">=2.14")
@@ -221,6 +250,50 @@ async def test_not_awaited(js: Any, server: Any, stream: OwnStream) -> None:
     with pytest.warns(RuntimeWarning, match=r"subscribe\(\) was never awaited"):
         js.subscribe(stream.all)
     assert await stream.consumer_names() == []
+
+
+async def test_questions_not_awaited(js: Any, stream: OwnStream) -> None:
+    handle = await js.stream(stream.name)
+    for asking in (js.stream(stream.name), handle.consumer("w"), js.counter(stream.name)):
+        with pytest.raises(AttributeError, match=r"\(\) was not awaited, and has no 'info': 'await' sends"):
+            asking.info  # noqa: B018  the access is the point
+    with pytest.warns(RuntimeWarning, match=r"stream\(\) was never awaited: 'await' sends"):
+        js.stream(stream.name)
+    assert (await asyncio.create_task(js.stream(stream.name))).name == stream.name
+
+
+async def test_lists_are_for_async_for(js: Any, stream: OwnStream) -> None:
+    handle = await js.stream(stream.name)
+    await stream.create_consumer("w")
+    lists = {
+        "streams": js.streams,
+        "stream_names": js.stream_names,
+        "subjects": handle.subjects,
+        "consumers": handle.consumers,
+    }
+    for name, call in lists.items():
+        with pytest.raises(TypeError, match=rf"^{name}\(\) is read with 'async for'"):
+            await call()
+        with pytest.raises(TypeError, match=rf"^{name}\(\) is read with 'async for'"):
+            list(call())
+    assert stream.name in [name async for name in js.stream_names()]
+    assert [info.name async for info in handle.consumers()] == ["w"]
+    assert (await anext(handle.consumers())).name == "w"
+
+
+async def test_nak_after_ack_is_logged(js: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "jsclient")
+    await stream.publish(1)
+    async with js.pull_subscribe(stream.all) as reader:
+        message = await reader.next(timeout=5)
+        await message.ack()
+        await message.ack()
+        assert [one for one in caplog.records if one.name == "jsclient.message"] == []
+        await message.nak()
+    (record,) = [one for one in caplog.records if one.name == "jsclient.message"]
+    assert record.levelname == "DEBUG"
+    assert record.getMessage().startswith("nak of <Message ")
+    assert record.getMessage().endswith("ignored: it was acked, nak'ed or terminated before")
 
 
 async def test_subscriptions_as_contexts(js: Any, stream: OwnStream) -> None:

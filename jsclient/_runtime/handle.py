@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from functools import partial, wraps
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Self, TypeV
 from ..errors import ClosedError
 from ..protocol.wire.checks import no_such_name
 
-__all__ = ["Handle", "Opening", "ReadHandle", "State", "opening"]
+__all__ = ["Asking", "Handle", "Listing", "Opening", "ReadHandle", "State", "asking", "listing", "opening"]
 
 ItemT_co = TypeVar("ItemT_co", covariant=True)
 
@@ -75,22 +75,22 @@ class ReadHandle(Handle, Generic[ItemT_co]):
             raise StopAsyncIteration from None
 
 
+T = TypeVar("T")
 HandleT = TypeVar("HandleT", bound=AbstractAsyncContextManager[Any])
 
 P = ParamSpec("P")
 
 
-class Opening(Coroutine[Any, Any, HandleT]):
-    """A handle that is not open yet: await it, or use it with ``async with``. A task can run it."""
+class Asking(Coroutine[Any, Any, T]):
+    """A request that is not sent yet: await it. A task can run it."""
 
-    _how = "'async with ... as name' opens it, and so does 'await'"
+    _how = "'await' sends the request"
 
-    def __init__(self, opened: Callable[[], Awaitable[HandleT]], name: str = "") -> None:
+    def __init__(self, opened: Callable[[], Awaitable[T]], name: str = "") -> None:
         self._opened = opened
         self._name = name or "it"
         self._seen = False
-        self._handle: HandleT | None = None
-        self._running: Generator[Any, None, HandleT] | None = None
+        self._running: Generator[Any, None, T] | None = None
 
     if not TYPE_CHECKING:  # else a type checker would accept any name
 
@@ -102,12 +102,12 @@ class Opening(Coroutine[Any, Any, HandleT]):
         self._seen = True
         return f"<{type(self).__name__}: {self._how}>"
 
-    def __await__(self) -> Generator[Any, None, HandleT]:
+    def __await__(self) -> Generator[Any, None, T]:
         self._seen = True
         self._running = running = self._opened().__await__()
         return running
 
-    def _run(self) -> Generator[Any, None, HandleT]:
+    def _run(self) -> Generator[Any, None, T]:
         return self._running or self.__await__()
 
     def send(self, value: Any, /) -> Any:
@@ -127,6 +127,13 @@ class Opening(Coroutine[Any, Any, HandleT]):
             warnings.warn(
                 f"{self._name} was never awaited: {self._how}", RuntimeWarning, stacklevel=2, source=self
             )
+
+
+class Opening(Asking[HandleT]):
+    """A handle that is not open yet: await it, or use it with ``async with``. A task can run it."""
+
+    _how = "'async with ... as name' opens it, and so does 'await'"
+    _handle: HandleT | None = None
 
     async def __aenter__(self) -> HandleT:
         self._handle = await self
@@ -150,5 +157,57 @@ def opening(method: Callable[P, Coroutine[Any, Any, HandleT]]) -> Callable[P, Op
             if name not in known:
                 raise TypeError(no_such_name(f"{method.__name__}()", "argument", name, known))
         return Opening(partial(method, *args, **kwargs), f"{method.__name__}()")
+
+    return call
+
+
+def asking(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Asking[T]]:
+    """Decorate a coroutine function: calling it returns an `Asking`."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Asking[T]:
+        return Asking(partial(method, *args, **kwargs), f"{method.__name__}()")
+
+    return call
+
+
+class Listing(AsyncIterator[T]):
+    """The answers to a request, page by page, for ``async for``."""
+
+    def __init__(self, items: AsyncGenerator[T, None], name: str) -> None:
+        self._items = items
+        self._name = name
+
+    def __aiter__(self) -> AsyncIterator[T]:  # noqa: PYI034  the generator itself, without a step in between
+        return self._items
+
+    async def __anext__(self) -> T:
+        return await anext(self._items)
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        await self._items.aclose()
+
+    def __repr__(self) -> str:
+        return f"<{self._text()}>"
+
+    def _text(self) -> str:
+        return f"{self._name} is read with 'async for', as in [item async for item in {self._name}]"
+
+    if not TYPE_CHECKING:  # else a type checker would accept these
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(self._text())
+
+        def __iter__(self) -> NoReturn:
+            raise TypeError(self._text())
+
+
+def listing(method: Callable[P, AsyncGenerator[T, None]]) -> Callable[P, Listing[T]]:
+    """Decorate an asynchronous generator: calling it returns a `Listing`."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Listing[T]:
+        return Listing(method(*args, **kwargs), f"{method.__name__}()")
 
     return call

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 
 import msgspec
@@ -197,7 +198,11 @@ class Message(msgspec.Struct, eq=False, gc=False):
         if state is None:
             sequences(self._frame[1])  # an ack is only ever published to a JSAck
             state = self._state = AckState()
-        return state if state.begin(kind) else None
+        if state.begin(kind):
+            return state
+        if kind is not AckKind.ACK:  # automatic acks come after one of the handler's own
+            _log.debug("%s of %r ignored: it was acked, nak'ed or terminated before", kind.name.lower(), self)
+        return None
 
 
 def begin_attempt(message: Message, number: int) -> None:
@@ -210,6 +215,7 @@ def frames_of(messages: Iterable[Message]) -> list[Frame]:
     return [message._frame for message in messages]  # noqa: SLF001  a class of this module
 
 
+_log = logging.getLogger("jsclient.message")
 _SETTLING = frozenset({AckKind.ACK, AckKind.TERM})
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from .._runtime.calls import find_streams, pages
 from .._runtime.context import Context
+from .._runtime.handle import asking, listing
 from ..errors import (
     ApiError,
     ConfigError,
@@ -160,6 +161,7 @@ class StreamManager:
 
         return Stream(self._context, from_wire(StreamInfo, info))
 
+    @asking
     async def stream(self, name: str) -> Stream:
         """Look up a stream. Raises `StreamNotFoundError`."""
         return self._stream(await self._context.call(self._context.api.stream_info(name), what="stream info"))
@@ -168,13 +170,15 @@ class StreamManager:
         """Delete a stream with all its messages and consumers. Raises `StreamNotFoundError`."""
         await self._context.call(self._context.api.stream_delete(name), what="delete stream")
 
-    async def streams(self, subject: str | None = None) -> AsyncIterator[StreamInfo]:
+    @listing
+    async def streams(self, subject: str | None = None) -> AsyncGenerator[StreamInfo, None]:
         """Iterate over all streams, or those that contain ``subject``, page by page."""
         wanted = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_list(), "streams", subject=wanted):
             yield from_wire(StreamInfo, item)
 
-    async def stream_names(self, subject: str | None = None) -> AsyncIterator[str]:
+    @listing
+    async def stream_names(self, subject: str | None = None) -> AsyncGenerator[str, None]:
         """Iterate over the names of all streams, or of those that contain ``subject``, page by page."""
         wanted = None if subject is None else check_filter_subject(subject)
         async for item in pages(self._context, self._context.api.stream_names(), "streams", subject=wanted):
@@ -184,6 +188,7 @@ class StreamManager:
         """The names of the streams that contain a subject; `subscribe` uses the same lookup."""
         return await find_streams(self._context, check_filter_subject(subject))
 
+    @asking
     async def counter(self, stream: str) -> Counter:
         """The counters of a stream with ``allow_msg_counter`` (server 2.12).
 

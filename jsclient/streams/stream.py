@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack
 
 from .._runtime.calls import check_known, consumer_info, pages, subject_pages
 from .._runtime.context import Context
+from .._runtime.handle import asking, listing
 from ..consumers.consumer import Consumer
 from ..errors import ApiError, ConfigError, ConfigMismatchError, ConsumerExistsError, ConsumerNotFoundError
 from ..protocol.models.consumer import ConsumerConfig, ConsumerFields, ConsumerInfo
@@ -79,7 +80,8 @@ class Stream:
         self._info = info.replace(state=info.state.replace(subjects=counts))
         return self._info
 
-    async def subjects(self, filter: str = ">") -> AsyncIterator[tuple[str, int]]:
+    @listing
+    async def subjects(self, filter: str = ">") -> AsyncGenerator[tuple[str, int], None]:
         """Iterate over the subjects that match ``filter``, with their message counts; 100,000 subjects per page.
 
         Subjects that appear or disappear during the iteration may be missing, or reported twice.
@@ -232,6 +234,7 @@ class Stream:
 
     # --- consumers ---------------------------------------------------------------------------------------
 
+    @asking
     async def consumer(self, name: str) -> Consumer:
         """Look up a consumer. Raises `ConsumerNotFoundError`."""
         return Consumer(self._context, await consumer_info(self._context, self.name, name))
@@ -339,7 +342,8 @@ class Stream:
         """Delete a consumer. Raises `ConsumerNotFoundError`."""
         await self._context.call(self._context.api.consumer_delete(self.name, name), what="delete consumer")
 
-    async def consumers(self) -> AsyncIterator[ConsumerInfo]:
+    @listing
+    async def consumers(self) -> AsyncGenerator[ConsumerInfo, None]:
         """Iterate over all consumers of the stream, page by page."""
         async for item in pages(self._context, self._context.api.consumer_list(self.name), "consumers"):
             yield from_wire(ConsumerInfo, item)

@@ -19,8 +19,8 @@ _NATS_PY = {
     "flush_timeout": "timeout=",
     "manual_ack": "auto_ack=False",
     "max_outstanding_pings": "ping_interval=",
-    "max_reconnect_attempts": "nothing: it reconnects without limit until close()",
-    "allow_reconnect": "nothing: it reconnects without limit until close()",
+    "max_reconnect_attempts": "leave it out: it reconnects without limit until close()",
+    "allow_reconnect": "leave it out: it reconnects without limit until close()",
     "pending_bytes_limit": "max_pending_bytes=",
     "pending_msgs_limit": "max_pending=",
     "reconnected_cb": "on_event=",
@@ -34,7 +34,8 @@ def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     near = get_close_matches(name, known, 1) or [word for word in known if word in name or name in word]
     if name in _NATS_PY and name not in known:
-        return f"{owner} has no {kind} {name!r}, as nats-py has; use {_NATS_PY[name]}"
+        hint = _NATS_PY[name]
+        return f"{owner} has no {kind} {name!r}, as nats-py has; {hint if ' ' in hint else f'use {hint}'}"
     if near:
         return f"{owner} has no {kind} {name!r}; did you mean {near[0]!r}?"
     return f"{owner} has no {kind} {name!r}; it has {', '.join(known)}"
