@@ -482,7 +482,7 @@ async def test_asked_while_peer_away_waits_for(ground: Ground) -> None:
 
     other = await ground.engine()
     told: list[Any] = []
-    b = await other.peer("b", handlers={"*:*": told.append})
+    b = await other.peer("b", handlers={"*:*": noting(told)})
     soon = heard(b)  # soon enough: nothing was told yet
     assert (await b.wait_for(INBOUND, Id=which))["note"] == "hello"
     one, a = await reopened(ground, one, "a")

@@ -1,12 +1,15 @@
-"""Checks of numbers that the caller gave. Each raises `ConfigError` with the name and the value."""
+"""Checks of names and numbers that the caller gave. Errors say the name and the value."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ...errors import ConfigError
 
-__all__ = ["check_count", "check_seconds", "no_such_name"]
+__all__ = ["Named", "check_count", "check_fields", "check_seconds", "no_such_name"]
 
 
 _NATS_PY = {
@@ -39,6 +42,32 @@ def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
     if near:
         return f"{owner} has no {kind} {name!r}; did you mean {near[0]!r}?"
     return f"{owner} has no {kind} {name!r}; it has {', '.join(known)}"
+
+
+def check_fields(cls: type[msgspec.Struct], fields: Iterable[str]) -> None:
+    """Raise ``TypeError`` for a field that the struct does not have, with the one that was probably meant."""
+    for name in fields:
+        if name not in cls.__struct_fields__:
+            raise TypeError(no_such_name(cls.__name__, "field", name, cls.__struct_fields__)) from None
+
+
+if TYPE_CHECKING:
+    Named = type
+else:
+    try:
+
+        class Named(type(msgspec.Struct)):
+            """The type of structs that name the field that was probably meant where one does not exist."""
+
+            def __call__(cls, *args: Any, **fields: Any) -> Any:
+                try:
+                    return super().__call__(*args, **fields)
+                except TypeError:
+                    check_fields(cls, fields)
+                    raise
+
+    except TypeError:  # an msgspec whose metaclass has no subclasses: the error is its own
+        Named = type(msgspec.Struct)
 
 
 def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:

@@ -19,11 +19,10 @@ import copy
 import math
 import operator
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import (
-    TYPE_CHECKING,
     Annotated,
     Any,
     ClassVar,
@@ -41,7 +40,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from ...errors import ConfigError, ProtocolError
-from .checks import no_such_name
+from .checks import Named, check_fields, no_such_name
 from .units import GO_ZERO_TIME, format_time, ns_to_seconds, parse_time, parse_time_ns, seconds_to_ns
 
 __all__ = [
@@ -114,26 +113,7 @@ class WireStruct(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=T
         return (_restored, (type(self), {name: getattr(self, name) for name in self.__struct_fields__}))
 
 
-if TYPE_CHECKING:
-    _Named = type
-else:
-    try:
-
-        class _Named(type(msgspec.Struct)):
-            """Makes structs, and names the field that was probably meant where one does not exist."""
-
-            def __call__(cls, *args: Any, **fields: Any) -> Any:
-                try:
-                    return super().__call__(*args, **fields)
-                except TypeError:
-                    _check_names(cls, fields)
-                    raise
-
-    except TypeError:  # before msgspec 0.20: the error is msgspec's own
-        _Named = type(msgspec.Struct)
-
-
-class Model(WireStruct, frozen=True, kw_only=True, metaclass=_Named):
+class Model(WireStruct, frozen=True, kw_only=True, metaclass=Named):
     """A struct that users may create: every value is checked."""
 
     def __post_init__(self) -> None:
@@ -150,15 +130,8 @@ ModelT = TypeVar("ModelT", bound=WireStruct)
 
 def made(cls: type[ModelT], **fields: Any) -> ModelT:
     """A model with these fields. Raises ``TypeError`` for a field that it does not have."""
-    _check_names(cls, fields)
+    check_fields(cls, fields)
     return cls(**fields)
-
-
-def _check_names(cls: type[WireStruct], fields: Iterable[str]) -> None:
-    known = _kinds(cls).keys() | {"extra"}
-    for name in fields:
-        if name not in known:
-            raise TypeError(no_such_name(cls.__name__, "field", name, known)) from None
 
 
 def to_wire(model: WireStruct) -> dict[str, Any]:
