@@ -2,6 +2,7 @@
 
 server      the server of this run, of each process where several run (shared by all tests: never harm it)
 own_server  factory of private servers, to be killed, frozen, restarted
+cluster     a private cluster of three nodes
 proxy       factory of proxies, by default in front of `server`
 oracle      the judge's connection to `server`; `oracle_for` a factory for other servers
 stream      a stream of this test alone; `make_stream` a factory
@@ -37,6 +38,7 @@ from integration.kit.judge.streams import OwnStream  # noqa: E402
 from integration.kit.judge.waiting import within  # noqa: E402
 from integration.kit.network.proxy import Proxy  # noqa: E402
 from integration.kit.servers.choice import Choice, choose, running  # noqa: E402
+from integration.kit.servers.cluster import OwnCluster  # noqa: E402
 from integration.kit.servers.nats_server import NEWEST, NoServerError, OwnServer, ServerUnderTest, fits  # noqa: E402
 
 _LIMIT = 120.0
@@ -160,6 +162,12 @@ async def own_server(
     for server, files in made:
         await server.stop()
         shutil.rmtree(files, ignore_errors=True)
+
+
+@pytest.fixture
+async def cluster(own_server: Callable[..., Awaitable[OwnServer]]) -> OwnCluster:
+    """Three servers of one cluster."""
+    return await OwnCluster.start(own_server)
 
 
 @pytest.fixture

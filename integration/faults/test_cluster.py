@@ -21,11 +21,6 @@ pytestmark = [pytest.mark.server(">=2.11"), pytest.mark.limit(120)]
 
 
 @pytest.fixture
-async def cluster(own_server: Any) -> OwnCluster:
-    return await OwnCluster.start(own_server)
-
-
-@pytest.fixture
 async def oracle_there(cluster: OwnCluster, oracle_for: Any) -> Any:
     """The judge; its stream R3 holds `COUNT` messages."""
     oracle = await oracle_for(cluster.servers["n1"])

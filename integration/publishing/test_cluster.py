@@ -23,11 +23,6 @@ pytestmark = [pytest.mark.limit(240)]
 
 
 @pytest.fixture
-async def cluster(own_server: Any) -> OwnCluster:
-    return await OwnCluster.start(own_server)
-
-
-@pytest.fixture
 async def oracle_there(cluster: OwnCluster, oracle_for: Any) -> Oracle:
     """The judge; its stream OUT is replicated."""
     oracle: Oracle = await oracle_for(cluster.servers["n1"])

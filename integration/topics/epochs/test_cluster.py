@@ -18,11 +18,6 @@ pytestmark = [pytest.mark.limit(240)]
 
 
 @pytest.fixture
-async def cluster(own_server: Any) -> OwnCluster:
-    return await OwnCluster.start(own_server)
-
-
-@pytest.fixture
 async def near(cluster: OwnCluster, connect: Any) -> Any:
     return await connect(cluster.urls, **FAST)
 
