@@ -14,7 +14,7 @@ from pathlib import Path
 import jsclient
 
 ROOT = Path(jsclient.__file__).parent
-CALLS = {"publish", "send", "send_frames", "ack", "ack_at_once", "request"}
+CALLS = {"publish", "send", "send_frames", "ack", "ack_at_once", "ask"}
 OWNERS = ("connection", "_connection", "_nc", "requests", "_requests", "js", "_js")
 
 CHECKED = {
@@ -45,11 +45,13 @@ OWN = {
     "consumers/pull/",
     "peers/nats_backend.py:ask",
     "publishing/",
+    "spark/queue/reading.py:_singles",
     "spark/sink/",
     "streams/",
     "topics/epochs/live_subscription.py",
     "topics/epochs/home.py",
     "topics/epochs/presence.py:is_present",
+    "topics/notifiers/newest.py:read",
     "topics/stream_log.py",
 }
 """Functions, modules and folders that publish to a subject of our own or of the caller."""

@@ -209,7 +209,7 @@ async def no_stream_answers(js: Any) -> float:
     began = loop.time()
     while True:
         try:
-            await js._context.requests.request("out.x", b"", header=NEVER_STORED, timeout=0.5)
+            await js._context.requests.ask("out.x", b"", header=NEVER_STORED, timeout=0.5)
         except jsclient.NoRespondersError:
             return loop.time() - began
         except jsclient.RequestTimeoutError:

@@ -75,19 +75,6 @@ class Requests:
         self._closed = False
         connection.add_listener(self._lifecycle, self._denied)
 
-    async def request(
-        self,
-        subject: str,
-        payload: bytes = b"",
-        *,
-        header: bytes = b"",
-        timeout: float,
-        what: str = "",
-        again: bool = False,
-    ) -> bytes:
-        """Return the payload of the reply; arguments and errors as `ask`."""
-        return (await self.ask(subject, payload, header=header, timeout=timeout, what=what, again=again))[3]
-
     async def ask(
         self,
         subject: str,
@@ -332,9 +319,9 @@ class Context:
         payload = b"" if body is None else codec.encode(body)
         seconds = self.timeout if timeout is None else timeout
         try:
-            answer = await self.requests.request(
+            answer = await self.requests.ask(
                 subject, payload, timeout=seconds, what=what, again=is_question(self.api, subject)
             )
         except NoRespondersError:
             raise NoRespondersError.of_api(subject) from None
-        return read_response(answer, subject)
+        return read_response(answer[3], subject)

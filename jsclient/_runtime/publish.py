@@ -199,10 +199,8 @@ async def _send(
             if repeatable:
                 await _connected(context, deadline, timeout)
                 left = min(deadline - loop.time(), ATTEMPT if trouble is None else trouble.attempt)
-            answer = await context.requests.request(
-                subject, payload, header=block, timeout=left, what="publish"
-            )
-            ack = read_pub_ack(answer)
+            answer = await context.requests.ask(subject, payload, header=block, timeout=left, what="publish")
+            ack = read_pub_ack(answer[3])
             answered.add(encoded)
             return ack
         except (NoRespondersError, ApiError) as error:
@@ -249,7 +247,7 @@ async def request_stored(
     while True:
         try:
             left = max(deadline - loop.time(), 0.001)
-            answer = await context.requests.request(subject, payload, header=header, timeout=left, what=what)
+            answer = await context.requests.ask(subject, payload, header=header, timeout=left, what=what)
         except NoRespondersError as error:
             left, expected = deadline - loop.time(), encoded in context.answered
             final, pause = trouble.refusal(error, subject, left, expected=expected)
@@ -258,7 +256,7 @@ async def request_stored(
             await asyncio.sleep(pause)
         else:
             context.answered.add(encoded)
-            return answer
+            return answer[3]
 
 
 async def _connected(context: Context, deadline: float, timeout: float) -> None:

@@ -171,7 +171,7 @@ class Message(msgspec.Struct, eq=False, gc=False):
         channel = self._channel
         wait = channel.timeout if timeout is None else timeout
         try:
-            await channel.requests.request(
+            await channel.requests.ask(
                 self.reply, AckKind.ACK.value, timeout=wait, what=f"ack of message {self.metadata.stream_seq}"
             )
         except BaseException:

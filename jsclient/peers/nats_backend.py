@@ -137,7 +137,7 @@ class ServerBackend(Backend):
 
     async def ask(self, subject: str, data: bytes, host: str | None, timeout: float) -> bytes:
         context = (await self._connection(host))._context  # noqa: SLF001  requests are below streams
-        return await context.requests.request(subject, data, timeout=timeout, what=f"query {subject}")
+        return (await context.requests.ask(subject, data, timeout=timeout, what=f"query {subject}"))[3]
 
     async def _connection(self, host: str | None) -> JetStream:
         if host is None or host == self.options.host:

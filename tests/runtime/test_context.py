@@ -21,7 +21,10 @@ from tests.support.virtual import settle, virtual
 
 
 def asking(requests: Requests, subject: str = "svc.a", timeout: float = 5.0) -> asyncio.Task[bytes]:
-    return asyncio.ensure_future(requests.request(subject, b"?", timeout=timeout, what="ask"))
+    async def ask() -> bytes:
+        return (await requests.ask(subject, b"?", timeout=timeout, what="ask"))[3]
+
+    return asyncio.ensure_future(ask())
 
 
 def reply(connection: FakeConnection, number: int, payload: bytes = b"!", header: bytes = b"") -> None:
@@ -49,7 +52,7 @@ async def test_timeout_says_what():
     connection = FakeConnection()
     requests = Requests(connection)
     with pytest.raises(RequestTimeoutError, match=r"ask.*within 7200 s") as caught:
-        await requests.request("svc.a", b"", timeout=7200.0, what="ask")
+        await requests.ask("svc.a", b"", timeout=7200.0, what="ask")
     assert caught.value.timeout == 7200.0
     reply(connection, 0)
     assert requests._waiting == {}
@@ -105,7 +108,7 @@ async def test_timeout_under_backpressure():
     connection.stuck = True
     requests = Requests(connection)
     with pytest.raises(RequestTimeoutError):
-        await requests.request("svc.a", b"", timeout=3.0)
+        await requests.ask("svc.a", b"", timeout=3.0)
     assert requests._waiting == {}
 
 
@@ -124,7 +127,7 @@ async def test_offline_timeout_unsent():
     connection = FakeConnection()
     connection.disconnect()
     with pytest.raises(RequestTimeoutError, match="not connected"):
-        await Requests(connection).request("svc.a", b"", timeout=3.0)
+        await Requests(connection).ask("svc.a", b"", timeout=3.0)
     connection.reconnect()
     await settle()
     assert connection.sent == []
@@ -141,7 +144,7 @@ async def test_closed_connection_told_at_once():
     with pytest.raises(ClosedError):
         await waiting
     with pytest.raises(ClosedError):
-        await requests.request("svc.a", timeout=5.0)
+        await requests.ask("svc.a", timeout=5.0)
 
 
 @virtual
@@ -193,7 +196,7 @@ async def test_publish_fails_leaves_nothing():
     connection.limit = 0
     requests = Requests(connection)
     with pytest.raises(MaxPayloadError):
-        await requests.request("svc.a", b"x", timeout=5.0)
+        await requests.ask("svc.a", b"x", timeout=5.0)
     assert requests._waiting == {}
 
 

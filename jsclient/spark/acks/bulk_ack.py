@@ -128,7 +128,7 @@ async def confirm(context: Context, replies: Sequence[bytes], payload: bytes, *,
     connection.add_listener(listener)
     try:
         first = replies[0].decode("utf-8", "surrogateescape")
-        await requests.request(first, payload, timeout=min(timeout, _FIRST), what="the first ack")
+        await requests.ask(first, payload, timeout=min(timeout, _FIRST), what="the first ack")
         others = (reply for reply in islice(replies, 1, None) if reply not in final)
         while chunk := list(islice(others, _CHUNK)):
             if lost or not connection.is_connected:
@@ -136,7 +136,7 @@ async def confirm(context: Context, replies: Sequence[bytes], payload: bytes, *,
             await _write(context, chunk, payload)
         answers = await asyncio.gather(
             *(
-                requests.request(
+                requests.ask(
                     last.decode("utf-8", "surrogateescape"), payload, timeout=timeout, what="the last ack"
                 )
                 for last in lasts.values()

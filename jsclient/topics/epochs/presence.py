@@ -26,10 +26,8 @@ async def is_present(context: Context, subject: str, verb: Verb = "ask") -> bool
     One that does not answer within a second counts as dead, and so does one that this user may not ask.
     """
     try:
-        answer = await context.requests.request(
-            subject, write_presence(verb), timeout=ANSWER, what="publisher"
-        )
-        return read_presence(answer) == "alive"
+        answer = await context.requests.ask(subject, write_presence(verb), timeout=ANSWER, what="publisher")
+        return read_presence(answer[3]) == "alive"
     except (NoRespondersError, RequestTimeoutError, PermissionDeniedError, ProtocolError):
         return False
 
