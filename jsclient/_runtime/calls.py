@@ -58,7 +58,12 @@ async def consumer_info(context: Context, stream: str, consumer: str) -> Consume
 async def create_consumer(
     context: Context, stream: str, config: ConsumerConfig, *, what: str = "create consumer"
 ) -> ConsumerInfo:
-    """Create a consumer. One that exists under its name with another configuration is never changed."""
+    """Create a consumer. One that exists under its name with another configuration is never changed.
+
+    Raises:
+        ConfigError: The server does not know a field; nothing was sent. And those of any request.
+    """
+    check_known(context, config)
     api = context.api
     body: dict[str, Any] = {"stream_name": stream, "config": to_wire(config)}
     if config.durable_name is not None:

@@ -153,10 +153,12 @@ class Binder:
         """Run the workflow.
 
         Raises:
+            ConfigError: The server does not know a field, and would ignore it; nothing was sent.
             As `subscribe_workflow`. No NATS subscription and no consumer created here is left then.
 
         Cancelled: as after an error; a create request in flight is awaited in the background, and its consumer deleted.
         """
+        check_known(self._context, self._request.config)
         try:
             return await self._run()
         except BaseException:
@@ -211,7 +213,6 @@ class Binder:
 
     async def _create(self, step: Create) -> ConsumerInfo:
         """Create the consumer; delete it if the caller no longer waits."""
-        check_known(self._context, step.config)
         creating = self._context.tasks.start(
             create_consumer(self._context, step.stream, step.config), "create consumer", awaited=True
         )

@@ -1,0 +1,45 @@
+"""Fields of a consumer that an old server would ignore are refused before anything is sent."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import jsclient
+from integration.kit.network.asking import traffic
+from jsclient import ConsumerConfig
+
+PAUSED = {"pause_until": datetime.now(UTC) + timedelta(hours=1)}
+
+
+@pytest.mark.parametrize("kind", ["subscribe", "pull_subscribe", "ordered", "consumer"])
+async def test_unknown_fields_refused(own_server: Any, proxy: Any, connect: Any, kind: str) -> None:
+    own = await own_server(version="2.10.25")
+    tap = await proxy(own)
+    js = await connect(tap)
+    stream = await js.create_stream("S", ["s"])
+    attempts = {
+        "subscribe": lambda: js.subscribe("s", config=ConsumerConfig(**PAUSED)),
+        "pull_subscribe": lambda: js.pull_subscribe("s", durable="d", config=ConsumerConfig(**PAUSED)),
+        "ordered": lambda: js.subscribe("s", ordered=True, config=ConsumerConfig(**PAUSED)),
+        "consumer": lambda: stream.create_consumer(durable_name="d", **PAUSED),
+    }
+    since = len(tap.frames)
+    with pytest.raises(jsclient.ConfigError, match=r"pause_until.*2\.11"):
+        await attempts[kind]()
+    await js.ping()
+    assert traffic(tap, since) == []
+
+
+async def test_fields_of_its_time_are_taken(own_server: Any, connect: Any) -> None:
+    """Servers know consumers without a name since ever, named ones since 2.9, several filters since 2.10."""
+    own = await own_server(version="2.10.25")
+    js = await connect(own)
+    stream = await js.create_stream("S", ["s.>"])
+    config = ConsumerConfig(filter_subjects=["s.a", "s.b"])
+    async with js.pull_subscribe(stream="S", config=config) as unnamed:
+        assert (await unnamed.consumer_info()).config.filters == ["s.a", "s.b"]
+    named = await stream.create_consumer(name="n", filter_subjects=["s.a", "s.b"])
+    assert (await named.info()).config.filters == ["s.a", "s.b"]
