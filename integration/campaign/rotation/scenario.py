@@ -38,14 +38,14 @@ class Rotations:
         self.file = file
         self.history = History()
         self.late: list[str] = []
-        self._write()
+        self._operator.write(file, self._user)
 
     def _write(self) -> None:
         self._ends = float(int(time.time() + LIFETIME))
         self._operator.write(self.file, self._user, self._ends)
 
     async def run(self, world: World, until: float) -> None:
-        kinds: list[str] = []
+        kinds = ["revoked"]  # at first, as the first credentials do not expire
         while time.monotonic() < until:
             if not kinds:
                 kinds = [*KINDS]
@@ -117,6 +117,7 @@ async def rotation(options: Options, kinds: Kinds) -> list[Outcome]:
             await create_streams(oracle, dict.fromkeys(STREAMS, 1))
             world = World("rotation", options.seed, [own.url], user_credentials=str(rotations.file))
             await world.populate(kinds)
+            await eventually(lambda: all(one.tally.seqs for one in world.readers), 30, "every reader reads")
             await rotations.run(world, time.monotonic() + max(options.seconds - END, 15.0))
             outcomes = await verdict(world, rotations.history, oracle)
         judge_rotations(rotations, world, outcomes[0])

@@ -63,20 +63,21 @@ class Operator:
     operator: Key
     system: Key
     account: Key
+    signed: str  # the operator's own JWT: a server that reads its configuration again wants the same one
 
     @classmethod
     def make(cls) -> Operator:
-        account = nkeys.PREFIX_BYTE_ACCOUNT
-        return cls(*(Key.make(kind) for kind in (nkeys.PREFIX_BYTE_OPERATOR, account, account)))
+        operator = Key.make(nkeys.PREFIX_BYTE_OPERATOR)
+        system, account = Key.make(nkeys.PREFIX_BYTE_ACCOUNT), Key.make(nkeys.PREFIX_BYTE_ACCOUNT)
+        signed = operator.sign(operator.public, "operator", system_account=system.public)
+        return cls(operator, system, account, signed)
 
     def config(self, revoked: Mapping[str, int] | None = None) -> dict[str, Any]:
         """The configuration of a server. JWTs of ``revoked`` users, signed up to a time, are no longer taken."""
         sign = partial(self.operator.sign, kind="account")
         limits = {**_LIMITS, **_JETSTREAM}
         return {
-            "operator": self.operator.sign(
-                self.operator.public, "operator", system_account=self.system.public
-            ),
+            "operator": self.signed,
             "system_account": self.system.public,
             "resolver": "MEMORY",
             "resolver_preload": {
