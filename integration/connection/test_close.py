@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 import time
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 import jsclient
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import within
+from integration.kit.judge.waiting import eventually, within
+from jsclient._runtime.nats.transports import TcpTransport
 
 
 @pytest.fixture
@@ -48,6 +51,31 @@ async def test_close_with_a_silent_server(tap: Any, near: Any, stream: OwnStream
     await near.close()
     assert time.monotonic() - started < 4.5
     tap.unstall()
+
+
+async def test_reset_after_cancelled_wait(background: Any) -> None:
+    """The error of a reset, which the cancelled call does not raise, is not reported as unseen."""
+    peers: asyncio.Queue[asyncio.StreamWriter] = asyncio.Queue()
+    server = await asyncio.start_server(lambda _, writer: peers.put_nowait(writer), "127.0.0.1", 0)
+    async with server:
+        transport = TcpTransport()  # type: ignore[no-untyped-call]
+        port = server.sockets[0].getsockname()[1]
+        await transport.connect(urlsplit(f"nats://127.0.0.1:{port}"), 1024, 5)
+        peer = await within(5, peers.get(), "the connection")
+        transport.write(b"x" * 20_000_000)  # more than fits, so that it does not close at once
+        transport.close()
+        waiting = asyncio.create_task(transport.wait_closed())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        peer.transport.abort()
+        await eventually(lambda: transport._io_writer.transport._conn_lost, 5, "the reset")
+        await asyncio.sleep(0)
+        del waiting
+    gc.collect()
+    await asyncio.sleep(0)
+    assert background.unexpected == []
 
 
 @pytest.mark.parametrize("kind", ["publisher", "subscriptions", "worker", "nothing"])

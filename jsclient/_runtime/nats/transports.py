@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -80,10 +81,16 @@ class TcpTransport(nats.aio.transport.TcpTransport):
 
     async def wait_closed(self) -> None:
         if self._io_writer is not None:
-            closed = asyncio.ensure_future(self._io_writer.wait_closed())
+            closed = asyncio.ensure_future(_closed(self._io_writer))
             if not await until_done(closed, CLOSING):
                 self.abort()
                 await until_done(closed, CLOSING)
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    """Wait for the end of the connection. An error is dropped: a cancelled caller would leave it unseen."""
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 class WebSocketTransport(nats.aio.transport.Transport):
