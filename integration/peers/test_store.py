@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from integration.kit.clients.peers import ServerGround
+from integration.kit.judge.reading import of
+from integration.kit.judge.waiting import eventually
 from integration.kit.network.proxy import Proxy
 from integration.kit.network.wire import TO_CLIENT
 from jsclient import MaxPayloadError, StreamNotFoundError
+from jsclient.events import RecordSkipped
 from jsclient.peers.backend import Store
 from jsclient.peers.local_backend import MemoryStore
 from jsclient.peers.nats_backend import ensure_streams
@@ -25,10 +28,10 @@ async def ground(server: Any) -> AsyncIterator[ServerGround]:
     await ground.close()
 
 
-async def stream_store(ground: ServerGround, js: Any, peer: str = "a") -> Bucket:
+async def stream_store(ground: ServerGround, js: Any, peer: str = "a", *, own: bool = False) -> Bucket:
     options = EngineOptions(prefix=ground.prefix, storage="memory")
     await ensure_streams(js, options)
-    return Bucket(js._context, options.state_stream, f"{options.prefix}.state.{peer}.")
+    return Bucket(js._context, options.state_stream, f"{options.prefix}.state.{peer}.", own=own)
 
 
 @pytest.fixture(params=["stream", "memory"])
@@ -86,6 +89,29 @@ async def test_more_than_a_page_is_loaded(ground: ServerGround, js: Any) -> None
     await store.purge()
     assert await store.entries() == []
     assert len(await other.entries()) == 1
+
+
+async def test_stored_answer_of_a_direct_get_is_no_value(
+    ground: ServerGround, js: Any, events: list[Any]
+) -> None:
+    """The answer has the value and all headers of the message, its message id too."""
+    store = await stream_store(ground, js, own=True)
+    await store.put("k", b"1")
+    name, subject = ground.streams[1], f"{ground.prefix}.state.a.k"
+    await js.update_stream((await js.stream(name)).config.replace(allow_direct=True, duplicate_window=0.1))
+
+    async def stored() -> bool:
+        """Within the window the answer is a duplicate of the message."""
+        await js._connection.publish(f"$JS.API.DIRECT.GET.{name}", b'{"seq":1}', reply=subject)
+        return bool((await (await js.stream(name)).info()).state.last_seq > 1)
+
+    await eventually(stored, what="the answer is stored")
+    found = await store.get("k")
+    assert (found.value, found.foreign) == (None, True)
+    (skipped, *_) = await eventually(lambda: of(RecordSkipped, events), what="the report")
+    assert (skipped.stream, skipped.subject) == (name, subject)
+    await store.put("k", b"2")
+    assert (await store.get("k")).value == b"2"
 
 
 async def test_half_deletion_counts(ground: ServerGround, js: Any) -> None:

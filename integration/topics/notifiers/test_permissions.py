@@ -192,12 +192,22 @@ async def test_answer_stored_as_value_is_skipped(every: Site, role: str, events:
     iterator = aiter(every.kit.subscription)
     may = [one for one in every.kit.permissions(role)["publish"]["allow"] if "*" not in one]
     await publication.update_state(1)
+    internals = await every.kit.subscription.get_sharable_subscription_internals()
+    stream = await every.js.stream(internals["stream"])
     for value in (2, 3):
+        stored = (await stream.info()).state.last_seq
         await attack(js, may, ["price.gold"])
+
+        async def is_stored(stored: int = stored) -> bool:
+            return bool((await stream.info()).state.last_seq > stored)
+
+        await eventually(is_stored, what="an answer is stored")
         await within(5, publication.update_state(value), "the next value")
     await publication.finish("end")
     await attack(js, may, ["price.gold"])
+    events.clear()
     assert [value async for value in iterator] == [1, 2, 3]
+    await eventually(lambda: of(RecordSkipped, events), what="the report of the reader")
     again = await every.js.subscription_kit("price.gold")
     with pytest.raises(ClosedError):
         again.publication.update_state(4)
