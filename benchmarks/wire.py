@@ -6,14 +6,16 @@ import json
 import re
 import socket
 import struct
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.job import HEADERS, Job, payload
 
-__all__ = ["JSACK", "Tail", "Wire", "acks", "message", "publish_many", "sequence"]
+__all__ = ["JSACK", "SUBJECTS", "Tail", "Wire", "acks", "message", "publish_many", "sequence"]
 
 JSACK = b"$JS.ACK."
+SUBJECTS = 500  # that a ``*`` in the subject of a job stands for
 _SPARE = 512  # bytes: more than a control line
 _SILENCE = 20  # seconds without a byte until it gives up
 
@@ -135,15 +137,16 @@ def acks(data: bytes) -> int:
 
 
 def publish_many(wire: Wire, job: Job, count: int) -> int:
-    """Publish so many, with a window; the sequence of the last."""
-    one = message(job, b"acks")
+    """Publish so many, with a window; the sequence of the last. A ``*`` in the subject: 500 subjects in turn."""
+    names = [f"s{number}" for number in range(SUBJECTS)] if "*" in job.subject else ["*"]
+    messages = [message(replace(job, subject=job.subject.replace("*", name)), b"acks") for name in names]
     half = max(1, job.window // 2)
     stored = sent = 0
     tail = b""
     while stored < count:
         while sent < count and sent - stored <= half:
             some = min(half, count - sent)
-            wire.send(one * some)
+            wire.send(b"".join([messages[number % len(messages)] for number in range(sent, sent + some)]))
             sent += some
         data = wire.read()
         stored += acks(data)

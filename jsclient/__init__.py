@@ -44,6 +44,9 @@ if TYPE_CHECKING:
         SubscriptionInternals,
         SubscriptionIterator,
         SubscriptionKit,
+        TableChange,
+        TableChanges,
+        TopicTable,
         UpdateRecord,
         make_notifier,
         make_notifier_kit,
@@ -67,9 +70,10 @@ if TYPE_CHECKING:
     from .streams.direct_get import DirectBatch
     from .streams.stream import Stream
     from .topics.event_history import CurrentEvent, EventHistory, EventSource, EventSubscription
+    from .topics.latest import LatestReader
     from .topics.log_reader import TopicReader
     from .topics.publisher import TopicPublisher
-    from .topics.topic import LatestReader, ReaderOpening, Topic
+    from .topics.topic import ReaderOpening, Topic
 
 __version__ = "0.1.0.dev0"  # the one place that says it
 
@@ -122,9 +126,12 @@ __all__ = [
     "SubscriptionInternals",
     "SubscriptionIterator",
     "SubscriptionKit",
+    "TableChange",
+    "TableChanges",
     "Topic",
     "TopicPublisher",
     "TopicReader",
+    "TopicTable",
     "UpdateRecord",
     "WorkCounts",
     "Worker",
@@ -176,7 +183,7 @@ _LAZY = {
     "IterationObserver": "kits",
     "IterationSubscription": "kits",
     "JsonCodec": "protocol.topics.value_codec",
-    "LatestReader": "topics.topic",
+    "LatestReader": "topics.latest",
     "MemoryLog": "kits",
     "Messages": "consumers.pull.messages",
     "Notifier": "kits",
@@ -203,9 +210,12 @@ _LAZY = {
     "SubscriptionInternals": "kits",
     "SubscriptionIterator": "kits",
     "SubscriptionKit": "kits",
+    "TableChange": "kits",
+    "TableChanges": "kits",
     "Topic": "topics.topic",
     "TopicPublisher": "topics.publisher",
     "TopicReader": "topics.log_reader",
+    "TopicTable": "kits",
     "UpdateRecord": "kits",
     "WorkCounts": "protocol.consumers.worker.worker",
     "Worker": "consumers.worker.worker",

@@ -5,7 +5,7 @@
     from jsclient.kits import make_notifier_kit, MemoryLog
 
 A kit is a producer with the facets that its consumers read (`JetStream.notifier_kit`, `JetStream.subscription_kit`). A
-log is what readers of topics work on: implement `Log` for one of your own.
+log is what readers of topics work on: implement `Log` for one of your own. `JetStream.topic` makes a `TopicTable`.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from .topics.notifiers.kits import StreamNotifierKit, StreamSubscriptionKit
 from .topics.notifiers.memory import make_notifier_kit, make_subscription_kit
 from .topics.notifiers.observing import observe_iteration, observe_iterator
 from .topics.stream_log import StreamLog
+from .topics.table import TableChange, TableChanges, TopicTable
 
 __all__ = [
     "Feed", "IterationObserver", "IterationSubscription", "Log", "LogReader", "MemoryLog", "Notifier",
     "NotifierInternals", "NotifierIterator", "NotifierKit", "Page", "Producer", "StreamLog", "StreamNotifierKit",
-    "StreamSubscriptionKit", "SubscriptionInternals", "SubscriptionIterator", "SubscriptionKit", "UpdateRecord",
-    "make_notifier", "make_notifier_kit", "make_subscription", "make_subscription_kit", "observe_iteration",
-    "observe_iterator",
+    "StreamSubscriptionKit", "SubscriptionInternals", "SubscriptionIterator", "SubscriptionKit", "TableChange",
+    "TableChanges", "TopicTable", "UpdateRecord", "make_notifier", "make_notifier_kit", "make_subscription",
+    "make_subscription_kit", "observe_iteration", "observe_iterator",
 ]  # fmt: skip
 
 set_module(__name__, map(globals().__getitem__, __all__))

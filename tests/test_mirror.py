@@ -91,6 +91,8 @@ COVERED = {
     "streams/api.py": "integration/streams/test_ensure.py",
     "streams/buckets.py": "integration/peers/test_store.py",
     "streams/stream.py": "integration/streams/test_management.py",
+    "topics/latest.py": "integration/topics/test_table.py",
+    "topics/snapshot.py": "integration/topics/test_table.py",
     "topics/api.py": "integration/topics/test_topic.py",
     "topics/epochs/events.py": "tests/topics/epochs/test_topic.py",
     "topics/epochs/history.py": "tests/topics/epochs/test_topic.py",

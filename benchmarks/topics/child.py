@@ -11,13 +11,14 @@ from benchmarks.job import job_of
 from benchmarks.topics.epochs import filtering, subscribing
 from benchmarks.topics.notifier import notifier
 from benchmarks.topics.publishing import publishing
-from benchmarks.topics.reading import catching_up, live
+from benchmarks.topics.reading import catching_up, keeping, live
 from benchmarks.topics.waiting import waiting
 
 __all__ = ["RUNS", "main"]
 
 RUNS = {
-    run.__name__: run for run in (waiting, notifier, publishing, filtering, subscribing, catching_up, live)
+    run.__name__: run
+    for run in (waiting, notifier, publishing, filtering, subscribing, catching_up, keeping, live)
 }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import nats
 from nats.js.api import ConsumerConfig, DeliverPolicy
 
@@ -13,9 +15,10 @@ import jsclient
 from benchmarks.clients.on_jsclient import from_here
 from benchmarks.job import Job, Meter, Part
 from benchmarks.pacer import flooded
+from benchmarks.wire import SUBJECTS
 from jsclient.topics.log_reader import open_reader
 
-__all__ = ["catching_up", "live"]
+__all__ = ["catching_up", "keeping", "live"]
 
 _AT_ONCE = 500
 
@@ -27,16 +30,28 @@ async def catching_up(job: Job) -> dict[str, float]:
 
 async def live(job: Job) -> dict[str, float]:
     """``job.count`` records that another process publishes as fast as they are stored."""
+    return await _own_stream(job, _LIVE[job.client])
+
+
+async def keeping(job: Job) -> dict[str, float]:
+    """The newest record of each of 500 subjects, while another process publishes."""
+    return await _own_stream(replace(job, subject=f"{job.subject}.*"), _KEEPING[job.client])
+
+
+async def _own_stream(job: Job, work: Any) -> dict[str, float]:
     async with jsclient.connect(job.url) as js:
         await js.create_stream(
             job.stream,
             subjects=[job.subject],
             storage="memory",
             allow_direct=True,
-            republish={"src": job.subject, "dest": f"pushed.{job.subject}"},
+            republish={
+                "src": job.subject.replace("*", ">"),
+                "dest": f"pushed.{job.subject.replace('*', '>')}",
+            },
         )
         try:
-            return await _measured(job, _LIVE[job.client])
+            return await _measured(job, work)
         finally:
             await js.delete_stream(job.stream)
 
@@ -44,7 +59,7 @@ async def live(job: Job) -> dict[str, float]:
 async def _measured(job: Job, work: Any) -> dict[str, float]:
     meter = Meter(job)
     found: dict[str, float] = {}
-    if work in (_ordered_natspy, _live_natspy):
+    if work in (_ordered_natspy, _live_natspy, _kept_natspy):
         nc = await nats.connect(job.url)
         try:
             for part in meter.parts():
@@ -68,7 +83,8 @@ async def _reader(
     """A reader as `Topic.since` makes it."""
     log = await js.topic(job.subject).log()
     if not directly:
-        log._reads_directly = lambda: False  # as where the stream does not allow direct gets
+        info = log.handle._info
+        log.handle._info = msgspec.structs.replace(info, config=info.config.replace(allow_direct=False))
     async with await open_reader(log, (await log.extent()).end.at(part.start - 1)) as reader:
         yield reader
 
@@ -176,6 +192,52 @@ async def _live_natspy(js: Any, job: Job, part: Part) -> None:
     await sub.unsubscribe()
 
 
+# --- the newest of each subject -------------------------------------------------------------------------------------
+
+
+async def _table(js: jsclient.JetStream, job: Job, part: Part) -> dict[str, float]:
+    async with js.topic(job.subject).table() as table:
+        tracker = table._reader.tracker
+        while not tracker.is_subscribed or tracker._asked is not None:
+            await table._reader._arrived.wait()
+        with flooded(job, part.count):
+            part.begin(0)
+            final = job.subject.replace("*", f"s{(part.count - 1) % SUBJECTS}")
+            await table.wait_for(lambda found: final in found and found[final].seq >= part.last)
+            part.done(part.count, table.position.seq)
+        assert len(table) == min(SUBJECTS, part.count)
+        return {"pushed": 1 - tracker.discarded / part.count}
+
+
+async def _kept_ordered(js: jsclient.JetStream, job: Job, part: Part) -> None:
+    sub = await js.subscribe(job.subject, ordered=True, config=jsclient.ConsumerConfig(deliver_policy="new"))
+    seen, count, table = 0, part.count, {}
+    with flooded(job, count):
+        part.begin(0)
+        async for message in sub:
+            table[message.subject] = message
+            seen += 1
+            if seen == count:
+                break
+        part.done(seen, message.metadata.stream_seq)
+    await sub.unsubscribe()
+
+
+async def _kept_natspy(js: Any, job: Job, part: Part) -> None:
+    config = ConsumerConfig(deliver_policy=DeliverPolicy.NEW)
+    sub = await js.subscribe(job.subject, ordered_consumer=True, config=config)
+    seen, count, table = 0, part.count, {}
+    with flooded(job, count):
+        part.begin(0)
+        async for message in sub.messages:
+            table[message.subject] = message
+            seen += 1
+            if seen == count:
+                break
+        part.done(seen, message.metadata.sequence.stream)
+    await sub.unsubscribe()
+
+
 _STORED = {
     "pages": _pages,
     "async for": _one_by_one,
@@ -189,3 +251,4 @@ _LIVE = {
     "ordered": _live_ordered,
     "nats-py": _live_natspy,
 }
+_KEEPING = {"table": _table, "ordered": _kept_ordered, "nats-py": _kept_natspy}

@@ -9,7 +9,7 @@ from benchmarks.job import Job
 
 __all__ = ["KINDS", "WORKS", "Column", "TopicWork", "job", "select"]
 
-KINDS = ("waiting", "notifier", "publishing", "filtering", "subscribing", "catching_up", "live")
+KINDS = ("waiting", "notifier", "publishing", "filtering", "subscribing", "catching_up", "live", "keeping")
 """What a run can do; the functions are in `benchmarks.topics.child`."""
 
 _WARM = 2_000  # messages at most
@@ -145,6 +145,13 @@ WORKS = [
         {"republish": 200_000, "consumer": 200_000, "ordered": 200_000, "nats-py": 50_000},
         [_RATE, _CPU, Column("pushed", "by push", "%")],
         goals={"republish": 5.0, "consumer": 5.0},
+    ),
+    TopicWork(
+        "table",
+        "Keeping the newest record of each of 500 subjects",
+        "keeping",
+        {"table": 200_000, "ordered": 200_000, "nats-py": 50_000},
+        [_RATE, _CPU, Column("pushed", "by push", "%")],
     ),
 ]
 

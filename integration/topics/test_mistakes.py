@@ -29,10 +29,8 @@ async def test_not_opened_says_how_to_open(js: Any, oracle: Any, stream: OwnStre
 
 
 async def test_wildcard_refused_with_reason_fits(js: Any, oracle: Any, stream: OwnStream) -> None:
-    for call in ("latest", "publisher", "epochs"):
-        with pytest.raises(
-            jsclient.InvalidNameError, match=r"reads one subject|without wildcards is needed here"
-        ):
+    for call in ("publisher", "epochs"):
+        with pytest.raises(jsclient.InvalidNameError, match="without wildcards is needed here"):
             getattr(js.topic(stream.subject("*")), call)()
 
 

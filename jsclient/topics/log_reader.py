@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Literal, NoReturn
 
 from .._runtime.handle import ReadHandle, State
@@ -152,7 +152,7 @@ class LogReader(ReadHandle[Record]):
             self._carry_out(commands)
         return records
 
-    async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record]]:
+    async def batches(self, max_records: int = 500) -> AsyncGenerator[list[Record], None]:
         """Lists of records as they arrive, until the reader is closed or the log ends. Raises as `next`."""
         check_count("max_records", max_records)
         while True:

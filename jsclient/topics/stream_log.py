@@ -49,7 +49,7 @@ from ..streams.stream import Stream
 from .feeds import ConsumerFeed, Doubted, RepublishFeed
 from .log import Feed, Log, Page, Push
 
-__all__ = ["StreamLog", "find_log", "find_stream", "stream_for"]
+__all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "stream_for"]
 
 _FETCH: Final = 5000  # records fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
@@ -57,7 +57,7 @@ _FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject in a stream's name
-_MAX_BYTES: Final = 8 * 1024 * 1024  # limit of one direct get, whose answers are all held in memory
+MAX_BYTES: Final = 8 * 1024 * 1024  # limit of one direct get, whose answers are all held in memory
 
 
 class StreamLog(Log):
@@ -67,6 +67,7 @@ class StreamLog(Log):
         context: The context of the handle.
         handle: The stream.
         found: The extent when the log was found, if that is enough to start a reader.
+        newest_only: Whether only the newest record of each subject is needed: no gap before a newer one is an error.
         origin: A position in the stream, which its records get; None: its extent was not requested yet.
     """
 
@@ -78,6 +79,7 @@ class StreamLog(Log):
         self.context = context
         self.handle: Stream = stream
         self.origin: Position | None = None
+        self.newest_only = False
         self.found: Extent | None = None
 
     @property
@@ -137,9 +139,9 @@ class StreamLog(Log):
         return replace(extent, first_seq=first.seq, first_time_ns=first.time_ns)
 
     async def history(self, since: int, limit: int, max_bytes: int) -> Page:
-        if self._reads_directly():
+        if self.reads_directly:
             batch = self.handle.get_batch(
-                limit, seq=since + 1, subject=self.subject, max_bytes=min(max_bytes, _MAX_BYTES)
+                limit, seq=since + 1, subject=self.subject, max_bytes=min(max_bytes, MAX_BYTES)
             )
             records: list[Record] = []
             try:
@@ -174,7 +176,9 @@ class StreamLog(Log):
             limit, max_bytes, deliver_policy=DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=since + 1
         )
 
-    def _reads_directly(self) -> bool:
+    @property
+    def reads_directly(self) -> bool:
+        """Whether records are read with direct gets."""
         version = self.context.connection.server_version
         return bool(self.config.allow_direct) and is_at_least(version, BATCH_GET_SERVER)
 
@@ -193,14 +197,14 @@ class StreamLog(Log):
             return page
         return Page([stored_record(first, linked=self._linked, origin=self.origin)], more=True)
 
-    async def _fetched(self, limit: int, max_bytes: int = _MAX_BYTES, **start: Any) -> Page:
+    async def _fetched(self, limit: int, max_bytes: int = MAX_BYTES, **start: Any) -> Page:
         """Read a page with a temporary consumer."""
         name = f"jsc-{secrets.token_hex(8)}"  # a name, and its filter, can be allowed to a user
         config = ConsumerConfig(name=name, filter_subject=self.subject, **start)
         consumer = await self.handle.create_consumer(ephemeral_config(config, _FORGOTTEN))
         try:
             batch = await consumer.fetch(
-                min(limit, _FETCH), max_bytes=min(max_bytes, _MAX_BYTES), no_wait=True
+                min(limit, _FETCH), max_bytes=min(max_bytes, MAX_BYTES), no_wait=True
             )
             if not batch and batch.ending is Ending.MAX_BYTES:
                 batch = await consumer.fetch(1, no_wait=True)
@@ -223,7 +227,7 @@ class StreamLog(Log):
     async def _first_at(self, time_ns: int) -> tuple[int, int] | None:
         """Sequence and time stamp of the first record stored at a time or later."""
         start = format_time_ns(time_ns)
-        if self._reads_directly():
+        if self.reads_directly:
             async for message in self.handle.get_batch(1, start_time=start, subject=self.subject):
                 return message.seq, message.time_ns
             last = await self.last()  # a replica may lag, the leader does not
@@ -283,12 +287,17 @@ class StreamLog(Log):
         config = self.config
         per_subject = (config.max_msgs_per_subject or 0) > 0 or bool(config.allow_msg_ttl)
         return MissingRule(
-            by_subject=feed.by_subject, holes_are_deletions=not per_subject, allow_truncated=allow_truncated
+            by_subject=feed.by_subject,
+            holes_are_deletions=not per_subject,
+            allow_truncated=allow_truncated,
+            newest_only=self.newest_only,
         )
 
     @property
     def _doubted(self) -> Doubted:
         """Whether records may be removed while deliveries of others are in flight."""
+        if self.newest_only:
+            return "none"
         config = self.config
         per_subject = config.max_msgs_per_subject or 0
         if (

@@ -1,27 +1,27 @@
 """`Topic`: an ordered log under a subject, and its readers.
 
-The readers differ in the records that they may skip: `Topic.latest` reads only the newest record, `Topic.each` every
-record from its start, `Topic.since` every record after a saved position, `Topic.epochs` all or nothing of each epoch.
+The readers differ in the records that they may skip: `Topic.latest` reads only the newest record of a subject,
+`Topic.table` keeps a mapping of them, `Topic.each` reads every record from its start, `Topic.since` every record after
+a saved position, `Topic.epochs` all or nothing of each epoch.
 `Topic.work` delivers each message to one worker until it is acked.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
-from .._runtime.handle import Opening, ReadHandle, State
+from .._runtime.handle import Opening
 from ..consumers.opening import open_pull_subscription
 from ..consumers.pull_subscription import PullSubscription
-from ..errors import ClosedError, ConfigError, InvalidNameError, RequestTimeoutError
+from ..errors import ConfigError
 from ..protocol.consumers.subscribe_request import SubscribeRequest
 from ..protocol.epochs.frontier import Int, Order
 from ..protocol.epochs.records import check_topic
 from ..protocol.models.consumer import ConsumerConfig
 from ..protocol.topics.position import Position
-from ..protocol.topics.record import Kind, Record
+from ..protocol.topics.record import Record
 from ..protocol.topics.value_codec import Codec, JsonCodec
 from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.names import (
@@ -33,85 +33,17 @@ from ..protocol.wire.names import (
 from ..streams.api import StreamManager
 from .epochs.home import StreamHome
 from .epochs.topic import EpochTopic
-from .log import HEARTBEAT, Push, SequenceStart, Start, deadline_of
-from .log_reader import TopicReader, open_reader, raise_end
+from .latest import LatestReader, NewestSource, OneSubject, SeveralSubjects
+from .log import HEARTBEAT, Push, SequenceStart, Start
+from .log_reader import TopicReader, open_reader
 from .notifiers.descriptors import notifier_descriptor
 from .notifiers.newest import newest_log
 from .notifiers.stream_notifier import StreamNotifier
 from .publisher import TopicPublisher
 from .stream_log import StreamLog, check_retention, find_log, stream_for
+from .table import TopicTable, open_table
 
-__all__ = ["LatestReader", "Opening", "ReaderOpening", "Topic"]
-
-
-class LatestReader(ReadHandle[Record]):
-    """Reads the newest record of a topic, for ``async for``: the newest one since the last read, and always the end.
-
-    Records that are not read are never sent. It ends when the topic's producer has finished, and raises
-    `IterationFailed` with the reason when it has failed. A cancelled read loses nothing. Created by `Topic.latest`.
-
-    Attributes:
-        completion: The completion of the topic, once it was read; None before.
-    """
-
-    def __init__(self, find: Callable[[], Awaitable[StreamNotifier]]) -> None:
-        self._find = find
-        self._source: StreamNotifier | None = None
-        self._seen = 0
-        self._ended = False
-        self.completion: bytes | None = None
-
-    def __repr__(self) -> str:
-        return f"<LatestReader at {self._seen}>"
-
-    async def current(self) -> Record:
-        """The newest record, even if it was returned before. Waits only if no record exists.
-
-        `next` continues after it. Raises as `next`.
-        """
-        record = await self._record_after(None)
-        self._seen = record.seq
-        return record
-
-    async def next(self, timeout: float | None = None) -> Record:
-        """The newest record, once one exists that was not returned before.
-
-        Raises:
-            RequestTimeoutError: No record arrived in ``timeout`` seconds.
-            ClosedError: The topic has ended, or the connection was closed.
-            IterationFailed: The producer has failed, for the reason in the error. And permanent errors of the server.
-        """
-        try:
-            async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
-                record = await self._record_after(self._seen or None)
-        except TimeoutError:
-            raise RequestTimeoutError("a newer record", timeout or 0.0) from None
-        self._seen = record.seq
-        return record
-
-    async def _record_after(self, count: int | None) -> Record:
-        if self.is_closed:
-            raise ClosedError("the reader is closed: no record can be read")
-        if self._source is None:
-            self._source = await self._find()
-        record = await self._source.record_after(count)
-        if record.is_last:
-            self._ended = True
-            self.completion = record.data if record.kind is Kind.FINISH else None
-            raise_end(record)
-        return record
-
-    async def __anext__(self) -> Record:
-        try:
-            return await self.next()
-        except ClosedError:
-            if not self._ended and not self.is_closed:
-                raise  # the connection was closed
-            raise StopAsyncIteration from None
-
-    async def close(self) -> None:
-        """Stop reading. Between reads nothing is held on the server."""
-        self._state = State.CLOSED
+__all__ = ["Opening", "ReaderOpening", "Topic"]
 
 
 class ReaderOpening(Opening[TopicReader]):
@@ -267,28 +199,54 @@ class Topic:
         If the stream republishes the subject, readers need no state on the server. Otherwise this process uses one
         ephemeral consumer while a reader waits.
 
+        With wildcards: read the newest record of each subject, and then that of each subject that has changed; a slow
+        reader skips older ones. Such a reader holds a `table` from its first read until it is closed: use
+        ``async with``.
+
         Args:
             quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
 
         Raises:
-            InvalidNameError: The subject has wildcards. ConfigError: ``quiet`` is not a time. On first read:
-                `NoMatchingStreamError`, `ConfigError` as `each`, and those of any request.
+            ConfigError: ``quiet`` is not a time. On first read: `NoMatchingStreamError`, `ConfigError` as `each`, and
+                those of any request.
         """
-        if any(token in ("*", ">") for token in self.subject.split(".")):
-            raise InvalidNameError(
-                "subject",
-                self.subject,
-                "latest() reads one subject: for several, read Stream.get_last_messages(), then each(after=up_to_seq)",
-            )
-        return LatestReader(partial(self._notifier, check_seconds("quiet", quiet)))
+        return LatestReader(partial(self._newest, check_seconds("quiet", quiet)))
 
-    async def _notifier(self, quiet: float) -> StreamNotifier:
+    async def _newest(self, quiet: float) -> NewestSource:
         log = await self._kept_log()
+        if not log.is_one_subject:
+            return SeveralSubjects(await open_table(log, check=quiet, quiet=quiet))
         # "": records are returned as they are stored
         at = notifier_descriptor(self._context, log.handle, self.subject, "")
-        return StreamNotifier(
-            newest_log(self._context, at, quiet=quiet, origin=log.origin), JsonCodec(), quiet=quiet
-        )
+        newest = newest_log(self._context, at, quiet=quiet, origin=log.origin)
+        return OneSubject(StreamNotifier(newest, JsonCodec(), quiet=quiet))
+
+    def table(
+        self,
+        *,
+        push: Push = "auto",
+        quiet: float = 30.0,
+        check: float = 30.0,
+        heartbeat: float = HEARTBEAT,
+    ) -> Opening[TopicTable]:
+        """Keep a mapping from each subject to its newest record: ``async with topic.table() as table``.
+
+        It opens with a snapshot (direct gets with server 2.11 and at most 1,024 subjects, otherwise a consumer) and
+        then follows with one reader.
+
+        Args:
+            push, quiet, heartbeat: As for `each`.
+            check: Seconds between looks for messages that were removed from the stream by a purge, a deletion or a
+                limit. If there are any, the sequences of the newest messages are read again, without payloads.
+
+        Raises:
+            ConfigError: An argument is not a time. When it is opened, as `each`.
+        """
+        options = {"push": push, "quiet": quiet, "heartbeat": check_seconds("heartbeat", heartbeat)}
+        return Opening(partial(self._table, check_seconds("check", check), options), "table()")
+
+    async def _table(self, check: float, options: dict[str, Any]) -> TopicTable:
+        return await open_table(await self._kept_log(), check=check, **options)
 
     def epochs(
         self,

@@ -112,15 +112,17 @@ class MissingRule:
         by_subject: Links connect the records of each subject: they say nothing about the others.
         holes_are_deletions: Only deletion removes records from the middle of the stream.
         allow_truncated: Lost records are skipped.
+        newest_only: Only the newest record of each subject is needed: records before it may be missing.
     """
 
     by_subject: bool = False
     holes_are_deletions: bool = False
     allow_truncated: bool = False
+    newest_only: bool = False
 
     def may_miss(self, record: Record, floor: int) -> bool:
         """Whether a record between the floor and this one may have existed."""
-        if record.seq <= floor + 1:
+        if self.newest_only or record.seq <= floor + 1:
             return False
         previous = self._link(record.previous, floor)
         return previous is None or previous > floor
@@ -180,7 +182,7 @@ class MissingRule:
 
     def at_end(self, up_to: int, floor: int, extent: Extent | None) -> Verdict:
         """Whether records are missing between the floor and the end of a history without records there."""
-        if up_to > floor and extent is not None and extent.first_seq > floor + 1:
+        if not self.newest_only and up_to > floor and extent is not None and extent.first_seq > floor + 1:
             return self._lost
         return "nothing"
 

@@ -1,0 +1,160 @@
+"""`LatestReader`: the newest record of a topic. With wildcards it reads the changes of a table."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from operator import attrgetter
+from typing import Protocol
+
+from .._runtime.handle import ReadHandle, State
+from ..errors import ClosedError, RequestTimeoutError
+from ..protocol.topics.record import Kind, Record
+from .log import deadline_of
+from .log_reader import raise_end
+from .notifiers.stream_notifier import StreamNotifier
+from .table import TopicTable
+
+__all__ = ["LatestReader", "NewestSource", "OneSubject", "SeveralSubjects"]
+
+
+class NewestSource(Protocol):
+    """What a reader of newest records reads.
+
+    Attributes:
+        ends: Whether a record that ends a topic ends the reader.
+    """
+
+    ends: bool
+
+    async def current(self) -> Record:
+        """The newest record. Waits only if none exists."""
+
+    async def after(self, seen: int) -> Record:
+        """The next newest record, after that with this sequence; 0: none was seen."""
+
+    async def close(self) -> None:
+        """Release what is held on the server."""
+
+
+class OneSubject:
+    """The newest record of one subject."""
+
+    ends = True
+
+    def __init__(self, notifier: StreamNotifier) -> None:
+        self._notifier = notifier
+
+    async def current(self) -> Record:
+        return await self._notifier.record_after(None)
+
+    async def after(self, seen: int) -> Record:
+        return await self._notifier.record_after(seen or None)
+
+    async def close(self) -> None:
+        """Nothing is held between reads."""
+
+
+class SeveralSubjects:
+    """The newest record of each subject."""
+
+    ends = False
+
+    def __init__(self, table: TopicTable) -> None:
+        self._table = table
+        self._changes = table.changes("first")
+
+    async def current(self) -> Record:
+        await self._table.wait_for(len)
+        record = max(self._table.values(), key=attrgetter("seq"))
+        self._changes.skip(record)
+        return record
+
+    async def after(self, seen: int) -> Record:
+        while True:
+            if (record := (await self._changes.next()).record) is not None:
+                return record
+
+    async def close(self) -> None:
+        await self._table.close()
+
+
+class LatestReader(ReadHandle[Record]):
+    """Reads the newest record of a topic, for ``async for``: the newest one since the last read, and always the end.
+
+    Records that are not read are never sent. It ends when the topic's producer has finished, and raises
+    `IterationFailed` with the reason when it has failed. A cancelled read loses nothing. Created by `Topic.latest`.
+
+    A topic with wildcards: the newest record of each subject, then of each subject that has changed since it was
+    returned. It does not end: the last record of a subject is returned like any other (`Record.is_last`). Removals
+    are not returned; `TopicTable.changes` has them.
+
+    Attributes:
+        completion: The completion of the topic, once it was read; None before.
+    """
+
+    def __init__(self, find: Callable[[], Awaitable[NewestSource]]) -> None:
+        self._find = find
+        self._source: NewestSource | None = None
+        self._finding = asyncio.Lock()
+        self._seen = 0
+        self._ended = False
+        self.completion: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"<LatestReader at {self._seen}>"
+
+    async def current(self) -> Record:
+        """The newest record of all, even if it was returned before. Waits only if no record exists.
+
+        `next` continues after it. Raises as `next`.
+        """
+        return self._seen_now(await (await self._opened()).current())
+
+    async def next(self, timeout: float | None = None) -> Record:
+        """The newest record, once one exists that was not returned before.
+
+        Raises:
+            RequestTimeoutError: No record arrived in ``timeout`` seconds.
+            ClosedError: The topic has ended, or the connection was closed.
+            IterationFailed: The producer has failed, for the reason in the error. And permanent errors of the server.
+        """
+        try:
+            async with asyncio.timeout_at(deadline_of(timeout, asyncio.get_running_loop().time())):
+                record = await (await self._opened()).after(self._seen)
+        except TimeoutError:
+            raise RequestTimeoutError("a newer record", timeout or 0.0) from None
+        return self._seen_now(record)
+
+    async def _opened(self) -> NewestSource:
+        async with self._finding:
+            if self._source is None and not self.is_closed:
+                self._source = await self._find()
+                if self.is_closed:
+                    await self._source.close()
+            if self._source is None or self.is_closed:
+                raise ClosedError("the reader is closed: no record can be read")
+            return self._source
+
+    def _seen_now(self, record: Record) -> Record:
+        assert self._source is not None
+        if record.is_last and self._source.ends:
+            self._ended = True
+            self.completion = record.data if record.kind is Kind.FINISH else None
+            raise_end(record)
+        self._seen = record.seq
+        return record
+
+    async def __anext__(self) -> Record:
+        try:
+            return await self.next()
+        except ClosedError:
+            if not self._ended and not self.is_closed:
+                raise  # the connection was closed
+            raise StopAsyncIteration from None
+
+    async def close(self) -> None:
+        """Stop reading. Between reads of one subject nothing is held on the server."""
+        self._state = State.CLOSED
+        if self._source is not None:
+            await self._source.close()

@@ -1,0 +1,92 @@
+"""The newest record of each subject of a stream: one batch of direct gets, or an ordered consumer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Final, NamedTuple
+
+from .._runtime.retry import Retry
+from ..consumers.message import frames_of
+from ..consumers.ordered.consumer import ordered_consumer
+from ..errors import JetStreamError, NoRespondersError, TooManyResultsError
+from ..protocol.consumers.status import Ending
+from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
+from ..protocol.topics.position import Position
+from ..protocol.topics.record import Record
+from ..protocol.topics.record_codec import DeliveredRecords
+from .stream_log import MAX_BYTES, StreamLog
+
+__all__ = ["Snapshot", "newest_of_each", "take_snapshot"]
+
+_PAGE: Final = 500
+
+
+class Snapshot(NamedTuple):
+    """The newest record of each subject up to a position."""
+
+    records: dict[str, Record]
+    position: Position
+
+
+async def take_snapshot(log: StreamLog) -> Snapshot:
+    """Read the newest record of each subject. Transient errors are retried; raises those of any request."""
+    tries = Retry()
+    while True:
+        try:
+            await log.wait_ready()
+            return (log.reads_directly and await _directly(log)) or await _delivered(log)
+        except JetStreamError as error:
+            if not await tries.again(error):
+                raise
+
+
+async def _directly(log: StreamLog) -> Snapshot | None:
+    """Read it with one request; None: too many subjects or bytes for one, or direct gets are not answered."""
+    origin = log.origin or (await log.extent()).start
+    batch = log.handle.get_last_messages(log.subject, max_bytes=MAX_BYTES)
+    found: dict[str, Record] = {}
+    try:
+        async for records in batch.records(linked=False, origin=origin):
+            found.update((record.subject, record) for record in records)
+    except (TooManyResultsError, NoRespondersError):
+        return None
+    if not found or batch.num_pending or not batch.up_to_seq:
+        return None
+    return Snapshot(found, origin.at(batch.up_to_seq))
+
+
+async def _delivered(log: StreamLog) -> Snapshot:
+    """Read it with a consumer, whose deliveries are in order: it is complete up to the last one."""
+    extent = await log.extent()
+    found: dict[str, Record] = {}
+    last = extent.start
+    async with aclosing(newest_of_each(log, extent.last_seq)) as lists:
+        async for records in lists:
+            found.update((record.subject, record) for record in records)
+            last = records[-1].position
+    return Snapshot(found, last)
+
+
+async def newest_of_each(
+    log: StreamLog, end: int, *, headers_only: bool = False
+) -> AsyncGenerator[list[Record], None]:
+    """The newest record of each subject, in order, in lists that are not empty.
+
+    Records after sequence ``end`` may follow, and then several of a subject. Raises those of any request.
+    """
+    config = ConsumerConfig(
+        filter_subject=log.subject, deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, headers_only=headers_only
+    )
+    reading = DeliveredRecords(linked=False, origin=log.origin)
+    async with ordered_consumer(
+        log.context, log.stream, config, name_prefix=None, max_reset_attempts=None
+    ) as consumer:
+        while True:
+            batch = await consumer.fetch(_PAGE, no_wait=True)
+            if batch:
+                yield reading.read(frames_of(batch))
+            if batch.error is not None:
+                raise batch.error
+            if not batch or batch.ending is Ending.NO_MESSAGES or batch[-1].metadata.stream_seq >= end:
+                return

@@ -1,0 +1,270 @@
+"""`TopicTable`: the newest record of each subject of a topic, kept current.
+
+A table is a snapshot of the newest records and one reader after it, with the guarantees of `Topic.each`: pushes may be
+lost, and servers may restart. Records that were replaced before they were read are no gap, because newer ones follow.
+
+No record shows that messages were removed from the stream. Therefore the number of removed messages is looked up from
+time to time. When it has changed, the table is compared with the sequences of the newest messages, and the stream's
+leader decides on each difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import aclosing
+from typing import Any, Final, Literal, NamedTuple
+from weakref import WeakSet
+
+from .._runtime.handle import Handle, ReadHandle, State
+from .._runtime.retry import Retry
+from .._runtime.tasks import Signal
+from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
+from ..protocol.topics.position import Position
+from ..protocol.topics.record import Record
+from ..protocol.wire.header_names import MARKER_REASON
+from ..protocol.wire.headers import Headers
+from .log import deadline_of
+from .log_reader import LogReader, open_reader
+from .snapshot import newest_of_each, take_snapshot
+from .stream_log import StreamLog
+
+__all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
+
+_KV_OPERATION: Final = "KV-Operation"  # of a key-value bucket, ADR-8
+_EACH: Final = 0.001  # seconds between comparisons for each subject: those of many take little of the time
+
+
+class TableChange(NamedTuple):
+    """The new state of a subject in a `TopicTable`. ``record`` is None if the subject was removed."""
+
+    subject: str
+    record: Record | None
+
+
+def _is_removal(headers: Headers) -> bool:
+    """Whether a record with these headers marks the end of its subject: a key was deleted, or a record expired."""
+    return MARKER_REASON in headers or headers.get(_KV_OPERATION) in ("DEL", "PURGE")
+
+
+class TopicTable(Handle, Mapping[str, Record]):
+    """A mapping from each subject of a topic to its newest record, kept current. Created by `Topic.table`.
+
+    Once it is open, it has every subject. Reading it sends no request; iterate over a copy, such as ``dict(table)``, if
+    the loop awaits. It holds one record of each subject. The end of a subject (`Record.is_last`) is a record like any
+    other.
+
+    A subject is removed when a record marks its deletion (a key of a key-value bucket was deleted or purged, or the
+    server has stored a marker), and within ``check`` seconds after the stream has removed its records.
+
+    If the table cannot be continued, because the stream was deleted or recreated, every access raises the error. After
+    `close`, it keeps its last state.
+    """
+
+    def __init__(self, log: StreamLog, records: dict[str, Record], reader: LogReader, check: float) -> None:
+        self._log = log
+        self._records = records
+        self._reader = reader
+        self._check = check
+        self._error: JetStreamError | None = None
+        self._ended = False
+        self._changed = Signal()
+        self._watching: WeakSet[TableChanges] = WeakSet()
+        self._tasks = [
+            log.tasks.start(self._follow(), f"table of {log.subject}"),
+            log.tasks.start(self._compare_always(), f"comparison of {log.subject}"),
+        ]
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        closed = " closed" if self.is_closed else ""
+        return (
+            f"<TopicTable {self._log.subject}: {len(self._records)} subjects at {self.position.seq}{closed}>"
+        )
+
+    @property
+    def position(self) -> Position:
+        """The position up to which records are in the table."""
+        return self._reader.position
+
+    @property
+    def _current(self) -> dict[str, Record]:
+        if self._error is not None:
+            raise self._error
+        return self._records
+
+    def __getitem__(self, subject: str) -> Record:
+        return self._current[subject]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._current)
+
+    def __len__(self) -> int:
+        return len(self._current)
+
+    def __contains__(self, subject: object) -> bool:
+        return subject in self._current
+
+    def changes(self, start: Literal["first", "now"] = "now") -> TableChanges:
+        """Read the changes of the table, for ``async for``: the newest state of each subject that has changed.
+
+        A slow reader misses intermediate states and never the newest one.
+
+        Args:
+            start: ``"now"``: changes from now on; ``"first"``: first all subjects of the table.
+
+        Raises:
+            ConfigError: ``start`` has another value.
+        """
+        if start not in ("first", "now"):
+            raise ConfigError(f"start is {start!r:.40}: 'first' or 'now' is needed")
+        current = self._current
+        changes = TableChanges(self, current if start == "first" else {})
+        self._watching.add(changes)
+        return changes
+
+    async def wait_for(self, condition: Callable[[TopicTable], object], timeout: float | None = None) -> None:
+        """Wait until ``condition(table)`` is true. It is called now and after changes.
+
+        Raises:
+            RequestTimeoutError: It was not true within ``timeout`` seconds. ClosedError: The table was closed. And the
+                error that has ended the table.
+        """
+        deadline = deadline_of(timeout, asyncio.get_running_loop().time())
+        while not condition(self):
+            await self._next_change(deadline, "a change of the table", timeout)
+
+    async def _next_change(self, deadline: float | None, what: str, timeout: float | None) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._ended or self.is_closed:
+            raise ClosedError("the table is closed, or its topic has ended: no change follows")
+        if not await self._changed.wait_until(deadline):
+            raise RequestTimeoutError(what, timeout or 0.0)
+
+    async def close(self) -> None:
+        """Stop following and release what is held on the server."""
+        self._state = State.CLOSED
+        for task in self._tasks:
+            task.cancel()
+        self._changed.set()
+        await self._reader.close()
+
+    async def _follow(self) -> None:
+        try:
+            async with aclosing(self._reader.batches()) as batches:
+                async for records in batches:
+                    if self._watching or [record for record in records if record.headers]:
+                        for record in records:
+                            self._set(record.subject, None if _is_removal(record.headers) else record)
+                    else:
+                        self._records.update([(record.subject, record) for record in records])
+                    self._changed.set()
+        except JetStreamError as error:
+            self._error = error
+            self._log.report(error)
+        self._ended = True
+        self._tasks[1].cancel()
+        self._changed.set()
+
+    def _set(self, subject: str, record: Record | None) -> None:
+        if record is not None:
+            self._records[subject] = record
+        elif self._records.pop(subject, None) is None:
+            return
+        for changes in self._watching:
+            changes.noted(subject, record)
+
+    async def _compare_always(self) -> None:
+        """Compare the table with the stream if messages were removed from it since the last comparison."""
+        pause, known, tries = self._check, -1, Retry()
+        while True:
+            await asyncio.sleep(pause)
+            try:
+                await self._log.wait_ready()
+                state = (await self._log.handle.info()).state
+                removed = state.last_seq - state.messages
+                if removed == known:
+                    continue
+                differed = await self._compare(state.last_seq)
+                # Once more after a difference: the consumer's server may have lagged.
+                known, pause = -1 if differed else removed, max(self._check, _EACH * len(self._records))
+                tries = Retry()
+            except JetStreamError as error:
+                if not await tries.again(error):
+                    raise  # it is reported; following continues
+
+    async def _compare(self, end: int) -> bool:
+        """Compare the newest sequences, and ask the stream's leader for each subject that differs."""
+        stored: dict[str, int] = {}
+        async with aclosing(newest_of_each(self._log, end, headers_only=True)) as lists:
+            async for records in lists:
+                for record in records:
+                    stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
+        end = min(end, self.position.seq)  # the reader brings what follows
+        mine = {subject: record.seq for subject, record in self._records.items()}
+        differ = [
+            subject
+            for subject in mine.keys() | stored.keys()
+            if mine.get(subject, 0) != stored.get(subject, 0)
+            and max(mine.get(subject, 0), stored.get(subject, 0)) <= end
+        ]
+        for subject in differ:
+            before = self._records.get(subject)
+            newest = await self._log.last(subject)
+            if newest is not None and newest.seq > self.position.seq:
+                continue
+            if newest is not None and _is_removal(newest.headers):
+                newest = None
+            if self._records.get(subject) is before:  # otherwise a newer record was read meanwhile
+                self._set(subject, newest)
+        if differ:
+            self._changed.set()
+        return bool(differ)
+
+
+class TableChanges(ReadHandle[TableChange]):
+    """The changes of a table, for ``async for``. Created by `TopicTable.changes`. A cancelled read loses nothing."""
+
+    def __init__(self, table: TopicTable, pending: Mapping[str, Record]) -> None:
+        self._table = table
+        self._pending: dict[str, Record | None] = dict(pending)
+
+    def noted(self, subject: str, record: Record | None) -> None:
+        """Note the newest state of a subject."""
+        self._pending[subject] = record
+
+    def skip(self, record: Record) -> None:
+        """Do not return this record: it was read otherwise."""
+        if self._pending.get(record.subject) is record:
+            del self._pending[record.subject]
+
+    async def next(self, timeout: float | None = None) -> TableChange:
+        """The newest state of a subject that has changed and was not returned since.
+
+        Raises:
+            RequestTimeoutError: Nothing changed in ``timeout`` seconds. ClosedError: The table or this reader was
+                closed. And the error that has ended the table.
+        """
+        deadline = deadline_of(timeout, asyncio.get_running_loop().time())
+        while not self.is_closed:
+            if self._pending:
+                subject = next(iter(self._pending))
+                return TableChange(subject, self._pending.pop(subject))
+            await self._table._next_change(deadline, "a change of the table", timeout)  # noqa: SLF001  one module
+        raise ClosedError("the reader of changes is closed")
+
+    async def close(self) -> None:
+        """Stop reading changes. The table stays open."""
+        self._state = State.CLOSED
+        self._table._watching.discard(self)  # noqa: SLF001  one module
+        self._table._changed.set()  # noqa: SLF001
+
+
+async def open_table(log: StreamLog, *, check: float, **options: Any) -> TopicTable:
+    """Open a table; the other options are those of `LogReader`. Cancelled: nothing is left open."""
+    log.newest_only = True
+    records, position = await take_snapshot(log)
+    present = {subject: one for subject, one in records.items() if not _is_removal(one.headers)}
+    return TopicTable(log, present, await open_reader(log, position, **options), check)
