@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import UNSET
 
@@ -12,6 +12,7 @@ from ..streams.api import StreamManager
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from ..protocol.epochs.frontier import Order
+    from ..protocol.models.stream_config import StreamFields
     from ..protocol.topics.value_codec import Codec
     from .epochs.topic import EpochTopic
     from .event_history import EventSource
@@ -101,7 +102,7 @@ class Topics(StreamManager):
         codec: Codec | None = None,
         quiet: float = 30.0,
         timeout: float = 60.0,
-        **fields: Any,
+        **fields: Unpack[StreamFields],
     ) -> StreamNotifierKit:
         """Create an updater, and a notifier whose consumers, in any process, read its newest state.
 
@@ -140,7 +141,7 @@ class Topics(StreamManager):
             codec=codec,
             quiet=quiet,
             timeout=timeout,
-            fields=fields,
+            fields=dict(fields),
         )
 
     async def subscription_kit(
@@ -152,7 +153,7 @@ class Topics(StreamManager):
         push: Push = "auto",
         quiet: float = 30.0,
         timeout: float = 60.0,
-        **fields: Any,
+        **fields: Unpack[StreamFields],
     ) -> StreamSubscriptionKit:
         """Create a publication, and a subscription whose consumers, in any process, read all of its values.
 
@@ -177,7 +178,7 @@ class Topics(StreamManager):
             push=push,
             quiet=quiet,
             timeout=timeout,
-            fields=fields,
+            fields=dict(fields),
         )
 
     def make_notifier(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .._runtime.handle import Opening
 from ..consumers.opening import open_pull_subscription
@@ -43,7 +43,21 @@ from .publisher import TopicPublisher
 from .stream_log import StreamLog, check_retention, find_log, stream_for
 from .table import TopicTable, open_table
 
-__all__ = ["Opening", "ReaderOpening", "Topic"]
+if TYPE_CHECKING:
+    from ..protocol.models.consumer import ConsumerFields
+    from ..protocol.models.stream_config import StreamFields
+
+__all__ = ["Opening", "ReadOptions", "ReaderOpening", "Topic"]
+
+
+class ReadOptions(TypedDict, total=False):
+    """Arguments of `Topic.each` that `Topic.since` takes too."""
+
+    push: Push
+    quiet: float
+    allow_truncated: bool
+    max_pending: int
+    heartbeat: float
 
 
 class ReaderOpening(Opening[TopicReader]):
@@ -88,7 +102,7 @@ class Topic:
         check_retention(log.config)
         return log
 
-    async def create(self, **fields: Any) -> StreamLog:
+    async def create(self, **fields: Unpack[StreamFields]) -> StreamLog:
         """Create a stream for the topic if none exists. An existing stream is not changed.
 
         The new stream republishes the subject, so that readers need no state on the server, and allows direct gets.
@@ -100,7 +114,7 @@ class Topic:
             NoMatchingStreamError: Several streams hold the subject. ConfigError: The retention of the existing stream
                 is not by limits. And those of any request.
         """
-        stream = await stream_for(self._manager, self.subject, self._stream, fields)
+        stream = await stream_for(self._manager, self.subject, self._stream, dict(fields))
         return StreamLog(self._context, stream, self.subject)
 
     def publisher(
@@ -172,7 +186,7 @@ class Topic:
         options = {"push": push, "quiet": quiet, "max_pending": max_pending, "heartbeat": heartbeat}
         return ReaderOpening(partial(self._open, start, allow_truncated=allow_truncated, **options))
 
-    def since(self, position: Position | str, **options: Any) -> ReaderOpening:
+    def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
         """Read every record strictly after a saved `TopicReader.position`, or its JSON token.
 
         The same as `each` with this start.
@@ -263,7 +277,7 @@ class Topic:
         stream = check_stream_name(name.replace(".", "_") if self._stream is None else self._stream)
         return EpochTopic(StreamHome(self._manager, name, stream), order, partitions=partitions, codec=codec)
 
-    def work(self, group: str, **config: Any) -> Opening[PullSubscription]:
+    def work(self, group: str, **config: Unpack[ConsumerFields]) -> Opening[PullSubscription]:
         """Deliver each message to one worker of a group, and again until it is acked.
 
         ``async with topic.work("billing") as work: await work.run(handler)``, in any number of processes. The group is
