@@ -60,6 +60,7 @@ nitpick_ignore = [
     ("py:class", "jsclient.topics.log.SequenceStart"),
     ("py:class", "ConnectOptions"),
     ("py:class", "jsclient.client.ConnectOptions"),
+    ("py:class", "jsclient.topics.topic.ReadOptions"),
     ("py:class", "jsclient.protocol.models.consumer.ConsumerFields"),
     ("py:class", "jsclient.protocol.models.stream_config.StreamFields"),
     ("py:class", "ConsumerFields"),
