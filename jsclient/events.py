@@ -11,6 +11,7 @@ from __future__ import annotations
 from .errors import set_module
 from .protocol.events import (
     AcksLost,
+    AdvisoryRefused,
     ClaimsGone,
     ClaimsLapsed,
     ConsumerDeleted,
@@ -44,6 +45,7 @@ from .protocol.events import (
 
 __all__ = [
     "AcksLost",
+    "AdvisoryRefused",
     "ClaimsGone",
     "ClaimsLapsed",
     "ConsumerDeleted",

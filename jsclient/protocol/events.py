@@ -15,7 +15,7 @@ import msgspec
 from ..errors import JetStreamError
 
 __all__ = [
-    "AcksLost", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
+    "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
     "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused",
     "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
     "HeartbeatMissed",
@@ -312,6 +312,23 @@ class DeadLetterFailed(Event, frozen=True, kw_only=True):
     subject: str = ""
     stream_seq: int = 0
     dead_letter: str = ""
+
+
+class AdvisoryRefused(Event, frozen=True, kw_only=True):
+    """An advisory that a message ran out of deliveries contradicts the consumer's state: no dead letter was written.
+
+    Another client forged it. ``reason`` says what contradicts it; ``stream_seq`` is 0 if it is malformed. ``count``
+    counts them so far; the event is reported for the first one and whenever the count has doubled.
+    """
+
+    about = "worker"
+    _text = (
+        "the advisory that message {stream_seq} ran out of deliveries is refused ({count} so far): {reason}"
+    )
+
+    reason: str
+    stream_seq: int = 0
+    count: int = 1
 
 
 class DurableDeleted(Event, frozen=True, kw_only=True):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
-from ..._runtime.nats.connection import Inbox
 from ..._runtime.publish import publish
-from ..._runtime.tasks import Signal
 from ...errors import (
     ClosedError,
     ConfigError,
     DisconnectedError,
     JetStreamError,
-    MessageNotFoundError,
     NoMatchingStreamError,
     RequestTimeoutError,
 )
@@ -23,42 +19,28 @@ from ...protocol.consumers.worker.dead_letter import (
     dead_letter_headers,
     dead_letter_id,
     dead_letter_subject,
-    exhausted_subject,
-    read_exhausted,
     term_reason,
 )
 from ...protocol.consumers.worker.work_rules import default_delay
-from ...protocol.consumers.worker.worker import DeliveriesExhaustedError, Fate, Work, Workload
+from ...protocol.consumers.worker.worker import Fate, Work, Workload
 from ...protocol.events import DeadLettered, DeadLetterFailed, HandlerFailed, HandlerSlow
 from ...protocol.models.consumer import ConsumerConfig
-from ...protocol.models.message import read_stored_message
-from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import Headers
 from ...protocol.wire.names import subjects_overlap
 from ..message import Message
 from .sources import Source
 
-__all__ = ["DeadLetters", "Settling"]
-
-_MOST = 10_000  # advisories that may be queued
-
-_TRIES = 5  # attempts to store the message of an advisory
+__all__ = ["DeadLetters", "Settling", "dead_lettered"]
 
 
 class DeadLetters:
     """The dead letters of one consumer."""
 
-    def __init__(self, source: Source, pattern: str, *, in_hand: Callable[[int], bool]) -> None:
+    def __init__(self, source: Source, pattern: str) -> None:
         self._source = source
         self._context = source.context
         self._stream, self._consumer = source.stream, source.consumer
         self.pattern = pattern
-        self._in_hand = in_hand
-        self._inbox: Inbox | None = None
-        self._exhausted: deque[tuple[int, int]] = deque()  # stream sequences and deliveries, from advisories
-        self._arrived = Signal()
-        self._reading: asyncio.Task[None] | None = None
-        self.found: int = 0  # stored because of an advisory
 
     async def check(self, config: ConsumerConfig) -> None:
         """Refuse a subject that no stream holds, or that this consumer would receive itself.
@@ -82,7 +64,14 @@ class DeadLetters:
             )
 
     async def store(
-        self, origin: Origin, data: bytes, headers: Headers, error: BaseException, *, timeout: float
+        self,
+        origin: Origin,
+        data: bytes,
+        headers: Headers,
+        error: BaseException,
+        *,
+        timeout: float,
+        unverified: str = "",
     ) -> str:
         """Publish a dead letter, once; returns its subject. Raises as a publish does."""
         subject = dead_letter_subject(self.pattern, origin.subject)
@@ -90,59 +79,11 @@ class DeadLetters:
             self._context,
             subject,
             data,
-            headers=dead_letter_headers(headers, origin, error),
+            headers=dead_letter_headers(headers, origin, error, unverified),
             msg_id=dead_letter_id(origin),
             timeout=timeout,
         )
         return subject
-
-    async def listen(self) -> None:
-        """Subscribe to the advisories about unacknowledged final deliveries, sent when a client reads next."""
-        subject = exhausted_subject(self._stream, self._consumer)
-        queue = f"dead-letters.{self._consumer}"  # one of the workers is enough
-        self._inbox = await self._context.connection.subscribe(subject, self._receive, queue)
-        self._reading = self._context.tasks.start(self._read(), "find unacknowledged messages")
-
-    def _receive(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            exhausted = read_exhausted(frame[3])
-            if exhausted is not None and not self._in_hand(exhausted[0]):
-                if len(self._exhausted) >= _MOST:
-                    self.failed(exhausted[0], ConfigError("too many messages ran out of deliveries at once"))
-                    continue
-                self._exhausted.append(exhausted)
-        self._arrived.set()
-
-    async def _read(self) -> None:
-        while True:
-            while not self._exhausted:
-                await self._arrived.wait()
-            seq, deliveries = self._exhausted[0]
-            await self._rescue(seq, deliveries)
-            self._exhausted.popleft()
-
-    async def _rescue(self, seq: int, deliveries: int) -> None:
-        error = DeliveriesExhaustedError(f"delivered {deliveries} times and never settled")
-        for attempt in range(1, _TRIES + 1):
-            try:
-                origin, dead_letter = await self._copy(seq, deliveries, error)
-            except MessageNotFoundError:
-                return  # acked late, or removed by the stream's limits
-            except JetStreamError as failure:
-                self.failed(seq, failure)
-                await asyncio.sleep(default_delay(attempt))
-            else:
-                self.found += 1
-                self._source.emit(_dead_lettered(origin, error, deliveries, dead_letter))
-                return
-
-    async def _copy(self, seq: int, deliveries: int, error: BaseException) -> tuple[Origin, str]:
-        api = self._context.api
-        answer = await self._context.call(api.stream_msg_get(self._stream), {"seq": seq}, what="get message")
-        stored = read_stored_message(answer)
-        origin = Origin(self._stream, self._consumer, stored.subject, seq, stored.time_ns, deliveries)
-        timeout = self._context.timeout
-        return origin, await self.store(origin, stored.data, stored.headers, error, timeout=timeout)
 
     def failed(self, seq: int, error: JetStreamError, subject: str = "") -> None:
         """Report that a dead letter could not be stored."""
@@ -157,23 +98,13 @@ class DeadLetters:
             )
         )
 
-    async def close(self) -> None:
-        """Unsubscribe. Messages of advisories that are not stored yet are reported as `DeadLetterFailed`."""
-        if self._reading is not None:
-            self._reading.cancel()
-            await asyncio.wait({self._reading})
-        for seq, _ in self._exhausted:
-            self.failed(seq, ConfigError("the worker stopped before it was stored"))
-        self._exhausted.clear()
-        if self._inbox is not None:
-            await self._context.connection.unsubscribe(self._inbox)
-
 
 _BURIALS = 5  # attempts to store a dead letter before the message is returned, if possible
 _SYNC_TRIES = 3
 
 
-def _dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
+def dead_lettered(origin: Origin, error: BaseException, attempt: int, where: str) -> DeadLettered:
+    """The event about a dead letter at ``where``, or about a terminated message if that is empty."""
     return DeadLettered(
         stream=origin.stream,
         consumer=origin.consumer,
@@ -285,7 +216,7 @@ class Settling:
         else:
             self._load.counts.terminated += 1
         self._load.settled(work)
-        source.emit(_dead_lettered(origin, error, work.attempt, where))
+        source.emit(dead_lettered(origin, error, work.attempt, where))
 
     async def _not_buried(self, work: Work[Message], error: BaseException, failure: JetStreamError) -> None:
         load, letters = self._load, self._letters

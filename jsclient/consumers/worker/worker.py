@@ -19,6 +19,7 @@ from ...errors import ClosedError, JetStreamError
 from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from ...protocol.consumers.worker.worker import WorkCounts, Workload
 from ..message import Message
+from .advisories import Advisories
 from .handler_pool import Crew, Handler
 from .settling import DeadLetters, Settling
 from .sources import Source
@@ -59,7 +60,7 @@ class Worker:
         self._ack_sync = ack_sync
         self._stops = Stops(stop, stop_signals, self.stop)
         self._counts = WorkCounts()
-        self._letters: DeadLetters | None = None
+        self._advisories: Advisories | None = None
         self._crew: Crew | None = None
         self._feeder: asyncio.Task[None] | None = None
         self._helpers: list[asyncio.Task[None]] = []
@@ -223,12 +224,14 @@ class Worker:
         config = await source.config()
         rules = WorkRules(self._options, config)
         load = Workload[Message](rules, self._counts)
+        letters: DeadLetters | None = None
         if self._options.dead_letter is not None:
-            self._letters = DeadLetters(source, self._options.dead_letter, in_hand=load.holds)
-            await self._letters.check(config)
+            letters = DeadLetters(source, self._options.dead_letter)
+            await letters.check(config)
             if rules.server_limit is not None:
-                await self._letters.listen()
-        settling = Settling(source, load, letters=self._letters, ack_sync=self._ack_sync)
+                self._advisories = Advisories(source, letters, config, in_hand=load.holds)
+                await self._advisories.listen()
+        settling = Settling(source, load, letters=letters, ack_sync=self._ack_sync)
         source.open(rules)
         self._crew = Crew(
             context, load, settling, self._handler, on_stop=self._stop_now, name=self.task.get_name()
@@ -320,8 +323,8 @@ class Worker:
                 if not load.idle:
                     await crew.interrupt()
             await crew.close()
-        if self._letters is not None:
-            await self._letters.close()
+        if self._advisories is not None:
+            await self._advisories.close()
         self._context.connection.remove_listener(self._lifecycle)
         await self._stops.close()
         for task in self._helpers:

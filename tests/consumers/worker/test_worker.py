@@ -635,7 +635,9 @@ async def test_server_gave_up_found_by_advisory():
         assert inbox.queue  # one of the workers is enough
         message = {"subject": "orders.new", "seq": 9, "data": "cG9pc29u", "time": "2026-01-01T00:00:00Z"}
         work.connection.api.on("STREAM.MSG", Refusal(10008, 503, "not available"), {"message": message})
-        told = json.dumps({"stream_seq": 9, "deliveries": 2}).encode()
+        work.connection.api.delivered = 10
+        names = {"stream": "ORDERS", "consumer": "worker"}
+        told = json.dumps(names | {"stream_seq": 9, "deliveries": 2}).encode()
         work.connection.deliver(subject, [(subject.encode(), b"", b"", told)])
         await settle()
         assert len(work.connection.told(DeadLetterFailed)) == 1
@@ -647,7 +649,7 @@ async def test_server_gave_up_found_by_advisory():
         # what is in hand is settled by who has it
         work.connection.api.on("STREAM.MSG", {"message": message | {"seq": 10}})
         await work.deliver(data(10, delivered=2))
-        told = json.dumps({"stream_seq": 10, "deliveries": 2}).encode()
+        told = json.dumps(names | {"stream_seq": 10, "deliveries": 2}).encode()
         work.connection.deliver(subject, [(subject.encode(), b"", b"", told)])
         await settle()
         handler.end(10)

@@ -6,6 +6,9 @@ prefixed with ``Dead-Letter-``. These headers are added::
     Dead-Letter-Stream · -Consumer · -Subject · -Sequence · -Timestamp    the position of the original
     Dead-Letter-Deliveries                                                its number of deliveries
     Dead-Letter-Error · -Reason                                           the class of the error and its text
+    Dead-Letter-Unverified                    only if the advisory it stems from could not be checked: why
+
+Any user who may publish to an advisory's subject can forge one. So it is compared with the consumer (`refutation`).
 
 Its message id consists of stream, consumer, sequence and time, so that a copy published twice, because a worker died
 between publishing it and terminating the original, is stored once (within the stream's duplicate window).
@@ -15,23 +18,29 @@ Source: nats-server server/consumer.go (notifyDeliveryExceeded, JSConsumerDelive
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from ....errors import JetStreamError
+from ...models.consumer import ConsumerConfig, ConsumerInfo
 from ...wire.codec import decode
 from ...wire.headers import Headers
+from ...wire.names import subject_matches
 from .worker import Reject
 
 __all__ = [
+    "Exhausted",
     "Origin",
     "dead_letter_headers",
     "dead_letter_id",
     "dead_letter_subject",
     "error_text",
     "exhausted_subject",
+    "passes",
     "read_exhausted",
+    "refutation",
     "term_reason",
 ]
 
@@ -65,7 +74,7 @@ def dead_letter_id(origin: Origin) -> str:
 
 
 def dead_letter_headers(
-    original: Headers, origin: Origin, error: BaseException
+    original: Headers, origin: Origin, error: BaseException, unverified: str = ""
 ) -> dict[str, str | list[str]]:
     """The headers of a dead letter. Illegal characters are replaced, since a dead letter must not fail."""
     headers: dict[str, str | list[str]] = {}
@@ -85,6 +94,9 @@ def dead_letter_headers(
         "Error": kind,
         "Reason": text,
     }
+    headers.pop(PREFIX + "Unverified", None)
+    if unverified:
+        added["Unverified"] = _line(_encodable(unverified))[:_MAX_TEXT].strip()
     return headers | {PREFIX + name: value for name, value in added.items()}
 
 
@@ -115,16 +127,46 @@ def exhausted_subject(stream: str, consumer: str) -> str:
     return f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
 
 
-def read_exhausted(payload: bytes) -> tuple[int, int] | None:
-    """The stream sequence and the number of deliveries in such an advisory; None if it is malformed."""
+class Exhausted(msgspec.Struct, frozen=True):
+    """The content of such an advisory."""
+
+    stream: str
+    consumer: str
+    seq: int
+    deliveries: int
+
+
+def read_exhausted(payload: bytes) -> Exhausted | None:
+    """The content of such an advisory; None if it is malformed."""
     try:
         advisory: Any = decode(payload)
     except JetStreamError:
         return None
     seq, deliveries = advisory.get("stream_seq"), advisory.get("deliveries")
-    if not isinstance(seq, int) or isinstance(seq, bool) or seq < 1:
-        return None
-    return seq, deliveries if isinstance(deliveries, int) else 0
+    for number in (seq, deliveries):
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number < 1 << 64:
+            return None
+    return Exhausted(str(advisory.get("stream")), str(advisory.get("consumer")), seq, deliveries)
+
+
+def refutation(advisory: Exhausted, info: ConsumerInfo, limits: Iterable[int]) -> str:
+    """What in the consumer's state contradicts the advisory; empty if nothing does.
+
+    ``limits``: each ``max_deliver`` that the consumer is known to have had. An ack leaves no trace in this state.
+    """
+    if advisory.deliveries not in limits:
+        return f"it says {advisory.deliveries} deliveries, max_deliver is {info.config.max_deliver}"
+    if advisory.seq > info.delivered.stream_seq:
+        return f"the consumer has delivered up to {info.delivered.stream_seq} only"
+    return ""
+
+
+def passes(subject: str, configs: Iterable[ConsumerConfig]) -> bool:
+    """Whether one of these configurations of the consumer would deliver a message on this subject."""
+    return any(
+        not config.filters or any(subject_matches(one, subject) for one in config.filters)
+        for config in configs
+    )
 
 
 def _encodable(text: str) -> str:

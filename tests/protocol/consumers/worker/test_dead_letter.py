@@ -10,16 +10,20 @@ from hypothesis import strategies as st
 
 from jsclient.protocol.consumers.ack import AckKind, ack_payload
 from jsclient.protocol.consumers.worker.dead_letter import (
+    Exhausted,
     Origin,
     dead_letter_headers,
     dead_letter_id,
     dead_letter_subject,
     error_text,
     exhausted_subject,
+    passes,
     read_exhausted,
+    refutation,
     term_reason,
 )
 from jsclient.protocol.consumers.worker.worker import Reject
+from jsclient.protocol.models.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jsclient.protocol.wire.headers import Headers, encode_headers, parse_headers
 from jsclient.protocol.wire.names import check_publish_subject
 
@@ -121,7 +125,38 @@ def test_advisory_of_last_delivery_read():
         b'{"type":"io.nats.jetstream.advisory.v1.max_deliver","id":"ofGsOPAEqvOsavcFPU5sMj",'
         b'"timestamp":"2026-11-20T21:38:55.656801218Z","stream":"W","consumer":"c","stream_seq":2,"deliveries":2}'
     )
-    assert read_exhausted(told) == (2, 2)
+    assert read_exhausted(told) == Exhausted("W", "c", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("seq", "deliveries", "reason"),
+    [
+        (5, 3, ""),
+        (1, 2, ""),  # the limit that it had before
+        (6, 3, "the consumer has delivered up to 5 only"),
+        (5, 4, "it says 4 deliveries, max_deliver is 3"),
+    ],
+)
+def test_advisory_compared_with_consumer(seq, deliveries, reason):
+    info = ConsumerInfo(config=ConsumerConfig(max_deliver=3), delivered=SequenceInfo(stream_seq=5))
+    assert refutation(Exhausted("W", "c", seq, deliveries), info, {2, 3}) == reason
+
+
+def test_filters_compared_with_subject():
+    one, two = ConsumerConfig(filter_subject="a.*"), ConsumerConfig(filter_subjects=["b", "c.>"])
+    assert [passes(subject, [one, two]) for subject in ("a.x", "b", "c.x.y", "d", "a")] == [
+        *(True, True, True),
+        *(False, False),
+    ]
+    assert passes("d", [ConsumerConfig()])
+
+
+def test_unverified_is_said_once():
+    origin = Origin("S", "c", "s", 1, 1, 1)
+    first = dead_letter_headers(parse_headers(b"NATS/1.0\r\n\r\n")[1], origin, ValueError(), "no\nright")
+    assert first["Dead-Letter-Unverified"] == "no right"
+    again = parse_headers(encode_headers(first))[1]
+    assert "Dead-Letter-Unverified" not in dead_letter_headers(again, origin, ValueError())
 
 
 @given(

@@ -1,0 +1,209 @@
+"""Advisories about exhausted deliveries: forged ones make no dead letters, real ones are never dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from integration.kit.judge.oracle import Oracle, number_of
+from integration.kit.judge.reading import of, told
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from integration.kit.servers.cluster import OwnCluster
+from jsclient import AdvisoryRefused, ConsumerConfig, DeadLettered
+from jsclient.consumers.worker import advisories
+from jsclient.protocol.wire.headers import parse_headers
+
+INFO = "$JS.API.CONSUMER.INFO.>"
+MARK = "Dead-Letter-Unverified"
+
+
+@pytest.fixture
+async def dead(
+    oracle: Oracle, stream: OwnStream, make_stream: Callable[..., Awaitable[OwnStream]]
+) -> OwnStream:
+    """A stream for the dead letters of `stream`."""
+    return await make_stream(subjects=[f"dead.{stream.prefix}.>"])
+
+
+async def forge(
+    oracle: Oracle, stream: str, *which: tuple[int, int], consumer: str = "crew", named: str = ""
+) -> None:
+    """Publish advisories about these sequences and deliveries, as any user with that right can."""
+    for seq, deliveries in which:
+        told = {
+            "type": "io.nats.jetstream.advisory.v1.max_deliver",
+            "stream": stream,
+            "consumer": named or consumer,
+            "stream_seq": seq,
+            "deliveries": deliveries,
+        }
+        subject = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
+        await oracle.nc.publish(subject, json.dumps(told).encode())
+    await oracle.nc.flush()
+
+
+async def abandon(connect: Any, server: Any, stream: OwnStream, config: ConsumerConfig, count: int) -> None:
+    """A worker takes `count` messages and dies; its consumer allows one delivery."""
+    lost = await connect(server)
+    sub = await lost.pull_subscribe(stream.subject("job"), durable="crew", config=config)
+    worker = sub.run(lambda _: asyncio.sleep(60), concurrency=count, dead_letter="dead.>")
+    await eventually(lambda: worker.counts.running == count, what="all are being handled")
+    await lost._connection.close()
+    worker.stop(0)
+    await worker
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A contradiction is final after a moment."""
+    monkeypatch.setattr(advisories, "_CERTAIN", 1.0)
+    monkeypatch.setattr(advisories, "_AGAIN", 0.3)
+
+
+@pytest.mark.smoke
+@pytest.mark.usefixtures("soon")
+async def test_forged_make_no_dead_letter(
+    oracle: Oracle, stream: OwnStream, dead: OwnStream, js: Any, events: list[Any]
+) -> None:
+    await stream.publish(1, "other")
+    await stream.publish(20, "job", first=2)
+    config = ConsumerConfig(ack_wait=30, max_deliver=3)
+    sub = await js.pull_subscribe(stream.subject("job"), durable="crew", config=config)
+    go_on = asyncio.Event()
+
+    async def handler(message: Any) -> None:
+        if number_of(message.data) == 6:
+            await go_on.wait()
+
+    async with sub.run(handler, concurrency=1, prefetch=1, dead_letter="dead.>") as worker:
+        await eventually(lambda: worker.counts.handled == 4, what="the first four are handled")
+        await forge(oracle, stream.name, (3, 3), named="nobody")
+        await forge(oracle, stream.name, (20, 3))  # not delivered yet
+        await forge(oracle, stream.name, (4, 7))  # more deliveries than there are
+        await forge(oracle, stream.name, (1, 3))  # not in the filter
+        await oracle.nc.publish(f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream.name}.crew", b"{")
+        await told(AdvisoryRefused, events, lambda event: event.count == 4)
+        go_on.set()
+        await eventually(lambda: worker.counts.handled == 20, what="all are handled")
+    assert not await dead.messages()
+    assert not of(DeadLettered, events)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_forged_about_acked_of_work_queue(
+    oracle: Oracle, make_stream: Any, js: Any, events: list[Any]
+) -> None:
+    """Acked messages are gone: the server shows it."""
+    stream = await make_stream(retention="workqueue")
+    dead = await make_stream(subjects=[f"dead.{stream.prefix}.>"])
+    await stream.publish(3)
+    config = ConsumerConfig(ack_wait=30, max_deliver=3)
+    sub = await js.pull_subscribe(stream.all, durable="crew", config=config)
+    stays = asyncio.Event()
+
+    async def handler(message: Any) -> None:
+        if number_of(message.data) == 3:
+            await stays.wait()
+
+    async with sub.run(handler, dead_letter="dead.>") as worker:
+        await eventually(lambda: worker.counts.handled == 2, what="two are handled")
+        # acks are counted asynchronously
+        await eventually(lambda: _holds(stream, 1), what="the acked ones are gone")
+        await forge(oracle, stream.name, (1, 3), (2, 3), (9, 3))
+        found = await told(AdvisoryRefused, events)
+        assert "up to 3 only" in str(found)
+        stays.set()
+        await eventually(lambda: worker.counts.handled == 3, what="all are handled")
+    assert not await dead.messages()
+
+
+async def _holds(stream: OwnStream, count: int) -> bool:
+    return (await stream.state())["messages"] == count
+
+
+@pytest.mark.limit(60)
+async def test_real_ones_among_forged(
+    oracle: Oracle,
+    stream: OwnStream,
+    dead: OwnStream,
+    connect: Any,
+    server: Any,
+    proxy: Any,
+    events: list[Any],
+) -> None:
+    """One request answers for a burst."""
+    await stream.publish(50, "job")
+    await abandon(connect, server, stream, ConsumerConfig(ack_wait=0.5, max_deliver=1), 50)
+    await stream.publish(2000, "other")
+    tap = await proxy()
+    js = await connect(tap, on_event=events.append)
+    sub = await js.pull_subscribe(stream=stream.name, consumer="crew")
+    before = len(tap.sent(INFO))
+    async with sub.run(lambda _: None, dead_letter="dead.>") as worker, worker:
+        await forge(oracle, stream.name, *((seq, 1) for seq in range(1000, 2000)))
+        await eventually(lambda: _stored(dead, 50), 20, "all are found")
+        assert len(tap.sent(INFO)) - before < 20
+    letters = await dead.messages()
+    assert sorted(number_of(letter.payload) for letter in letters) == [*range(1, 51)]
+    assert all(MARK not in parse_headers(letter.headers)[1] for letter in letters)
+
+
+async def _stored(stream: OwnStream, count: int) -> bool:
+    return (await stream.state())["messages"] >= count
+
+
+async def test_unverified_without_the_right_to_ask(
+    own_server: Any, oracle_for: Any, make_stream: Any, connect: Any
+) -> None:
+    """A dead letter too many is a copy; one too few is a loss."""
+    rights = {"publish": {"deny": ["$JS.API.CONSUMER.INFO.>"], "allow": [">"]}}
+    users = [
+        {"user": "judge", "password": "judge"},
+        {"user": "limited", "password": "limited", "permissions": rights},
+    ]
+    own = await own_server(config={"authorization": {"users": users}})
+    oracle = await oracle_for(own, user="judge", password="judge")
+    stream = await make_stream(oracle=oracle)
+    dead = await make_stream(oracle=oracle, subjects=[f"dead.{stream.prefix}.>"])
+    await stream.publish(3)
+    events: list[Any] = []
+    js = await connect(own, user="limited", password="limited", timeout=2.0, on_event=events.append)
+    config = ConsumerConfig(ack_wait=30, max_deliver=2)
+    sub = await js.pull_subscribe(stream.all, config=config)
+    async with sub.run(lambda _: None, dead_letter="dead.>") as worker:
+        await eventually(lambda: worker.counts.handled == 3, what="all are handled")
+        await forge(oracle, stream.name, (2, 2), consumer=sub.consumer)
+        found = await told(DeadLettered, events)
+    (letter,) = await dead.messages()
+    assert parse_headers(letter.headers)[1][MARK].startswith("PermissionDeniedError")
+    assert "unverified" in str(found)
+
+
+@pytest.mark.server(">=2.11")
+@pytest.mark.limit(120)
+async def test_real_ones_arrive_over_an_election(
+    own_server: Any, oracle_for: Any, connect: Any, events: list[Any]
+) -> None:
+    """Its leader steps down again and again while the advisories come."""
+    cluster = await OwnCluster.start(own_server)
+    oracle = await oracle_for(cluster.servers["n1"])
+    await oracle.create_stream("JOBS", ["jobs.>"], num_replicas=3)
+    await oracle.create_stream("DEAD", ["dead.>"], num_replicas=3)
+    await oracle.publish_many("jobs.x", 30)
+    js = await connect(cluster.servers["n1"], on_event=events.append)
+    config = ConsumerConfig(ack_wait=2.0, max_deliver=1)
+    sub = await js.pull_subscribe("jobs.>", durable="crew", config=config)
+    assert len(await sub.fetch(30)) == 30
+
+    async def all_stored() -> bool:
+        await oracle.nc.publish("$JS.API.CONSUMER.LEADER.STEPDOWN.JOBS.crew", b"")
+        return int((await oracle.state("DEAD"))["messages"]) == 30
+
+    async with sub.run(lambda _: None, dead_letter="dead.>"):
+        await eventually(all_stored, 60, "all are found", interval=0.5)
+    assert not of(AdvisoryRefused, events)
