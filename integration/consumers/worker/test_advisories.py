@@ -85,7 +85,6 @@ async def test_forged_make_no_dead_letter(
         await forge(oracle, stream.name, (3, 3), named="nobody")
         await forge(oracle, stream.name, (20, 3))  # not delivered yet
         await forge(oracle, stream.name, (4, 7))  # more deliveries than there are
-        await forge(oracle, stream.name, (1, 3))  # not in the filter
         await oracle.nc.publish(f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream.name}.crew", b"{")
         await told(AdvisoryRefused, events, lambda event: event.count == 4)
         go_on.set()
@@ -120,6 +119,23 @@ async def test_forged_about_acked_of_work_queue(
         stays.set()
         await eventually(lambda: worker.counts.handled == 3, what="all are handled")
     assert not await dead.messages()
+
+
+async def test_real_one_of_an_earlier_filter(
+    stream: OwnStream, dead: OwnStream, connect: Any, server: Any, js: Any
+) -> None:
+    """The consumer's filter was changed after the delivery: ``max_deliver`` applies to the message all the same."""
+    await stream.publish(2, "job")
+    config = ConsumerConfig(ack_wait=2.0, max_deliver=1)
+    await abandon(connect, server, stream, config, 2)
+    handle = await js.stream(stream.name)
+    config = (await (await handle.consumer("crew")).info()).config
+    await handle.update_consumer(config.replace(filter_subject=stream.subject("other")))
+    sub = await js.pull_subscribe(stream=stream.name, consumer="crew")
+    async with sub.run(lambda _: None, dead_letter="dead.>"):
+        await eventually(lambda: _stored(dead, 2), 20, "both are stored")
+    for letter in await dead.messages():
+        assert "filters exclude" in parse_headers(letter.headers)[1][MARK]
 
 
 async def _holds(stream: OwnStream, count: int) -> bool:

@@ -200,13 +200,13 @@ class Advisories:
 
     async def _rescue(self, case: _Case, unverified: str) -> None:
         seq, deliveries = case.advisory.seq, case.advisory.deliveries
-        text = f"delivered {deliveries} times and never settled"
-        error = DeliveriesExhaustedError(f"{text} (unverified: {unverified})" if unverified else text)
         for attempt in range(1, _TRIES + 1):
             try:
                 stored = await self._stored(seq)
-                if not unverified and self._excluded(case, stored.subject):
-                    return
+                if not unverified and not passes(stored.subject, self._configs):
+                    # They may have been changed after its delivery: the server applies max_deliver to it all the same.
+                    unverified = f"the consumer's filters exclude {stored.subject!r}"
+                error = _exhausted(deliveries, unverified)
                 origin = Origin(
                     self._source.stream,
                     self._source.consumer,
@@ -232,10 +232,6 @@ class Advisories:
                 self._source.emit(dead_lettered(origin, error, deliveries, where))
                 return
 
-    def _excluded(self, case: _Case, subject: str) -> bool:
-        filtered = not passes(subject, self._configs)
-        return self._contradicted(case, f"the consumer's filters exclude {subject!r}" if filtered else "")
-
     async def _stored(self, seq: int) -> StoredMessage:
         subject = self._context.api.stream_msg_get(self._source.stream)
         return read_stored_message(await self._context.call(subject, {"seq": seq}, what="get message"))
@@ -255,3 +251,8 @@ class Advisories:
         self._current = None
         if self._inbox is not None:
             await self._context.connection.unsubscribe(self._inbox)
+
+
+def _exhausted(deliveries: int, unverified: str) -> DeliveriesExhaustedError:
+    text = f"delivered {deliveries} times and never settled"
+    return DeliveriesExhaustedError(f"{text} (unverified: {unverified})" if unverified else text)
