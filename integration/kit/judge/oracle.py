@@ -11,6 +11,7 @@ import base64
 import contextlib
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
@@ -18,6 +19,7 @@ from typing import Any, Self
 import nats
 import nats.aio.client
 import nats.aio.msg
+import nats.errors
 
 from integration.kit.clients.foreign import closed, flushed
 from integration.kit.judge.waiting import eventually, within
@@ -168,8 +170,19 @@ class Oracle:
     # Publishing
 
     async def publish(self, subject: str, payload: bytes = b"", headers: dict[str, str] | None = None) -> int:
-        """Publish one message and return its stream sequence."""
-        reply = await self.nc.request(subject, payload, timeout=self._timeout, headers=headers)
+        """Publish one message and return its stream sequence.
+
+        In a cluster the server asked may not know yet that the stream has its subject: the message is not stored.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                reply = await self.nc.request(subject, payload, timeout=self._timeout, headers=headers)
+                break
+            except nats.errors.NoRespondersError:
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
         answer = json.loads(reply.data)
         if "error" in answer:
             raise OracleError(subject, answer["error"])
