@@ -51,7 +51,11 @@ async def abandon(connect: Any, server: Any, stream: OwnStream, config: Consumer
     """A worker takes `count` messages and dies; its consumer allows one delivery."""
     lost = await connect(server)
     sub = await lost.pull_subscribe(stream.subject("job"), durable="crew", config=config)
-    worker = sub.run(lambda _: asyncio.sleep(60), concurrency=count, dead_letter="dead.>")
+
+    async def handler(_: Any) -> None:
+        await asyncio.sleep(60)
+
+    worker = sub.run(handler, concurrency=count, dead_letter="dead.>")
     await eventually(lambda: worker.counts.running == count, what="all are being handled")
     await lost._connection.close()
     worker.stop(0)
