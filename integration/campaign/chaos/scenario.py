@@ -181,7 +181,7 @@ async def chaos(options: Options, kinds: Kinds) -> list[Outcome]:
             outcomes = await verdict(world, faults.history, oracle)
     finally:
         asyncio.get_running_loop().set_exception_handler(None)
-    outcomes[0].none_of("nothing goes wrong behind the caller", [e[-300:] for e in background.unexpected])
+    outcomes[0].none_of("no error in the background", [e[-300:] for e in background.unexpected])
     return outcomes
 
 

@@ -268,7 +268,7 @@ async def judge(outcome: Outcome, calls: Calls, background: Background, before: 
         await asyncio.wait(left, timeout=2)
     calls.judge(outcome)
     outcome.none_of("no task is left", [describe_task(task) for task in running_tasks() - before])
-    outcome.none_of("nothing goes wrong behind the caller", [error[-300:] for error in background.unexpected])
+    outcome.none_of("no error in the background", [error[-300:] for error in background.unexpected])
     asyncio.get_running_loop().set_exception_handler(None)
 
 

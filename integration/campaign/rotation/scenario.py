@@ -121,7 +121,7 @@ async def rotation(options: Options, kinds: Kinds) -> list[Outcome]:
             await rotations.run(world, time.monotonic() + max(options.seconds - END, 15.0))
             outcomes = await verdict(world, rotations.history, oracle)
         judge_rotations(rotations, world, outcomes[0])
-        outcomes[0].none_of("nothing goes wrong behind the caller", [e[-300:] for e in background.unexpected])
+        outcomes[0].none_of("no error in the background", [e[-300:] for e in background.unexpected])
         return outcomes
     finally:
         asyncio.get_running_loop().set_exception_handler(None)

@@ -285,5 +285,5 @@ def judge(soak: Soak, seed: int, background: Background) -> Outcome:
         outcome.check(f"memory gains at most {MEGABYTES} MB", gained <= MEGABYTES, found)
     outcome.none_of("every activity ends when it is cancelled", soak.stuck)
     outcome.none_of("every error is documented", soak.undocumented)
-    outcome.none_of("nothing goes wrong behind the user", [error[-300:] for error in background.unexpected])
+    outcome.none_of("no error in the background", [error[-300:] for error in background.unexpected])
     return outcome
