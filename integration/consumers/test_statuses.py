@@ -94,6 +94,16 @@ async def test_p25_next_raises_in_place(tap: Any, near: Any, stream: OwnStream) 
         await sub.next(timeout=0.5)
 
 
+@pytest.mark.covers("J107")
+async def test_unknown_100_reported_once(tap: Any, near: Any, stream: OwnStream, events: list[Any]) -> None:
+    """It is a sign of life, and the messages around it arrive."""
+    sub = await near.subscribe(stream.all, config=CONFIG)
+    await inject_between(tap, stream, sub.subject, ["100 Something New", "100 Something New", "100"])
+    assert numbers(await take(sub, 4)) == [1, 2, 3, 4]
+    await told(jsclient.ErrorRaised, events)
+    assert [str(e.error) for e in of(jsclient.ErrorRaised, events)] == ["status 100 Something New"]
+
+
 @pytest.mark.covers("J81", "J105", "J107")
 @pytest.mark.parametrize("way", ["async for", "batches"])
 async def test_iteration_raises_and_resumes(tap: Any, near: Any, stream: OwnStream, way: str) -> None:

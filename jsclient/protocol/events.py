@@ -236,7 +236,10 @@ class RecordSkipped(Event, frozen=True, kw_only=True):
 
 
 class ErrorRaised(Event, frozen=True, kw_only=True):
-    """An error without a caller: for example a 409, 503 or unknown status on a callback subscription."""
+    """An error without a caller: for example a 409, 503 or unknown status on a callback subscription.
+
+    An unknown status 100 is reported once by a push subscription; it counts as a heartbeat.
+    """
 
     about = "connection"
     _text = "{error}"

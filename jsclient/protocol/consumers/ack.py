@@ -36,12 +36,12 @@ __all__ = [
 PREFIX = b"$JS.ACK."
 _MAX_U64 = 2**64 - 1
 
-# Both forms, without further tokens and with numbers of up to 19 digits, which fit into 64 bits; `read_jsack` decides
-# about all others. Possessive: there is nothing to try again.
+# Both forms, without further tokens, with numbers of up to 19 digits, which fit into 64 bits, and sequences that do not
+# start with 0; `read_jsack` decides about all others. Possessive: there is nothing to try again.
 match_jsack: Callable[[bytes], re.Match[bytes] | None] = re.compile(
-    rb"\$JS\.ACK\.(?:T\.T|T\.T\.T\.T)\.N\.(N)\.(N)\.(N)\.(N)\Z".replace(b"N", rb"[0-9]{1,19}+").replace(
-        b"T", rb"[^.]++"
-    )
+    rb"\$JS\.ACK\.(?:T\.T|T\.T\.T\.T)\.N\.(S)\.(S)\.(N)\.(N)\Z".replace(b"N", rb"[0-9]{1,19}+")
+    .replace(b"(S)", rb"([1-9][0-9]{0,18}+)")
+    .replace(b"T", rb"[^.]++")
 ).match
 """Whether a reply is a JSAck, in one step; for the rare ones that it does not match, use `is_jsack`."""
 
@@ -80,7 +80,7 @@ def read_jsack(reply: bytes) -> Metadata:
 
     Raises:
         NotJetStreamMessageError: It does not start with ``$JS.ACK.``, does not have 9 or at least 11 tokens, or has an
-            empty token or an invalid number.
+            empty token, an invalid number, or a sequence of 0.
     """
     tokens = reply.decode("utf-8", "surrogateescape").split(".")
     if not match_jsack(reply) and not _is_jsack(tokens):
@@ -107,11 +107,12 @@ def _is_jsack(tokens: list[str]) -> bool:
     count = len(tokens)
     if tokens[:2] != ["$JS", "ACK"] or count < 9 or count == 10 or not all(tokens):
         return False
+    numbers = tokens[4:9] if count == 9 else tokens[6:11]
     # int() alone would accept "+1", "1_0" and digits of other scripts.
     return all(
         token.isascii() and token.isdecimal() and len(token) <= 20 and int(token) <= _MAX_U64
-        for token in (tokens[4:9] if count == 9 else tokens[6:11])
-    )
+        for token in numbers
+    ) and all(int(sequence) for sequence in numbers[1:3])
 
 
 def sequences(reply: bytes) -> tuple[int, int, int, int]:

@@ -15,7 +15,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from ...errors import JetStreamError, NotJetStreamMessageError
+from ...errors import JetStreamError, NotJetStreamMessageError, StatusError
 from ..events import (
     ErrorRaised,
     Event,
@@ -31,7 +31,7 @@ from ..wire.headers import Headers, parse_headers
 from ..wire.replies import may_answer_flow_control
 from .ack import sequences
 from .monitors import FlowControl, GapTracker, HeartbeatMonitor
-from .status import Meaning, classify
+from .status import Meaning, classify, is_idle_heartbeat
 
 __all__ = [
     "Answer",
@@ -283,6 +283,7 @@ class PushTracker:
     _queue: DeliveryQueue[bytes | JetStreamError] = field(init=False)
     _run: bytes = b""  # the expected start of the next message's JSAck
     _overflow: SlowConsumer | None = None  # the current episode
+    _odd: bool = False  # an unknown status 100 was reported
 
     def __post_init__(self, max_pending: int, max_pending_bytes: int) -> None:
         self._queue = DeliveryQueue(max_pending, max_pending_bytes)
@@ -399,6 +400,10 @@ class PushTracker:
             self._flow_control(frame[1], commands)
         elif verdict.meaning is Meaning.HEARTBEAT:
             self._heartbeat(fields, commands, now)
+            if not (self._odd or is_idle_heartbeat(status.description)):
+                self._odd = True
+                error = StatusError(status.code, status.description)
+                commands.append(Emit(ErrorRaised(stream=self.stream, consumer=self.consumer, error=error)))
         elif verdict.error is not None:
             self._fail(verdict.error(status.code, status.description, verdict.retryable), commands)
         # The remaining statuses end pull requests and mean nothing to a push subscription.

@@ -20,7 +20,7 @@ from ...errors import (
     StatusError,
 )
 
-__all__ = ["ORDINARY", "Ending", "Meaning", "Verdict", "classify"]
+__all__ = ["ORDINARY", "Ending", "Meaning", "Verdict", "classify", "is_idle_heartbeat"]
 
 
 class Meaning(Enum):
@@ -100,3 +100,8 @@ def classify(code: int, description: str) -> Verdict:
         if code == row_code and lowered.startswith(start):
             return verdict
     return _UNKNOWN
+
+
+def is_idle_heartbeat(description: str) -> bool:
+    """Whether this is the description of a known heartbeat; any other status 100 counts as one, too."""
+    return description.strip().lower().startswith("idle heartbeat")

@@ -118,6 +118,21 @@ def test_numeric_tokens_64_bits(form, place, text):
 
 @pytest.mark.covers("J66")
 @pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
+@pytest.mark.parametrize("zero", ["0", "00"])
+def test_sequences_start_at_one(form, zero):
+    for place in (3, 4):
+        tokens = form.split(".")
+        tokens[-place] = zero
+        reply = ".".join(tokens)
+        assert not is_jsack(reply.encode())
+        assert outcome(read_jsack, reply.encode()) is NotJetStreamMessageError
+        assert outcome(sequences, reply.encode()) is NotJetStreamMessageError
+    tokens[-4:-2] = ["010", "01"]
+    assert sequences(".".join(tokens).encode())[:2] == (10, 1)
+
+
+@pytest.mark.covers("J66")
+@pytest.mark.parametrize("form", [V1, V2], ids=["v1", "v2"])
 def test_no_token_may_be_empty(form):
     tokens = form.split(".")
     for place in range(len(tokens)):
@@ -153,8 +168,11 @@ def test_nanoseconds_of_timestamp_kept():
     assert found.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=UTC)
 
 
+SEQUENCES = st.integers(1, 2**64 - 1)
+
+
 @pytest.mark.covers("J63", "J64", "J67", "J70")
-@given(good_names, good_names, u64, u64, u64, u64, u64, st.none() | good_names)
+@given(good_names, good_names, u64, SEQUENCES, SEQUENCES, u64, u64, st.none() | good_names)
 def test_what_is_written_is_read(stream, consumer, delivered, sseq, cseq, ts, pending, domain):
     start = "$JS.ACK." if domain is None else f"$JS.ACK.{domain}.h."
     reply = f"{start}{stream}.{consumer}.{delivered}.{sseq}.{cseq}.{ts}.{pending}"
@@ -175,6 +193,8 @@ def by_the_grammar(reply: str) -> Metadata | None:
     if not all(rest) or any(set(number) - set("0123456789") or not number for number in numbers[:5]):
         return None
     if any(len(number) > 20 or int(number) >= 2**64 for number in numbers[:5]):
+        return None
+    if not all(int(sequence) for sequence in numbers[1:3]):
         return None
     return Metadata(stream, consumer, *map(int, numbers[:5]), None if domain == "_" else domain)
 

@@ -74,6 +74,15 @@ def test_first_batch_is_taken_whole(make, monkeypatch):
     assert drained(push) == [frame[3] for frame in frames]
 
 
+@pytest.mark.covers("J107")
+def test_unknown_status_100_reported_once():
+    push = watching()
+    frames = [status(100, "Something New"), status(100), *messages(1), heartbeat(1, 1)]
+    (event,) = told(push.receive(frames, 0.0))
+    assert (event.error.code, event.error.description) == (100, "Something New")
+    assert drained(push) == [b"1"]
+
+
 @pytest.mark.covers("J81")
 @pytest.mark.parametrize(
     "frame",
