@@ -184,6 +184,47 @@ def test_fields_for_type_checkers():
     }
 
 
+def test_further_fields_of_ordered_consumers():
+    from jsclient.protocol.models.consumer import ConsumerFields
+
+    declared = set(importlib.import_module("jsclient.consumers.api").OrderedFields.__annotations__)
+    assert declared < set(ConsumerFields.__annotations__)
+    assert not declared & set(inspect.signature(jsclient.JetStream.ordered_consumer).parameters)
+
+
+def test_options_of_engines():
+    options = importlib.import_module("jsclient.protocol.peers.options")
+    assert set(options.EngineFields.__annotations__) == set(options.EngineOptions.__annotations__)
+
+
+PROGRAMS = sorted((ROOT / "tests/support/programs").glob("*.py"))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_programs_use_public_names(program):
+    """They are type-checked by the session `public-types`, and run by integration/docs/test_examples.py."""
+    tree = ast.parse(program.read_text(encoding="utf-8"))
+    imports = [
+        (node.module, name.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("jsclient")
+        for name in node.names
+    ]
+    imports += [
+        ("jsclient", node.attr)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "jsclient"
+    ]
+    assert imports
+    assert [name for module, name in imports if name not in importlib.import_module(module).__all__] == []
+
+
+def test_ten_programs():
+    assert len(PROGRAMS) == 10
+
+
 def test_arguments_for_type_checkers():
     declared = importlib.import_module("jsclient.consumers.api").SubscribeOptions.__annotations__
     arguments = inspect.signature(jsclient.JetStream.subscribe).parameters

@@ -1,4 +1,4 @@
-"""Every file of examples/ is run as a user runs it: as a program, against a server."""
+"""Every file of examples/, and of the programs for type checkers, is run as a user runs it, against a server."""
 
 from __future__ import annotations
 
@@ -80,13 +80,27 @@ SAID: dict[str, list[str | set[str]]] = {
 }
 
 
-async def start(example: str, *arguments: str) -> asyncio.subprocess.Process:
+# The last line of each program of tests/support/programs; that for Spark is only type-checked.
+PROGRAMS = {
+    "administration.py": "['ORDERS'] b'1' {'audit': 1, 'billing': 1} 1 1 10059 LOG 1",
+    "epochs.py": "[2] [4, 6]",
+    "notifiers.py": "{'rows': 1} 2 10 20 ['extract', 'load']",
+    "ordered.py": "10 55 10 1",
+    "peers.py": "prices.EURUSD 60 1 3 1",
+    "publishing.py": "10071 11 50 61",
+    "pulling.py": "25 0 10.0",
+    "topics.py": "['10', '20'] 20 settings.audit ['20', 'on'] 3",
+    "worker.py": "19 13",
+}
+
+
+async def start(example: str, *arguments: str, folder: str = "examples") -> asyncio.subprocess.Process:
     path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-W",
         "error",
-        str(ROOT / "examples" / example),
+        str(ROOT / folder / example),
         *arguments,
         env={**os.environ, "PYTHONPATH": path},
         stdout=asyncio.subprocess.PIPE,
@@ -121,6 +135,14 @@ def assert_said(example: str, output: str) -> None:
 async def test_example_shows_promises(example: str, own_server: Callable[..., Awaitable[OwnServer]]) -> None:
     server = await own_server()
     assert_said(example, await finish(await start(example, server.url)))
+
+
+@pytest.mark.limit(LIMIT + 30)
+@pytest.mark.parametrize("program", PROGRAMS)
+async def test_program_runs(program: str, own_server: Callable[..., Awaitable[OwnServer]]) -> None:
+    server = await own_server()
+    output = await finish(await start(program, server.url, folder="tests/support/programs"))
+    assert output.splitlines()[-1] == PROGRAMS[program]
 
 
 @pytest.mark.limit(LIMIT + 30)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from .._runtime.context import Context
@@ -18,6 +18,21 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
     from .subscription import Callback, Subscription
 
 __all__ = ["Subscribing"]
+
+
+class OrderedFields(TypedDict, total=False):
+    """The fields of a `ConsumerConfig` that an ordered consumer may have and is seldom given."""
+
+    description: str | None
+    metadata: dict[str, str] | None
+    num_replicas: int | None
+    mem_storage: bool | None
+    max_batch: int | None
+    max_bytes: int | None
+    max_expires: float | timedelta | None
+    max_waiting: int | None
+    pause_until: datetime | str | None
+    extra: dict[str, Any]
 
 
 class SubscribeOptions(TypedDict, total=False):
@@ -177,10 +192,10 @@ class Subscribing:
         opt_start_time: datetime | str | None = None,
         headers_only: bool | None = None,
         replay_policy: ReplayPolicy | str | None = None,
-        inactive_threshold: float | None = None,
+        inactive_threshold: float | timedelta | None = None,
         name_prefix: str | None = None,
         max_reset_attempts: int | None = None,
-        **fields: Any,
+        **fields: Unpack[OrderedFields],
     ) -> Opening[OrderedConsumer]:
         """Read a stream in order by pulling: ``oc = await js.ordered_consumer(...)``, or ``async with`` it.
 

@@ -6,14 +6,14 @@ import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from .._runtime.event_hub import OnEvent
 from .._runtime.handle import Handle, Opening, State
 from ..client import JetStream
 from ..client import connect as connect_to_nats
 from ..errors import ClosedError, ConfigError
-from ..protocol.peers.options import EngineOptions
+from ..protocol.peers.options import EngineFields, EngineOptions
 from ..protocol.wire.names import check_consumer_name, check_token
 from .backend import Backend
 from .handlers import Handler
@@ -42,7 +42,7 @@ class Engine(Handle):
         ConfigError: An option that does not exist or cannot be.
     """
 
-    def __init__(self, js: JetStream | Backend, **options: Any) -> None:
+    def __init__(self, js: JetStream | Backend, **options: Unpack[EngineFields]) -> None:
         if isinstance(js, Backend):
             backend = js
         elif isinstance(js, JetStream):
@@ -64,7 +64,7 @@ class Engine(Handle):
         *,
         connect: Mapping[str, Any] | None = None,
         on_event: OnEvent | None = None,
-        **options: Any,
+        **options: Unpack[EngineFields],
     ) -> Opening[Engine]:
         """An engine with a connection of its own: ``await`` it, or use it with ``async with``.
 
@@ -82,7 +82,9 @@ class Engine(Handle):
         return Opening(partial(_connect, cls, servers, settings, _options(options)))
 
     @classmethod
-    def local(cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Any) -> Engine:
+    def local(
+        cls, hub: LocalHub | None = None, *, on_event: OnEvent | None = None, **options: Unpack[EngineFields]
+    ) -> Engine:
         """An engine in this process, without a server.
 
         Args:
@@ -185,7 +187,7 @@ async def _connect(
     return kind(backend)
 
 
-def _options(given: Mapping[str, Any]) -> EngineOptions:
+def _options(given: EngineFields) -> EngineOptions:
     known = {field.name for field in dataclasses.fields(EngineOptions)}
     if unknown := sorted(set(given) - known):
         raise ConfigError(f"an engine has no option {', '.join(unknown)}; it has {', '.join(sorted(known))}")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Hashable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from msgspec import UNSET
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` st
     from .topic import Topic
 
 __all__ = ["Topics"]
+
+T = TypeVar("T", bound=Hashable)
 
 
 class Topics(StreamManager):
@@ -60,6 +62,26 @@ class Topics(StreamManager):
 
         return EventSource(self.topic(subject, stream=stream)._kept_log)  # noqa: SLF001  one room
 
+    @overload
+    def epochs(
+        self,
+        name: str,
+        order: None = None,
+        *,
+        partitions: int | None = None,
+        stream: str | None = None,
+        codec: Codec | None = None,
+    ) -> EpochTopic[int]: ...
+    @overload
+    def epochs(
+        self,
+        name: str,
+        order: Order[T],
+        *,
+        partitions: int | None = None,
+        stream: str | None = None,
+        codec: Codec | None = None,
+    ) -> EpochTopic[T]: ...
     def epochs(
         self,
         name: str,

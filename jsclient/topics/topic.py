@@ -8,9 +8,9 @@ a saved position, `Topic.epochs` all or nothing of each epoch.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from .._runtime.handle import Opening
 from ..consumers.opening import open_pull_subscription
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from ..protocol.models.stream_config import StreamFields
 
 __all__ = ["Opening", "ReadOptions", "ReaderOpening", "Topic"]
+
+T = TypeVar("T", bound=Hashable)
 
 
 class ReadOptions(TypedDict, total=False):
@@ -262,6 +264,12 @@ class Topic:
     async def _table(self, check: float, options: dict[str, Any]) -> TopicTable:
         return await open_table(await self._kept_log(), check=check, **options)
 
+    @overload
+    def epochs(self, *, partitions: int | None = None, codec: Codec | None = None) -> EpochTopic[int]: ...
+    @overload
+    def epochs(
+        self, order: Order[T], *, partitions: int | None = None, codec: Codec | None = None
+    ) -> EpochTopic[T]: ...
     def epochs(
         self,
         order: Order[Any] = Int(),  # noqa: B008  it has no state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 from urllib.parse import urlsplit
 
 from ...errors import ConfigError
@@ -13,7 +13,7 @@ from ..wire.names import check_publish_subject, check_stream_name
 from .channel import PREFIX
 from .relationship import Attrs
 
-__all__ = ["EngineOptions", "accept_roles"]
+__all__ = ["EngineFields", "EngineOptions", "accept_roles"]
 
 _DAY: Final = 86_400.0
 
@@ -86,6 +86,29 @@ class EngineOptions:
             raise ConfigError("allowed_hosts is a str, needs a list of URLs")
         for url in (*self.allowed_hosts, *(() if self.host is None else (self.host,))):
             _check_host(url)
+
+
+class EngineFields(TypedDict, total=False):
+    """The fields of `EngineOptions`."""
+
+    host: str | None
+    allowed_hosts: Collection[str] | Mapping[str, Mapping[str, Any]]
+    requests: bool
+    max_inbound: int
+    remember: float
+    retry_delay: float
+    max_deliver: int
+    handler_delay: float
+    concurrency: int
+    prefix: str
+    events_stream: str
+    state_stream: str
+    max_age: float
+    max_waiting: int
+    max_event_size: int
+    replicas: int
+    storage: str
+    reply_prefix: str
 
 
 def _check_host(url: object) -> None:

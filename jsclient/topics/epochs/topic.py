@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, overload
 
 from ..._runtime.handle import opening
 from ..._runtime.retry import PATIENT, Retry, is_transient
@@ -39,6 +39,9 @@ from .live_publisher import LivePublisher
 from .live_subscription import LiveSubscription
 from .publisher import PartitionPublisher
 from .subscription import EpochSubscription
+
+if TYPE_CHECKING:
+    from ...protocol.models.stream_config import StreamFields
 
 __all__ = ["EpochTopic", "memory_epochs"]
 
@@ -78,7 +81,7 @@ class EpochTopic(Generic[T]):
     def __repr__(self) -> str:
         return f"<EpochTopic {self.name}>"
 
-    async def create(self, **stream: Any) -> int:
+    async def create(self, **stream: Unpack[StreamFields]) -> int:
         """Create the topic if it does not exist. Returns its number of partitions.
 
         Args:
@@ -92,7 +95,7 @@ class EpochTopic(Generic[T]):
                 of any request.
         """
         wanted = make_schema(self._order, self._codec, _ONE if self._partitions is None else self._partitions)
-        return self._checked(await self._home.make(wanted, stream)).partitions
+        return self._checked(await self._home.make(wanted, dict(stream))).partitions
 
     def _checked(self, schema: Schema) -> Schema:
         schema.check(self.name, self._order, self._codec, self._partitions)
@@ -317,14 +320,32 @@ class EpochTopic(Generic[T]):
             pause = min(pause * 2, _LONGEST_PAUSE)
 
 
+@overload
 def memory_epochs(
     name: str,
-    order: Order[T] | None = None,
+    order: None = None,
     *,
     partitions: int | None = None,
     codec: Codec | None = None,
     log: MemoryLog | None = None,
-) -> EpochTopic[T]:
+) -> EpochTopic[int]: ...
+@overload
+def memory_epochs(
+    name: str,
+    order: Order[T],
+    *,
+    partitions: int | None = None,
+    codec: Codec | None = None,
+    log: MemoryLog | None = None,
+) -> EpochTopic[T]: ...
+def memory_epochs(
+    name: str,
+    order: Order[Any] | None = None,
+    *,
+    partitions: int | None = None,
+    codec: Codec | None = None,
+    log: MemoryLog | None = None,
+) -> EpochTopic[Any]:
     """A topic of epochs in this process, without a server.
 
     Args:
@@ -332,4 +353,4 @@ def memory_epochs(
         log: Its log, which must take ``<name>.>``. By default a new one.
     """
     home = MemoryHome(check_topic(name), MemoryLog(f"{name}.>") if log is None else log)
-    return EpochTopic(home, order if order is not None else Int(), partitions=partitions, codec=codec)  # type: ignore[arg-type]
+    return EpochTopic(home, order if order is not None else Int(), partitions=partitions, codec=codec)
