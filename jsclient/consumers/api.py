@@ -192,7 +192,7 @@ class Subscribing:
         opt_start_time: datetime | str | None = None,
         headers_only: bool | None = None,
         replay_policy: ReplayPolicy | str | None = None,
-        inactive_threshold: float | timedelta | None = None,
+        inactive_threshold: float | None = None,
         name_prefix: str | None = None,
         max_reset_attempts: int | None = None,
         **fields: Unpack[OrderedFields],
