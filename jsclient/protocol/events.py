@@ -18,8 +18,8 @@ __all__ = [
     "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
     "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused",
     "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
-    "HeartbeatMissed",
-    "HistoryTruncated", "IngestGap", "IngestRefused", "PermissionDenied", "Pinned", "PublishFailed",
+    "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "PartitionsMissing",
+    "PermissionDenied", "Pinned", "PublishFailed",
     "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
 ]  # fmt: skip
 
@@ -109,6 +109,27 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 
     after: int
     before: int
+
+
+class PartitionsMissing(Event, frozen=True, kw_only=True):
+    """A subscriber of epochs waits for a topic, or for some of its ``partitions`` (empty: not known yet).
+
+    ``waited`` is in seconds: the event is reported after 5 s, and whenever that has doubled. ``reason`` says why.
+    """
+
+    about = "topic"
+
+    topic: str
+    waited: float
+    reason: str
+    partitions: tuple[int, ...] = ()
+
+    def _says(self) -> str:
+        which = f"partitions {[*self.partitions]} of topic" if self.partitions else "topic"
+        return (
+            f"subscribe has waited {self.waited:.0f} s for {which} {self.topic!r}: {self.reason}; "
+            "with wait=False or timeout= it raises an error instead"
+        )
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):

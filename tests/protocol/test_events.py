@@ -16,7 +16,7 @@ from jsclient.protocol.events import Event, GapDetected
 CLASSES = [value for _, value in inspect.getmembers(events, inspect.isclass) if issubclass(value, Event)]
 
 
-VALUES = {"str": "text", "bool": True, "int": 7, "float": 1.5}
+VALUES = {"str": "text", "bool": True, "int": 7, "float": 1.5, "tuple": (7, 8)}
 
 
 def made(kind: type[Event]) -> Event:

@@ -10,6 +10,7 @@ import pytest
 
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.waiting import eventually, within
+from jsclient.events import PartitionsMissing
 from tests.topics.epochs.test_topic import all_of
 
 
@@ -102,3 +103,34 @@ async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: 
         assert using.cancelled()
         server.resume()
         await eventually(lambda: js._context.open == before, 8, "the publisher is closed")
+
+
+async def test_long_wait_reported(
+    js: Any, events: list[Any], oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jsclient.topics.epochs.history._FIRST_REPORT", 0.1)
+    stream = await make_stream()
+    topic = js.epochs(f"{stream.name}.t", stream=stream.name, partitions=2)
+
+    async def reported(*partitions: int) -> Any:
+        def found() -> list[Any]:
+            missing = [one for one in events if isinstance(one, PartitionsMissing)]
+            return [one for one in missing if one.waited > 0.1 and one.partitions == partitions]
+
+        return (await eventually(found, 10, "the event"))[-1]
+
+    misspelled = js.epochs(f"{stream.name}.u", stream=stream.name)
+    opening = asyncio.ensure_future(misspelled.subscribe())
+    event = await reported()
+    assert str(event).endswith(
+        f" s for topic {misspelled.name!r}: no publisher has written there yet, or its records were removed; "
+        "with wait=False or timeout= it raises an error instead"
+    )
+    assert event.severity == "warning"
+    opening.cancel()
+    opening = asyncio.ensure_future(topic.subscribe())
+    assert (await reported(0, 1)).topic == topic.name
+    async with topic.publisher(0):
+        assert f"for partitions [1] of topic {topic.name!r}: no publisher" in str(await reported(1))
+        async with topic.publisher(1):
+            await (await within(10, opening, "the subscription")).close()

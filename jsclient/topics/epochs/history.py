@@ -29,12 +29,12 @@ from ...protocol.epochs.records import (
     frontier_subject,
 )
 from ...protocol.epochs.trackers import EpochPublisher
-from ...protocol.events import RecordSkipped
+from ...protocol.events import Event, PartitionsMissing, RecordSkipped
 from ...protocol.topics.position import Extent, Position
 from ...protocol.topics.record import Record
 from ..log import Log, Page, check_position, search_back
 
-__all__ = ["EpochHistory", "Join", "LastFrontier", "Start", "Taken"]
+__all__ = ["EpochHistory", "Join", "LastFrontier", "Start", "Taken", "Wait"]
 
 R = TypeVar("R")
 T = TypeVar("T", bound=Hashable)
@@ -48,6 +48,34 @@ _PAGE, _PAGE_BYTES = 5000, 8 * 1024 * 1024
 _RACES: Final = 10  # attempts to take a partition, as other producers may be faster
 _LAG_PAUSE, _LAG_PAUSES = 0.05, 100  # seconds, for a replica that lags
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks for partitions that do not exist yet
+_FIRST_REPORT = 5.0  # seconds of such a wait
+
+
+class Wait:
+    """The wait of a subscriber for a topic or its partitions: pauses between two looks, and `PartitionsMissing`."""
+
+    def __init__(self, emit: Callable[[Event], None], topic: str) -> None:
+        self._emit = emit
+        self._topic = topic
+        self._begun = asyncio.get_running_loop().time()
+        self._pause, self._report = _FIRST_PAUSE, _FIRST_REPORT
+
+    async def again(self, error: JetStreamError, partitions: Sequence[int]) -> None:
+        """Pause before the next look. ``error`` is why the last one failed."""
+        waited = asyncio.get_running_loop().time() - self._begun
+        if waited >= self._report:
+            self._report = 2 * waited
+            missing = isinstance(error, TopicNotFoundError)
+            reason = (
+                "no publisher has written there yet, or its records were removed" if missing else str(error)
+            )
+            self._emit(
+                PartitionsMissing(
+                    topic=self._topic, partitions=tuple(partitions), waited=waited, reason=reason
+                )
+            )
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
 
 class LastFrontier(NamedTuple, Generic[T]):
@@ -287,7 +315,7 @@ class EpochHistory(Generic[T]):
             TopicNotFoundError: Some do not exist. PositionInvalidError: The stream ends before a snapshot. And those of
                 any request; with ``wait`` not the transient ones.
         """
-        pause, look = _FIRST_PAUSE, partial(self._look, partitions, start)
+        pauses, look = Wait(self.log.emit, self.topic), partial(self._look, partitions, start)
         while True:
             entries, extent = await (self._patiently(look) if wait else look())
             # The records after a snapshot's sequence must still be stored.
@@ -301,10 +329,10 @@ class EpochHistory(Generic[T]):
                 if position.seq > extent.last_seq:
                     await self._patiently(partial(check_position, self.log, position))
                 return Join(entries, position)
+            error = TopicNotFoundError(self.topic, missing)
             if not wait:
-                raise TopicNotFoundError(self.topic, missing)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                raise error
+            await pauses.again(error, missing)
 
     async def _look(
         self, partitions: Sequence[int], start: Start

@@ -20,6 +20,7 @@ from ...errors import (
 )
 from ...protocol.epochs.presence import presence_subject
 from ...protocol.epochs.records import Schema, data_subject, frontier_subject, read_schema, schema_key
+from ...protocol.events import Event
 from ...protocol.models.publish import PubAck
 from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ...protocol.publishing.batch import BATCH_SERVER
@@ -248,6 +249,10 @@ class Home(abc.ABC):
         """Have `has_publisher` return True while ``is_alive`` does. Raises those of a subscription."""
 
     @abc.abstractmethod
+    def emit(self, event: Event) -> None:
+        """Report an event to the user."""
+
+    @abc.abstractmethod
     def log(self, partition: int | None = None) -> Log:
         """The log of one partition, or of all."""
 
@@ -282,6 +287,9 @@ class MemoryHome(Home):
     async def announce(self, partition: int, is_alive: Callable[[], bool]) -> Presence | None:
         self._alive[partition] = is_alive
         return None
+
+    def emit(self, event: Event) -> None:
+        self._log.emit(event)
 
     def log(self, partition: int | None = None) -> Log:
         return self._log
@@ -389,6 +397,9 @@ class StreamHome(Home):
         presence = Presence(self._context, presence_subject(self.topic, partition), is_alive)
         await presence.begin()
         return presence
+
+    def emit(self, event: Event) -> None:
+        self._context.emit(event)
 
     def log(self, partition: int | None = None) -> StreamLog:
         which = "*" if partition is None else partition

@@ -33,7 +33,7 @@ from ...protocol.wire.names import check_publish_subject
 from ..log import Push
 from ..memory_log import MemoryLog
 from .events import Filter
-from .history import EpochHistory, Start
+from .history import EpochHistory, Start, Wait
 from .home import Home, MemoryHome
 from .live_publisher import LivePublisher
 from .live_subscription import LiveSubscription
@@ -47,7 +47,6 @@ __all__ = ["EpochTopic", "memory_epochs"]
 
 T = TypeVar("T", bound=Hashable)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two lookups of a topic
 _ONE: Final = 1
 
 
@@ -177,8 +176,9 @@ class EpochTopic(Generic[T]):
                 were active (``Data.whole`` is false). Times: as "atomic", and nothing at or before one of them.
             start: "now": the epochs that are latent now. "first": the oldest epochs that are stored in full. A
                 position: continue from the `EpochSubscription.position` of a subscription to the same partitions.
-            wait: Wait until the topic and all its partitions exist; otherwise raise `TopicNotFoundError`.
-            timeout: Seconds to wait for that; by default there is no limit.
+            wait: Wait until a publisher has written to each of the partitions; otherwise raise `TopicNotFoundError`.
+            timeout: Seconds to wait for that; by default there is no limit, and a long wait is reported with the
+                event `PartitionsMissing`.
             push, quiet: As of `LogReader`.
 
         Raises:
@@ -195,7 +195,7 @@ class EpochTopic(Generic[T]):
         if start not in ("now", "first"):
             raise ConfigError(f"start is {start!r:.40}, needs 'now', 'first' or an EpochPosition")
         async with self._within(timeout):
-            chosen = self._chosen(partitions, await self._found(wait=wait))
+            chosen = self._chosen(partitions, await self._found(partitions, wait=wait))
             log = self._home.log(chosen[0] if len(chosen) == 1 else None)
             subscription = EpochSubscription(
                 EpochHistory(log, self._order, self.name),
@@ -305,19 +305,17 @@ class EpochTopic(Generic[T]):
             what = f"topic {self.name!r}, or some of its partitions"
             raise RequestTimeoutError(what, timeout or 0.0) from None
 
-    async def _found(self, *, wait: bool) -> int:
-        pause = _FIRST_PAUSE
+    async def _found(self, partitions: Sequence[int] | None, *, wait: bool) -> int:
+        pauses = Wait(self._home.emit, self.name)
+        wanted = range(self._partitions or 0) if partitions is None else partitions
         while True:
             try:
                 return await self.partitions()
-            except TopicNotFoundError:
-                if not wait:
-                    raise
             except JetStreamError as error:
-                if not wait or not is_transient(error):
+                if not wait or not (isinstance(error, TopicNotFoundError) or is_transient(error)):
                     raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+                failure = error
+            await pauses.again(failure, wanted)
 
 
 @overload
