@@ -17,10 +17,9 @@ from ..errors import JetStreamError
 __all__ = [
     "AcksLost", "AdvisoryRefused", "ClaimsGone", "ClaimsLapsed", "ConsumerDeleted", "ConsumerReset", "DeadLetterFailed",
     "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused",
-    "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow",
-    "HeartbeatMissed", "HistoryTruncated", "IngestGap", "IngestRefused", "PartitionsMissing",
-    "PermissionDenied", "Pinned", "PublishFailed",
-    "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
+    "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed",
+    "HistoryTruncated", "IngestGap", "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned",
+    "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
 ]  # fmt: skip
 
 
