@@ -131,6 +131,55 @@ async def test_removed_subjects(js: Any, stream: OwnStream) -> None:
         await within(20, table.wait_for(lambda found: content(found) == {"s1": 7}), "a new record")
 
 
+@pytest.mark.parametrize("push", ["republish", "auto", None])
+async def test_removed_before_the_history_is_read(js: Any, stream: OwnStream, push: Any) -> None:
+    """A republished record does not move the position if a record of another topic is before it."""
+    handle = await js.stream(stream.name)
+    await js.publish(stream.subject("a"), b"1")
+    await js.publish(stream.subject("b"), b"2")
+    async with js.topic(stream.subject("*")).table(push=push, quiet=3, check=0.2) as table:
+        await js.publish(stream.subject("other.x"), b"")
+        await js.publish(stream.subject("a"), b"3")
+        await within(20, table.wait_for(lambda found: content(found) == {"a": 3, "b": 2}), "the update")
+        await js.publish(stream.subject("other.x"), b"")
+        await js.publish(stream.subject("b"), b"4")
+        await within(20, table.wait_for(lambda found: content(found) == {"a": 3, "b": 4}), "the update")
+        await handle.purge(subject=stream.subject("a"))
+        await handle.delete_message(6)  # the newest of b; the one before it is left
+        await within(20, table.wait_for(lambda found: content(found) == {"b": 2}), "the removals")
+
+
+@pytest.mark.parametrize("left", [0, 1])
+async def test_many_removed(
+    js: Any, stream: OwnStream, proxy: Any, connect: Any, server: Any, left: int
+) -> None:
+    """If no record is left, all subjects go at once; otherwise the leader is asked for several at the same time."""
+    count = 2000
+    handle = await js.stream(stream.name)
+    await update(js, stream, 0, count, count)
+    slow = await proxy(server)
+    far = await connect(slow)
+    async with far.topic(stream.all).table(check=0.1) as table:
+        assert len(table) == count
+        slow.delay(0.05)  # 2,000 requests one after the other take more than 100 s
+        await handle.purge(keep=left)
+        expected = {f"s{count - 1}": count - 1} if left else {}
+        await within(40, table.wait_for(lambda found: content(found) == expected), "the removals")
+
+
+async def test_connection_closed(stream: OwnStream, connect: Any, server: Any) -> None:
+    js = await connect(server)
+    expected = await update(js, stream, 0, 3)
+    table = await js.topic(stream.all).table()
+    changes = table.changes()
+    await js.close()
+    assert table.is_closed
+    assert content(table) == expected, "its last state"
+    assert [change async for change in changes] == []
+    with pytest.raises(ClosedError):
+        await within(5, table.wait_for(lambda _: False), "a closed connection")
+
+
 async def test_deletion_markers(js: Any, stream: OwnStream) -> None:
     """Of a key-value bucket, and of the server."""
     marks = [{"KV-Operation": "DEL"}, {"KV-Operation": "PURGE"}, {"Nats-Marker-Reason": "MaxAge"}]

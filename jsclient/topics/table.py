@@ -33,6 +33,7 @@ __all__ = ["TableChange", "TableChanges", "TopicTable", "open_table"]
 
 _KV_OPERATION: Final = "KV-Operation"  # of a key-value bucket, ADR-8
 _EACH: Final = 0.001  # seconds between comparisons for each subject: those of many take little of the time
+_AT_ONCE: Final = 64  # requests about subjects that differ
 
 
 class TableChange(NamedTuple):
@@ -55,10 +56,12 @@ class TopicTable(Handle, Mapping[str, Record]):
     other.
 
     A subject is removed when a record marks its deletion (a key of a key-value bucket was deleted or purged, or the
-    server has stored a marker), and within ``check`` seconds after the stream has removed its records.
+    server has stored a marker). If the stream has removed its records, it is removed when the table is compared with
+    the stream: ``check`` seconds later, and at least a millisecond for each subject after the previous comparison. If
+    no record of the topic is left, all subjects are removed together after ``check`` seconds.
 
     If the table cannot be continued, because the stream was deleted or recreated, every access raises the error. After
-    `close`, it keeps its last state.
+    `close`, and after the connection was closed, it keeps its last state: `is_closed` shows that it is not current.
     """
 
     def __init__(self, log: StreamLog, records: dict[str, Record], reader: LogReader, check: float) -> None:
@@ -82,6 +85,11 @@ class TopicTable(Handle, Mapping[str, Record]):
         return (
             f"<TopicTable {self._log.subject}: {len(self._records)} subjects at {self.position.seq}{closed}>"
         )
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, or its connection."""
+        return self._reader.is_closed
 
     @property
     def position(self) -> Position:
@@ -145,7 +153,6 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     async def close(self) -> None:
         """Stop following and release what is held on the server."""
-        self._state = State.CLOSED
         for task in self._tasks:
             task.cancel()
         self._changed.set()
@@ -178,22 +185,33 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     async def _compare_always(self) -> None:
         """Compare the table with the stream if messages were removed from it since the last comparison."""
-        pause, known, tries = self._check, -1, Retry()
+        known, equal, tries, compare_at = -1, False, Retry(), 0.0
+        now = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._check)
             try:
                 await self._log.wait_ready()
                 state = (await self._log.handle.info()).state
                 removed = state.last_seq - state.messages
                 if removed == known:
                     continue
-                differed = await self._compare(state.last_seq)
-                # Once more after a difference: the consumer's server may have lagged.
-                known, pause = -1 if differed else removed, max(self._check, _EACH * len(self._records))
-                tries = Retry()
+                if self._records and await self._log.last() is None:
+                    self._clear(state.last_seq)
+                if now() < compare_at:
+                    continue
+                was_equal, equal = equal, not await self._compare(state.last_seq)
+                # Twice: the servers of the consumer and of the history may have lagged.
+                known = removed if equal and was_equal else -1
+                compare_at, tries = now() + _EACH * len(self._records), Retry()
             except JetStreamError as error:
                 if not await tries.again(error):
                     raise  # it is reported; following continues
+
+    def _clear(self, end: int) -> None:
+        """Remove all subjects up to sequence ``end``: no record of the topic is stored."""
+        for subject in [subject for subject, record in self._records.items() if record.seq <= end]:
+            self._set(subject, None)
+        self._changed.set()
 
     async def _compare(self, end: int) -> bool:
         """Compare the newest sequences, and ask the stream's leader for each subject that differs."""
@@ -202,30 +220,35 @@ class TopicTable(Handle, Mapping[str, Record]):
             async for records in lists:
                 for record in records:
                     stored[record.subject] = 0 if _is_removal(record.headers) else record.seq
-        end = min(end, self.position.seq)  # the reader brings what follows
         mine = {subject: record.seq for subject, record in self._records.items()}
-        differ = [
-            subject
-            for subject in mine.keys() | stored.keys()
-            if mine.get(subject, 0) != stored.get(subject, 0)
-            and max(mine.get(subject, 0), stored.get(subject, 0)) <= end
-        ]
-        for subject in differ:
-            before = self._records.get(subject)
-            newest = await self._log.last(subject)
-            if newest is not None and newest.seq > self.position.seq:
-                continue
-            if newest is not None and _is_removal(newest.headers):
-                newest = None
-            if self._records.get(subject) is before:  # otherwise a newer record was read meanwhile
-                self._set(subject, newest)
-        if differ:
+        read = min(end, self.position.seq)  # the reader brings what follows
+        # A record of the table may be after its position, if it was republished.
+        differ = [subject for subject, seq in mine.items() if stored.get(subject, 0) < seq <= end]
+        differ += [subject for subject, seq in stored.items() if mine.get(subject, 0) < seq <= read]
+        for first in range(0, len(differ), _AT_ONCE):
+            asked = map(self._ask_leader, differ[first : first + _AT_ONCE])
+            for result in await asyncio.gather(*asked, return_exceptions=True):
+                if result is not None:
+                    raise result
             self._changed.set()
         return bool(differ)
 
+    async def _ask_leader(self, subject: str) -> None:
+        before = self._records.get(subject)
+        newest = await self._log.last(subject)
+        if newest is not None and newest.seq > max(self.position.seq, 0 if before is None else before.seq):
+            return
+        if newest is not None and _is_removal(newest.headers):
+            newest = None
+        if self._records.get(subject) is before:  # otherwise a newer record was read meanwhile
+            self._set(subject, newest)
+
 
 class TableChanges(ReadHandle[TableChange]):
-    """The changes of a table, for ``async for``. Created by `TopicTable.changes`. A cancelled read loses nothing."""
+    """The changes of a table, for ``async for``. Created by `TopicTable.changes`. A cancelled read loses nothing.
+
+    The loop ends when the table, its connection or this reader is closed.
+    """
 
     def __init__(self, table: TopicTable, pending: Mapping[str, Record]) -> None:
         self._table = table
@@ -244,8 +267,8 @@ class TableChanges(ReadHandle[TableChange]):
         """The newest state of a subject that has changed and was not returned since.
 
         Raises:
-            RequestTimeoutError: Nothing changed in ``timeout`` seconds. ClosedError: The table or this reader was
-                closed. And the error that has ended the table.
+            RequestTimeoutError: Nothing changed in ``timeout`` seconds. ClosedError: The table, its connection or
+                this reader was closed. And the error that has ended the table.
         """
         deadline = deadline_of(timeout, asyncio.get_running_loop().time())
         while not self.is_closed:
