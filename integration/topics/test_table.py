@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -267,4 +268,42 @@ async def test_latest_of_several_subjects(js: Any, stream: OwnStream) -> None:
         assert last.subject == stream.subject("s1")
         await js.publish(stream.subject("s2"), b"100")
         assert int((await within(10, newest.next(), "a change")).data) == 100
+    await no_consumers(stream)
+
+
+async def test_latest_opens_once(stream: OwnStream, proxy: Any, connect: Any, server: Any, js: Any) -> None:
+    """Reads with short timeouts continue the opening of the reader."""
+    expected = await update(js, stream, 0, 20)
+    slow = await proxy(server)
+    far = await connect(slow)
+    slow.delay(0.1)
+    async with far.topic(stream.all).latest() as newest:
+        found: dict[str, int] = {}
+
+        async def read() -> bool:
+            with suppress(RequestTimeoutError):
+                record = await newest.next(timeout=0.15)  # the opening takes several requests of 0.2 s
+                found[record.subject.rpartition(".")[2]] = int(record.data)
+            return found == expected
+
+        await eventually(read, 20, "all records")
+    await no_consumers(stream)
+
+
+async def test_latest_closed_while_it_opens(
+    stream: OwnStream, proxy: Any, connect: Any, server: Any, js: Any
+) -> None:
+    await update(js, stream, 0, 20)
+    slow = await proxy(server)
+    far = await connect(slow)
+    slow.delay(0.1)
+    newest = far.topic(stream.all).latest()
+    with pytest.raises(RequestTimeoutError):
+        await newest.next(timeout=0.05)
+    reading = asyncio.create_task(newest.next())
+    await asyncio.sleep(0)
+    await within(5, newest.close(), "the end")
+    with pytest.raises(ClosedError):
+        await within(5, reading, "a closed reader")
+    slow.heal()
     await no_consumers(stream)

@@ -8,6 +8,7 @@ from operator import attrgetter
 from typing import Protocol
 
 from .._runtime.handle import ReadHandle, State
+from .._runtime.tasks import Tasks
 from ..errors import ClosedError, RequestTimeoutError
 from ..protocol.topics.record import Kind, Record
 from .log import deadline_of
@@ -93,10 +94,11 @@ class LatestReader(ReadHandle[Record]):
         completion: The completion of the topic, once it was read; None before.
     """
 
-    def __init__(self, find: Callable[[], Awaitable[NewestSource]]) -> None:
+    def __init__(self, find: Callable[[], Awaitable[NewestSource]], tasks: Tasks) -> None:
         self._find = find
+        self._tasks = tasks
         self._source: NewestSource | None = None
-        self._finding = asyncio.Lock()
+        self._finding: asyncio.Task[None] | None = None  # kept if a read is cancelled
         self._seen = 0
         self._ended = False
         self.completion: bytes | None = None
@@ -115,7 +117,8 @@ class LatestReader(ReadHandle[Record]):
         """The newest record, once one exists that was not returned before.
 
         Raises:
-            RequestTimeoutError: No record arrived in ``timeout`` seconds.
+            RequestTimeoutError: No record arrived in ``timeout`` seconds. If the reader was being opened, the next
+                read continues that.
             ClosedError: The topic has ended, or the connection was closed.
             IterationFailed: The producer has failed, for the reason in the error. And permanent errors of the server.
         """
@@ -127,14 +130,23 @@ class LatestReader(ReadHandle[Record]):
         return self._seen_now(record)
 
     async def _opened(self) -> NewestSource:
-        async with self._finding:
-            if self._source is None and not self.is_closed:
-                self._source = await self._find()
-                if self.is_closed:
-                    await self._source.close()
-            if self._source is None or self.is_closed:
-                raise ClosedError("the reader is closed: no record can be read")
-            return self._source
+        while self._source is None and not self.is_closed:
+            if self._finding is None:
+                self._finding = self._tasks.start(self._open(), "opening of newest records", awaited=True)
+            finding = self._finding
+            await asyncio.wait({finding})
+            if self._finding is finding:
+                self._finding = None
+            if not finding.cancelled():
+                finding.result()
+            elif self._source is None:
+                raise ClosedError("closed while the newest records were read")
+        if self._source is None or self.is_closed:
+            raise ClosedError("the reader is closed: no record can be read")
+        return self._source
+
+    async def _open(self) -> None:
+        self._source = await self._find()
 
     def _seen_now(self, record: Record) -> Record:
         assert self._source is not None
@@ -156,5 +168,8 @@ class LatestReader(ReadHandle[Record]):
     async def close(self) -> None:
         """Stop reading. Between reads of one subject nothing is held on the server."""
         self._state = State.CLOSED
+        if (finding := self._finding) is not None:
+            finding.cancel()
+            await asyncio.wait({finding})
         if self._source is not None:
             await self._source.close()
