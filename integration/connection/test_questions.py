@@ -59,7 +59,7 @@ async def test_question_is_asked_again_after_a_reconnect(
 ) -> None:
     """The server dies with the request, and another start answers it."""
     own = await own_server()
-    js = await connect(own, timeout=20.0)
+    js = await connect(own, timeout=120.0)  # it is repeated after 30 s, and at the reconnect
     stream = await js.create_stream("S", ["s"], allow_direct=True)
     consumer = await stream.create_consumer(durable_name="c")
     await js.publish("s", b"1")

@@ -267,7 +267,7 @@ async def test_ack_without_place(js: Any, oracle: Oracle, stream: OwnStream, ack
         await message.respond(f'{{"stream":{ack}}}'.encode())
 
     await oracle.nc.subscribe(f"{stream.prefix}x.service", cb=answer)
-    await oracle.nc.flush()
+    await flushed(oracle.nc)
     with pytest.raises(jsclient.ProtocolError, match=r"was acknowledged by stream|64 bits"):
         await js.publish(f"{stream.prefix}x.service")
     async with js.publisher() as pub:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from integration.kit.clients.foreign import flushed
 from integration.kit.judge.oracle import Oracle, number_of
 from integration.kit.judge.reading import of, told
 from integration.kit.judge.streams import OwnStream
@@ -44,7 +45,7 @@ async def forge(
         }
         subject = f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{stream}.{consumer}"
         await oracle.nc.publish(subject, json.dumps(told).encode())
-    await oracle.nc.flush()
+    await flushed(oracle.nc)
 
 
 async def abandon(connect: Any, server: Any, stream: OwnStream, config: ConsumerConfig, count: int) -> None:
