@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import jsclient
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.reading import alarms, numbers, of, take
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually
+from integration.kit.judge.waiting import eventually, within
 from integration.kit.network import match
 from integration.kit.network.deletes import DELETES, NO_DELETE
 from integration.kit.network.recording import in_order
@@ -223,3 +224,19 @@ async def test_p26_heartbeats_not_counted(tap: Any, near: Any, stream: OwnStream
     await stream.publish(5)
     assert numbers(await take(sub, 5)) == [1, 2, 3, 4, 5]
     assert alarms(events) == []
+
+
+async def test_durables_end_in_one_timeout_while_the_server_is_lost(own_server: Any, connect: Any) -> None:
+    """The question about messages left and the deletion took a timeout each."""
+    own = await own_server()
+    js = await connect(own, timeout=4.0)
+    await js.create_stream("S", ["s"])
+    subs = [await js.subscribe("s", durable=f"push{number}") for number in range(2)]
+    pulls = [await js.pull_subscribe("s", durable=f"pull{number}") for number in range(2)]
+    await own.kill()
+    await eventually(lambda: not js.is_connected, what="the connection is lost")
+    started = time.monotonic()
+    ends = [subs[0].unsubscribe(), subs[1].drain(), pulls[0].unsubscribe(), pulls[1].drain()]
+    results = await within(20, asyncio.gather(*ends, return_exceptions=True), "the ends")
+    assert 3 < time.monotonic() - started < 6.5
+    assert [type(result) for result in results] == [jsclient.RequestTimeoutError, type(None)] * 2

@@ -47,10 +47,12 @@ def check_known(context: Context, config: ConsumerConfig) -> None:
             check_server(context.connection.server_version, version, f"{field} of a consumer")
 
 
-async def consumer_info(context: Context, stream: str, consumer: str) -> ConsumerInfo:
+async def consumer_info(
+    context: Context, stream: str, consumer: str, *, timeout: float | None = None
+) -> ConsumerInfo:
     """Return the consumer's current state. Raises `ConsumerNotFoundError` and those of any request."""
     answer = await context.call(
-        context.api.consumer_info(stream, consumer), what=f"info of consumer {consumer!r}"
+        context.api.consumer_info(stream, consumer), timeout=timeout, what=f"info of consumer {consumer!r}"
     )
     return from_wire(ConsumerInfo, answer)
 
@@ -77,11 +79,15 @@ async def create_consumer(
     return from_wire(ConsumerInfo, await context.call(subject, body, what=what))
 
 
-async def delete_consumer(context: Context, stream: str, consumer: str) -> None:
+async def delete_consumer(
+    context: Context, stream: str, consumer: str, *, timeout: float | None = None
+) -> None:
     """Delete a consumer; a no-op if it does not exist. Raises those of any request."""
     try:
         await context.call(
-            context.api.consumer_delete(stream, consumer), what=f"delete consumer {consumer!r}"
+            context.api.consumer_delete(stream, consumer),
+            timeout=timeout,
+            what=f"delete consumer {consumer!r}",
         )
     except (ConsumerNotFoundError, StreamNotFoundError):
         pass

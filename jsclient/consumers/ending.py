@@ -16,16 +16,21 @@ __all__ = ["delete_created"]
 async def delete_created(
     context: Context, binding: Binding, consumer: str, emit: Callable[[Event], None]
 ) -> None:
-    """Delete the consumer, and report a durable one in which messages were left. Raises those of any request."""
+    """Delete the consumer, and report a durable one in which messages were left. Raises those of any request.
+
+    It takes one request timeout at most; the question about what is left, half of that.
+    """
+    connection = context.connection
+    deadline = connection.now() + context.timeout
     left = await _left(context, binding) if binding.is_durable else None
-    await delete_consumer(context, binding.stream, consumer)
+    await delete_consumer(context, binding.stream, consumer, timeout=deadline - connection.now())
     if left is not None:
         emit(left)
 
 
 async def _left(context: Context, binding: Binding) -> DurableDeleted | None:
     try:
-        info = await consumer_info(context, binding.stream, binding.consumer)
+        info = await consumer_info(context, binding.stream, binding.consumer, timeout=context.timeout / 2)
     except JetStreamError:
         return None  # gone, or no permission to ask
     pending, unacked = info.num_pending, info.num_ack_pending
