@@ -178,3 +178,55 @@ async def test_program_that_forgets_close_ends_quickly_and_quietly(
     await oracle.delete_stream(stream)
     assert err.decode() == ""
     assert float(out.decode().split()[-1]) < 2
+
+
+OPENING = """
+import asyncio, os, sys
+import jsclient
+
+async def main(number):
+    js = await jsclient.connect(sys.argv[1])
+    stream = sys.argv[2]
+    async def handle(message):
+        pass
+    async def pull(name):
+        return await js.pull_subscribe(f"{stream}.>", durable=f"{name}_{number}_{os.getpid()}")
+    async def ordered_reader():
+        async with js.ordered_consumer(stream) as reader:
+            await reader.next()
+    async def fetch():
+        await (await pull("fetch")).fetch(5)
+    async def worker():
+        await (await pull("worker")).run(handle)
+    openings = [
+        js.subscribe(f"{stream}.>", ordered=True), ordered_reader(), js.topic(f"{stream}.*").table(), fetch(),
+        pull("pull"), js.subscribe(f"{stream}.>", durable=f"push_{number}_{os.getpid()}"), worker(),
+        js.subscribe(f"{stream}.>", callback=handle),
+    ]
+    turn = number % len(openings)
+    for opening in openings[turn:] + openings[:turn]:
+        asyncio.ensure_future(opening)
+    await asyncio.sleep(0.001 + 0.001 * (number % 20))
+
+for number in range(40):
+    asyncio.run(main(number))
+print("ended")
+"""
+
+
+async def test_program_that_ends_while_a_subscription_opens_is_quiet(server: Any, oracle: Any) -> None:
+    """The undo of a request is started while `asyncio.run` cancels: "Task was destroyed but it is pending!"."""
+    stream = "FORGETS_opening"
+    await oracle.create_stream(stream, [f"{stream}", f"{stream}.>"])
+    for _ in range(20):
+        await oracle.publish(f"{stream}.a", b"x")
+    programs = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", OPENING, server.url, stream,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    ends = await within(60, asyncio.gather(*(program.communicate() for program in programs)), "the programs")
+    await oracle.delete_stream(stream)
+    assert [(out.decode(), err.decode()) for out, err in ends] == [("ended\n", "")] * 2

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any
 
 __all__ = ["LoopWatch", "Signal", "Tasks", "Timer", "until_done"]
 
 _LOOK_EVERY = 1.0  # seconds between looks of a `LoopWatch`, while handlers run
 _BLOCKED = 1.0  # seconds that a look may be late
+_LAST = 1.0  # seconds that a task has for its cancellation when the event loop ends
 
 
 class Tasks:
-    """A group of background tasks. Errors are reported to ``on_error``."""
+    """A group of background tasks. Errors are reported to ``on_error``.
+
+    `asyncio.run` cancels the tasks of a program that ends, but not a task that one of them starts when it is cancelled,
+    such as the deletion of a new consumer. These are cancelled when the loop then closes its asynchronous generators:
+    the group has one open as long as tasks run.
+    """
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
         self._on_error = on_error
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._at_end: AsyncGenerator[None, None] | None = None
+        self._ended_loop: asyncio.AbstractEventLoop | None = None
 
     def start(
         self, coroutine: Coroutine[Any, Any, Any], name: str, *, awaited: bool = False
@@ -26,18 +34,40 @@ class Tasks:
 
         ``awaited``: the caller awaits the result, so its error is not reported.
         """
-        task = asyncio.get_running_loop().create_task(coroutine, name=f"jsclient:{name}")
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(coroutine, name=f"jsclient:{name}")
         self._tasks.add(task)
         task.add_done_callback(self._forget if awaited else self._ended)
+        if loop is self._ended_loop:
+            task.cancel()
+        elif self._at_end is None:
+            self._at_end = self._cancel_at_end(loop)
+            _step(self._at_end.asend(None))
         return task
 
-    def _forget(self, task: asyncio.Task[Any]) -> None:
+    async def _cancel_at_end(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if self._tasks:  # closed by the loop, not by `_discard`
+                self._at_end, self._ended_loop = None, loop
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.wait(self._tasks, timeout=_LAST)
+
+    def _discard(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
+        if not self._tasks and self._at_end is not None:
+            at_end, self._at_end = self._at_end, None
+            _step(at_end.aclose())
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._discard(task)
         if not task.cancelled():
             task.exception()  # mark as retrieved: it is raised to the caller
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._on_error(error)
 
@@ -55,6 +85,14 @@ class Tasks:
             task.cancel()
         if others:
             await asyncio.wait(others)
+
+
+def _step(step: Coroutine[Any, Any, object]) -> None:
+    """Carry out a step of an asynchronous generator that does not wait."""
+    try:
+        step.send(None)
+    except StopIteration:
+        pass
 
 
 async def until_done(future: asyncio.Future[Any], timeout: float) -> bool:

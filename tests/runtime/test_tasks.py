@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import time
 from collections import deque
@@ -34,6 +35,39 @@ async def test_task_cancelled_no_error():
     tasks.start(asyncio.sleep(3600), "x").cancel()
     await settle()
     assert errors == []
+
+
+def test_task_started_while_the_loop_ends_is_cancelled(caplog):
+    """`asyncio.run` does not cancel it: "Task was destroyed but it is pending!". The group serves the next loop."""
+    tasks, ended = Tasks(pytest.fail), []
+
+    async def last():
+        await asyncio.sleep(3600)
+
+    async def late():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("late")
+            tasks.start(last(), "last")
+
+    async def first():
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ended.append("first")
+            tasks.start(late(), "late")
+
+    async def main():
+        assert await tasks.start(asyncio.sleep(0, "done"), "short") == "done"
+        asyncio.ensure_future(first())  # noqa: RUF006
+        await asyncio.sleep(0)
+
+    for _ in range(2):
+        asyncio.run(main())
+    gc.collect()
+    assert ended == ["first", "late"] * 2
+    assert caplog.text == ""
 
 
 @virtual
