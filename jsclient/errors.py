@@ -484,7 +484,8 @@ class NoRespondersError(StatusError):
         """No answer to a publish."""
         return cls(
             503,
-            f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject",
+            f"no stream took the message on {subject!r}: create a stream with this subject, or check the subject; "
+            "or JetStream is not enabled on this server or account",
         )
 
 

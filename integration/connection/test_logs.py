@@ -65,3 +65,29 @@ async def test_dead_letter(quiet: Any, stream: OwnStream, caplog: pytest.LogCapt
     assert record.levelname == "ERROR"
     assert record.message.startswith("terminated message 1 on")
     assert "''" not in record.message
+    assert "the handler failed message 1 on" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+async def test_one_traceback_of_a_dead_letter(
+    quiet: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    await stream.publish(1, "a")
+
+    async def handle(msg: Any) -> None:
+        raise KeyError("customer")
+
+    sub = await quiet.pull_subscribe(stream.all, config=ConsumerConfig(max_deliver=1))
+    async with sub.run(handle):
+        await logged(caplog, "DeadLettered")
+    assert caplog.text.count("Traceback") == 1
+    assert (await logged(caplog, "HandlerFailed")).exc_info
+
+
+async def test_reconnect_ends_the_warning(proxy: Any, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "jsclient")
+    tap = await proxy()
+    async with jsclient.connect(tap.url):
+        tap.cut()
+        assert (await logged(caplog, "Reconnected")).levelname == "WARNING"
+        assert (await logged(caplog, "Disconnected")).levelname == "WARNING"

@@ -198,6 +198,9 @@ async def test_jetstream_off(own_server: Any) -> None:
             error = await refusal(attempt)
             assert isinstance(error, jsclient.NoRespondersError)
             says(error, "JetStream is not enabled", "domain=")
+        says(
+            await refusal(js.publish("a", b"")), "create a stream", "JetStream is not enabled on this server"
+        )
 
 
 async def test_publish_without_stream(js: Any) -> None:
@@ -249,6 +252,16 @@ async def test_not_awaited(js: Any, server: Any, stream: OwnStream) -> None:
             opening.fetch  # noqa: B018  the access is the point
     with pytest.warns(RuntimeWarning, match=r"subscribe\(\) was never awaited"):
         js.subscribe(stream.all)
+    topic = js.topic(stream.subject("x"))
+    handles = {
+        "each": topic.each(),
+        "publisher": topic.publisher(),
+        "work": topic.work("w"),
+        "ordered_consumer": js.ordered_consumer(stream.name),
+    }
+    for name, opening in handles.items():
+        with pytest.raises(AttributeError, match=rf"^{name}\(\) was not awaited, and has no 'fetch'"):
+            opening.fetch  # noqa: B018  the access is the point
     assert await stream.consumer_names() == []
 
 

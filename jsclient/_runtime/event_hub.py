@@ -9,7 +9,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeAlias
 
-from ..protocol.events import Event
+from ..protocol.consumers.worker.worker import Reject
+from ..protocol.events import DeadLettered, Event
 from .tasks import Signal, Tasks
 
 __all__ = ["EventHub", "EventLog", "OnEvent"]
@@ -78,14 +79,19 @@ async def _await(result: Awaitable[None]) -> None:
 
 
 def _write(event: Event) -> None:
-    """Log an event with its fields, and with the traceback of its error."""
+    """Log an event with its fields, and with the traceback of its error.
+
+    A dead letter's traceback was logged with `HandlerFailed`; a `Reject` is deliberate.
+    """
     log = logging.getLogger(f"jsclient.{event.about}")
     level = getattr(logging, event.severity.upper())
     if log.isEnabledFor(level):
         fields = {name: getattr(event, name) for name in event.__struct_fields__}
         error = fields.get("error")
-        shown = error if isinstance(error, BaseException) and error.__traceback__ is not None else None
-        log.log(level, "%s", event, exc_info=shown, extra={"event": type(event).__name__, **fields})
+        traced = isinstance(error, BaseException) and error.__traceback__ is not None
+        shown = traced and not isinstance(event, DeadLettered) and not isinstance(error, Reject)
+        trace = error if shown else None
+        log.log(level, "%s", event, exc_info=trace, extra={"event": type(event).__name__, **fields})
 
 
 def _report(error: BaseException) -> None:

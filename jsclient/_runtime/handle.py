@@ -86,9 +86,9 @@ class Asking(Coroutine[Any, Any, T]):
 
     _how = "'await' sends the request"
 
-    def __init__(self, opened: Callable[[], Awaitable[T]], name: str = "") -> None:
+    def __init__(self, opened: Callable[[], Awaitable[T]], name: str) -> None:
         self._opened = opened
-        self._name = name or "it"
+        self._name = name
         self._seen = False
         self._running: Generator[Any, None, T] | None = None
 

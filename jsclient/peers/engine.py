@@ -79,7 +79,7 @@ class Engine(Handle):
             ConnectError, AuthenticationError: The server cannot be reached, or refused. And those of any request.
         """
         settings = {**(connect or {}), "on_event": on_event}
-        return Opening(partial(_connect, cls, servers, settings, _options(options)))
+        return Opening(partial(_connect, cls, servers, settings, _options(options)), "connect()")
 
     @classmethod
     def local(

@@ -482,7 +482,6 @@ class Reconnected(Event, frozen=True, kw_only=True):
     """The connection was restored and its subscriptions renewed. ``url`` is shown without user info."""
 
     about = "connection"
-    _severity = "info"
 
     url: str = ""
 

@@ -139,7 +139,7 @@ class Topic:
         opened = partial(
             TopicPublisher.open, self.log, chained=chained, max_in_flight=max_in_flight, timeout=timeout
         )
-        return Opening(opened)
+        return Opening(opened, "publisher()")
 
     def each(
         self,
@@ -186,7 +186,8 @@ class Topic:
                 raise ConfigError("start and after are given: omit one of them")
             start = SequenceStart(after)
         options = {"push": push, "quiet": quiet, "max_pending": max_pending, "heartbeat": heartbeat}
-        return ReaderOpening(partial(self._open, start, allow_truncated=allow_truncated, **options))
+        opened = partial(self._open, start, allow_truncated=allow_truncated, **options)
+        return ReaderOpening(opened, "each()")
 
     def since(self, position: Position | str, **options: Unpack[ReadOptions]) -> ReaderOpening:
         """Read every record strictly after a saved `TopicReader.position`, or its JSON token.
@@ -306,7 +307,7 @@ class Topic:
             config=ConsumerConfig(**config),
             pull=True,
         )
-        return Opening(partial(self._work, request))
+        return Opening(partial(self._work, request), "work()")
 
     async def _work(self, request: SubscribeRequest) -> PullSubscription:
         return await open_pull_subscription(self._context, request, delete_on_close=False)

@@ -73,7 +73,7 @@ def test_default_logging_levels(caplog):
     hub = EventHub(None)
     hub.emit(event())
     hub.emit(Reconnected(url="nats://x"))
-    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert caplog.messages == [
         "no message and no heartbeat for 1 s (stream 'ORDERS')",
         "reconnected to nats://x",

@@ -80,7 +80,7 @@ async def test_nothing_happens_before():
         calls.append(1)
         return Thing()
 
-    closed = Opening(open_it)
+    closed = Opening(open_it, "open_it()")
     assert calls == []
     with pytest.raises(AttributeError, match=r"not awaited.*'name'"):
         closed.name  # noqa: B018  the access is the point

@@ -165,8 +165,9 @@ async def test_ended_for_all_processes(kits: Kits, child: Any, end: str) -> None
     await getattr(updater, end)("over")
     late = await child("produce", subject, "0")
     assert await late.until("refused") == ["ClosedError"]
+    what_to_do = f"'{subject}' has ended: no value can follow; create a kit on another subject"
     for method in ("update_state", "finish", "fail"):
-        with pytest.raises(ClosedError):
+        with pytest.raises(ClosedError, match=what_to_do):
             await getattr(rival, method)("more")
     with pytest.raises(ClosedError):
         await kits.here.notifier_kit(subject, initial="more")

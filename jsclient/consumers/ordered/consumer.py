@@ -462,7 +462,8 @@ def ordered_consumer(
     if max_reset_attempts is not None:
         check_count("max_reset_attempts", max_reset_attempts)
     options = {"name_prefix": name_prefix, "max_reset_attempts": max_reset_attempts}
-    return Opening(partial(_open, context, stream, ordered_pull_config(config), options))
+    opened = partial(_open, context, stream, ordered_pull_config(config), options)
+    return Opening(opened, "ordered_consumer()")
 
 
 async def _open(

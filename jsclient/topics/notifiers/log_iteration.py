@@ -196,13 +196,18 @@ class LogProducer:
         self._unreported: _Failure | None = None
         self._closed = False
 
+    def _over(self) -> ClosedError:
+        return ClosedError(
+            f"the iteration on {self._log.subject!r} has ended: no value can follow; create a kit on another subject"
+        )
+
     def publish(self, kind: Kind, value: Any) -> _Member:
         """Start to append a member. Raises as `Producer`; also the error of earlier members, once."""
         if self._unreported is not None:
             failure, self._unreported = self._unreported, None
             raise failure.error
         if self._ended:
-            raise ClosedError("the iteration has ended: no value can follow")
+            raise self._over()
         if self._closed:
             raise ClosedError("the connection is closed: no value can be stored")
         data = self._codec.encode(passable_reason(value) if kind is Kind.FAIL else value)
@@ -298,7 +303,7 @@ class LogProducer:
             return record.seq
         if record.is_last:
             self._is_over = True
-            raise ClosedError("the iteration has ended: no value can follow")
+            raise self._over()
         if not sent.startswith(f"{self._name}:"):
             self._last, self._in_doubt = expected, True
             raise ProducerFencedError(self._log.subject, expected, record.seq)

@@ -116,7 +116,7 @@ class _Cells:
 
     def publish(self, kind: Kind, value: Any) -> _Published:
         if self.tail.entry is not None:
-            raise ClosedError("the iteration has ended: no value can follow")
+            raise ClosedError("the iteration has ended: no value can follow; create a new kit")
         traceback = value.__traceback__ if kind is Kind.FAIL and isinstance(value, BaseException) else None
         if self._codec is not None:
             if kind is Kind.FAIL:
