@@ -208,12 +208,13 @@ async def main(number):
         asyncio.ensure_future(opening)
     await asyncio.sleep(0.001 + 0.001 * (number % 20))
 
-for number in range(40):
+for number in range(20):
     asyncio.run(main(number))
 print("ended")
 """
 
 
+@pytest.mark.limit(150)
 async def test_program_that_ends_while_a_subscription_opens_is_quiet(server: Any, oracle: Any) -> None:
     """The undo of a request is started while `asyncio.run` cancels: "Task was destroyed but it is pending!"."""
     stream = "FORGETS_opening"
@@ -227,6 +228,6 @@ async def test_program_that_ends_while_a_subscription_opens_is_quiet(server: Any
         )
         for _ in range(2)
     ]  # fmt: skip
-    ends = await within(60, asyncio.gather(*(program.communicate() for program in programs)), "the programs")
+    ends = await within(120, asyncio.gather(*(program.communicate() for program in programs)), "the programs")
     await oracle.delete_stream(stream)
     assert [(out.decode(), err.decode()) for out, err in ends] == [("ended\n", "")] * 2
