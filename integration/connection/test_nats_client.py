@@ -18,7 +18,7 @@ import pytest
 import jsclient
 from integration.kit.clients.foreign import client
 from integration.kit.clients.readers import FAST
-from integration.kit.judge.leaks import no_leaks
+from integration.kit.judge.leaks import describe_task, no_leaks, running_tasks
 from integration.kit.judge.reading import numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
@@ -194,6 +194,31 @@ async def test_lost_cancellation_ends(proxy: Any, connect: Any, monkeypatch: Any
     made = len(tries)
     await asyncio.sleep(0.3)
     assert len(tries) <= made + 1
+
+
+async def test_connection_lost_after_handshake_leaves_no_tasks(
+    proxy: Any, connect: Any, monkeypatch: Any, events: list[Any]
+) -> None:
+    """nats-py starts the next attempt without ending the tasks that the handshake before has started."""
+    tap = await proxy()
+    js = await connect(tap, **FAST)
+    drain, lost = nats_client.TcpTransport.drain, []
+
+    async def lose(transport: Any) -> None:
+        if js._connection._nc.is_connected and len(lost) < 3:  # after the handshake, before it is told
+            lost.append(1)
+            raise ConnectionResetError("Connection lost")
+        await drain(transport)
+
+    monkeypatch.setattr(nats_client.TcpTransport, "drain", lose)
+    tap.cut()
+    await told(Reconnected, events)
+    assert len(lost) == 3
+    names = sorted(
+        describe_task(task).split()[0] for task in running_tasks() if "Client._" in describe_task(task)
+    )
+    assert names == sorted({*names})
+    await js.close()
 
 
 # Where the names are not there

@@ -10,15 +10,16 @@ __all__ = ["LoopWatch", "Signal", "Tasks", "Timer", "until_done"]
 
 _LOOK_EVERY = 1.0  # seconds between looks of a `LoopWatch`, while handlers run
 _BLOCKED = 1.0  # seconds that a look may be late
-_LAST = 1.0  # seconds that a task has for its cancellation when the event loop ends
+_LAST = 1.0  # seconds that a task has for its work, and then for its cancellation, when the event loop ends
+_ROUNDS = 3  # of cancellations: a cancelled task may start another one
 
 
 class Tasks:
     """A group of background tasks. Errors are reported to ``on_error``.
 
     `asyncio.run` cancels the tasks of a program that ends, but not a task that one of them starts when it is cancelled,
-    such as the deletion of a new consumer. These are cancelled when the loop then closes its asynchronous generators:
-    the group has one open as long as tasks run.
+    such as the deletion of a new consumer. These are awaited for a second, then cancelled, when the loop closes its
+    asynchronous generators: the group has one open as long as tasks run.
     """
 
     def __init__(self, on_error: Callable[[BaseException], None]) -> None:
@@ -38,22 +39,34 @@ class Tasks:
         task = loop.create_task(coroutine, name=f"jsclient:{name}")
         self._tasks.add(task)
         task.add_done_callback(self._forget if awaited else self._ended)
-        if loop is self._ended_loop:
-            task.cancel()
-        elif self._at_end is None:
-            self._at_end = self._cancel_at_end(loop)
-            _step(self._at_end.asend(None))
+        if self._at_end is None and loop is not self._ended_loop:
+            self._at_end = self._end_with(loop)
+            try:
+                _step(self._at_end.asend(None))
+            except ResourceWarning:  # the loop closes its generators already, and warnings are errors
+                self._at_end = None
         return task
 
-    async def _cancel_at_end(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
+    async def _end_with(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
             if self._tasks:  # closed by the loop, not by `_discard`
                 self._at_end, self._ended_loop = None, loop
-                for task in self._tasks:
-                    task.cancel()
-                await asyncio.wait(self._tasks, timeout=_LAST)
+                await self._finish()
+
+    async def _finish(self) -> None:
+        """Wait for the tasks, which the ends of other generators may await; then cancel them, and what they start."""
+        now = asyncio.get_running_loop().time
+        deadline = now() + _LAST
+        while self._tasks and now() < deadline:
+            await asyncio.wait(self._tasks, timeout=deadline - now())
+        for _ in range(_ROUNDS):
+            if not self._tasks:
+                break
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=_LAST)
 
     def _discard(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

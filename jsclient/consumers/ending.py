@@ -23,7 +23,8 @@ async def delete_created(
     connection = context.connection
     deadline = connection.now() + context.timeout
     left = await _left(context, binding) if binding.is_durable else None
-    await delete_consumer(context, binding.stream, consumer, timeout=deadline - connection.now())
+    timeout = max(deadline - connection.now(), context.timeout / 2)  # the event loop may have been blocked
+    await delete_consumer(context, binding.stream, consumer, timeout=timeout)
     if left is not None:
         emit(left)
 

@@ -32,7 +32,7 @@ from ..protocol.consumers.subscribe import (
     is_certainly_ours,
     subscribe_workflow,
 )
-from ..protocol.consumers.subscribe_request import SubscribeRequest
+from ..protocol.consumers.subscribe_request import SubscribeRequest, check_request
 from ..protocol.models.consumer import ConsumerInfo, DeliverPolicy
 from ..protocol.wire.codec import from_wire
 from .ordered.subscription import OrderedSubscription
@@ -158,7 +158,7 @@ class Binder:
 
         Cancelled: as after an error; a create request in flight is awaited in the background, and its consumer deleted.
         """
-        check_known(self._context, self._request.config)
+        check_known(self._context, check_request(self._request).config)
         try:
             return await self._run()
         except BaseException:

@@ -185,7 +185,7 @@ class TopicTable(Handle, Mapping[str, Record]):
 
     async def _compare_always(self) -> None:
         """Compare the table with the stream if messages were removed from it since the last comparison."""
-        known, equal, tries, compare_at = -1, False, Retry(), 0.0
+        known, equal, tries, compare_at = -1, -1, Retry(), 0.0
         now = asyncio.get_running_loop().time
         while True:
             await asyncio.sleep(self._check)
@@ -199,9 +199,9 @@ class TopicTable(Handle, Mapping[str, Record]):
                     self._clear(state.last_seq)
                 if now() < compare_at:
                     continue
-                was_equal, equal = equal, not await self._compare(state.last_seq)
-                # Twice: the servers of the consumer and of the history may have lagged.
-                known = removed if equal and was_equal else -1
+                # Equal twice for the same removals: the servers of the consumer and of the history may have lagged.
+                found = -1 if await self._compare(state.last_seq) else removed
+                known, equal = removed if found == equal == removed else -1, found
                 compare_at, tries = now() + _EACH * len(self._records), Retry()
             except JetStreamError as error:
                 if not await tries.again(error):
@@ -227,10 +227,11 @@ class TopicTable(Handle, Mapping[str, Record]):
         differ += [subject for subject, seq in stored.items() if mine.get(subject, 0) < seq <= read]
         for first in range(0, len(differ), _AT_ONCE):
             asked = map(self._ask_leader, differ[first : first + _AT_ONCE])
-            for result in await asyncio.gather(*asked, return_exceptions=True):
+            results = await asyncio.gather(*asked, return_exceptions=True)
+            self._changed.set()
+            for result in results:
                 if result is not None:
                     raise result
-            self._changed.set()
         return bool(differ)
 
     async def _ask_leader(self, subject: str) -> None:

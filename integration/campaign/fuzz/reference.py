@@ -10,7 +10,7 @@ Place = tuple[str, str, int, int, int, int, int, str | None]
 
 
 def jsack(reply: bytes) -> Place | None:
-    """A JSAck by ADR-15: 9 tokens, or 11 and more; no empty token; five numbers of 64 bits in ASCII digits."""
+    """A JSAck by ADR-15: 9 tokens, or 11 and more, none empty; five numbers of 64 bits in digits, sequences from 1."""
     tokens = reply.split(b".")
     if tokens[:2] != [b"$JS", b"ACK"] or len(tokens) < 9 or len(tokens) == 10 or b"" in tokens:
         return None
@@ -22,6 +22,8 @@ def jsack(reply: bytes) -> Place | None:
         numbers.append(int(token))
     domain = None if len(tokens) == 9 or tokens[2] == b"_" else _text(tokens[2])
     delivered, stream_seq, consumer_seq, timestamp, pending = numbers
+    if not stream_seq or not consumer_seq:
+        return None
     return _text(body[0]), _text(body[1]), delivered, stream_seq, consumer_seq, timestamp, pending, domain
 
 

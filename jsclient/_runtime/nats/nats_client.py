@@ -210,7 +210,9 @@ class NatsClient(nats.aio.client.Client):
     async def _attempt(self, server: Any) -> None:
         """Connect and complete the handshake. Raises anything."""
         self._end_if_over()
-        self._abort()  # an attempt that failed after connecting: nats-py would leave its socket open
+        # An attempt that failed after connecting: nats-py would leave its socket open, and its tasks.
+        self._abort()
+        self._end_tasks()
         server.last_attempt = time.monotonic()  # nats-py's clock for its pauses
         self._current_server, limit = server, self.options["connect_timeout"]
         try:
@@ -220,14 +222,17 @@ class NatsClient(nats.aio.client.Client):
         except TimeoutError as error:
             raise TimeoutError(f"no answer within {limit:g} s") from error
         if not self.is_connected:
-            for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
-                if task is not None:
-                    task.cancel()
+            self._end_tasks()
             raise nats.errors.Error("nats: the server sent something else than PONG")
         for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
             assert task is not None
             task.add_done_callback(self._revive_later)
         self._greeted = True
+
+    def _end_tasks(self) -> None:
+        for task in (self._reading_task, self._ping_interval_task, self._flusher_task):
+            if task is not None:
+                task.cancel()
 
     async def _dial(self, uri: Any, limit: float) -> None:
         if uri.scheme not in {"ws", "wss"}:
@@ -300,10 +305,9 @@ class NatsClient(nats.aio.client.Client):
     def abort(self) -> None:
         """Close at once, without waiting."""
         self._over, self._status = True, nats.aio.client.Client.CLOSED
-        tasks = (self._reading_task, self._ping_interval_task, self._flusher_task, self._reconnection_task)
-        for task in tasks:
-            if task is not None:
-                task.cancel()
+        self._end_tasks()
+        if self._reconnection_task is not None:
+            self._reconnection_task.cancel()
         if self._revival is not None:
             self._revival.cancel()
         self._abort()
