@@ -40,9 +40,15 @@ async def stored(server: Any, stream: OwnStream, block: bytes, *, values: list[b
     """Store five records of which the third has this header block; their subject."""
     subject = stream.subject("a")
     blocks = [b"", b"", block, b"", b""]
+    end = (await stream.state())["last_seq"] + len(blocks)
     await store_raw(
         server.url, [(subject.encode(), own, data) for own, data in zip(blocks, values, strict=True)]
     )
+
+    async def all_stored() -> bool:  # a PONG does not say so
+        return bool((await stream.state())["last_seq"] >= end)
+
+    await eventually(all_stored, 5, "five records")
     return subject
 
 

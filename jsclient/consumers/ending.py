@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from .._runtime.calls import consumer_info, delete_consumer
@@ -11,6 +12,8 @@ from ..protocol.consumers.subscribe import Binding
 from ..protocol.events import DurableDeleted, Event
 
 __all__ = ["delete_created"]
+
+_AGAIN = (0.02, 0.1, 0.3)  # seconds before the consumer is looked at again, if only acks are missing
 
 
 async def delete_created(
@@ -31,9 +34,15 @@ async def delete_created(
 
 async def _left(context: Context, binding: Binding) -> DurableDeleted | None:
     try:
-        info = await consumer_info(context, binding.stream, binding.consumer, timeout=context.timeout / 2)
-    except JetStreamError:
-        return None  # gone, or no permission to ask
+        async with asyncio.timeout(context.timeout / 2):
+            info = await consumer_info(context, binding.stream, binding.consumer)
+            for pause in _AGAIN:
+                if info.num_pending or not info.num_ack_pending:
+                    break
+                await asyncio.sleep(pause)  # the server counts acks some time after it has read them
+                info = await consumer_info(context, binding.stream, binding.consumer)
+    except (JetStreamError, TimeoutError):
+        return None  # gone, no permission to ask, or no answer in time
     pending, unacked = info.num_pending, info.num_ack_pending
     if not pending and not unacked:
         return None
