@@ -13,7 +13,7 @@ from ..protocol.events import DurableDeleted, Event
 
 __all__ = ["delete_created"]
 
-_AGAIN = (0.02, 0.1, 0.3)  # seconds before the consumer is looked at again, if only acks are missing
+_COUNTED = 0.1  # seconds in which the server counts the acks that it has read
 
 
 async def delete_created(
@@ -36,10 +36,8 @@ async def _left(context: Context, binding: Binding) -> DurableDeleted | None:
     try:
         async with asyncio.timeout(context.timeout / 2):
             info = await consumer_info(context, binding.stream, binding.consumer)
-            for pause in _AGAIN:
-                if info.num_pending or not info.num_ack_pending:
-                    break
-                await asyncio.sleep(pause)  # the server counts acks some time after it has read them
+            if info.num_ack_pending and not info.num_pending:
+                await asyncio.sleep(_COUNTED)
                 info = await consumer_info(context, binding.stream, binding.consumer)
     except (JetStreamError, TimeoutError):
         return None  # gone, no permission to ask, or no answer in time
