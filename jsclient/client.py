@@ -99,7 +99,8 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         Ephemeral consumers that subscriptions created are deleted; durable ones stay. A server that does not answer is
         not waited for: then it takes about 5 s at most.
 
-        Cancelled: call it again, or the connection stays open.
+        Cancelled: the connection is closed at once; what was not sent is lost, and the server removes the ephemeral
+        consumers after their `inactive_threshold`.
         """
         self._connection.check_here()
         async with self._closing:
@@ -109,14 +110,24 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
             try:
                 if await self._end(ending):
                     await context.tasks.settle(1.0)
-                await context.requests.close()
+                await (
+                    context.requests.close()
+                )  # before the connection, so that the server forgets their inbox
                 await self._connection.close()
-                await ending
-                await self._abandon_all()  # handles that were opened meanwhile: their readers must wake up
-                await context.tasks.cancel()
-                await self._connection.hub.close()
-            finally:
-                ending.cancel()
+                await self._finish(ending)
+            except asyncio.CancelledError:
+                self._connection.abort()
+                context.tasks.start(self._finish(ending), "close")
+                raise
+
+    async def _finish(self, ending: asyncio.Future[None]) -> None:
+        """End what is left once the connection is closed."""
+        context = self._context
+        await context.requests.close()
+        await asyncio.wait({ending})
+        await self._abandon_all()  # handles that were opened meanwhile: their readers must wake up
+        await context.tasks.cancel()
+        await self._connection.hub.close()
 
     async def _end(self, ending: asyncio.Future[None]) -> bool:
         """Wait for the handles to end as long as the server answers; return whether they did."""

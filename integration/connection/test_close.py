@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 import jsclient
+from integration.kit.clients.foreign import client
+from integration.kit.judge.leaks import describe_task, running_tasks
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
 from jsclient._runtime.nats.transports import TcpTransport
@@ -76,6 +78,54 @@ async def test_reset_after_cancelled_wait(background: Any) -> None:
     gc.collect()
     await asyncio.sleep(0)
     assert background.unexpected == []
+
+
+@pytest.mark.parametrize("foreign", [False, True], ids=["own", "user's"])
+@pytest.mark.parametrize("turns", [1, 3, 10, 100])
+async def test_cancelled_close_closes_at_once(
+    turns: int, foreign: bool, server: Any, connect: Any, stream: OwnStream
+) -> None:
+    """`async with` does not call it again: the connection stayed open, with its tasks."""
+    async with contextlib.AsyncExitStack() as stack:
+        if foreign:
+            nc = await stack.enter_async_context(client(server))
+            js = jsclient.JetStream(nc)
+        else:
+            js = await connect(server)
+        before = running_tasks()
+        sub = await js.subscribe(stream.all)
+        worker = await (await js.subscribe(stream.all, durable="w")).run(_sleep).__aenter__()
+        asking = asyncio.create_task(sub.next())
+        closing = asyncio.create_task(js.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert js.is_closed
+        assert worker is not None
+        ended = await within(3, asyncio.gather(asking, return_exceptions=True), "the reader")
+        assert isinstance(ended[0], jsclient.ClosedError)
+        await eventually(lambda: not left(before), 3, "the end of all tasks")
+        await within(1, js.close(), "a second close")
+        if foreign:
+            await nc.flush()  # the user's connection is not closed
+        else:
+            assert js._connection._nc._transport._io_writer.transport.is_closing()
+
+
+def left(before: set[Any]) -> list[str]:
+    return [describe_task(task) for task in running_tasks() - before]
+
+
+async def test_cancelled_close_delivers_events(server: Any, connect: Any, stream: OwnStream) -> None:
+    events: list[Any] = []
+    js = await connect(server, on_event=events.append)
+    js._context.emit(jsclient.events.Reconnected(url="x"))
+    closing = asyncio.create_task(js.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert [type(event).__name__ for event in events] == ["Reconnected"]
 
 
 @pytest.mark.parametrize("kind", ["publisher", "subscriptions", "worker", "nothing"])

@@ -23,7 +23,7 @@ import trustme
 from nats.aio.client import Client
 
 from integration.kit.servers.ports import free_port
-from jsclient.server import NatsServer, ServerNotFoundError, ServerStartError, find_server
+from jsclient.server import NatsServer, ServerNotFoundError, ServerStartError, find_server, guard
 
 DEADLINE = 10.0  # seconds for what should happen at once
 
@@ -400,15 +400,19 @@ async def test_cancelled_start_leaves_nothing() -> None:
         assert server.pid is None or not alive(server.pid)
 
 
-async def test_cancelled_stop_kills() -> None:
+async def test_cancelled_stop_kills(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else a server that ends at once may be gone before the cancellation.
+    asked: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(guard, "ask_to_end", asked.append)
     server = NatsServer()
     await server.start()
-    server.pause()
     task = asyncio.create_task(server.stop())
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert asked[0].stdin is not None
+    asked[0].stdin.close()
     assert not server.running
     assert server.pid is not None
     assert not alive(server.pid)

@@ -153,6 +153,10 @@ class FakeConnection(Connection):
         self.check_open()
         return 0.001
 
+    def abort(self) -> None:
+        self._over, self._up = True, False
+        self._notify(Lifecycle.CLOSED)
+
     async def close(self) -> None:
         if not self._over:
             self._over, self._up = True, False

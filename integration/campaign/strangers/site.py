@@ -8,7 +8,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import nats
 import nats.aio.client
 
 import jsclient
@@ -103,13 +102,18 @@ class Stranger:
         async def keep(error: Exception) -> None:
             self.errors.append(str(error))
 
-        self.nc = await nats.connect(
-            with_user(self._site.own.url, "stranger"),
-            allow_reconnect=False,
-            connect_timeout=2,
-            error_cb=keep,
-            inbox_prefix="_INBOX_stranger",
-        )
+        self.nc = nats.aio.client.Client()
+        try:
+            await self.nc.connect(
+                with_user(self._site.own.url, "stranger"),
+                allow_reconnect=False,
+                connect_timeout=2,
+                error_cb=keep,
+                inbox_prefix="_INBOX_stranger",
+            )
+        except Exception:
+            await closed(self.nc)  # without reconnects, nats-py leaves the socket of a refused login open
+            raise
 
     async def publish(self, subject: str, payload: bytes, reply: str = "") -> None:
         await self.nc.publish(subject, payload, reply=reply)

@@ -241,6 +241,10 @@ class Connection(abc.ABC):
     async def close(self) -> None:
         """Close for good."""
 
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Close at once, without waiting."""
+
     def _permission_denied(self, error: PermissionDeniedError) -> None:
         for report in list(self.denied):
             report(error)

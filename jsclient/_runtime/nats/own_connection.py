@@ -85,21 +85,16 @@ class GuardedConnection(Connection):
                 **options,
             )
         except Exception as error:  # noqa: BLE001  nats-py raises anything
-            self._abandon()
+            self.abort()
             identified = bool(nc.identity) or bool(IDENTITY & options.keys())
             raise connect_error(error, servers, nc.failures, identified=identified) from None
         except asyncio.CancelledError:
-            self._abandon()
+            self.abort()
             raise
         nc.first_connect = False
         nc.options["allow_reconnect"] = True
         nc.options["max_reconnect_attempts"] = -1
         self._up = True
-
-    def _abandon(self) -> None:
-        """Close the socket and the tasks of a failed first connect, at once: a wait could be cancelled."""
-        self._closing = True
-        self._nc.abort()
 
     # --- state ---------------------------------------------------------------------------------------------
 
@@ -373,6 +368,16 @@ class GuardedConnection(Connection):
             raise RequestTimeoutError("no PONG to a PING", timeout) from None
         return self.now() - started
 
+    def _end(self) -> None:
+        if not self._closing:
+            self._closing, self._up = True, False
+            self._no_pongs(ClosedError("the connection was closed before a PONG came"))
+            self._notify(Lifecycle.CLOSED)
+
+    def abort(self) -> None:
+        self._end()
+        self._nc.abort()
+
     async def close(self) -> None:
         if not self._closing:
             if self.is_connected:
@@ -381,9 +386,7 @@ class GuardedConnection(Connection):
                         await self.make_room()
                 except (DisconnectedError, TimeoutError):
                     pass
-            self._closing, self._up = True, False
-            self._no_pongs(ClosedError("the connection was closed before a PONG came"))
-            self._notify(Lifecycle.CLOSED)
+            self._end()
         if not self._nc.is_closed:
             try:
                 async with asyncio.timeout(2 * CLOSING):

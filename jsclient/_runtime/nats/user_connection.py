@@ -27,7 +27,7 @@ from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.headers import Headers, parse_headers
 from ...protocol.wire.server_error import is_authentication
 from ..event_hub import OnEvent
-from ..tasks import Tasks
+from ..tasks import Tasks, until_done
 from .connection import Connection, Inbox, Lifecycle
 from .urls import connect_error, reason, shared_identity
 
@@ -86,6 +86,7 @@ class ForeignConnection(Connection):
         self._reconnects = nc.stats["reconnects"]
         self._was_up = bool(nc.is_connected)
         self._ended = False
+        self._inboxes: set[_Subscription] = set()
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JetStreamError):
@@ -184,9 +185,11 @@ class ForeignConnection(Connection):
                 await subscription.theirs.unsubscribe(limit)
         except (nats.errors.ConnectionClosedError, nats.errors.ConnectionDrainingError) as error:
             raise ClosedError("the connection is closed") from error
+        self._inboxes.add(subscription)
         return subscription
 
     async def unsubscribe(self, inbox: Any) -> None:
+        self._inboxes.discard(inbox)
         theirs, inbox.theirs = inbox.theirs, None
         if theirs is None or self._nc.is_closed:
             return
@@ -197,14 +200,15 @@ class ForeignConnection(Connection):
 
     async def drain(self, inbox: Any, timeout: float) -> None:
         theirs = inbox.theirs
-        try:
-            if theirs is not None and self.is_connected:
-                await asyncio.wait_for(theirs.drain(), timeout)
-                inbox.theirs = None
-        except (nats.errors.Error, TimeoutError):
-            pass
-        finally:
+        if theirs is None or not self.is_connected:
             await self.unsubscribe(inbox)
+            return
+        draining = asyncio.ensure_future(theirs.drain())
+        try:
+            await until_done(draining, timeout)
+        finally:
+            await self.unsubscribe(inbox)  # before a cancellation, after which nats-py keeps its task
+            draining.cancel()
 
     async def ping(self, timeout: float) -> float:
         self.check_sendable()
@@ -225,11 +229,19 @@ class ForeignConnection(Connection):
 
     async def close(self) -> None:
         """Stop using the connection; the user closes it."""
-        if self._ended:
-            return
-        self._ended = True
-        self._notify(Lifecycle.CLOSED)
+        self._end()
         await self._tasks.cancel()
+        for inbox in list(self._inboxes):  # of handles whose own end was cut short
+            await self.unsubscribe(inbox)
+
+    def _end(self) -> None:
+        if not self._ended:
+            self._ended = True
+            self._notify(Lifecycle.CLOSED)
+
+    def abort(self) -> None:
+        self._end()
+        self._tasks.start(self.close(), "close")
 
 
 class _PlainConnection(ForeignConnection):
