@@ -226,12 +226,13 @@ class _Deliveries:
         self._foreign = _Foreign(context, stream)
         self._monitor = HeartbeatMonitor(heartbeat)
         self._timer = Timer(self._tick)
+        self._now = asyncio.get_running_loop().time
         self._ended = False
 
     def begin(self) -> None:
         """Start the heartbeat monitor: the consumer exists."""
         self._connection.add_listener(self._lifecycle)
-        self._monitor.heard(self._connection.now())
+        self._monitor.heard(self._now())
         self._timer.set(self._monitor.deadline)
 
     async def end(self) -> None:
@@ -243,7 +244,7 @@ class _Deliveries:
     def arrived(self, frames: list[Frame]) -> None:
         if self._ended:
             return
-        self._monitor.heard(self._connection.now())
+        self._monitor.heard(self._now())
         records: list[Record] = []
         missed = False
         for frame in frames:
@@ -281,7 +282,7 @@ class _Deliveries:
 
     def _tick(self) -> None:
         if not self._ended:
-            if (silent := self._monitor.tick(self._connection.now())) is not None:
+            if (silent := self._monitor.tick(self._now())) is not None:
                 if self._connection.is_connected:
                     self._context.emit(
                         HeartbeatMissed(stream=self._stream, consumer=self.consumer, silent_for=silent)
@@ -303,6 +304,7 @@ class _Probe:
         self._stream = stream
         self._monitor = HeartbeatMonitor(heartbeat)
         self._timer = Timer(self._tick)
+        self._now = asyncio.get_running_loop().time
         self._asking: asyncio.Task[None] | None = None
         self._ended = False
 
@@ -315,11 +317,11 @@ class _Probe:
         self._timer.cancel()
 
     def heard(self) -> None:
-        self._monitor.heard(self._context.connection.now())
+        self._monitor.heard(self._now())
 
     def _tick(self) -> None:
         connection, monitor = self._context.connection, self._monitor
-        now = connection.now()
+        now = self._now()
         if not connection.is_connected:
             monitor.heard(now)  # that is reported by another event
         elif (silent := monitor.tick(now)) is not None:

@@ -14,10 +14,7 @@ from tests.support.virtual import virtual
 class Context:
     """Of a feed that is never opened."""
 
-    class connection:  # noqa: N801
-        @staticmethod
-        def now() -> float:
-            return 0.0
+    connection = None
 
 
 def delivery(seq: int, consumer_seq: int, pending: int, headers: bytes = b"") -> tuple[Any, ...]:
