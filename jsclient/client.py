@@ -100,7 +100,7 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
         not waited for: then it takes about 5 s at most.
 
         Cancelled: the connection is closed at once; what was not sent is lost, and the server removes the ephemeral
-        consumers after their `inactive_threshold`.
+        consumers after their ``inactive_threshold``.
         """
         self._connection.check_here()
         async with self._closing:
