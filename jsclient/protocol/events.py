@@ -126,8 +126,8 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
     def _says(self) -> str:
         which = f"partitions {[*self.partitions]} of topic" if self.partitions else "topic"
         return (
-            f"subscribe has waited {self.waited:.0f} s for {which} {self.topic!r}: {self.reason}; "
-            "with wait=False or timeout= it raises an error instead"
+            f"a subscriber has waited {self.waited:.0f} s for {which} {self.topic!r}: {self.reason}; "
+            "opening with wait=False or timeout= raises an error instead"
         )
 
 

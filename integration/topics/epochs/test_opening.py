@@ -10,6 +10,7 @@ import pytest
 
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.waiting import eventually, within
+from jsclient.errors import EpochsLostError
 from jsclient.events import PartitionsMissing
 from tests.topics.epochs.test_topic import all_of
 
@@ -105,32 +106,77 @@ async def test_leaving_cancelled_twice_leaves_nothing(own_server: Any, connect: 
         await eventually(lambda: js._context.open == before, 8, "the publisher is closed")
 
 
-async def test_long_wait_reported(
-    js: Any, events: list[Any], oracle: Any, make_stream: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def reported(events: list[Any], *partitions: int) -> Any:
+    """The newest `PartitionsMissing` that names these partitions."""
+
+    def found() -> list[Any]:
+        missing = [one for one in events if isinstance(one, PartitionsMissing)]
+        return [one for one in missing if one.waited > 0.1 and one.partitions == partitions]
+
+    return (await eventually(found, 10, f"the event about {partitions}"))[-1]
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait is reported after 0.1 s."""
     monkeypatch.setattr("jsclient.topics.epochs.history._FIRST_REPORT", 0.1)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_long_wait_reported(js: Any, events: list[Any], oracle: Any, make_stream: Any) -> None:
     stream = await make_stream()
     topic = js.epochs(f"{stream.name}.t", stream=stream.name, partitions=2)
-
-    async def reported(*partitions: int) -> Any:
-        def found() -> list[Any]:
-            missing = [one for one in events if isinstance(one, PartitionsMissing)]
-            return [one for one in missing if one.waited > 0.1 and one.partitions == partitions]
-
-        return (await eventually(found, 10, "the event"))[-1]
-
     misspelled = js.epochs(f"{stream.name}.u", stream=stream.name)
     opening = asyncio.ensure_future(misspelled.subscribe())
-    event = await reported()
+    event = await reported(events)
     assert str(event).endswith(
         f" s for topic {misspelled.name!r}: no publisher has written there yet, or its records were removed; "
-        "with wait=False or timeout= it raises an error instead"
+        "opening with wait=False or timeout= raises an error instead"
     )
     assert event.severity == "warning"
     opening.cancel()
     opening = asyncio.ensure_future(topic.subscribe())
-    assert (await reported(0, 1)).topic == topic.name
+    assert (await reported(events, 0, 1)).topic == topic.name
     async with topic.publisher(0):
-        assert f"for partitions [1] of topic {topic.name!r}: no publisher" in str(await reported(1))
+        assert f"for partitions [1] of topic {topic.name!r}: no publisher" in str(await reported(events, 1))
         async with topic.publisher(1):
             await (await within(10, opening, "the subscription")).close()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_long_wait_for_live_publishers_reported(js: Any, events: list[Any]) -> None:
+    """While it opens, and after a publisher has gone; not while all are there."""
+    topic = js.epochs("live.waited", partitions=2)
+    opening = asyncio.ensure_future(topic.live_subscribe(beat=0.2))
+    assert str(await reported(events, 0, 1)).endswith(
+        " s for partitions [0, 1] of topic 'live.waited': no live publisher answers; "
+        "opening with wait=False or timeout= raises an error instead"
+    )
+    async with await topic.live_publisher(0, beat=0.2) as first:
+        await reported(events, 1)
+        second = await topic.live_publisher(1, beat=0.2)
+        async with await within(10, opening, "the subscription") as sub:
+            events.clear()
+            await second.advance(1)
+            await first.advance(1)
+            while 1 not in sub.frontier.elements:
+                await sub.next(timeout=10)
+            assert events == []
+            await second.release()
+            with pytest.raises(EpochsLostError):
+                await sub.next(timeout=10)
+            await reported(events, 1)
+
+
+@pytest.mark.usefixtures("soon")
+async def test_long_wait_without_a_server_reported(own_server: Any, connect: Any, events: list[Any]) -> None:
+    server = await own_server()
+    js = await connect(server, reconnect_time_wait=0.05)
+    await server.kill()
+    await eventually(lambda: not js.is_connected, 10, "the end of the connection")
+    opening = asyncio.ensure_future(js.epochs("live.away").live_subscribe(beat=0.2))
+    assert "for partitions [0] of topic 'live.away': not connected" in str(await reported(events, 0))
+    await server.start()
+    await eventually(lambda: js.is_connected, 20, "the reconnect")
+    async with await js.epochs("live.away").live_publisher(beat=0.2):
+        await (await within(10, opening, "the subscription")).close()

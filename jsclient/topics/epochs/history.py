@@ -60,20 +60,24 @@ class Wait:
         self._begun = asyncio.get_running_loop().time()
         self._pause, self._report = _FIRST_PAUSE, _FIRST_REPORT
 
-    async def again(self, error: JetStreamError, partitions: Sequence[int]) -> None:
-        """Pause before the next look. ``error`` is why the last one failed."""
+    def look(self, reason: str, partitions: Sequence[int]) -> None:
+        """Report the wait if it is due."""
         waited = asyncio.get_running_loop().time() - self._begun
         if waited >= self._report:
             self._report = 2 * waited
-            missing = isinstance(error, TopicNotFoundError)
-            reason = (
-                "no publisher has written there yet, or its records were removed" if missing else str(error)
-            )
             self._emit(
                 PartitionsMissing(
                     topic=self._topic, partitions=tuple(partitions), waited=waited, reason=reason
                 )
             )
+
+    async def again(self, error: JetStreamError, partitions: Sequence[int]) -> None:
+        """Pause before the next look. ``error`` is why the last one failed."""
+        missing = isinstance(error, TopicNotFoundError)
+        self.look(
+            "no publisher has written there yet, or its records were removed" if missing else str(error),
+            partitions,
+        )
         await asyncio.sleep(self._pause)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 

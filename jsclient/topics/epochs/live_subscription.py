@@ -29,6 +29,7 @@ from ...protocol.topics.value_codec import Codec, codec_name
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
 from .events import EpochEvents, Filter
+from .history import Wait
 
 __all__ = ["LiveSubscription"]
 
@@ -182,8 +183,16 @@ class LiveSubscription(EpochEvents[T]):
 
     async def _tend(self) -> None:
         """Connect to publishers, and send signs of life."""
+        wait: Wait | None = None
         while not self.is_closed:
             now = asyncio.get_running_loop().time()
+            absent = [partition for partition, channel in self._channels.items() if not channel.number]
+            if absent:
+                wait = wait or Wait(self._context.emit, self._topic)
+                up = self._connection.is_connected
+                wait.look("no live publisher answers" if up else "not connected to a server", absent)
+            else:
+                wait = None
             for partition, channel in self._channels.items():
                 if not channel.number:
                     if now >= channel.asked + (_PAUSE if partition in self._missing else self._beat):

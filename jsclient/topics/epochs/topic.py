@@ -264,7 +264,8 @@ class EpochTopic(Generic[T]):
 
         Args:
             partitions, filter, timeout: As of `subscribe`; by default the partitions of this object.
-            wait: Wait until all partitions have a publisher; otherwise raise `TopicNotFoundError`.
+            wait: Wait until all partitions have a publisher; otherwise raise `TopicNotFoundError`. A long wait is
+                reported with the event `PartitionsMissing`, also after a publisher has gone.
             beat: Seconds between two signs of life; silence for three of them is a loss.
 
         Raises:
