@@ -316,6 +316,22 @@ async def test_in_process_is_not_stored(js: Any, oracle: Oracle, stream: OwnStre
     assert (ack.seq, len(got)) == (7, 2)
 
 
+async def test_in_process_without_id(js: Any, oracle: Oracle, stream: OwnStream) -> None:
+    """Only a message with an id can be a duplicate: the answer is final, whatever would follow."""
+    to = f"{stream.prefix}x.odd"
+    busy = b'{"error":{"code":400,"err_code":10158,"description":"duplicate message id is in process"}}'
+    full = b'{"error":{"code":503,"err_code":10023,"description":"insufficient resources"}}'
+    got = await scripted(oracle, to, (0, busy), (0, full))
+    with pytest.raises(jsclient.ApiError, match="in process"):
+        await within(10, js.publish(to, b"x"), "the publish")
+    assert len(got) == 1
+    got = await scripted(oracle, f"{to}2", (0, busy), (0, full))
+    async with js.publisher() as publisher:
+        with pytest.raises(jsclient.ApiError, match="in process"):
+            await within(10, await publisher.publish(f"{to}2", b"x", headers={"A": "b"}), "the ack")
+    assert len(got) == 1
+
+
 async def test_late_limit_inconclusive(js: Any, oracle: Oracle, stream: OwnStream) -> None:
     """Limits are judged before ids: it asks, and hears that the first try was stored."""
     to = f"{stream.prefix}x.full"

@@ -206,7 +206,8 @@ async def _send(
         except (NoRespondersError, ApiError) as error:
             trouble = trouble or Trouble()
             expected = repeatable or stream_exists or encoded in answered
-            final, pause = trouble.refusal(error, subject, deadline - loop.time(), expected=expected)
+            left = deadline - loop.time()
+            final, pause = trouble.refusal(error, subject, left, expected=expected, identified=repeatable)
             if pause is None:
                 raise final from None
             if not pause:

@@ -32,6 +32,7 @@ __all__ = [
     "TicketT",
     "Trouble",
     "first_reply",
+    "has_id",
     "no_stream",
     "question",
     "question_about",
@@ -115,7 +116,14 @@ class Trouble(msgspec.Struct):
         return min(ATTEMPT * (1 << min(self.silent, 10)), _LONGEST_ATTEMPT)
 
     def refusal(
-        self, error: JetStreamError, to: str, left: float, *, expected: bool, behind: bool = False
+        self,
+        error: JetStreamError,
+        to: str,
+        left: float,
+        *,
+        expected: bool,
+        behind: bool = False,
+        identified: bool = True,
     ) -> tuple[JetStreamError, float | None]:
         """Decide what follows an error answer to the last attempt.
 
@@ -123,6 +131,7 @@ class Trouble(msgspec.Struct):
             left: Seconds until the deadline.
             expected: A stream is expected on the subject: "no responders" is retried until the deadline.
             behind: Its predecessor is still in flight.
+            identified: It has an id, without which no answer can put an earlier attempt in doubt.
 
         Returns:
             The error that ends the publish if it is not sent again, and the pause before the next attempt, in seconds.
@@ -132,7 +141,7 @@ class Trouble(msgspec.Struct):
         if isinstance(error, NoRespondersError):
             final, pause = self._no_stream(error, to, left, expected=expected)
         else:
-            final, pause = self._refused(error, to, behind=behind)
+            final, pause = self._refused(error, to, behind=behind, identified=identified)
         return final, None if pause is None or left <= pause else pause
 
     def _no_stream(
@@ -147,11 +156,11 @@ class Trouble(msgspec.Struct):
         return final, pause if expected or self.refused < _ATTEMPTS_WITHOUT_STREAM else None
 
     def _refused(
-        self, error: JetStreamError, to: str, *, behind: bool
+        self, error: JetStreamError, to: str, *, behind: bool, identified: bool
     ) -> tuple[JetStreamError, float | None]:
         unknown = _unknown(to)
         code = error.err_code if isinstance(error, ApiError) else 0
-        if code == _DUPLICATE_IN_PROCESS:
+        if code == _DUPLICATE_IN_PROCESS and identified:
             if self.overtaken is not None:
                 # In a cluster the id of an overtaken message stays taken, although nothing is stored under it.
                 return unknown if self.in_doubt else self.overtaken, None
@@ -217,6 +226,11 @@ def unknown(entry: InFlight[TicketT]) -> RequestTimeoutError:
 def no_stream(entry: InFlight[TicketT]) -> NoRespondersError:
     """The error of a publish that no stream took: nothing was stored."""
     return NoRespondersError.of_publish(entry.to)
+
+
+def has_id(header: bytes) -> bool:
+    """Whether this block of headers contains a message id."""
+    return bool(header) and MSG_ID in parse_headers(header)[1]
 
 
 def question(header: bytes, never_an_id: str) -> bytes:

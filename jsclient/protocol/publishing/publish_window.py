@@ -31,6 +31,7 @@ from .in_flight import (
     TicketT,
     Trouble,
     first_reply,
+    has_id,
     no_stream,
     question,
     reply_of,
@@ -167,7 +168,12 @@ class PublishWindow(Generic[TicketT]):
         expected = entry.repeatable or entry.subject in self.answered
         behind = self.has_older(entry.number - 1)
         final, pause = trouble.refusal(
-            error, entry.to, entry.deadline - now, expected=expected, behind=behind
+            error,
+            entry.to,
+            entry.deadline - now,
+            expected=expected,
+            behind=behind,
+            identified=entry.repeatable or has_id(entry.header),
         )
         if pause is None or entry.ticket.done():
             return final

@@ -377,6 +377,13 @@ def test_first_try_still_being_stored():
     assert errors(answers(under, [refusal(2, 10158)], 0.0)[2]) == [("2", RequestTimeoutError)]
 
 
+def test_without_id_not_being_stored():
+    under = window()
+    send(under)
+    assert errors(answers(under, [refusal(1, 10158)], 0.0)[2]) == [("1", ApiError)]
+    assert under.in_flight == {}
+
+
 # --- the connection --------------------------------------------------------------------------------------------
 
 
