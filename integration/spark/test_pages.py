@@ -1,4 +1,4 @@
-"""The Python of the pages about Spark is executed, page by page, and prints what they say.
+"""The Python of the pages about Spark is executed, page by page, and prints what they say; so do their commands.
 
 As in `integration/docs/test_pages.py`; a server of its own stands at the address that the pages have. In README.md it
 is the blocks marked `py`.
@@ -10,12 +10,16 @@ import contextlib
 import doctest
 import io
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import jsclient
+from integration.kit.spark.sessions import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -31,14 +35,29 @@ ADDRESS = "nats://127.0.0.1:4222"
 
 
 def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
-    """The code, each block with the text that it prints, if the page says."""
+    """The code, each block with the text that it prints, if the page says. A ``console`` block is both."""
     fences = [(found[1], found[2]) for found in FENCE.finditer((ROOT / page).read_text(encoding="utf-8"))]
     following = [*fences[1:], ("", "")]
     return [
-        (code, following[at][1] if following[at][0] == "text" else None)
+        tuple(code.split("\n", 1))
+        if kind == "console"
+        else (code, following[at][1] if following[at][0] == "text" else None)
         for at, (kind, code) in enumerate(fences)
-        if kind == language
+        if kind in (language, "console")
     ]
+
+
+def execute(text: str, names: dict[str, Any], page: str) -> None:
+    """Python, or a command of jsclient after ``$``."""
+    if not text.startswith("$ jsclient "):
+        exec(compile(text, page, "exec"), names)
+        return
+    code = "import sys; from jsclient.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, *shlex.split(text)[2:]]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, timeout=60, env=environment()
+    )
+    print(done.stdout, end="")
 
 
 @pytest.mark.server(">=2.11")
@@ -69,7 +88,7 @@ async def test_python_of_page_does_page_says(
             text = code.replace(ADDRESS, own.url).replace("/data/checkpoints", str(tmp_path))
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
-                exec(compile(text, page, "exec"), names)
+                execute(text, names, page)
                 for query in spark.streams.active:  # those without an end
                     query.processAllAvailable()
                     query.stop()

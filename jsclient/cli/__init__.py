@@ -1,4 +1,4 @@
-"""The command line: ``jsclient demo``, ``jsclient --version``."""
+"""The command line: ``jsclient demo``, ``jsclient spark offsets``, ``jsclient --version``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Until the event loop runs, SIGTERM acts like Ctrl-C.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if options.command == "spark":
+            from .spark.offsets import run as run_offsets
+
+            return run_offsets(options)
         from .demo.command import run
 
         return run(options)
@@ -45,6 +49,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="jsclient", description="An asyncio client for NATS JetStream.")
     parser.add_argument("--version", action="version", version=f"jsclient {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    _add_demo(commands)
+    _add_spark(commands)
+    return parser
+
+
+def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     demo = commands.add_parser(
         "demo",
         help="replay a year of flights through a stream and Spark, kill workers, and prove that nothing was lost",
@@ -89,7 +99,39 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="print lines instead of the live table (default if the output is not a terminal)",
     )
-    return parser
+
+
+def _add_spark(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    spark = commands.add_parser("spark", help="look at the checkpoint of a Spark query, and rewind it")
+    actions = spark.add_subparsers(dest="action", required=True, metavar="action")
+    offsets = actions.add_parser(
+        "offsets",
+        help="show what a query has planned and committed, compare it with its stream, rewind it",
+        description=(
+            "Show the last planned and the last committed batch of a streaming query, from its checkpoint in a local "
+            "directory. PySpark is not needed. With --server, compare them with the stream. With --rewind-to, let the "
+            "next start of a stopped query in mode 'log' read from another place; no file is changed, two are added."
+        ),
+    )
+    offsets.add_argument(
+        "checkpoint", metavar="CHECKPOINT", help="the directory of option checkpointLocation"
+    )
+    offsets.add_argument("--server", metavar="URL", help="the server of the stream, to compare with it")
+    offsets.add_argument("--credentials", metavar="FILE", help="credentials file for --server")
+    offsets.add_argument(
+        "--stream",
+        metavar="NAME",
+        help="the name of the stream (default: the stream that was created when the checkpoint says)",
+    )
+    offsets.add_argument(
+        "--rewind-to",
+        metavar="SEQ|TIME",
+        help="read next from this sequence, or from this time, such as 2026-01-31T12:00:00Z; needs --server",
+    )
+    offsets.add_argument(
+        "--force", action="store_true", help="rewind although the checkpoint was written in the last minute"
+    )
+    offsets.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _positive(text: str) -> int:

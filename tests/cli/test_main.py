@@ -21,6 +21,8 @@ from jsclient.cli import main
         (["demo", "--workers", "17"], "17 is more than 16"),
         (["demo", "--servers", "nats://a,,nats://b"], "contains an empty URL"),
         (["demo", "--fast"], "unrecognized arguments"),
+        (["spark"], "required: action"),
+        (["spark", "offsets"], "required: CHECKPOINT"),
     ],
 )
 def test_wrong_arguments_refused_with_code_2(arguments, said, capsys):

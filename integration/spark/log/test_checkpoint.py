@@ -1,0 +1,115 @@
+"""`jsclient spark offsets` on checkpoints of real queries: what it shows, and where a rewound query goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from integration.kit.spark.sessions import environment
+
+
+def command(checkpoint, *arguments, server=None):
+    """Run the command without PySpark: exit code, JSON, error text."""
+    code = "import sys; sys.modules['pyspark'] = None; from jsclient.cli import main; sys.exit(main())"
+    given = [] if server is None else ["--server", server.url]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "spark", "offsets", str(checkpoint), "--json", *given, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env=environment(),
+    )
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+@pytest.fixture
+def frame(spark, server):
+    def load(stream, **options):
+        given = {"servers": server.url, "stream": stream.name, "startingOffsets": "earliest", **options}
+        return spark.readStream.format("jetstream").options(**given).load()
+
+    return load
+
+
+async def test_offsets_shown_compared_and_rewound(server, stream, aside, drain, checkpoint, frame):
+    await stream.publish(20)
+    first = await aside(drain, frame(stream, maxMessagesPerTrigger="8"))
+    await stream.publish(5, first=21)
+
+    code, shown, _ = await aside(command, checkpoint)
+    assert code == 0
+    (source,) = shown["sources"]
+    assert source["planned"] == source["committed"] == {"batch": 2, "first": 17, "last": 20}
+
+    code, shown, _ = await aside(command, checkpoint, server=server)
+    state = shown["sources"][0]["stream"]
+    assert (code, state["name"], state["recreated"]) == (0, stream.name, False)
+    assert (state["lag"], state["removed"], state["last"]) == (5, 0, 25)
+
+    code, _, error = await aside(command, checkpoint, "--rewind-to", "5", server=server)
+    assert code == 1
+    assert "may be running" in error
+    code, shown, _ = await aside(command, checkpoint, "--rewind-to", "5", "--force", server=server)
+    assert code == 0
+    assert shown["rewound"]["first"] == 5
+    assert shown["rewound"]["read_twice"] == [5, 20]
+
+    again = await aside(drain, frame(stream))
+    assert first.column("sequence") == [*range(1, 21)]
+    assert again.column("sequence") == [*range(5, 26)]
+    assert again.runs == [4]
+    assert not any(name.name.endswith(".tmp") for name in checkpoint.rglob("*"))
+
+
+async def test_rewound_to_time(server, oracle, stream, aside, drain, checkpoint, frame):
+    await stream.publish(10)
+    await aside(drain, frame(stream))
+    moment = (await oracle.api(f"STREAM.MSG.GET.{stream.name}", {"seq": 7}))["message"]["time"]
+    code, shown, error = await aside(command, checkpoint, "--rewind-to", moment, "--force", server=server)
+    assert (code, error) == (0, "")
+    assert shown["rewound"]["first"] == 7
+    assert (await aside(drain, frame(stream))).column("sequence") == [7, 8, 9, 10]
+
+
+async def test_running_query_fails_after_rewind(server, stream, aside, checkpoint, frame):
+    """Spark creates the file of a batch exclusively, so a rewind under a running query is not overwritten."""
+    await stream.publish(10)
+
+    def run():
+        query = frame(stream).writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+        query.processAllAvailable()
+        return query
+
+    query = await aside(run)
+    code, _, error = await aside(command, checkpoint, "--rewind-to", "4", "--force", server=server)
+    assert (code, error) == (0, "")
+    await stream.publish(1, first=11)
+    with pytest.raises(Exception, match=r"(?i)concurrent"):
+        await aside(query.awaitTermination, 60)
+
+
+async def test_recreated_stream_and_removed_messages(server, oracle, stream, aside, drain, checkpoint, frame):
+    await stream.publish(10)
+    await aside(drain, frame(stream))
+    await stream.publish(10, first=11)
+    await oracle.purge(stream.name, seq=15)
+    code, shown, _ = await aside(command, checkpoint, server=server)
+    state = shown["sources"][0]["stream"]
+    assert (code, state["first"], state["removed"], state["lag"]) == (0, 15, 4, 6)
+    code, _, error = await aside(command, checkpoint, "--rewind-to", "5", "--force", server=server)
+    assert code == 1
+    assert "sequences 15 to 20" in error
+    config = (await oracle.api(f"STREAM.INFO.{stream.name}", {}))["config"]
+    await oracle.api(f"STREAM.DELETE.{stream.name}", {})
+    await oracle.api(f"STREAM.CREATE.{stream.name}", config)
+    code, shown, _ = await aside(command, checkpoint, server=server)
+    assert shown["sources"][0]["stream"] == {"name": None, "recreated": True}
+    code, _, error = await aside(
+        command, checkpoint, "--stream", stream.name, "--rewind-to", "1", "--force", server=server
+    )
+    assert code == 1
+    assert "was recreated" in error

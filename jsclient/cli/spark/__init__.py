@@ -1,0 +1,1 @@
+"""Commands for operating Spark queries. PySpark is not needed."""

@@ -1,0 +1,228 @@
+"""The command ``jsclient spark offsets``: shows a checkpoint, compares it with its stream, and rewinds it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import time
+from typing import Any
+
+from ...errors import ConfigError, JetStreamError
+from ...protocol.wire.units import format_time
+from ...spark.engine import session
+from ...spark.log.checkpoint import BatchEntry, Checkpoint, CheckpointError
+from ...spark.log.lookup import Lookup
+from ...spark.log.offsets import LogOffset, StreamFacts
+from ...spark.options.source import SourceOptions
+
+__all__ = ["run"]
+
+_QUIET = 60.0  # seconds without a new file before a checkpoint is rewound
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit code. See `jsclient.cli.main`."""
+    try:
+        report = _report(options)
+    except (JetStreamError, OSError) as error:
+        print(f"jsclient spark offsets: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    print(json.dumps(report, indent=2) if options.json else "\n".join(_lines(report)))
+    return 0
+
+
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    if options.server is None and (options.stream or options.credentials or options.rewind_to):
+        raise ConfigError("--stream, --credentials and --rewind-to need --server")
+    found = Checkpoint.read(options.checkpoint)
+    report = {
+        "checkpoint": str(found.path),
+        "id": found.id,
+        "stateful": found.stateful,
+        "sources": _sources(found),
+    }
+    if options.rewind_to is not None:
+        found.only_log_offset()
+    if options.server is not None:
+        _compare(report, found, options)
+    return report
+
+
+def _sources(found: Checkpoint) -> list[dict[str, Any]]:
+    last = found.planned or found.committed
+    sources: list[dict[str, Any]] = []
+    for number, entry in enumerate(last.sources if last else ()):
+        one: dict[str, Any] = {"source": number, "mode": entry.mode}
+        if entry.offset is not None:
+            one["created"] = entry.offset.created
+        one["planned"] = _batch(found.planned, number)
+        one["committed"] = _batch(found.committed, number)
+        sources.append(one)
+    return sources
+
+
+def _batch(batch: BatchEntry | None, source: int) -> dict[str, Any] | None:
+    if batch is None or source >= len(batch.sources):
+        return None
+    offset = batch.sources[source].offset
+    if offset is None:
+        return {"batch": batch.number}
+    return {"batch": batch.number, "first": offset.cuts[0] if offset.cuts else None, "last": offset.seq}
+
+
+def _compare(report: dict[str, Any], found: Checkpoint, options: argparse.Namespace) -> None:
+    for one, offset in zip(report["sources"], _offsets(found), strict=False):
+        if offset is None:
+            continue
+        name = options.stream or _stream_created(offset.created, options)
+        if name is None:
+            one["stream"] = {"name": None, "recreated": True}
+            continue
+        lookup = Lookup(_asked(options, name))
+        facts = lookup.facts()
+        one["stream"] = _state(offset, facts)
+        if options.rewind_to is not None:
+            report["rewound"] = _rewind(found, lookup, facts, options)
+    if options.rewind_to is not None and "rewound" not in report:
+        raise CheckpointError(
+            f"no stream of the server was created at {found.only_log_offset().created}: it was deleted or recreated; "
+            "use a new checkpoint"
+        )
+
+
+def _offsets(found: Checkpoint) -> list[LogOffset | None]:
+    """The committed offset of each source; the planned one before the first commit."""
+    batch = found.committed or found.planned
+    return [entry.offset for entry in batch.sources] if batch else []
+
+
+def _asked(options: argparse.Namespace, stream: str) -> SourceOptions:
+    given = {"servers": options.server, "stream": stream}
+    if options.credentials:
+        given["credentialsFile"] = options.credentials
+    return SourceOptions.parse(given)
+
+
+def _stream_created(created: str, options: argparse.Namespace) -> str | None:
+    opened = session(_asked(options, "any").connect)
+
+    async def look() -> str | None:
+        async for info in opened.js.streams():
+            if info.created is not None and info.created.isoformat() == created:
+                return info.name
+        return None
+
+    return opened.run(look())
+
+
+def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
+    same = offset.created == facts.created
+    state: dict[str, Any] = {
+        "name": facts.name,
+        "created": facts.created,
+        "recreated": not same,
+        "first": facts.first_seq,
+        "last": facts.last_seq,
+    }
+    if same:
+        state["lag"] = max(0, facts.last_seq - max(offset.seq, facts.first_seq - 1))
+        state["removed"] = max(0, facts.first_seq - 1 - offset.seq)
+        state["ends_before"] = facts.last_seq < offset.seq
+    return state
+
+
+def _rewind(
+    found: Checkpoint, lookup: Lookup, facts: StreamFacts, options: argparse.Namespace
+) -> dict[str, Any]:
+    offset = found.only_log_offset()
+    if offset.created != facts.created:
+        raise CheckpointError(
+            f"stream {facts.name!r} was recreated: the query has read the one created at {offset.created}, this one "
+            f"was created at {facts.created}; use a new checkpoint"
+        )
+    first = _sequence(options.rewind_to, lookup, facts)
+    if not options.force:
+        found.refuse_running(time.time(), _QUIET)
+    committed, planned = found.furthest(facts.created)
+    files = found.rewind(LogOffset(first - 1, facts.created, owner=offset.owner))
+    return {
+        "first": first,
+        "read_twice": _range(first, committed),
+        "maybe_read_twice": _range(max(first, committed + 1), planned),
+        "skipped": _range(committed + 1, first - 1),
+        "added": [str(file) for file in files],
+    }
+
+
+def _range(first: int, last: int) -> list[int] | None:
+    return [first, last] if first <= last else None
+
+
+def _sequence(text: str, lookup: Lookup, facts: StreamFacts) -> int:
+    """The sequence to read from next. Raises `ConfigError` for one that the stream does not store."""
+    if re.fullmatch("[0-9]{1,19}", text):
+        first = int(text)
+        if not facts.first_seq <= first <= facts.last_seq + 1:
+            raise ConfigError(
+                f"--rewind-to is {first}, but stream {facts.name!r} has sequences {facts.first_seq} to "
+                f"{facts.last_seq}: give one of them, or {facts.last_seq + 1} for the next message"
+            )
+        return first
+    try:
+        moment = format_time(text)
+    except ConfigError:
+        raise ConfigError(
+            f"--rewind-to is {text!r}: a sequence is needed, or a time such as 2026-01-31T12:00:00Z, with a time zone"
+        ) from None
+    return max(lookup.sequence_at(moment, facts), facts.first_seq)
+
+
+def _lines(report: dict[str, Any]) -> list[str]:
+    lines = [f"query {report['id']}{', with state' if report['stateful'] else ''}"]
+    for one in report["sources"]:
+        created = f", stream created {one['created']}" if "created" in one else ""
+        lines.append(f"source {one['source']}: mode {one['mode']}{created}")
+        lines += [f"  {word:<10} {_told(one[word])}" for word in ("planned", "committed")]
+        if "stream" in one:
+            lines.append(f"  {'stream':<10} {_compared(one['stream'])}")
+    if not report["sources"]:
+        lines.append("no batch is planned")
+    if "rewound" in report:
+        lines += _rewound(report["rewound"])
+    return lines
+
+
+def _told(batch: dict[str, Any] | None) -> str:
+    if batch is None:
+        return "none"
+    if "last" not in batch:
+        return f"batch {batch['batch']}"
+    if batch["first"] is None:
+        return f"batch {batch['batch']}, up to sequence {batch['last']}"
+    return f"batch {batch['batch']}, sequences {batch['first']} to {batch['last']}"
+
+
+def _compared(state: dict[str, Any]) -> str:
+    if state["name"] is None:
+        return "deleted or recreated: none was created at that time (--stream NAME compares with one)"
+    told = f"{state['name']}, sequences {state['first']} to {state['last']}"
+    if state["recreated"]:
+        return f"{told}, recreated {state['created']}: the offsets are not valid"
+    if state["ends_before"]:
+        return f"{told}: it ends before the committed offset"
+    lost = f", {state['removed']} removed before they were read" if state["removed"] else ""
+    return f"{told}, lag {state['lag']}{lost}"
+
+
+def _rewound(done: dict[str, Any]) -> list[str]:
+    lines = [f"rewound: the next start reads from sequence {done['first']}"]
+    for name, text in (
+        ("read_twice", "read twice, since they are committed"),
+        ("maybe_read_twice", "perhaps written twice, since a batch of them was planned"),
+        ("skipped", "skipped, since they are not committed"),
+    ):
+        if done[name] is not None:
+            lines.append(f"  sequences {done[name][0]} to {done[name][1]}: {text}")
+    return [*lines, f"  to undo this before the next start, delete {' and '.join(done['added'])}"]

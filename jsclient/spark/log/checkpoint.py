@@ -1,0 +1,261 @@
+"""The checkpoint of a streaming query in a local directory: the offsets it has planned and committed, and rewinding.
+
+Spark stores the end offset of each batch in ``offsets/N`` before it runs the batch, and ``commits/N`` after it. It
+creates these files exclusively: two writers of the same batch cannot both succeed, and Spark fails the query that lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ...errors import ConfigError, PositionInvalidError
+from .offsets import LogOffset
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "NotACheckpointError",
+    "QueryRunningError",
+    "SeveralSourcesError",
+    "SourceEntry",
+    "UnknownOffsetError",
+]
+
+_VERSION = "v1"
+_VOID = "-"  # a source without an offset in this batch
+
+
+class CheckpointError(ConfigError):
+    """Raised when a checkpoint cannot be read, or cannot be rewound."""
+
+
+class NotACheckpointError(CheckpointError):
+    """Raised for a directory that is not the checkpoint of a streaming query."""
+
+
+class SeveralSourcesError(CheckpointError):
+    """Raised when a checkpoint with several sources is rewound."""
+
+
+class UnknownOffsetError(CheckpointError):
+    """Raised for files or offsets of a unknown version, or offsets of a source that has no sequences."""
+
+
+class QueryRunningError(CheckpointError):
+    """Raised when a checkpoint is rewound that a query has just written to."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """What one batch has recorded about one source."""
+
+    mode: Literal["log", "queue", "other", "none"]  # "none": the source had no offset yet
+    offset: LogOffset | None = None  # in mode "log"
+
+    @classmethod
+    def parse(cls, line: str, where: Path) -> SourceEntry:
+        """Parse a line of an offset file. Raises `UnknownOffsetError` for an offset of a newer release."""
+        if line == _VOID:
+            return cls("none")
+        try:
+            found = json.loads(line)
+        except ValueError:
+            return cls("other")
+        if not isinstance(found, dict):
+            return cls("other")
+        if {"b", "runs"} <= found.keys():
+            return cls("queue")
+        if not {"seq", "created"} <= found.keys():
+            return cls("other")
+        try:
+            return cls("log", LogOffset.of_json(found))
+        except PositionInvalidError as error:
+            raise UnknownOffsetError(f"{where} has an offset of an unknown version: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEntry:
+    """A batch of a checkpoint."""
+
+    number: int
+    metadata: str  # JSON with the watermark and settings of Spark
+    sources: tuple[SourceEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint as found when it was read.
+
+    Attributes:
+        id: Spark's id of the query; it stays the same over restarts.
+        planned: The last batch in ``offsets``; None before the first.
+        committed: The last batch in ``offsets`` that has a commit; None before the first.
+        stateful: Whether the query has state, for example of an aggregation.
+        written: When the newest file was written, in seconds since 1970.
+    """
+
+    path: Path
+    id: str
+    planned: BatchEntry | None
+    committed: BatchEntry | None
+    stateful: bool
+    written: float
+
+    @classmethod
+    def read(cls, path: Path | str) -> Checkpoint:
+        """Read a checkpoint.
+
+        Raises:
+            NotACheckpointError: The directory does not exist, or is not a checkpoint.
+            UnknownOffsetError: A file has a version that this release does not know.
+        """
+        path = Path(path)
+        if "://" in str(path) or str(path).startswith(("hdfs:", "s3:", "s3a:", "gs:", "abfs")):
+            raise NotACheckpointError(f"{path} is not a local directory: copy the checkpoint here first")
+        if not path.is_dir():
+            raise NotACheckpointError(
+                f"{path} does not exist, or is not a directory: give a checkpointLocation"
+            )
+        try:
+            query = json.loads((path / "metadata").read_text(encoding="utf-8"))["id"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise NotACheckpointError(
+                f"{path} is not the checkpoint of a streaming query: it has no file 'metadata' with an id; give the "
+                "directory of option 'checkpointLocation'"
+            ) from None
+        offsets, commits = _numbers(path / "offsets"), _numbers(path / "commits")
+        done = [number for number in offsets if number in set(commits)]
+        files = [path / "metadata", *(path / "offsets" / str(number) for number in offsets[-1:])]
+        files += [path / "commits" / str(number) for number in commits[-1:]]
+        return cls(
+            path=path,
+            id=str(query),
+            planned=_batch(path, offsets[-1]) if offsets else None,
+            committed=_batch(path, done[-1]) if done else None,
+            stateful=(path / "state").is_dir(),
+            written=max(file.stat().st_mtime for file in files),
+        )
+
+    def only_log_offset(self) -> LogOffset:
+        """The committed offset of the only source.
+
+        Raises:
+            CheckpointError: No batch is committed.
+            SeveralSourcesError: The query has several sources.
+            UnknownOffsetError: The source is not one of log mode.
+        """
+        if self.committed is None:
+            raise CheckpointError(
+                f"{self.path} has no committed batch: delete it, and start the query with 'startingSequence' or "
+                "'startingTimestamp'"
+            )
+        if len(self.committed.sources) != 1:
+            raise SeveralSourcesError(
+                f"{self.path} has {len(self.committed.sources)} sources, and only a query with one can be rewound: use "
+                "a new checkpoint, with a start for each source"
+            )
+        (source,) = self.committed.sources
+        if source.offset is None:
+            raise UnknownOffsetError(
+                f"{self.path} has an offset of mode {source.mode!r}: only sources of jsclient in mode 'log' can be "
+                "rewound"
+            )
+        return source.offset
+
+    def furthest(self, created: str) -> tuple[int, int]:
+        """The last sequence of a stream that a batch has committed, and that one has planned; 0: none.
+
+        Batches before an earlier rewind count. Spark keeps the last 100 batches.
+        """
+        commits, ends = set(_numbers(self.path / "commits")), {}
+        for number in _numbers(self.path / "offsets"):
+            for source in _batch(self.path, number).sources:
+                if source.offset is not None and source.offset.created == created:
+                    ends[number] = source.offset.seq
+        done = [seq for number, seq in ends.items() if number in commits]
+        return max(done, default=0), max(ends.values(), default=0)
+
+    def refuse_running(self, now: float, least: float) -> None:
+        """Raise `QueryRunningError` if a file was written less than ``least`` seconds ago."""
+        age = now - self.written
+        if age < least:
+            raise QueryRunningError(
+                f"{self.path} was written {max(0, age):.0f} seconds ago, so its query may be running: stop it, and "
+                f"wait until the newest file is {least:g} seconds old"
+            )
+
+    def rewind(self, offset: LogOffset) -> tuple[Path, Path]:
+        """Add an empty, committed batch that ends at ``offset``, and return its two files. No file is changed.
+
+        A query that runs all the same fails at its next batch, because that batch exists.
+
+        Raises:
+            CheckpointError: As `only_log_offset`; or the query has state, which would count rows twice.
+            QueryRunningError: Another process has written the batch.
+        """
+        self.only_log_offset()
+        if self.stateful:
+            raise CheckpointError(
+                f"{self.path} has state, which cannot be rewound and would count rows twice: use a new checkpoint, "
+                "with 'startingSequence' or 'startingTimestamp'"
+            )
+        assert self.planned is not None
+        assert self.committed is not None
+        number = str(self.planned.number + 1)
+        lines = [_VERSION, self.planned.metadata, json.dumps(offset.to_json())]
+        commit = _lines(self.path / "commits" / str(self.committed.number))
+        # Spark replays a batch without a commit. The opposite order would leave a commit without a batch.
+        planned = _create(self.path / "offsets" / number, "\n".join(lines))
+        return planned, _create(self.path / "commits" / number, "\n".join(commit))
+
+
+def _numbers(folder: Path) -> list[int]:
+    """The numbers of the batches in a folder, in order."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(file.name) for file in folder.iterdir() if file.name.isascii() and file.name.isdigit())
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        raise NotACheckpointError(f"{file} cannot be read: {error}") from None
+    if len(lines) < 2 or lines[0] != _VERSION:  # version, metadata
+        raise UnknownOffsetError(
+            f"{file} has version {lines[0][:20] if lines else ''!r}; this release knows {_VERSION!r}"
+        )
+    return lines
+
+
+def _batch(path: Path, number: int) -> BatchEntry:
+    file = path / "offsets" / str(number)
+    _, metadata, *sources = _lines(file)
+    return BatchEntry(number, metadata, tuple(SourceEntry.parse(line, file) for line in sources))
+
+
+def _create(file: Path, text: str) -> Path:
+    """Write a new file at once: no reader sees a part. Raises `QueryRunningError` if it exists."""
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", suffix=".tmp", dir=file.parent)
+    made = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as opened:
+            opened.write(text)
+            opened.flush()
+            os.fsync(opened.fileno())
+        made.chmod(0o644)
+        if not file.exists():  # Hadoop would compare the new file with the checksum of a removed one
+            file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+        file.hardlink_to(made)
+    except FileExistsError:
+        raise QueryRunningError(
+            f"{file} exists now, so a query has written it: stop the query and try again"
+        ) from None
+    finally:
+        made.unlink()
+    return file

@@ -1,0 +1,162 @@
+"""Checkpoints as Spark 4.3 writes them: what they say, what is refused, and what a rewind adds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jsclient.spark.log.checkpoint import (
+    Checkpoint,
+    CheckpointError,
+    NotACheckpointError,
+    QueryRunningError,
+    SeveralSourcesError,
+    UnknownOffsetError,
+)
+from jsclient.spark.log.offsets import LogOffset
+
+CREATED = "2026-11-23T02:28:31.315730+00:00"
+ID = "ca7f5223-3cb3-46d6-a34a-a9fb567e1425"
+METADATA = (
+    '{"batchWatermarkMs":0,"batchTimestampMs":1795400913576,"conf":{"spark.sql.shuffle.partitions":"2"}}'
+)
+COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'
+
+
+def line(seq, *cuts, **more):
+    return json.dumps({"seq": seq, "created": CREATED, **({"cuts": list(cuts)} if cuts else {}), **more})
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Write a checkpoint: the lines of each batch, and the number of batches that are committed."""
+
+    def write(*batches, committed=None):
+        (tmp_path / "metadata").write_text(json.dumps({"id": ID}))
+        for name in ("offsets", "commits"):
+            (tmp_path / name).mkdir()
+        for number, lines in enumerate(batches):
+            (tmp_path / "offsets" / str(number)).write_text("\n".join(["v1", METADATA, *lines]))
+            (tmp_path / "offsets" / f".{number}.crc").write_bytes(b"crc")
+        for number in range(len(batches) if committed is None else committed):
+            (tmp_path / "commits" / str(number)).write_text(COMMIT)
+        return tmp_path
+
+    return write
+
+
+def test_last_planned_and_last_committed_batch(make):
+    found = Checkpoint.read(make([line(8, 1)], [line(16, 9)], [line(20, 17)], committed=2))
+    assert (found.id, found.stateful) == (ID, False)
+    assert found.planned.number == 2
+    assert found.planned.sources[0].offset == LogOffset(20, CREATED, cuts=(17,))
+    assert found.committed.number == 1
+    assert found.only_log_offset() == LogOffset(16, CREATED, cuts=(9,))
+
+
+def test_ten_comes_after_nine(make):
+    assert Checkpoint.read(make(*([line(n + 1)] for n in range(11)))).planned.number == 10
+
+
+def test_modes_of_sources(make):
+    lines = [line(8), '{"b": 1, "runs": []}', "-", '{"orders":{"0":5}}', "17", "{"]
+    found = Checkpoint.read(make(lines))
+    assert [one.mode for one in found.planned.sources] == ["log", "queue", "none", "other", "other", "other"]
+
+
+def test_query_before_its_first_batch(make):
+    found = Checkpoint.read(make())
+    assert (found.planned, found.committed) == (None, None)
+    with pytest.raises(CheckpointError, match="no committed batch"):
+        found.rewind(LogOffset(1, CREATED))
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", "1"])
+def test_other_directories_refused(tmp_path, content):
+    if content is not None:
+        (tmp_path / "metadata").write_text(content)
+    with pytest.raises(NotACheckpointError, match="not the checkpoint of a streaming query"):
+        Checkpoint.read(tmp_path)
+
+
+@pytest.mark.parametrize(("path", "why"), [("hdfs://host/a", "not a local directory"), ("none", "not exist")])
+def test_places_that_cannot_be_read_refused(tmp_path, path, why):
+    with pytest.raises(NotACheckpointError, match=why):
+        Checkpoint.read(path if ":" in path else tmp_path / path)
+
+
+@pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1"])
+def test_unknown_version_refused(make, text):
+    path = make([line(8)])
+    (path / "offsets" / "0").write_text(text)
+    with pytest.raises(UnknownOffsetError, match="knows 'v1'"):
+        Checkpoint.read(path)
+
+
+def test_unknown_offset_refused(make):
+    with pytest.raises(UnknownOffsetError, match="unknown version"):
+        Checkpoint.read(make([line(8, streams={"A": 1})]))
+
+
+def test_rewind_adds_committed_batch(make):
+    path = make([line(8, 1)], [line(16, 9)])
+    (path / "offsets" / ".2.crc").write_bytes(b"of a file that was deleted")
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".2.crc"}
+    added = Checkpoint.read(path).rewind(LogOffset(4, CREATED, owner="5f"))
+    assert added == (path / "offsets" / "2", path / "commits" / "2")
+    assert added[0].read_text() == f"v1\n{METADATA}\n{line(4, owner='5f')}"
+    assert added[1].read_text() == COMMIT
+    after = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    assert after == before | {file: file.read_bytes() for file in added}
+    assert Checkpoint.read(path).only_log_offset() == LogOffset(4, CREATED, owner="5f")
+
+
+def test_rewind_passes_planned_batch(make):
+    path = make([line(8, 1)], [line(16, 9)], committed=1)
+    Checkpoint.read(path).rewind(LogOffset(4, CREATED))
+    found = Checkpoint.read(path)
+    assert found.planned.number == found.committed.number == 2
+    assert not (path / "commits" / "1").exists()
+
+
+def test_rewind_while_query_plans_refused(make):
+    path = make([line(8, 1)])
+    found = Checkpoint.read(path)
+    (path / "offsets" / "1").write_text("of the query")
+    with pytest.raises(QueryRunningError, match="exists now"):
+        found.rewind(LogOffset(4, CREATED))
+    assert (path / "offsets" / "1").read_text() == "of the query"
+    assert sorted(file.name for file in path.rglob("*") if file.is_file()) == [
+        ".0.crc",
+        "0",
+        "0",
+        "1",
+        "metadata",
+    ]
+
+
+def test_rewind_of_several_sources_refused(make):
+    with pytest.raises(SeveralSourcesError, match="2 sources"):
+        Checkpoint.read(make([line(8), line(9)])).rewind(LogOffset(4, CREATED))
+
+
+def test_rewind_of_queue_refused(make):
+    with pytest.raises(UnknownOffsetError, match="mode 'queue'"):
+        Checkpoint.read(make(['{"b": 1, "runs": []}'])).rewind(LogOffset(4, CREATED))
+
+
+def test_rewind_of_state_refused(make):
+    path = make([line(8)])
+    (path / "state").mkdir()
+    found = Checkpoint.read(path)
+    assert found.stateful
+    with pytest.raises(CheckpointError, match="state, which cannot be rewound"):
+        found.rewind(LogOffset(4, CREATED))
+
+
+def test_recent_checkpoint_refused(make):
+    found = Checkpoint.read(make([line(8)]))
+    found.refuse_running(found.written + 60, 60)
+    with pytest.raises(QueryRunningError, match=r"written 59 seconds ago.* 60 seconds old"):
+        found.refuse_running(found.written + 59, 60)
