@@ -39,6 +39,8 @@ default_role = "any"
 # The pages are built without Spark.
 autodoc_mock_imports = ["pyarrow", "pyspark"]
 autodoc_member_order = "bysource"
+autodoc_use_legacy_class_based = True  # for Sphinx 9: `SourceModule` needs it
+toc_object_entries_show_parents = "hide"
 autodoc_default_options = {"members": True}
 autodoc_typehints_format = "short"
 napoleon_numpy_docstring = False
