@@ -12,6 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from integration.kit.calls.source import Query, options_of
 from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
 
 
 def numbers(first, last):
@@ -149,6 +150,102 @@ async def test_comes_later_for_next_run(server, stream):
     assert query.sequences == numbers(1, 30)
     query.drain()
     assert query.sequences == numbers(1, 60)
+
+
+async def test_batch_waits_for_enough_messages(server, stream):
+    await stream.publish(5)
+    query = Query(
+        server,
+        stream,
+        startingOffsets="earliest",
+        minOffsetsPerTrigger=10,
+        maxTriggerDelay="1h",
+        pollIntervalMs=1,
+    )
+    reader = query.reader()
+    first = query.ask(reader, query.start(reader))
+    assert first["seq"] == 5  # the first does not wait
+    await stream.publish(9, first=6)
+    for _ in range(3):
+        assert json.dumps(reader.latestOffset(first, ReadAllAvailable())) == json.dumps(first)
+    await stream.publish(1, first=15)
+    assert query.ask(reader, first)["seq"] == 15
+
+
+async def test_batch_waits_for_enough_matching_messages(server, stream):
+    await stream.publish(1, "a")
+    query = Query(
+        server,
+        stream,
+        startingOffsets="earliest",
+        subjects=stream.subject("a"),
+        minOffsetsPerTrigger=4,
+        maxTriggerDelay="1h",
+        pollIntervalMs=1,
+    )
+    reader = query.reader()
+    first = query.ask(reader, query.start(reader))
+    assert first["seq"] == 1
+    await stream.publish(3, "b")
+    await stream.publish(3, "a", first=2)
+    assert query.ask(reader, first) == first
+    await stream.publish(1, "a", first=5)
+    assert query.ask(reader, first)["seq"] == 8
+
+
+async def test_batch_waits_no_longer_than_delay(server, stream):
+    await stream.publish(5)
+    query = Query(
+        server,
+        stream,
+        startingOffsets="earliest",
+        minOffsetsPerTrigger=10,
+        maxTriggerDelay="1s",
+        pollIntervalMs=1,
+    )
+    reader = query.reader()
+    first = query.ask(reader, query.start(reader))
+    await stream.publish(1, first=6)
+    assert await eventually(lambda: query.ask(reader, first)["seq"] == 6)
+
+
+async def test_available_now_and_replay_do_not_wait(server, stream):
+    await stream.publish(25)
+    query = Query(
+        server, stream, startingOffsets="earliest", minOffsetsPerTrigger=10, maxMessagesPerTrigger=10
+    )
+    assert [len(batch) for batch in query.drain()] == [10, 10, 5]
+    await stream.publish(3, first=26)
+    reader = query.reader()
+    assert query.replay(reader, *query.offsets[-1]) == query.parts[-1]
+    assert [len(batch) for batch in query.drain()] == [3]
+    assert query.sequences == numbers(1, 28)
+
+
+@pytest.mark.full  # two starts of a query
+async def test_running_query_waits_and_available_now_does_not(
+    spark, server, stream, aside, drain, checkpoint
+):
+    given = options_of(
+        server, stream, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="1h"
+    )
+    frame = spark.readStream.format("jetstream").options(**given).load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    await stream.publish(3)
+    query = await aside(writer.start)
+    await aside(query.processAllAvailable)
+    await stream.publish(3, first=4)
+    await aside(query.processAllAvailable)
+    await stream.publish(2, first=7)
+
+    def rows():
+        return [one["numInputRows"] for one in query.recentProgress if one["numInputRows"]]
+
+    await eventually(lambda: sum(rows()) == 8, 120)
+    assert rows() == [3, 5]
+    await aside(query.stop)
+    await stream.publish(1, first=9)
+    assert (await aside(drain, frame)).column("sequence") == [9]
 
 
 # --- going on ------------------------------------------------------------------------------------------------

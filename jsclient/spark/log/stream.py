@@ -25,6 +25,7 @@ from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
 from ..options.source import SourceOptions
+from .delay import TriggerDelay
 from .lookup import Lookup
 from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
 from .ranges import SequenceRange, admit
@@ -58,6 +59,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # set once the stream was checked
         self._losses = Losses()
+        self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         lookup, head, mirror = self._asked()
@@ -93,7 +95,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             owner = owner or secrets.token_hex(8)
             if not given.init and given.created == facts.created:
                 mirror.done(given.seq)
-        if self._target is None and (head.last <= given.seq or head.is_due):
+        if self._target is None and (head.last <= given.seq or head.is_due or self._delay.holding):
             facts = head.look()
             self._losses.done(given.seq, facts)
         begin = self._valid(given, facts)
@@ -111,6 +113,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if free > begin.seq:
             # A new leader may have lagged when this was observed, so check again.
             free = max(begin.seq, min(free, lookup.next_matching(begin.seq + 1) - 1))
+        if self._target is None and self._delay.holds(free, last, lambda: self._rows(free, last, facts)):
+            return start
         end = self._admitted(lookup, SequenceRange(free + 1, last), limit, facts)
         whole = SequenceRange(free + 1, end)
         parts = cut(lookup, self._options, whole.clipped(facts.first_seq, end) or whole, facts)
@@ -124,6 +128,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not head or head.facts is None:
             return None
         return LogOffset(head.last, head.facts.created).to_json() | self._losses.to_json()
+
+    def _rows(self, after: int, last: int, facts: StreamFacts) -> int:
+        """The number of matching messages after one sequence and up to another."""
+        lookup = self._asked()[0]
+        if not lookup.subjects and not facts.gaps:
+            return last - max(after, facts.first_seq - 1)
+        return lookup.rest(after + 1, facts) - lookup.rest(last + 1, facts)
 
     def _admitted(self, lookup: Lookup, whole: SequenceRange, limit: ReadLimit, facts: StreamFacts) -> int:
         """The last sequence of a batch within the limits."""

@@ -88,6 +88,8 @@ class SourceOptions:
     end: Place = Place("latest")  # of a batch read; a sequence is inclusive, a time is exclusive
     max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None  # log mode: messages that a batch waits for
+    max_trigger_delay: float = 900.0  # seconds after the previous batch, at most, that it waits for them
     min_partitions: int = _DEFAULT_PARTITIONS  # least number of tasks per batch
     min_partition_rows: int = WORTH_A_TASK  # rows that justify another task
     max_messages_per_partition: int | None = None  # rows of one task at most
@@ -128,6 +130,8 @@ class SourceOptions:
             end=_end(given),
             max_messages_per_trigger=given.count("maxMessagesPerTrigger"),
             max_bytes_per_trigger=given.size("maxBytesPerTrigger"),
+            min_offsets_per_trigger=given.count("minOffsetsPerTrigger"),
+            max_trigger_delay=_delay(given),
             pushdown=given.flag("pushdown", default=False),
             **read_settings(given),
             ack_on=given.choice("ackOn", ("batch", "manual", "purge"), "batch"),
@@ -141,6 +145,11 @@ class SourceOptions:
             raise ConfigError(
                 f"option 'startingSequence' is {self.start.sequence}, which is after 'endingSequence', "
                 f"{self.end.sequence}"
+            )
+        least, most = self.min_offsets_per_trigger, self.max_messages_per_trigger
+        if least is not None and most is not None and least > most:
+            raise ConfigError(
+                f"option 'minOffsetsPerTrigger' is {least}, which is more than 'maxMessagesPerTrigger', {most}"
             )
         if len(self.subjects) > 1 and self.read_mode == "direct":
             raise ConfigError(
@@ -180,6 +189,7 @@ def read_settings(given: OptionReader) -> dict[str, Any]:
 
 _STARTS = ("startingOffsets", "startingSequence", "startingTimestamp")
 _ENDS = ("endingSequence", "endingTimestamp")
+_WAITS = ("minOffsetsPerTrigger", "maxTriggerDelay")
 
 
 def _refuse_by_mode(given: OptionReader, mode: str) -> None:
@@ -190,6 +200,8 @@ def _refuse_by_mode(given: OptionReader, mode: str) -> None:
         given.refuse(name, "is for mode 'log': a queue starts at the position of its consumer")
     given.refuse("subjects", "is for mode 'log': the consumer of a queue has its own filters")
     given.refuse("readMode", "is for mode 'log': claimed messages are read by direct get")
+    for name in _WAITS:
+        given.refuse(name, "is for mode 'log': a queue claims messages as they are stored")
 
 
 def _refuse_by_kind(given: OptionReader, streaming: bool | None, mode: str) -> None:  # noqa: FBT001  private
@@ -200,9 +212,26 @@ def _refuse_by_kind(given: OptionReader, streaming: bool | None, mode: str) -> N
     elif streaming is False:
         if mode == "queue":
             raise ConfigError("option 'mode' is 'queue': that is for streaming reads; batch reads need 'log'")
-        for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "pollIntervalMs"):
+        for name in ("maxMessagesPerTrigger", "maxBytesPerTrigger", "pollIntervalMs", *_WAITS):
             given.refuse(name, "is for streaming reads: a batch read has one batch; omit it")
         given.refuse("consumer", "is for streaming reads: a batch read has no progress to show")
+
+
+_DURATION = re.compile(r"([0-9]{1,12})(us|ms|s|m|min|h|d|)", re.IGNORECASE)
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _delay(given: OptionReader) -> float:
+    """Seconds, from a time as Spark writes it: ``15m``, ``500ms``; without a unit milliseconds."""
+    text = given.text("maxTriggerDelay")
+    if text is None:
+        return 900.0
+    if given.text("minOffsetsPerTrigger") is None:
+        raise ConfigError("option 'maxTriggerDelay' needs 'minOffsetsPerTrigger': omit it, or set both")
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ConfigError(f"option 'maxTriggerDelay' is {text!r}: a time such as 15m, 30s or 500ms is needed")
+    return int(found[1]) * _SECONDS[found[2].lower()]
 
 
 def _stream(given: OptionReader) -> str:

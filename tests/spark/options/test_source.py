@@ -110,6 +110,14 @@ WRONG = [
     ({"failOnDataLoss": "maybe"}, "'failOnDataLoss'"),
     ({"pollIntervalMs": "0"}, "'pollIntervalMs'"),
     ({"startingOffset": "latest"}, "did you mean 'startingOffsets'"),
+    ({"minOffsetsPerTrigger": "0"}, "'minOffsetsPerTrigger'"),
+    ({"minOffsetsPerTrigger": "6", "maxMessagesPerTrigger": "5"}, "more than 'maxMessagesPerTrigger'"),
+    ({"maxTriggerDelay": "5s"}, "needs 'minOffsetsPerTrigger'"),
+    ({"minOffsetsPerTrigger": "6", "maxTriggerDelay": "soon"}, "a time such as 15m"),
+    (
+        {"mode": "queue", "consumer": "c", "minOffsetsPerTrigger": "6"},
+        "'minOffsetsPerTrigger' is for mode 'log'",
+    ),
     ({"maxOffsetsPerTrigger": "5"}, "that of Kafka is 'maxMessagesPerTrigger' here"),
     ({"endingOffsets": "latest"}, "that of Kafka is 'endingSequence' or 'endingTimestamp' here"),
     ({"kafka.bootstrap.servers": "x:9092"}, "that of Kafka is 'servers' here"),
@@ -128,6 +136,7 @@ def test_what_cannot_work_is_refused(options, message):
         ({"mode": "queue", "consumer": "c"}, "'mode' is 'queue'"),
         ({"maxMessagesPerTrigger": "5"}, "'maxMessagesPerTrigger' is for streaming reads"),
         ({"pollIntervalMs": "5"}, "'pollIntervalMs' is for streaming reads"),
+        ({"minOffsetsPerTrigger": "5"}, "'minOffsetsPerTrigger' is for streaming reads"),
         ({"consumer": "c"}, "'consumer' is for streaming reads"),
         ({"startingSequence": "5", "endingSequence": "4"}, "after 'endingSequence'"),
         ({"endingSequence": "5", "endingTimestamp": "0"}, "choose one"),
@@ -158,3 +167,26 @@ def test_properties_of_table_ignored():
     table = {"provider": "jetstream", "owner": "me", "option.stream": "S", "option.servers": "nats://x"}
     given = {"servers": "nats://x", "stream": "S"}
     assert SourceOptions.parse({**given, **table}) == SourceOptions.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("15m", 900),
+        ("15 M", None),
+        ("2min", 120),
+        ("30s", 30),
+        ("500ms", 0.5),
+        ("1500", 1.5),
+        ("1H", 3600),
+        ("0", 0),
+    ],
+)
+def test_delay_as_spark_writes_times(text, seconds):
+    given = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": text}
+    if seconds is None:
+        with pytest.raises(ConfigError, match="'maxTriggerDelay'"):
+            parse(**given)
+    else:
+        assert parse(**given).max_trigger_delay == seconds
+    assert parse(minOffsetsPerTrigger="5").max_trigger_delay == 900
