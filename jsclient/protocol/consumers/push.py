@@ -63,6 +63,12 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     """
     if not run:
         return 0
+    if (
+        consumer_seq is not None
+        and len(frames) >= _MANY
+        and (last := _consecutive(frames, run, consumer_seq))
+    ):
+        return last
     last, due = 0, consumer_seq or 0
     follows = False  # the newest one had the next stream sequence, so the next one may have it, too
     try:
@@ -84,6 +90,41 @@ def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -
     except ValueError:
         return 0
     return last
+
+
+_MANY = 8  # frames from which comparing them all at once costs less than one by one
+_DIGITS = [b"%03d" % number for number in range(1000)]  # the last three of a number
+
+
+def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
+    """The last stream sequence if both sequences grow by one from frame to frame; else, or if not known, 0.
+
+    Builds the text that their JSAcks must begin with and compares it once, at less than half the cost of a comparison
+    per frame. A piece ends where one of the numbers changes in more than its last three digits.
+    """
+    try:
+        seq = int(frames[0][1].rsplit(b".", 4)[-4])
+    except (IndexError, ValueError):
+        return 0
+    if seq < 1000 or due < 1000:
+        return 0
+    done = 0
+    while done < len(frames):
+        size = min(len(frames) - done, 1000 - seq % 1000, 1000 - due % 1000)
+        start, middle = b".%b.%d" % (run, seq // 1000), b".%d" % (due // 1000)
+        expected = [start, b"", middle, b""] * size
+        expected[1::4] = _DIGITS[seq % 1000 :][:size]
+        expected[3::4] = _DIGITS[due % 1000 :][:size]
+        length = (
+            len(start) + 3 + len(middle) + 3
+        )  # of each, with the dot at its end instead of that at its start
+        if (
+            b"." + b"".join([frame[1][:length] for frame in frames[done : done + size]])
+            != b"".join(expected) + b"."
+        ):
+            return 0
+        done, seq, due = done + size, seq + size, due + size
+    return seq - 1
 
 
 Mark = TypeVar("Mark")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError
+from jsclient.protocol.consumers import push
 from jsclient.protocol.consumers.ack import (
     AckKind,
     AckState,
@@ -232,6 +236,46 @@ def test_run_continues_or_single():
         run.replace(b".1", b".2", 1) + b".15.9.1.1",
     ):
         assert not last_of_run([*frames, (b"s", odd, b"", b"")], run, 5), odd
+
+
+numbers = st.sampled_from([1, 990, 1000, 1990, 9995, 99_990, 10**6 - 3]) | st.integers(1, 2**50)
+damages = st.sampled_from(["none", "repeat", "gap", "longer", "shorter", "other run", "odd", "consumer gap"])
+
+
+@settings(max_examples=800)
+@given(numbers, numbers, st.integers(push._MANY, 60), st.integers(0, 100), damages)
+def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damage):
+    """A run of many frames is compared as one text: it must accept what the comparison of each number accepts."""
+    frames = [data(seq + number, due + number) for number in range(size)]
+    run, place = run_of(frames[0][1]), place % size
+    reply = frames[place][1]
+    head, stream, consumer, rest = (
+        reply.rsplit(b".", 4)[0],
+        seq + place,
+        due + place,
+        reply.split(b".", 7)[-1],
+    )
+    reply = {
+        "none": reply,
+        "repeat": frames[place - 1][1],
+        "gap": b"%b.%d.%d.%b" % (head, stream + 1, consumer, rest),
+        "consumer gap": b"%b.%d.%d.%b" % (head, stream, consumer + 1, rest),
+        "longer": b"%b.%d.%d0.%b" % (head, stream, consumer, rest),
+        "shorter": b"%b.%d.%b" % (head, stream, rest),
+        "other run": b"x" + reply,
+        "odd": b"%b.%dx.%d.%b" % (head, stream, consumer, rest),
+    }[damage]
+    frames[place] = (b"s", reply, b"", b"")
+    at_once = push._consecutive(frames, run, due)
+    assert at_once in (0, by_one(frames, run, due))
+    assert last_of_run(frames, run, due) == by_one(frames, run, due)
+    if damage == "none" and min(seq, due) >= 1000:
+        assert at_once == seq + size - 1
+
+
+def by_one(frames: Any, run: bytes, due: int) -> int:
+    with mock.patch.object(push, "_MANY", sys.maxsize):
+        return last_of_run(frames, run, due)
 
 
 @pytest.mark.parametrize("reply", [V1 + ".more", V2 + ".more", "$JS.ACK.S", ""])
