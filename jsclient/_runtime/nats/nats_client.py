@@ -30,6 +30,7 @@ __all__ = ["NatsClient", "Owner", "Tap", "WireSubscription", "seam_gaps"]
 
 _ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
 _READ_SIZE = 64 * 1024
+_LARGE_READ = 256 * 1024
 _BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
 
 REVIVE = 1.0
@@ -446,10 +447,12 @@ class NatsClient(nats.aio.client.Client):
             return None
 
 
-class Tap(asyncio.Protocol):
+class Tap(asyncio.BufferedProtocol):
     """Replaces the protocol of a stream reader: data goes to our frame reader, everything else to the stream reader.
 
     The stream reader wakes only at the end of the connection, or when the frame reader raises: it raises that error.
+    A read takes 64 KiB, so that its messages are still in the processor's cache when they are taken; asyncio's own
+    size, 256 KiB, is used while a message larger than a read arrives.
     """
 
     def __init__(
@@ -464,6 +467,8 @@ class Tap(asyncio.Protocol):
         self._inner = inner
         self._reader = reader
         self._client: NatsClient | None = client
+        self._room = self._small = memoryview(bytearray(_READ_SIZE))
+        self._large: memoryview | None = None
         transport.set_protocol(self)
 
     def reads(self, transport: object) -> bool:
@@ -474,7 +479,17 @@ class Tap(asyncio.Protocol):
         """Stop reading."""
         self._client = None
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        client = self._client
+        self._room = self._small
+        if client is not None and client.reader.missing > _READ_SIZE:
+            if self._large is None:
+                self._large = memoryview(bytearray(_LARGE_READ))
+            self._room = self._large
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        data = bytes(self._room[:nbytes])
         client = self._client
         if (
             client is not None and client._status not in _ENDED

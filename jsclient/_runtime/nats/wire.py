@@ -42,6 +42,11 @@ class FrameReader:
         self._have = 0
         self._need = 0  # bytes needed before the next scan
 
+    @property
+    def missing(self) -> int:
+        """Bytes that a partial frame still needs, 0 if not known."""
+        return self._need - self._have if self._parts else 0
+
     def reset(self) -> None:
         """Forget the partial frame, for a new connection."""
         self._parts, self._have, self._need = [], 0, 0
