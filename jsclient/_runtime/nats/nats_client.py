@@ -24,13 +24,11 @@ from ..retry import varied
 from ..tasks import until_done
 from .transports import TcpTransport, WebSocketTransport
 from .urls import Attempt, announced, url_identity
-from .wire import FrameReader, Host, Outbox
+from .wire import READ_SIZE, FrameReader, Host, Outbox, Tap
 
-__all__ = ["NatsClient", "Owner", "Tap", "WireSubscription", "seam_gaps"]
+__all__ = ["NatsClient", "Owner", "WireSubscription", "seam_gaps"]
 
 _ENDED = (nats.aio.client.Client.CLOSED, nats.aio.client.Client.RECONNECTING)
-_READ_SIZE = 64 * 1024
-_LARGE_READ = 256 * 1024
 _BUFFER_SIZE = 32 * 1024  # nats-py's, of its stream reader
 
 REVIVE = 1.0
@@ -360,7 +358,7 @@ class NatsClient(nats.aio.client.Client):
             if isinstance(transport, TcpTransport):
                 await self._read_tapped(transport)
             while not (self.is_closed or self.is_reconnecting) and transport is not None:
-                data = await transport.read(_READ_SIZE)
+                data = await transport.read(READ_SIZE)
                 if not data:
                     raise nats.errors.UnexpectedEOF
                 self._feed(data)
@@ -379,10 +377,10 @@ class NatsClient(nats.aio.client.Client):
         assert reader is not None
         assert writer is not None
         if self._tap is None or not self._tap.reads(writer.transport):
-            self._tap = Tap(writer.transport, reader, self)  # type: ignore[arg-type]  # it reads as well
+            self._tap = Tap(writer.transport, reader, self, _ENDED)  # type: ignore[arg-type]  # it reads as well
         tap = self._tap
         try:
-            while data := await reader.read(_READ_SIZE):  # it does not suspend before it is empty
+            while data := await reader.read(READ_SIZE):  # it does not suspend before it is empty
                 self._feed(data)
             raise nats.errors.UnexpectedEOF
         except asyncio.CancelledError:
@@ -445,71 +443,3 @@ class NatsClient(nats.aio.client.Client):
         except Exception as error:  # noqa: BLE001  odd headers must not end the reader
             self.owner.report(ProtocolError(f"odd headers: {error}"))
             return None
-
-
-class Tap(asyncio.BufferedProtocol):
-    """Replaces the protocol of a stream reader: data goes to our frame reader, everything else to the stream reader.
-
-    The stream reader wakes only at the end of the connection, or when the frame reader raises: it raises that error.
-    A read takes 64 KiB, so that its messages are still in the processor's cache when they are taken; asyncio's own
-    size, 256 KiB, is used while a message larger than a read arrives.
-    """
-
-    def __init__(
-        self,
-        transport: asyncio.Transport,
-        reader: asyncio.StreamReader,
-        client: NatsClient,
-    ) -> None:
-        self._transport = transport
-        inner = transport.get_protocol()
-        assert isinstance(inner, asyncio.StreamReaderProtocol)
-        self._inner = inner
-        self._reader = reader
-        self._client: NatsClient | None = client
-        self._room = self._small = memoryview(bytearray(_READ_SIZE))
-        self._large: memoryview | None = None
-        transport.set_protocol(self)
-
-    def reads(self, transport: object) -> bool:
-        """Whether it still reads from ``transport``."""
-        return self._transport is transport and self._client is not None
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._client = None
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        client = self._client
-        self._room = self._small
-        if client is not None and client.reader.missing > _READ_SIZE:
-            if self._large is None:
-                self._large = memoryview(bytearray(_LARGE_READ))
-            self._room = self._large
-        return self._room
-
-    def buffer_updated(self, nbytes: int) -> None:
-        data = bytes(self._room[:nbytes])
-        client = self._client
-        if (
-            client is not None and client._status not in _ENDED
-        ):  # nats-py's properties would be two calls more
-            client.out.answered = True
-            try:
-                client.reader.feed(data)
-            except Exception as error:  # noqa: BLE001  raised in the read loop
-                self._client = None
-                self._reader.set_exception(error)
-
-    def eof_received(self) -> bool | None:
-        half_open = self._inner.eof_received()  # it is not told that nats-py has begun TLS
-        return half_open and self._transport.get_extra_info("ssl_object") is None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._inner.connection_lost(exc)
-
-    def pause_writing(self) -> None:
-        self._inner.pause_writing()
-
-    def resume_writing(self) -> None:
-        self._inner.resume_writing()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from ...errors import ProtocolError, WrongLoopError
 from ...protocol.wire.frames import Frame, Sink
 
-__all__ = ["FrameReader", "Host", "Outbox"]
+__all__ = ["READ_SIZE", "FrameReader", "Host", "Outbox", "Tap"]
 
 MAX_CONTROL_LINE = 64 * 1024
 
@@ -164,6 +164,86 @@ class FrameReader:
             sink(batch)
         except Exception as error:  # noqa: BLE001  one subscription must not stop the others
             self._host.on_sink_error(error)
+
+
+READ_SIZE = 64 * 1024
+LARGE_READ = 256 * 1024
+
+
+class Receiver(Protocol):
+    """The client that a `Tap` reads for."""
+
+    _status: int
+    out: Outbox
+    reader: FrameReader
+
+
+class Tap(asyncio.BufferedProtocol):
+    """Replaces the protocol of a stream reader: data goes to our frame reader, everything else to the stream reader.
+
+    The stream reader wakes only at the end of the connection, or when the frame reader raises: it raises that error.
+    A read takes 64 KiB, so that its messages are still in the processor's cache when they are taken; asyncio's own
+    size, 256 KiB, is used while a message larger than a read arrives.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        reader: asyncio.StreamReader,
+        client: Receiver,
+        ended: tuple[int, ...],
+    ) -> None:
+        """``ended``: the states of the client in which it receives nothing."""
+        self._transport = transport
+        inner = transport.get_protocol()
+        assert isinstance(inner, asyncio.StreamReaderProtocol)
+        self._inner = inner
+        self._reader = reader
+        self._client: Receiver | None = client
+        self._ended = ended
+        self._room = self._small = memoryview(bytearray(READ_SIZE))
+        self._large: memoryview | None = None
+        transport.set_protocol(self)
+
+    def reads(self, transport: object) -> bool:
+        """Whether it still reads from ``transport``."""
+        return self._transport is transport and self._client is not None
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._client = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        client = self._client
+        self._room = self._small
+        if client is not None and client.reader.missing > READ_SIZE:
+            if self._large is None:
+                self._large = memoryview(bytearray(LARGE_READ))
+            self._room = self._large
+        return self._room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        client = self._client
+        if client is not None and client._status not in self._ended:
+            client.out.answered = True
+            try:
+                client.reader.feed(bytes(self._room[:nbytes]))
+            except Exception as error:  # noqa: BLE001  raised in the read loop
+                self._client = None
+                self._reader.set_exception(error)
+
+    def eof_received(self) -> bool | None:
+        half_open = self._inner.eof_received()  # it is not told that nats-py has begun TLS
+        return half_open and self._transport.get_extra_info("ssl_object") is None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._inner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
 
 
 HIGH_WATER = 2 * 1024 * 1024  # bytes waiting to be sent above which a publish waits

@@ -12,13 +12,14 @@ is used unmodified as the subject of the ack. Source: ADR-15 §JSAck, §Ack Hand
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import Enum
 
 import msgspec
 
 from ...errors import ConfigError, NotJetStreamMessageError
+from ..wire.frames import Frame
 from ..wire.units import seconds_to_ns
 
 __all__ = [
@@ -28,8 +29,10 @@ __all__ = [
     "Metadata",
     "ack_payload",
     "is_jsack",
+    "last_of_run",
     "match_jsack",
     "read_jsack",
+    "run_of",
     "sequences",
 ]
 
@@ -192,3 +195,83 @@ class AckState(msgspec.Struct, gc=False):
 
 ACKED = AckState(acked=True)
 """The state after a terminal ack: it is final, so all messages share it."""
+
+
+def run_of(reply: bytes) -> bytes:
+    """The common start of the JSAcks of a run of first deliveries: everything before the stream sequence.
+
+    b"" if the numbers are not the last tokens, so that they cannot be read quickly.
+    """
+    return reply.rsplit(b".", 4)[0] if reply.count(b".") in {8, 10} else b""
+
+
+def last_of_run(frames: Sequence[Frame], run: bytes, consumer_seq: int | None) -> int:
+    """The stream sequence of the last frame if all are an increasing run, with consecutive consumer sequences; else 0.
+
+    A fast path for the ordinary case; the caller checks others one by one. ``consumer_seq`` is that of the first one;
+    None: any. Time and pending messages are checked where they are read: `Message.metadata`.
+    """
+    if not run:
+        return 0
+    if (
+        consumer_seq is not None
+        and len(frames) >= _MANY
+        and (last := _consecutive(frames, run, consumer_seq))
+    ):
+        return last
+    last, due = 0, consumer_seq or 0
+    follows = False  # the newest one had the next stream sequence, so the next one may have it, too
+    try:
+        for _, reply, _, _ in frames:
+            # Comparing with the expected text costs less than reading both numbers.
+            if follows and reply.startswith(b"%b.%d.%d." % (run, last + 1, due)):
+                last += 1
+                due += 1
+                continue
+            start, text, number, _, _ = reply.rsplit(b".", 4)
+            if start != run or (seq := int(text)) <= last:
+                return 0
+            if consumer_seq is not None:
+                if int(number) != due:
+                    return 0
+                due += 1
+                follows = seq == last + 1 or not last
+            last = seq
+    except ValueError:
+        return 0
+    return last
+
+
+_MANY = 8  # frames from which comparing them all at once costs less than one by one
+_DIGITS = [b"%03d" % number for number in range(1000)]  # the last three of a number
+
+
+def _consecutive(frames: Sequence[Frame], run: bytes, due: int) -> int:
+    """The last stream sequence if both sequences grow by one from frame to frame; else, or if not known, 0.
+
+    Builds the text that their JSAcks must begin with and compares it once, at less than half the cost of a comparison
+    per frame. A piece ends where one of the numbers changes in more than its last three digits.
+    """
+    try:
+        seq = int(frames[0][1].rsplit(b".", 4)[-4])
+    except (IndexError, ValueError):
+        return 0
+    if seq < 1000 or due < 1000:
+        return 0
+    done = 0
+    while done < len(frames):
+        size = min(len(frames) - done, 1000 - seq % 1000, 1000 - due % 1000)
+        start, middle = b".%b.%d" % (run, seq // 1000), b".%d" % (due // 1000)
+        expected = [start, b"", middle, b""] * size
+        expected[1::4] = _DIGITS[seq % 1000 :][:size]
+        expected[3::4] = _DIGITS[due % 1000 :][:size]
+        length = (
+            len(start) + 3 + len(middle) + 3
+        )  # of each, with the dot at its end instead of that at its start
+        if (
+            b"." + b"".join([frame[1][:length] for frame in frames[done : done + size]])
+            != b"".join(expected) + b"."
+        ):
+            return 0
+        done, seq, due = done + size, seq + size, due + size
+    return seq - 1

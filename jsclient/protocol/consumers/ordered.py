@@ -20,9 +20,9 @@ from ..models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
 from ..wire.checks import check_count
 from ..wire.frames import Frame
 from ..wire.names import check_filter_subject
-from .ack import sequences
+from .ack import last_of_run, run_of, sequences
 from .monitors import FlowControl
-from .push import Command, PushTracker, last_of_run, run_of
+from .push import Command, PushTracker
 
 __all__ = [
     "OrderedCursor",

@@ -12,17 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jsclient.errors import ConfigError, NotJetStreamMessageError
-from jsclient.protocol.consumers import push
+from jsclient.protocol.consumers import ack
 from jsclient.protocol.consumers.ack import (
     AckKind,
     AckState,
     Metadata,
     ack_payload,
     is_jsack,
+    last_of_run,
     read_jsack,
+    run_of,
     sequences,
 )
-from jsclient.protocol.consumers.push import last_of_run, run_of
 from jsclient.protocol.wire.frames import is_data
 from tests.support.strategies import data, good_names, odd_jsacks, u64
 
@@ -243,7 +244,7 @@ damages = st.sampled_from(["none", "repeat", "gap", "longer", "shorter", "other 
 
 
 @settings(max_examples=800)
-@given(numbers, numbers, st.integers(push._MANY, 60), st.integers(0, 100), damages)
+@given(numbers, numbers, st.integers(ack._MANY, 60), st.integers(0, 100), damages)
 def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damage):
     """A run of many frames is compared as one text: it must accept what the comparison of each number accepts."""
     frames = [data(seq + number, due + number) for number in range(size)]
@@ -266,7 +267,7 @@ def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damag
         "odd": b"%b.%dx.%d.%b" % (head, stream, consumer, rest),
     }[damage]
     frames[place] = (b"s", reply, b"", b"")
-    at_once = push._consecutive(frames, run, due)
+    at_once = ack._consecutive(frames, run, due)
     assert at_once in (0, by_one(frames, run, due))
     assert last_of_run(frames, run, due) == by_one(frames, run, due)
     if damage == "none" and min(seq, due) >= 1000:
@@ -274,7 +275,7 @@ def test_runs_compared_at_once_and_one_by_one_agree(seq, due, size, place, damag
 
 
 def by_one(frames: Any, run: bytes, due: int) -> int:
-    with mock.patch.object(push, "_MANY", sys.maxsize):
+    with mock.patch.object(ack, "_MANY", sys.maxsize):
         return last_of_run(frames, run, due)
 
 
