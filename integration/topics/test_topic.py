@@ -12,6 +12,7 @@ import jsclient
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
+from integration.kit.network.asking import asked
 
 FEEDS = pytest.mark.parametrize("push", ["consumer", "republish", None])
 
@@ -72,6 +73,47 @@ async def test_since_after_position(js: Any, oracle: Any, stream: OwnStream, pus
         await topic.since(beyond)
     with pytest.raises(jsclient.ConfigError):
         topic.since(17)
+
+
+async def test_since_asks_no_stream_name(
+    connect: Any, proxy: Any, server: Any, oracle: Any, stream: OwnStream
+) -> None:
+    """The position names the stream. It holds the whole subject, so no other stream can hold a part of it."""
+    tap = await proxy()
+    topic = (await connect(tap)).topic(stream.subject("a"))
+    await stream.publish(2, "a")
+    async with topic.each() as reader:
+        await reader.next(5)
+        position = reader.position
+    mark = len(tap.frames)
+    async with topic.since(position) as reader:
+        assert (await reader.next(5)).seq == 2
+    assert asked(tap, since=mark) == [f"STREAM.INFO.{stream.name}", f"DIRECT.GET.{stream.name}"]
+
+
+async def test_since_other_stream(js: Any, oracle: Any, make_stream: Any, stream: OwnStream) -> None:
+    """A position in a stream that does not hold the subject, or not all of it, is judged by the one that does."""
+    held = stream.subject("a")
+    await stream.publish(1, "a")
+    async with js.topic(held).each() as reader:
+        position = (await reader.next(5)).position
+    part = await make_stream(subjects=[f"{stream.prefix}_1.a.>"])
+    other = await make_stream(subjects=[f"{stream.prefix}_1.b.>"])
+    await oracle.publish_many(f"{stream.prefix}_1.a.x", 1)
+    async with js.topic(f"{stream.prefix}_1.a.x").each() as reader:
+        in_part = (await reader.next(5)).position
+    with pytest.raises(jsclient.NoMatchingStreamError):  # the other one holds the rest
+        await js.topic(f"{stream.prefix}_1.>").since(in_part)
+    await other.delete()
+    with pytest.raises(jsclient.ConfigError, match="does not hold"):
+        await js.topic(stream.subject("a"), stream=part.name).since(position)
+    unreadable = jsclient.Position("not a name", position.incarnation, 1)
+    for wrong in (in_part, unreadable, jsclient.Position("NOT_THERE", position.incarnation, 1)):
+        with pytest.raises(jsclient.PositionInvalidError):
+            await js.topic(held).since(wrong)
+    await part.delete()
+    with pytest.raises(jsclient.PositionInvalidError):
+        await js.topic(held).since(in_part)
 
 
 async def test_a_start_may_be_a_time(js: Any, oracle: Any, stream: OwnStream) -> None:

@@ -314,8 +314,13 @@ def _stamp(text: Any) -> int:
     return max(parse_time_ns(text), 0) if isinstance(text, str) else 0
 
 
-async def find_log(context: Context, subject: str, stream: str | None = None) -> StreamLog:
+async def find_log(
+    context: Context, subject: str, stream: str | None = None, *, likely: str | None = None
+) -> StreamLog:
     """The log of a subject, which may have wildcards, in a stream; by default in the one that holds the subject.
+
+    ``likely``: The stream to look at first. If it holds the whole subject, no other is looked for: the server refuses
+    streams whose subjects overlap.
 
     Raises:
         NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The stream does not exist.
@@ -323,11 +328,20 @@ async def find_log(context: Context, subject: str, stream: str | None = None) ->
             request.
     """
     check_filter_subject(subject)
+    if stream is None and likely is not None:
+        with suppress(ConfigError, StreamNotFoundError, PermissionDeniedError):  # then it is not this one
+            log = await _log_in(context, subject, likely)
+            if _holds(log.config, subject):
+                return log
     if stream is None:
         names = await find_streams(context, subject)
         if len(names) != 1:
             raise NoMatchingStreamError(subject, names)
         stream = names[0]
+    return await _log_in(context, subject, stream)
+
+
+async def _log_in(context: Context, subject: str, stream: str) -> StreamLog:
     answer = await context.call(context.api.stream_info(stream), what="stream info")
     info = from_wire(StreamInfo, answer)
     config = info.config
@@ -346,6 +360,11 @@ async def find_log(context: Context, subject: str, stream: str | None = None) ->
     if (config.max_msgs_per_subject or 0) <= 0:  # otherwise the first of the subject counts
         log.found = extent
     return log
+
+
+def _holds(config: StreamConfig, subject: str) -> bool:
+    """Whether every subject that this one stands for is published to the stream."""
+    return any(subject_matches(held, subject) for held in config.subjects or ())
 
 
 async def stream_for(
@@ -369,7 +388,7 @@ async def stream_for(
         except StreamExistsError:
             stream = await manager.stream(name)  # another client created it meanwhile
     config = stream.config
-    if not any(subject_matches(held, subject) for held in config.subjects or ()):
+    if not _holds(config, subject):
         raise ConfigError(f"stream {name!r} does not hold {subject!r}: use another stream or subject")
     check_retention(config)
     return stream

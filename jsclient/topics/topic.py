@@ -98,9 +98,9 @@ class Topic:
         """
         return await find_log(self._context, self.subject, self._stream)
 
-    async def _kept_log(self) -> StreamLog:
+    async def _kept_log(self, likely: str | None = None) -> StreamLog:
         """As `log`. Raises `ConfigError` if the retention of the stream is not by limits: it keeps no history."""
-        log = await self.log()
+        log = await find_log(self._context, self.subject, self._stream, likely=likely)
         check_retention(log.config)
         return log
 
@@ -207,7 +207,7 @@ class Topic:
         return self.each(position, **options)
 
     async def _open(self, start: Start, **options: Any) -> TopicReader:
-        log = await self._kept_log()
+        log = await self._kept_log(likely=start.stream if isinstance(start, Position) else None)
         return TopicReader(await open_reader(log, start, extent=log.found, **options))
 
     def latest(self, *, quiet: float = 30.0) -> LatestReader:
