@@ -14,6 +14,7 @@ from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import noting
 from integration.kit.judge.waiting import eventually, within
 from integration.kit.servers.cluster import OwnCluster
+from jsclient import JetStreamError
 from jsclient.peers import Engine
 from jsclient.topics.log_reader import open_reader
 from jsclient.topics.stream_log import find_log
@@ -97,6 +98,48 @@ async def test_reader_every_record_once(
         await between()
     await each_node_dies(cluster, "S", between)
     await check(reader, producer, got, reading)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("push", ["consumer", "republish"])
+async def test_table_current_after_the_leader_died(
+    cluster: OwnCluster, near: Any, connect: Any, push: Any
+) -> None:
+    """Updates and a removal while there is no leader, and the next one has died too."""
+    republish = {"src": ">", "dest": "pushed.>"}
+    writer = await connect(cluster.urls, **FAST)
+    handle = await writer.create_stream(
+        "S", subjects=["s.>"], num_replicas=3, republish=republish, allow_direct=True
+    )
+    expected: dict[str, int] = {}
+
+    async def update(first: int, without: str) -> None:
+        async with writer.publisher(timeout=60) as pub:
+            for number in range(first, first + 60):
+                expected[f"s.s{number % 20}"] = number
+                await pub.publish(f"s.s{number % 20}", b"%d" % number, msg_id=str(number))
+
+        async def purged() -> bool:
+            with contextlib.suppress(JetStreamError):
+                return await handle.purge(subject=without) is not None
+            return False
+
+        await eventually(purged, 30.0, "the purge")
+        del expected[without]
+
+    await update(0, "s.s0")
+    async with near.topic("s.*").table(push=push, quiet=0.3, check=0.2) as table:
+        for first in (60, 120):
+            async with Oracle(writer._connection.url) as oracle:
+                leader, _ = await cluster.places(oracle, "S")
+            server = cluster.servers[leader]
+            await server.kill()
+            await update(first, f"s.s{first // 60}")
+            condition = table.wait_for(
+                lambda found: {subject: int(one.data) for subject, one in found.items()} == expected
+            )
+            await within(60, condition, "the newest records")
+            await server.start()
 
 
 @pytest.mark.full

@@ -240,6 +240,40 @@ async def test_server_killed(own_server: Any, connect: Any, push: Any) -> None:
         await within(30, table.wait_for(lambda found: content(found) == expected), "the newest records")
 
 
+def users(denied: list[str]) -> dict[str, Any]:
+    ann = {"user": "ann", "password": "x", "permissions": {"publish": {"deny": denied}}}
+    return {"authorization": {"users": [{"user": "judge", "password": "x"}, ann]}}
+
+
+async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
+    """It is reported once; the table goes on, and is compared after a reconnect with more rights."""
+    server = await own_server(config=users(["$JS.API.STREAM.MSG.GET.>"]))
+    seen: list[Any] = []
+    fast = {"reconnect_time_wait": 0.05, "connect_timeout": 1.0, "password": "x"}
+    judge = await connect(server, user="judge", **fast)
+    js = await connect(server, user="ann", on_event=seen.append, **fast)
+    republish = {"src": ">", "dest": "pushed.>"}
+    handle = await judge.create_stream("S", subjects=["s.>"], allow_direct=True, republish=republish)
+    for number in range(3):
+        await judge.publish(f"s.s{number}", b"%d" % number)
+    async with js.topic("s.*").table(push="consumer", check=0.1) as table:
+        assert await handle.purge(subject="s.s0") == 1
+
+        def denied() -> list[str]:
+            return [event.subject for event in seen if isinstance(event, jsclient.PermissionDenied)]
+
+        # The reader and the comparison each ask once.
+        await eventually(lambda: denied() == ["$JS.API.STREAM.MSG.GET.S"] * 2, 10, "the events")
+        await judge.publish("s.s1", b"7")
+        await within(10, table.wait_for(lambda found: content(found)["s1"] == 7), "a record")
+        assert table.position.seq == 4
+        server.reload(users([]))
+        await server.restart()
+        await within(20, table.wait_for(lambda found: content(found) == {"s1": 7, "s2": 2}), "the removal")
+        assert len(denied()) == 2
+    assert [event for event in seen if isinstance(event, jsclient.ErrorRaised)] == []
+
+
 async def test_stream_recreated(js: Any, stream: OwnStream, oracle: Any) -> None:
     await update(js, stream, 0, 3)
     async with js.topic(stream.all).table(quiet=0.2) as table:

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from .._runtime.handle import Handle, ReadHandle, State
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal
-from ..errors import ClosedError, ConfigError, JetStreamError, RequestTimeoutError
+from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.wire.header_names import MARKER_REASON
@@ -58,7 +58,8 @@ class TopicTable(Handle, Mapping[str, Record]):
     A subject is removed when a record marks its deletion (a key of a key-value bucket was deleted or purged, or the
     server has stored a marker). If the stream has removed its records, it is removed when the table is compared with
     the stream: ``check`` seconds later, and at least a millisecond for each subject after the previous comparison. If
-    no record of the topic is left, all subjects are removed together after ``check`` seconds.
+    no record of the topic is left, all subjects are removed together after ``check`` seconds. If the user may not read
+    the stream for that, which the event `PermissionDenied` reports, it is compared again after the next reconnect.
 
     If the table cannot be continued, because the stream was deleted or recreated, every access raises the error. After
     `close`, and after the connection was closed, it keeps its last state: `is_closed` shows that it is not current.
@@ -186,9 +187,12 @@ class TopicTable(Handle, Mapping[str, Record]):
     async def _compare_always(self) -> None:
         """Compare the table with the stream if messages were removed from it since the last comparison."""
         known, equal, tries, compare_at = -1, -1, Retry(), 0.0
-        now = asyncio.get_running_loop().time
+        now, connection = asyncio.get_running_loop().time, self._log.context.connection
+        refused = -1  # the connection on which the user may not compare
         while True:
             await asyncio.sleep(self._check)
+            if connection.connects == refused:
+                continue
             try:
                 await self._log.wait_ready()
                 state = (await self._log.handle.info()).state
@@ -203,6 +207,8 @@ class TopicTable(Handle, Mapping[str, Record]):
                 found = -1 if await self._compare(state.last_seq) else removed
                 known, equal = removed if found == equal == removed else -1, found
                 compare_at, tries = now() + _EACH * len(self._records), Retry()
+            except PermissionDeniedError:  # the connection has reported it
+                known, equal, refused = -1, -1, connection.connects
             except JetStreamError as error:
                 if not await tries.again(error):
                     raise  # it is reported; following continues
