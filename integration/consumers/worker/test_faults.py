@@ -24,12 +24,13 @@ ROOT = Path(__file__).resolve().parents[3]
 COUNT = 2000
 WAIT = 30.0  # seconds for what happens in a few
 
-# Says what it has handled before it is acked; its arguments: url, stream, handlers at a time, prefetch.
+# Says what it has handled before it is acked; its arguments: url, stream, handlers at a time, prefetch, and a stream
+# for counters, by which it limits what was begun: without it, deliveries are limited.
 PROCESS = """
 import asyncio, os, signal, sys
 import jsclient
 
-url, stream, concurrency, prefetch = sys.argv[1:]
+url, stream, concurrency, prefetch, counters = sys.argv[1:]
 
 async def main():
     async with jsclient.connect(url, on_event=lambda event: None) as js:
@@ -42,12 +43,19 @@ async def main():
             await asyncio.sleep(0.002)
             await js._connection.publish(f"handled.{stream}.{os.getpid()}", message.data)
 
+        async def counted(message):
+            meta = message.metadata
+            if message.attempt > 1 and await begun.add(f"begun.{stream}.{meta.stream_seq}") > 2:
+                raise jsclient.Reject("begun 3 times without success")
+            await handler(message)
+
+        begun = await js.counter(counters) if counters else None
         sub = await js.pull_subscribe(stream=stream, consumer="crew")
         await sub.run(
-            handler,
+            counted if begun else handler,
             concurrency=int(concurrency),
             prefetch=int(prefetch),
-            max_deliver=3,
+            max_deliver=None if begun else 3,
             retry_delay=0.05,
             dead_letter="dead.>",
             stop_signals=[signal.SIGTERM],
@@ -65,11 +73,14 @@ class Crew:
         self._url, self._stream, self._said = url, stream, handled
         self.processes: list[asyncio.subprocess.Process] = []
 
-    async def hire(self, *, concurrency: int = 8, prefetch: int = 16) -> asyncio.subprocess.Process:
+    async def hire(
+        self, *, concurrency: int = 8, prefetch: int = 16, counters: str = ""
+    ) -> asyncio.subprocess.Process:
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-W", "error", "-c", PROCESS, self._url, self._stream, str(concurrency), str(prefetch)),
+            *("-W", "error", "-c", PROCESS, self._url, self._stream),
+            *(str(concurrency), str(prefetch), counters),
             env={**os.environ, "PYTHONPATH": path},
         )
         self.processes.append(process)
@@ -161,23 +172,42 @@ async def test_killer_message_dead_lettered(stream: OwnStream, dead: OwnStream, 
     """Three workers die of it. What else they had counts its deliveries too, and is handled or kept, never lost."""
     await stream.create_consumer("crew", ack_wait=300_000_000)
     await stream.publish(40, first=761)
+    assert await until_settled(stream, crew, concurrency=1, prefetch=1) == [-signal.SIGKILL] * 3 + [0]
+    dead_letters = await letters(dead)
+    assert dead_letters[777].endswith(".DeliveriesExhaustedError")
+    assert {780, 800} <= set(dead_letters)
+    assert set(crew.handled) | set(dead_letters) == set(range(761, 801))
+    assert len(dead_letters) <= 2 + 1 + 2  # those that waited with it
+
+
+async def until_settled(stream: OwnStream, crew: Crew, **options: Any) -> list[int | None]:
+    """Run one worker after the other until all is settled; how they ended."""
     while True:
-        process = await crew.hire(concurrency=1, prefetch=1)
+        process = await crew.hire(**options)
         over = asyncio.ensure_future(process.wait())
         settled = asyncio.ensure_future(eventually(lambda: all_settled(stream), WAIT, "all is settled"))
         await asyncio.wait({over, settled}, return_when=asyncio.FIRST_COMPLETED)
         if not over.done():
             over.cancel()
             await settled
-            break
+            return await crew.dismiss()
         settled.cancel()
-    ends = await crew.dismiss()
-    assert ends == [-signal.SIGKILL] * 3 + [0]
-    dead_letters = await letters(dead)
-    assert dead_letters[777].endswith(".DeliveriesExhaustedError")
-    assert {780, 800} <= set(dead_letters)
-    assert set(crew.handled) | set(dead_letters) == set(range(761, 801))
-    assert len(dead_letters) <= 2 + 1 + 2  # those that waited with it
+
+
+@pytest.mark.full
+@pytest.mark.server(">=2.12")
+@pytest.mark.limit(90)
+async def test_killer_message_dies_alone(
+    stream: OwnStream, dead: OwnStream, crew: Crew, make_stream: Callable[..., Awaitable[OwnStream]]
+) -> None:
+    """The guide's limit on what was begun: what waited next to it is handled, however often it was delivered."""
+    counters = await make_stream(subjects=[f"begun.{stream.name}.>"], allow_msg_counter=True)
+    await stream.create_consumer("crew", ack_wait=300_000_000)
+    await stream.publish(40, first=761)
+    options = {"concurrency": 1, "prefetch": 64, "counters": counters.name}
+    assert await until_settled(stream, crew, **options) == [-signal.SIGKILL] * 3 + [0]
+    assert await letters(dead) == dict.fromkeys((777, 780, 800), "Reject")
+    assert set(crew.handled) == set(range(761, 801)) - {777, 780, 800}
 
 
 class Handler:
