@@ -28,8 +28,8 @@ class Pattern:
 
     kind = ""
 
-    def __init__(self, here: Any, there: Any) -> None:
-        self.here, self.there = here, there
+    def __init__(self, here: Any, there: Any, replicas: int) -> None:
+        self.here, self.there, self.replicas = here, there, replicas
         self.calls = Calls()
         self.sent: list[int] = []
         self.maybe: list[int] = []
@@ -95,7 +95,7 @@ class Epochs(Pattern):
 
     async def open(self) -> None:
         self.torn: list[int] = []
-        await self.here.epochs("EP", partitions=1).create(num_replicas=3)
+        await self.here.epochs("EP", partitions=1).create(num_replicas=self.replicas)
 
     async def produce(self) -> None:
         async def send() -> None:
@@ -137,7 +137,7 @@ class SubscriptionKits(Pattern):
     kind = "subscription kit"
 
     async def open(self) -> None:
-        self.kit = await self.here.subscription_kit("kits.all", num_replicas=3, timeout=TIMEOUT)
+        self.kit = await self.here.subscription_kit("kits.all", num_replicas=self.replicas, timeout=TIMEOUT)
         self.shared = await self.kit.subscription.get_sharable_subscription_internals()
 
     async def produce(self) -> None:
@@ -155,7 +155,7 @@ class NotifierKits(Pattern):
     kind = "notifier kit"
 
     async def open(self) -> None:
-        self.kit = await self.here.notifier_kit("kits.newest", num_replicas=3, timeout=TIMEOUT)
+        self.kit = await self.here.notifier_kit("kits.newest", num_replicas=self.replicas, timeout=TIMEOUT)
         self.shared = await self.kit.notifier.get_sharable_notifier_internals()
 
     async def produce(self) -> None:
@@ -185,15 +185,17 @@ class Peers(Pattern):
 
     kind = "peers"
 
-    def __init__(self, here: Any, there: Any, servers: list[str]) -> None:
-        super().__init__(here, there)
-        self._servers = servers
+    def __init__(self, here: Any, there: Any, servers: list[str], user: dict[str, Any]) -> None:
+        super().__init__(here, there, 0)  # an engine chooses the replicas
+        self._servers, self._user = servers, user
         self.engines: list[Any] = []
 
     async def open(self) -> None:
         self.told: list[Any] = []
         for _ in range(2):
-            self.engines.append(await Engine.connect(self._servers, on_event=self.told.append))
+            self.engines.append(
+                await Engine.connect(self._servers, on_event=self.told.append, connect=self._user)
+            )
         self.ann, self.bob = await self.engines[0].peer("ann"), await self.engines[1].peer("bob")
         self.bob.auto_accept(lambda attrs: True)
 

@@ -50,7 +50,7 @@ class World:
         self, part: str, seed: int, urls: list[str], nodes: Nodes | None = None, **options: Any
     ) -> None:
         self.part, self.seed, self.urls, self.nodes = part, seed, urls, nodes
-        self._options = {**OPTIONS, **options}
+        self._user, self._options = options, {**OPTIONS, **options}
         self.publishers: list[Publishing] = []
         self.readers: list[Reading] = []
         self.patterns: list[Pattern] = []
@@ -85,8 +85,10 @@ class World:
                 self.readers.append(Reading(kind, (read, read2)[number % 2], stream, f"{stream}.>"))
         if kinds.patterns:
             here, there = await self.connect("patterns-here"), await self.connect("patterns-there")
-            self.patterns = [make(here, there) for make in (Epochs, SubscriptionKits, NotifierKits)]
-            self.patterns.append(Peers(here, there, self.urls))
+            self.patterns = [
+                make(here, there, kinds.replicas) for make in (Epochs, SubscriptionKits, NotifierKits)
+            ]
+            self.patterns.append(Peers(here, there, self.urls, self._user))
             for pattern in self.patterns:
                 await eventually(partial(opened, pattern), 30, f"opening {pattern.kind}", interval=0.5)
         if kinds.links:
@@ -155,9 +157,10 @@ async def opened(pattern: Pattern) -> bool:
 
 
 class Kinds:
-    """Who takes part."""
+    """Who takes part, and the replicas of the patterns' streams."""
 
-    def __init__(self, *, small: bool = False) -> None:
+    def __init__(self, *, small: bool = False, replicas: int = 3) -> None:
+        self.replicas = replicas
         self.publishers = ("publish with id", "chain") if small else tuple(publishers.KINDS)
         self.readers = ("fetch", "ordered push", "since") if small else tuple(readers.KINDS)
         self.patterns = self.links = not small
