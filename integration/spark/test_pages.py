@@ -55,7 +55,7 @@ def execute(text: str, names: dict[str, Any], page: str) -> None:
     code = "import sys; from jsclient.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", code, *shlex.split(text)[2:]]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, timeout=60, env=environment()
+        command, stdout=subprocess.PIPE, text=True, check=True, timeout=120, env=environment()
     )
     print(done.stdout, end="")
 

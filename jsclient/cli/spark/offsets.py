@@ -44,7 +44,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
         "sources": _sources(found),
     }
     if options.rewind_to is not None:
-        found.only_log_offset()
+        found.rewindable_offset()
     if options.server is not None:
         _compare(report, found, options)
     return report
@@ -87,7 +87,7 @@ def _compare(report: dict[str, Any], found: Checkpoint, options: argparse.Namesp
             report["rewound"] = _rewind(found, lookup, facts, options)
     if options.rewind_to is not None and "rewound" not in report:
         raise CheckpointError(
-            f"no stream of the server was created at {found.only_log_offset().created}: it was deleted or recreated; "
+            f"no stream of the server was created at {found.rewindable_offset().created}: it was deleted or recreated; "
             "use a new checkpoint"
         )
 
@@ -136,7 +136,7 @@ def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
 def _rewind(
     found: Checkpoint, lookup: Lookup, facts: StreamFacts, options: argparse.Namespace
 ) -> dict[str, Any]:
-    offset = found.only_log_offset()
+    offset = found.rewindable_offset()
     if offset.created != facts.created:
         raise CheckpointError(
             f"stream {facts.name!r} was recreated: the query has read the one created at {offset.created}, this one "

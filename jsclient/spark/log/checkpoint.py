@@ -141,14 +141,19 @@ class Checkpoint:
             written=max(file.stat().st_mtime for file in files),
         )
 
-    def only_log_offset(self) -> LogOffset:
-        """The committed offset of the only source.
+    def rewindable_offset(self) -> LogOffset:
+        """The committed offset of the only source, if it can be rewound.
 
         Raises:
-            CheckpointError: No batch is committed.
+            CheckpointError: No batch is committed; or the query has state, which would count rows twice.
             SeveralSourcesError: The query has several sources.
             UnknownOffsetError: The source is not one of log mode.
         """
+        if self.stateful:
+            raise CheckpointError(
+                f"{self.path} has state, which cannot be rewound and would count rows twice: use a new checkpoint, "
+                "with 'startingSequence' or 'startingTimestamp'"
+            )
         if self.committed is None:
             raise CheckpointError(
                 f"{self.path} has no committed batch: delete it, and start the query with 'startingSequence' or "
@@ -195,15 +200,10 @@ class Checkpoint:
         A query that runs all the same fails at its next batch, because that batch exists.
 
         Raises:
-            CheckpointError: As `only_log_offset`; or the query has state, which would count rows twice.
+            CheckpointError: As `rewindable_offset`.
             QueryRunningError: Another process has written the batch.
         """
-        self.only_log_offset()
-        if self.stateful:
-            raise CheckpointError(
-                f"{self.path} has state, which cannot be rewound and would count rows twice: use a new checkpoint, "
-                "with 'startingSequence' or 'startingTimestamp'"
-            )
+        self.rewindable_offset()
         assert self.planned is not None
         assert self.committed is not None
         number = str(self.planned.number + 1)

@@ -52,7 +52,7 @@ def test_last_planned_and_last_committed_batch(make):
     assert found.planned.number == 2
     assert found.planned.sources[0].offset == LogOffset(20, CREATED, cuts=(17,))
     assert found.committed.number == 1
-    assert found.only_log_offset() == LogOffset(16, CREATED, cuts=(9,))
+    assert found.rewindable_offset() == LogOffset(16, CREATED, cuts=(9,))
 
 
 def test_ten_comes_after_nine(make):
@@ -109,7 +109,7 @@ def test_rewind_adds_committed_batch(make):
     assert added[1].read_text() == COMMIT
     after = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     assert after == before | {file: file.read_bytes() for file in added}
-    assert Checkpoint.read(path).only_log_offset() == LogOffset(4, CREATED, owner="5f")
+    assert Checkpoint.read(path).rewindable_offset() == LogOffset(4, CREATED, owner="5f")
 
 
 def test_rewind_passes_planned_batch(make):
