@@ -15,9 +15,9 @@ from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.stream import StreamInfo
 from ..protocol.wire.api import next_offset, page_items, page_request
+from ..protocol.wire.checks import check_server
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.frames import Frame
-from ..protocol.wire.version import check_server
 from .context import Context
 from .nats.connection import Connection
 

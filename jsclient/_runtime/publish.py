@@ -18,11 +18,10 @@ from ..errors import (
 )
 from ..protocol.models.publish import PubAck, read_pub_ack
 from ..protocol.publishing.in_flight import ATTEMPT, PAUSE, Trouble, question_about
-from ..protocol.wire.checks import check_seconds
+from ..protocol.wire.checks import check_seconds, check_server
 from ..protocol.wire.header_names import EXPECTED_LAST_MSG_ID, MSG_ID
 from ..protocol.wire.headers import encode_headers, merge_headers, ordinary_block, publish_headers
 from ..protocol.wire.names import check_publish_subject
-from ..protocol.wire.version import check_server
 from .context import Context
 
 __all__ = [

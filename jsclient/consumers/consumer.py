@@ -10,10 +10,9 @@ from .._runtime.context import Context
 from ..errors import PermissionDeniedError
 from ..protocol.consumers.priority import check_group_name
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
-from ..protocol.wire.checks import check_count
+from ..protocol.wire.checks import check_count, check_server
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.units import format_time, parse_time, time_of
-from ..protocol.wire.version import check_server
 from .pull.fetch import PullReading
 from .pull.puller import Puller
 

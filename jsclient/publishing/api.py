@@ -13,10 +13,10 @@ from ..errors import MessageNotFoundError, NoMatchingStreamError
 from ..protocol.models.message import read_stored_message
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ACK_EVERY, MAX_BYTES, MAX_IN_FLIGHT
+from ..protocol.wire.checks import check_server
 from ..protocol.wire.header_names import SCHEDULE
 from ..protocol.wire.headers import merge_headers
 from ..protocol.wire.names import check_publish_subject
-from ..protocol.wire.version import check_server
 
 if TYPE_CHECKING:  # handles are imported when one is made: `import jsclient` stays cheap
     from .batch import AtomicBatch

@@ -31,9 +31,8 @@ from ..errors import (
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.batch import BATCH_SERVER, BatchState, BatchTracker, Outgoing, check_batch_headers
 from ..protocol.publishing.in_flight import PAUSE, Trouble
-from ..protocol.wire.checks import check_count, check_seconds
+from ..protocol.wire.checks import check_count, check_seconds, check_server
 from ..protocol.wire.headers import encode_headers
-from ..protocol.wire.version import check_server
 
 __all__ = ["AtomicBatch"]
 

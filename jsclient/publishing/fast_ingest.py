@@ -27,10 +27,9 @@ from ..errors import (
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.fast_ingest import INGEST_SERVER, IngestTracker, check_ingest
 from ..protocol.publishing.in_flight import ACK_EVERY, Trouble
-from ..protocol.wire.checks import check_seconds
+from ..protocol.wire.checks import check_seconds, check_server
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import encode_headers
-from ..protocol.wire.version import check_server
 from .ingest_channel import CHUNK, IngestChannel
 
 __all__ = ["FastIngest"]

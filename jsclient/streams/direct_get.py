@@ -22,9 +22,9 @@ from ..protocol.streams.direct_get import BATCH_GET_SERVER, DirectBatchTracker, 
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
 from ..protocol.topics.record_codec import StoredRecords
+from ..protocol.wire.checks import check_server
 from ..protocol.wire.codec import encode
 from ..protocol.wire.frames import Frame
-from ..protocol.wire.version import check_server
 
 __all__ = ["DirectBatch", "get_directly"]
 

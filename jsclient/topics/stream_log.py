@@ -40,10 +40,10 @@ from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_codec import DeliveredRecords, kind_headers, stored_record
+from ..protocol.wire.checks import is_at_least
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.names import check_filter_subject, subject_matches, subjects_overlap
 from ..protocol.wire.units import format_time_ns, parse_time_ns
-from ..protocol.wire.version import is_at_least
 from ..streams.api import StreamManager
 from ..streams.stream import Stream
 from .feeds import ConsumerFeed, Doubted, RepublishFeed

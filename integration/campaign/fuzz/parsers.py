@@ -46,6 +46,7 @@ from jsclient.protocol.topics.record_codec import (
 )
 from jsclient.protocol.topics.value_codec import JsonCodec
 from jsclient.protocol.wire.api import next_offset, page_items, read_response
+from jsclient.protocol.wire.checks import is_at_least
 from jsclient.protocol.wire.codec import from_wire, to_wire
 from jsclient.protocol.wire.headers import Headers, encode_headers, inline_status, parse_headers
 from jsclient.protocol.wire.names import (
@@ -61,7 +62,6 @@ from jsclient.protocol.wire.names import (
 from jsclient.protocol.wire.replies import may_answer, may_answer_flow_control
 from jsclient.protocol.wire.server_error import read_server_error
 from jsclient.protocol.wire.units import format_time, parse_time, parse_time_ns
-from jsclient.protocol.wire.version import is_at_least
 from jsclient.spark.log.offsets import LogOffset
 from jsclient.topics.notifiers.descriptors import NotifierDescriptor, SubscriptionDescriptor, read_descriptor
 

@@ -24,9 +24,9 @@ from ...protocol.consumers.push import foreign_message, total_size
 from ...protocol.consumers.status import Ending
 from ...protocol.events import Event
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig
+from ...protocol.wire.checks import check_server
 from ...protocol.wire.frames import Frame, Sink, is_control, is_data
 from ...protocol.wire.headers import parse_headers
-from ...protocol.wire.version import check_server
 from ..message import AckChannel
 
 __all__ = ["Puller", "ReaderInbox", "Slot"]

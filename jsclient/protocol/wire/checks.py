@@ -1,7 +1,11 @@
-"""Checks of names and numbers that the caller gave. Errors say the name and the value."""
+"""Checks of arguments: names of fields, numbers, features that the server must know.
+
+Errors say the name and the value.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +13,15 @@ import msgspec
 
 from ...errors import ConfigError
 
-__all__ = ["Named", "check_count", "check_fields", "check_seconds", "no_such_name"]
-
+__all__ = [
+    "Named",
+    "check_count",
+    "check_fields",
+    "check_seconds",
+    "check_server",
+    "is_at_least",
+    "no_such_name",
+]
 
 _NATS_PY = {
     "cb": "callback=",
@@ -90,3 +101,29 @@ def check_seconds(name: str, value: object) -> float:
     if not 0 < value < float("inf"):
         raise ConfigError(f"{name} is {value!r:.60} s: it must be over 0")
     return value
+
+
+_VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})")
+
+
+def is_at_least(version: str, minimum: tuple[int, int]) -> bool:
+    """Whether a server of this version is ``minimum`` or later; True if the version cannot be parsed."""
+    found = _VERSION.match(version)
+    return not found or (int(found[1]), int(found[2])) >= minimum
+
+
+def check_server(version: str, minimum: tuple[int, int], what: str) -> None:
+    """Refuse a feature that the connected server would ignore.
+
+    Args:
+        version: As sent by the server; if it cannot be parsed, nothing is refused.
+        minimum: The first version with the feature, major and minor.
+        what: The feature.
+
+    Raises:
+        ConfigError: The server is older.
+    """
+    if not is_at_least(version, minimum):
+        raise ConfigError(
+            f"{what} needs nats-server {minimum[0]}.{minimum[1]}; the server is {version} and would ignore it"
+        )

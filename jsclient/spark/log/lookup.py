@@ -24,8 +24,8 @@ from ...errors import (
 from ...protocol.consumers.ordered import ephemeral_config
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo, DeliverPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
+from ...protocol.wire.checks import is_at_least
 from ...protocol.wire.names import subjects_overlap
-from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
 from ..engine import Session, session
 from ..options.source import SourceOptions

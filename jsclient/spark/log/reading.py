@@ -11,7 +11,7 @@ import pyarrow as pa
 from ...client import JetStream
 from ...protocol.models.stream_config import RetentionPolicy
 from ...protocol.streams.direct_get import BATCH_GET_SERVER
-from ...protocol.wire.version import is_at_least
+from ...protocol.wire.checks import is_at_least
 from ..columns import arrow_schema, direct_columns, frame_batch, record_batch
 from ..engine import session
 from .range_reader import ConsumerRange, DirectRange

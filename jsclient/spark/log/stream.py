@@ -22,7 +22,7 @@ from pyspark.sql.streaming.datasource import (
 from ...consumers.consumer import Consumer
 from ...errors import ApiError, ConfigError, ConfigMismatchError, ConsumerNotFoundError, JetStreamError
 from ...protocol.models.consumer import AckPolicy, ConsumerConfig, DeliverPolicy
-from ...protocol.wire.version import is_at_least
+from ...protocol.wire.checks import is_at_least
 from ...streams.stream import Stream
 from ..options.source import SourceOptions
 from .delay import TriggerDelay

@@ -25,10 +25,10 @@ from ...protocol.consumers.ack import AckKind, ack_payload
 from ...protocol.consumers.status import Ending
 from ...protocol.events import ClaimsGone
 from ...protocol.streams.direct_get import BATCH_GET_SERVER, direct_sequence, read_direct_answer
+from ...protocol.wire.checks import is_at_least
 from ...protocol.wire.codec import encode
 from ...protocol.wire.frames import Frame
 from ...protocol.wire.headers import inline_status
-from ...protocol.wire.version import is_at_least
 from ...streams.stream import Stream
 from ..acks.bulk_ack import settle
 from ..columns import arrow_schema, direct_columns, record_batch

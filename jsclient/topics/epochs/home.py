@@ -26,7 +26,7 @@ from ...protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ...protocol.publishing.batch import BATCH_SERVER
 from ...protocol.topics.record import Kind
 from ...protocol.topics.record_codec import kind_headers
-from ...protocol.wire.version import is_at_least
+from ...protocol.wire.checks import is_at_least
 from ...publishing.batch import AtomicBatch
 from ...publishing.publisher import Publisher
 from ...streams.api import StreamManager
