@@ -61,7 +61,6 @@ COVERED = {
     "protocol/peers/options.py": "tests/protocol/peers/test_tracker.py",
     "protocol/peers/rules.py": "tests/protocol/peers/test_tracker.py",
     "protocol/publishing/in_flight.py": "tests/protocol/publishing/test_publish_window.py",
-    "protocol/streams/republish.py": "integration/topics/test_feeds.py",
     "protocol/topics/record.py": "tests/protocol/topics/test_record_codec.py",
     "protocol/wire/header_names.py": "tests/protocol/wire/test_headers.py",
     "protocol/wire/server_error.py": "integration/connection/test_permissions.py",

@@ -10,7 +10,7 @@ import pytest
 from integration.kit.clients.topics import has_push, publish, read, republishing
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import within
-from jsclient.protocol.streams.republish import republished_subject
+from jsclient.protocol.topics.record_codec import republished_subject
 
 MAX = 2**64
 

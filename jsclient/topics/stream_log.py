@@ -35,11 +35,10 @@ from ..protocol.models.consumer import ConsumerConfig, DeliverPolicy
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import RetentionPolicy, StreamConfig
 from ..protocol.streams.direct_get import BATCH_GET_SERVER
-from ..protocol.streams.republish import republished_subject
 from ..protocol.topics.links import MissingRule
 from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
-from ..protocol.topics.record_codec import DeliveredRecords, kind_headers, stored_record
+from ..protocol.topics.record_codec import DeliveredRecords, kind_headers, republished_subject, stored_record
 from ..protocol.wire.checks import is_at_least
 from ..protocol.wire.codec import from_wire
 from ..protocol.wire.names import check_filter_subject, subject_matches, subjects_overlap

@@ -7,7 +7,7 @@ before it stored the record.
 Consecutive frames of a stream differ in a few numbers only. When many are converted, parts that equal those of the
 frame before are not parsed again; a frame of an unusual form is parsed by the slower functions.
 
-Source: nats-server server/stream.go (republish, getDirectRequest).
+Source: ADR-28 (republish); nats-server server/stream.go (republish, getDirectRequest), server/subject_transform.go.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ import msgspec
 from ...errors import ProtocolError
 from ..consumers.ack import sequences
 from ..models.message import StoredMessage, mended_block
+from ..models.stream_config import RePublish
 from ..streams.direct_get import DirectBatchTracker
 from ..wire import header_names as names
 from ..wire.frames import Frame
 from ..wire.headers import Headers, parse_headers
+from ..wire.names import subject_matches
 from ..wire.units import parse_time_ns
 from .position import Position
 from .record import NO_HEADERS, Kind, Record, RecordHeaders
@@ -41,6 +43,7 @@ __all__ = [
     "kit_id",
     "link_of",
     "republished_record",
+    "republished_subject",
     "stored_record",
 ]
 
@@ -250,6 +253,36 @@ class StoredRecords:
             count += 1
         tracker.took(count, int(before), pending[len(_PENDING) :] if count else b"")
         return records
+
+
+def republished_subject(republish: RePublish | None, subject: str) -> str | None:
+    """The subject to which records of ``subject``, which may have wildcards, are republished with their payloads.
+
+    None: they are not republished, or not all of them, or the destination could receive other records, too. Supported
+    are a destination that keeps the rest of the subject (``a.>`` to ``b.a.>``), and one literal subject for another.
+    """
+    if republish is None or not republish.dest or republish.headers_only:
+        return None
+    source, dest = republish.src or ">", republish.dest
+    if not subject_matches(source, subject):
+        return None
+    if source == subject and not _has_wildcard(source) and not _has_wildcard(dest):
+        return dest
+    before, after = _before_rest(source), _before_rest(dest)
+    if before is None or after is None:
+        return None
+    return after + subject[len(before) :]
+
+
+def _has_wildcard(subject: str) -> bool:
+    return any(token in ("*", ">") or "{" in token or token.startswith("$") for token in subject.split("."))
+
+
+def _before_rest(subject: str) -> str | None:
+    """The part before a final ``>``, if that is the only wildcard."""
+    if not subject.endswith(">") or _has_wildcard(subject[:-1].rstrip(".") or "x"):
+        return None
+    return subject[:-1]
 
 
 class RepublishedRecords:

@@ -15,8 +15,8 @@ import msgspec
 
 from ..._runtime.context import Context
 from ...errors import ConfigError
-from ...protocol.streams.republish import republished_subject
 from ...protocol.topics.position import Position
+from ...protocol.topics.record_codec import republished_subject
 from ...protocol.wire.accounts import account_rights
 from ...protocol.wire.names import check_publish_subject, check_stream_name
 from ...protocol.wire.subjects import Api
