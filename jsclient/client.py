@@ -22,9 +22,9 @@ from ._runtime.retry import varied
 from ._runtime.tasks import until_done
 from .consumers.api import Subscribing
 from .errors import AuthenticationError, ConfigError, ConnectError, JetStreamError
+from .protocol.wire.api import DEFAULT_PREFIX, Api
 from .protocol.wire.checks import check_seconds, no_such_name
 from .protocol.wire.names import check_publish_subject
-from .protocol.wire.subjects import DEFAULT_PREFIX, Api
 from .publishing.api import Publishing
 from .streams.api import StreamManager
 from .topics.api import Topics

@@ -32,7 +32,7 @@ ITEMS = [
     (13, "opt_start_time without its policy: the server's error", "protocol.wire.api"),
     ("Stream name", None),
     (14, "no stream: the subject is required", "protocol.consumers.subscribe"),
-    (15, "the request for stream names, with prefix and domain", "protocol.wire.subjects"),
+    (15, "the request for stream names, with prefix and domain", "protocol.wire.api"),
     (16, "one name: that stream", "protocol.consumers.subscribe"),
     (17, "no name: no matching stream", "protocol.consumers.subscribe"),
     (18, "several names: the same error", "protocol.consumers.subscribe"),

@@ -25,10 +25,9 @@ from ..errors import (
 from ..protocol.events import ErrorRaised, Event
 from ..protocol.publishing.in_flight import AnsweredSubjects
 from ..protocol.wire import codec
-from ..protocol.wire.api import read_response
+from ..protocol.wire.api import Api, is_question, read_response
 from ..protocol.wire.frames import Frame
 from ..protocol.wire.headers import inline_status
-from ..protocol.wire.subjects import Api, is_question
 from .nats.connection import Connection, Inbox, Lifecycle, Listener, OnDenied
 from .tasks import Tasks, Timer
 

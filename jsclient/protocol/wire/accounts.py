@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from .api import Api
 from .names import check_publish_subject
-from .subjects import Api
 
 __all__ = ["account_rights", "imported_prefix"]
 

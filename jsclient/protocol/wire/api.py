@@ -1,44 +1,211 @@
-"""The envelope of a JetStream API answer: the error object, and pages.
+"""The JetStream API: the subject of each request, its pages, the envelope of its answer.
 
-Source: ADR-1 (requests, paging), ADR-7 (errors: match on ``err_code``); nats-server server/errors.json.
+Subjects are under a custom prefix or in a domain. Names are checked, so no text that could be read as another command
+gets into a subject.
+
+Source: ADR-1 (requests, paging), ADR-7 (errors: match on ``err_code``), ADR-19 (prefix), ADR-31 (direct get), ADR-42;
+nats-server server/jetstream_api.go, server/errors.json.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from enum import StrEnum
 from typing import Any, Final
 
-from ...errors import ApiError, ProtocolError
+from ...errors import ApiError, ConfigError, InvalidNameError, ProtocolError
 from .codec import decode
+from .names import (
+    MAX_SUBJECT_BYTES,
+    check_consumer_name,
+    check_filter_subject,
+    check_publish_subject,
+    check_stream_name,
+    check_token,
+)
 
-__all__ = ["ConsumerAction", "next_offset", "page_items", "page_request", "read_response"]
+__all__ = [
+    "DEFAULT_PREFIX",
+    "Api",
+    "is_question",
+    "next_offset",
+    "page_items",
+    "page_request",
+    "read_response",
+]
 
-CONSUMER_NAME_IN_USE: Final = 10013
-CONSUMER_NOT_FOUND: Final = 10014
-BAD_REQUEST: Final = 10003
-NO_MESSAGE_FOUND: Final = 10037
-NOT_ENABLED_FOR_ACCOUNT: Final = 10039
+DEFAULT_PREFIX: Final = "$JS.API"
+
+_MAX_PREFIX_BYTES: Final = 1024
+
+_QUESTIONS: Final = (
+    "INFO",
+    "STREAM.INFO.",
+    "STREAM.LIST",
+    "STREAM.NAMES",
+    "STREAM.MSG.GET.",
+    "DIRECT.GET.",
+    "CONSUMER.INFO.",
+    "CONSUMER.LIST.",
+    "CONSUMER.NAMES.",
+)
+
+
+class Api:
+    """The API subjects of one account.
+
+    Attributes:
+        prefix: Their common prefix, without the final dot.
+        domain: The JetStream domain, None without.
+    """
+
+    def __init__(self, prefix: str = DEFAULT_PREFIX, domain: str | None = None) -> None:
+        """Take a prefix (a final dot is ignored) or a domain, not both.
+
+        Raises:
+            ConfigError: Both were given.
+            InvalidNameError: The prefix is not a valid subject, or the domain not a single token.
+        """
+        bare = prefix.removesuffix(".") if isinstance(prefix, str) else prefix
+        _check_prefix(bare)
+        if domain is not None:
+            if bare != DEFAULT_PREFIX:
+                raise ConfigError(f"pass a prefix ({prefix!r}) or a domain ({domain!r}), not both")
+            bare = f"$JS.{check_token(domain, 'domain')}.API"
+        self.prefix: Final = bare
+        self.domain: Final = domain
+
+    def __repr__(self) -> str:
+        return f"Api({self.prefix!r})"
+
+    # --- account and streams -----------------------------------------------------------------------------
+
+    def account_info(self) -> str:
+        """Usage and limits of the account."""
+        return f"{self.prefix}.INFO"
+
+    def stream_names(self) -> str:
+        """The names of the streams, by pages, also of those that hold a subject."""
+        return f"{self.prefix}.STREAM.NAMES"
+
+    def stream_list(self) -> str:
+        """The infos of the streams, by pages."""
+        return f"{self.prefix}.STREAM.LIST"
+
+    def stream_create(self, name: str) -> str:
+        """Create a stream."""
+        return self._stream("STREAM.CREATE", name)
+
+    def stream_update(self, name: str) -> str:
+        """Change a stream."""
+        return self._stream("STREAM.UPDATE", name)
+
+    def stream_info(self, name: str) -> str:
+        """The info of a stream."""
+        return self._stream("STREAM.INFO", name)
+
+    def stream_delete(self, name: str) -> str:
+        """Delete a stream."""
+        return self._stream("STREAM.DELETE", name)
+
+    def stream_purge(self, name: str) -> str:
+        """Remove messages of a stream."""
+        return self._stream("STREAM.PURGE", name)
+
+    def stream_msg_get(self, name: str) -> str:
+        """One message, from the stream's leader."""
+        return self._stream("STREAM.MSG.GET", name)
+
+    def stream_msg_delete(self, name: str) -> str:
+        """Delete one message."""
+        return self._stream("STREAM.MSG.DELETE", name)
+
+    def direct_get(self, name: str) -> str:
+        """Messages from any replica; the request says which."""
+        return self._stream("DIRECT.GET", name)
+
+    def direct_get_last(self, name: str, subject: str) -> str:
+        """The last message of a literal subject, from any replica, without a request body."""
+        return self._bounded(f"{self.direct_get(name)}.{check_publish_subject(subject)}", subject)
+
+    # --- consumers ---------------------------------------------------------------------------------------
+
+    def consumer_create(self, stream: str) -> str:
+        """Create an ephemeral consumer, named by the server."""
+        return self._stream("CONSUMER.CREATE", stream)
+
+    def consumer_durable_create(self, stream: str, durable: str) -> str:
+        """Create a durable consumer."""
+        name = check_consumer_name(durable, "durable")
+        return f"{self._stream('CONSUMER.DURABLE.CREATE', stream)}.{name}"
+
+    def consumer_create_named(self, stream: str, name: str, filter: str = "") -> str:
+        """Create a consumer by name; a single filter is part of the subject, wildcards and all."""
+        subject = self._consumer("CONSUMER.CREATE", stream, name)
+        return self._bounded(f"{subject}.{check_filter_subject(filter)}", filter) if filter else subject
+
+    def consumer_info(self, stream: str, name: str) -> str:
+        """The info of a consumer."""
+        return self._consumer("CONSUMER.INFO", stream, name)
+
+    def consumer_list(self, stream: str) -> str:
+        """The infos of a stream's consumers, by pages."""
+        return self._stream("CONSUMER.LIST", stream)
+
+    def consumer_names(self, stream: str) -> str:
+        """The names of a stream's consumers, by pages."""
+        return self._stream("CONSUMER.NAMES", stream)
+
+    def consumer_delete(self, stream: str, name: str) -> str:
+        """Delete a consumer."""
+        return self._consumer("CONSUMER.DELETE", stream, name)
+
+    def consumer_next(self, stream: str, name: str) -> str:
+        """Pull messages."""
+        return self._consumer("CONSUMER.MSG.NEXT", stream, name)
+
+    def consumer_pause(self, stream: str, name: str) -> str:
+        """Pause or resume a consumer."""
+        return self._consumer("CONSUMER.PAUSE", stream, name)
+
+    def consumer_reset(self, stream: str, name: str) -> str:
+        """Reset a consumer to another position."""
+        return self._consumer("CONSUMER.RESET", stream, name)
+
+    def consumer_unpin(self, stream: str, name: str) -> str:
+        """Unpin the client that is pinned in a priority group."""
+        return self._consumer("CONSUMER.UNPIN", stream, name)
+
+    def _stream(self, verb: str, name: str) -> str:
+        return f"{self.prefix}.{verb}.{check_stream_name(name)}"
+
+    def _consumer(self, verb: str, stream: str, name: str) -> str:
+        return f"{self._stream(verb, stream)}.{check_consumer_name(name)}"
+
+    def _bounded(self, subject: str, part: str) -> str:
+        """Refuse ``part`` if it makes the subject too long for a control line."""
+        if (size := len(subject.encode())) > MAX_SUBJECT_BYTES:
+            reason = f"the API subject with it is {size} bytes long; at most {MAX_SUBJECT_BYTES} are allowed"
+            raise InvalidNameError("subject", part, reason)
+        return subject
+
+
+def is_question(api: Api, subject: str) -> bool:
+    """Whether an API request on ``subject`` changes nothing, so that it can be repeated."""
+    return subject.startswith(api.prefix) and subject[len(api.prefix) + 1 :].startswith(_QUESTIONS)
+
+
+def _check_prefix(prefix: str) -> None:
+    try:
+        check_publish_subject(prefix)
+    except InvalidNameError as exc:
+        raise InvalidNameError("prefix", prefix, exc.reason) from None
+    if len(prefix.encode()) > _MAX_PREFIX_BYTES:
+        raise InvalidNameError("prefix", prefix, f"at most {_MAX_PREFIX_BYTES} bytes are allowed")
+
+
 STREAM_NAME_IN_USE: Final = 10058
-STREAM_NOT_FOUND: Final = 10059
 STREAM_SUBJECT_OVERLAP: Final = 10065
-WRONG_LAST_SEQUENCE: Final = 10071
-NOT_ENABLED: Final = 10076
-CONSUMER_PUSH_MAX_WAITING: Final = 10080
-CONSUMER_INVALID_POLICY: Final = 10094
-CONSUMER_EXISTS_AND_IS_ACTIVE: Final = 10105
-FLOW_CONTROL_NEEDS_HEARTBEAT: Final = 10108
-CONSUMER_EXISTS: Final = 10148
-CONSUMER_DOES_NOT_EXIST: Final = 10149
-WRONG_LAST_SEQUENCE_CONSTANT: Final = 10164
-
-
-class ConsumerAction(StrEnum):
-    """The action of a consumer create request. To create or update, the field is omitted."""
-
-    CREATE = "create"
-    UPDATE = "update"
 
 
 def read_response(data: bytes, subject: str = "") -> dict[str, Any]:

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError, PermissionDeniedError
+from ...protocol.wire.api import DEFAULT_PREFIX
 from ...protocol.wire.names import check_publish_subject
-from ...protocol.wire.subjects import DEFAULT_PREFIX
 
 __all__ = ["ConnectOptions", "OptionReader", "not_permitted"]
 

@@ -18,8 +18,8 @@ from ...errors import ConfigError
 from ...protocol.topics.position import Position
 from ...protocol.topics.record_codec import republished_subject
 from ...protocol.wire.accounts import account_rights
+from ...protocol.wire.api import Api
 from ...protocol.wire.names import check_publish_subject, check_stream_name
-from ...protocol.wire.subjects import Api
 from ...streams.stream import Stream
 
 __all__ = [
