@@ -22,8 +22,8 @@ from ..protocol.topics.reader import QuietTimer
 from ..protocol.topics.record import Record
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.names import check_consumer_name
-from .log import HEARTBEAT, Log, Push, Start, start_position
-from .log_reader import LogReader, open_reader
+from .log import HEARTBEAT, Log, Push, Start
+from .log_reader import LogReader, open_reader, start_position
 
 __all__ = ["CurrentEvent", "EventCallback", "EventHistory", "EventSource", "EventSubscription"]
 

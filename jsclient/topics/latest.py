@@ -11,7 +11,7 @@ from .._runtime.handle import ReadHandle, State
 from .._runtime.tasks import Tasks
 from ..errors import ClosedError, RequestTimeoutError
 from ..protocol.topics.record import Kind, Record
-from .log import deadline_of
+from ..protocol.wire.checks import deadline_of
 from .log_reader import raise_end
 from .notifiers.stream_notifier import StreamNotifier
 from .table import TopicTable

@@ -7,22 +7,18 @@ its subjects.
 from __future__ import annotations
 
 import abc
-import asyncio
-import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from .._runtime.context import Closable
-from .._runtime.retry import Retry
 from .._runtime.tasks import Tasks
-from ..errors import ConfigError, JetStreamError, PositionInvalidError
+from ..errors import ConfigError
 from ..protocol.events import Event
 from ..protocol.topics.links import MissingRule
-from ..protocol.topics.position import EndDoubt, Extent, Position
+from ..protocol.topics.position import Extent, Position
 from ..protocol.topics.record import Kind, Record
 from ..protocol.wire.names import check_publish_subject, subject_matches
-from ..protocol.wire.units import format_time, parse_time_ns
 
 __all__ = [
     "HEARTBEAT",
@@ -34,10 +30,7 @@ __all__ = [
     "Receive",
     "SequenceStart",
     "Start",
-    "check_position",
-    "deadline_of",
     "search_back",
-    "start_position",
 ]
 
 FeedKind: TypeAlias = Literal["consumer", "republish"]
@@ -95,19 +88,16 @@ class Log(abc.ABC):
     Attributes:
         stream: Its name.
         subject: The subject of its records; may have wildcards.
+        is_one_subject: Whether it has none. One of several subjects may end while the others continue.
         tasks: Runs background tasks of readers.
         open: The readers that are open.
     """
 
     stream: str
     subject: str
+    is_one_subject: bool
     tasks: Tasks
     open: set[Closable]
-
-    @property
-    def is_one_subject(self) -> bool:
-        """Whether its subject has no wildcards. One of several subjects may end while the others continue."""
-        return not any(token in ("*", ">") for token in self.subject.split("."))
 
     @abc.abstractmethod
     def emit(self, event: Event) -> None:
@@ -200,71 +190,6 @@ class SequenceStart(NamedTuple):
 
 
 Start: TypeAlias = Position | SequenceStart | datetime | str
-
-_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
-
-
-def deadline_of(timeout: Any, now: float) -> float | None:
-    """When a timeout ends; None: never. Raises `ConfigError` if it is not a number of seconds."""
-    if timeout is None:
-        return None
-    # The event loop cannot wait for NaN.
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
-        raise ConfigError(f"timeout is {timeout!r:.40}: a number of seconds or None is needed")
-    return now + timeout
-
-
-async def start_position(
-    log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
-) -> Position:
-    """The position that a start means. ``extent``: that of the log, if it was requested just before.
-
-    Raises:
-        PositionInvalidError: As `check_position`. HistoryTruncatedError: Records after that time were removed.
-        ConfigError: It is not a start. And those of any request.
-    """
-    if isinstance(start, datetime):
-        return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
-    if isinstance(start, str) and start.startswith("{"):
-        start = Position.from_json(start)
-    if isinstance(start, SequenceStart):
-        start = (extent or await log.extent()).end.at(start.seq)
-    if isinstance(start, Position):
-        await check_position(log, start, extent)
-        return start
-    if start not in ("first", "now"):
-        raise ConfigError(
-            f"start is {start!r:.60}: 'first', 'now', a Position or its JSON token, or a datetime is needed"
-        )
-    extent = extent or await log.extent()
-    return extent.start if start == "first" else extent.end
-
-
-async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
-    """Check that a reader can continue from a position. Takes 10 s or more if that is in doubt; see `EndDoubt`.
-
-    Raises:
-        PositionInvalidError: The position is in another stream or incarnation, or after the end. And those of any
-            request.
-    """
-    doubt, tries, now = EndDoubt(), Retry(), asyncio.get_running_loop().time
-    in_doubt = False
-    while True:
-        try:
-            extent = extent or await log.extent()
-            if doubt.check(extent, position, now()):
-                return
-            extent, in_doubt = None, True
-        except PositionInvalidError:
-            raise
-        except JetStreamError as error:
-            doubt.interrupted()
-            if not in_doubt or not await tries.again(error):
-                raise
-        else:
-            await asyncio.sleep(_RECHECK)
-        await log.wait_ready()
-
 
 _NEAR: Final = 64  # records that are searched first
 

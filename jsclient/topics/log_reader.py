@@ -12,7 +12,8 @@ import asyncio
 import math
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, Literal, NoReturn
+from datetime import datetime
+from typing import Any, Final, Literal, NoReturn
 
 from .._runtime.handle import ReadHandle, State
 from .._runtime.retry import Retry
@@ -23,21 +24,76 @@ from ..errors import (
     IterationFailed,
     JetStreamError,
     PermissionDeniedError,
+    PositionInvalidError,
     ProtocolError,
     RequestTimeoutError,
 )
 from ..protocol.events import HistoryTruncated
 from ..protocol.topics.links import Skipped
-from ..protocol.topics.position import Extent, Position
+from ..protocol.topics.position import EndDoubt, Extent, Position
 from ..protocol.topics.reader import AskHistory, Cancel, Command, QuietTimer, Reader, Subscribe
 from ..protocol.topics.record import Kind, Record
-from ..protocol.wire.checks import check_count, check_seconds
+from ..protocol.wire.checks import check_count, check_seconds, deadline_of
+from ..protocol.wire.units import format_time, parse_time_ns
 from .feeds import FeedSubscription
-from .log import HEARTBEAT, Log, Push, Start, deadline_of, start_position
+from .log import HEARTBEAT, Log, Push, SequenceStart, Start
 
-__all__ = ["LogReader", "TopicReader", "open_reader", "raise_end"]
+__all__ = ["LogReader", "TopicReader", "check_position", "open_reader", "raise_end", "start_position"]
 
 _EARLY = 0.001  # seconds
+_RECHECK: Final = 0.5  # seconds between two requests for an extent that is in doubt
+
+
+async def start_position(
+    log: Log, start: Start, *, allow_truncated: bool = False, extent: Extent | None = None
+) -> Position:
+    """The position that a start means. ``extent``: that of the log, if it was requested just before.
+
+    Raises:
+        PositionInvalidError: As `check_position`. HistoryTruncatedError: Records after that time were removed.
+        ConfigError: It is not a start. And those of any request.
+    """
+    if isinstance(start, datetime):
+        return await log.after_time(parse_time_ns(format_time(start)), allow_truncated=allow_truncated)
+    if isinstance(start, str) and start.startswith("{"):
+        start = Position.from_json(start)
+    if isinstance(start, SequenceStart):
+        start = (extent or await log.extent()).end.at(start.seq)
+    if isinstance(start, Position):
+        await check_position(log, start, extent)
+        return start
+    if start not in ("first", "now"):
+        raise ConfigError(
+            f"start is {start!r:.60}: 'first', 'now', a Position or its JSON token, or a datetime is needed"
+        )
+    extent = extent or await log.extent()
+    return extent.start if start == "first" else extent.end
+
+
+async def check_position(log: Log, position: Position, extent: Extent | None = None) -> None:
+    """Check that a reader can continue from a position. Takes 10 s or more if that is in doubt; see `EndDoubt`.
+
+    Raises:
+        PositionInvalidError: The position is in another stream or incarnation, or after the end. And those of any
+            request.
+    """
+    doubt, tries, now = EndDoubt(), Retry(), asyncio.get_running_loop().time
+    in_doubt = False
+    while True:
+        try:
+            extent = extent or await log.extent()
+            if doubt.check(extent, position, now()):
+                return
+            extent, in_doubt = None, True
+        except PositionInvalidError:
+            raise
+        except JetStreamError as error:
+            doubt.interrupted()
+            if not in_doubt or not await tries.again(error):
+                raise
+        else:
+            await asyncio.sleep(_RECHECK)
+        await log.wait_ready()
 
 
 async def open_reader(

@@ -21,7 +21,7 @@ from ..protocol.topics.record_codec import kind_headers
 from ..protocol.wire.checks import check_count
 from ..protocol.wire.header_names import EXPECTED_LAST_SUBJECT_SEQUENCE, MSG_ID
 from ..protocol.wire.headers import Headers
-from ..protocol.wire.names import check_filter_subject, subject_matches
+from ..protocol.wire.names import check_filter_subject, has_wildcard, subject_matches
 from .log import Feed, Log, Page, Push, Receive
 
 __all__ = ["MemoryLog"]
@@ -48,6 +48,7 @@ class MemoryLog(Log):
         if max_records is not None:
             check_count("max_records", max_records)
         self.subject: str = check_filter_subject(subject)
+        self.is_one_subject = not has_wildcard(subject)
         self.stream = stream
         self._hub = EventHub(on_event)
         self.tasks: Tasks = Tasks(self.report)

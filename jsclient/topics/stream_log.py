@@ -41,7 +41,7 @@ from ..protocol.topics.record import Kind, Record
 from ..protocol.topics.record_codec import DeliveredRecords, kind_headers, republished_subject, stored_record
 from ..protocol.wire.checks import is_at_least
 from ..protocol.wire.codec import from_wire
-from ..protocol.wire.names import check_filter_subject, subject_matches, subjects_overlap
+from ..protocol.wire.names import check_filter_subject, has_wildcard, subject_matches, subjects_overlap
 from ..protocol.wire.units import format_time_ns, parse_time_ns
 from ..streams.api import StreamManager
 from ..streams.stream import Stream
@@ -73,6 +73,7 @@ class StreamLog(Log):
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
         self.stream: str = stream.name
         self.subject: str = check_filter_subject(subject)
+        self.is_one_subject = not has_wildcard(subject)
         self.tasks: Tasks = context.tasks
         self.open: set[Closable] = context.open
         self.context = context

@@ -22,9 +22,9 @@ from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
 from ..protocol.topics.position import Position
 from ..protocol.topics.record import Record
+from ..protocol.wire.checks import deadline_of
 from ..protocol.wire.header_names import MARKER_REASON
 from ..protocol.wire.headers import Headers
-from .log import deadline_of
 from .log_reader import LogReader, open_reader
 from .snapshot import newest_of_each, take_snapshot
 from .stream_log import StreamLog

@@ -18,7 +18,7 @@ from jsclient.errors import (
 )
 from jsclient.protocol.topics.position import Extent, Position
 from jsclient.protocol.topics.record import Kind, Record
-from jsclient.topics.log import start_position
+from jsclient.topics.log_reader import start_position
 from jsclient.topics.memory_log import MemoryLog
 from tests.support.virtual import virtual
 

@@ -5,6 +5,7 @@ Errors say the name and the value.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ __all__ = [
     "check_fields",
     "check_seconds",
     "check_server",
+    "deadline_of",
     "is_at_least",
     "no_such_name",
 ]
@@ -101,6 +103,16 @@ def check_seconds(name: str, value: object) -> float:
     if not 0 < value < float("inf"):
         raise ConfigError(f"{name} is {value!r:.60} s: it must be over 0")
     return value
+
+
+def deadline_of(timeout: Any, now: float) -> float | None:
+    """When a timeout ends; None: never. Raises `ConfigError` if it is not a number of seconds."""
+    if timeout is None:
+        return None
+    # The event loop cannot wait for NaN.
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or math.isnan(timeout):
+        raise ConfigError(f"timeout is {timeout!r:.40}: a number of seconds or None is needed")
+    return now + timeout
 
 
 _VERSION = re.compile(r"v?([0-9]{1,9})\.([0-9]{1,9})")

@@ -29,6 +29,7 @@ __all__ = [
     "check_queue",
     "check_stream_name",
     "check_token",
+    "has_wildcard",
     "subject_matches",
     "subjects_overlap",
 ]
@@ -128,6 +129,11 @@ def check_filter_subject(subject: str) -> str:
     if ">" in _tokens(subject)[:-1]:
         raise InvalidNameError("subject", subject, "the wildcard '>' is allowed as the last token only")
     return subject
+
+
+def has_wildcard(subject: str) -> bool:
+    """Whether it stands for several subjects: a token is ``*`` or ``>``."""
+    return any(token in ("*", ">") for token in subject.split("."))
 
 
 def subject_matches(pattern: str, subject: str) -> bool:

@@ -32,7 +32,8 @@ from ...protocol.epochs.trackers import EpochPublisher
 from ...protocol.events import Event, PartitionsMissing, RecordSkipped
 from ...protocol.topics.position import Extent, Position
 from ...protocol.topics.record import Record
-from ..log import Log, Page, check_position, search_back
+from ..log import Log, Page, search_back
+from ..log_reader import check_position
 
 __all__ = ["EpochHistory", "Join", "LastFrontier", "Start", "Taken", "Wait"]
 
