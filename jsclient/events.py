@@ -3,7 +3,8 @@
 They are given to ``on_event`` of `jsclient.connect` and `jsclient.JetStream`, and to ``events()`` of a subscription.
 Without ``on_event`` they are logged by ``jsclient.connection``, ``.consumer``, ``.worker``, ``.publisher``, ``.topic``
 and ``.spark``: as a sentence, at the level ``severity``, with the traceback of their error, and with their fields as
-attributes of the log record; `DeadLettered` and a `Reject` have no traceback. Its ``event`` is the name of the class.
+attributes of the log record; a `Reject` has no traceback, and `DeadLettered` only if warnings are not logged. The
+``event`` of the record is the name of the class.
 """
 
 from __future__ import annotations

@@ -84,6 +84,30 @@ async def test_one_traceback_of_a_dead_letter(
     assert (await logged(caplog, "HandlerFailed")).exc_info
 
 
+async def test_traceback_of_a_dead_letter_alone(
+    quiet: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Warnings are not logged, so the traceback is with the error."""
+    caplog.set_level(logging.ERROR, "jsclient")
+    await stream.publish(2, "a")
+
+    async def handle(msg: Any) -> None:
+        if msg.metadata.stream_seq == 1:
+            raise jsclient.Reject("odd")
+        raise KeyError("customer")
+
+    sub = await quiet.pull_subscribe(stream.all, config=ConsumerConfig(max_deliver=1))
+    async with sub.run(handle):
+        async with asyncio.timeout(10):
+            while len(caplog.get_records("call")) < 2:
+                await asyncio.sleep(0.02)
+    first, second = caplog.get_records("call")
+    assert (first.levelname, first.exc_info) == ("ERROR", None)
+    assert second.exc_info is not None
+    assert second.exc_info[0] is KeyError
+    assert caplog.text.count("Traceback") == 1
+
+
 async def test_reconnect_ends_the_warning(proxy: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "jsclient")
     tap = await proxy()

@@ -81,7 +81,7 @@ async def _await(result: Awaitable[None]) -> None:
 def _write(event: Event) -> None:
     """Log an event with its fields, and with the traceback of its error.
 
-    A dead letter's traceback was logged with `HandlerFailed`; a `Reject` is deliberate.
+    A dead letter's traceback was logged with `HandlerFailed`, unless warnings are not logged; a `Reject` is deliberate.
     """
     log = logging.getLogger(f"jsclient.{event.about}")
     level = getattr(logging, event.severity.upper())
@@ -89,8 +89,8 @@ def _write(event: Event) -> None:
         fields = {name: getattr(event, name) for name in event.__struct_fields__}
         error = fields.get("error")
         traced = isinstance(error, BaseException) and error.__traceback__ is not None
-        shown = traced and not isinstance(event, DeadLettered) and not isinstance(error, Reject)
-        trace = error if shown else None
+        logged = isinstance(event, DeadLettered) and log.isEnabledFor(logging.WARNING)
+        trace = error if traced and not logged and not isinstance(error, Reject) else None
         log.log(level, "%s", event, exc_info=trace, extra={"event": type(event).__name__, **fields})
 
 
