@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from ._runtime.context import Context
 from ._runtime.event_hub import OnEvent
 from ._runtime.handle import Handle, Opening
 from ._runtime.nats.connection import Connection
+from ._runtime.nats.credentials import check_credentials
 from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
 from ._runtime.nats.urls import server_urls, shown
@@ -210,6 +209,10 @@ def connect(
         options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
+            A function as ``token``, ``signature_cb`` or ``user_jwt_cb`` is a plain one. It is called on the event loop
+            at each attempt to connect and must not block: return what another task or thread keeps current. If it
+            raises, or returns another type, the attempt fails with `ConnectError`; later, while reconnecting, the event
+            `ErrorRaised` reports it once, and the attempts continue.
 
     Raises:
         ConnectError: No server could be reached, or TLS was requested and not offered.
@@ -283,18 +286,4 @@ def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> 
     given = {name: value for name, value in options.items() if value is not None}
     if empty := sorted(name for name, value in given.items() if value == ""):
         raise ConfigError(f"{', '.join(empty)} is an empty text: leave it out, or pass None")
-    for name in ("user_credentials", "nkeys_seed"):
-        _check_files(name, given.get(name))
-    return dict(options)
-
-
-def _check_files(name: str, value: Any) -> None:
-    """Raise `ConfigError` if a file with credentials cannot be read."""
-    for path in value if isinstance(value, tuple) else (value,):
-        if isinstance(path, str | os.PathLike):
-            try:
-                Path(path).open("rb").close()
-            except OSError as error:
-                raise ConfigError(
-                    f"{name}: the file {os.fspath(path)!r} cannot be read: {error.strerror}"
-                ) from None
+    return {**options, **check_credentials(given)}

@@ -10,6 +10,7 @@ COVERED = {
     "kits.py": "tests/test_exports.py",
     "_runtime/calls.py": "integration/streams/test_lookup.py",
     "_runtime/handlers.py": "integration/connection/test_plain_functions.py",
+    "_runtime/nats/credentials.py": "integration/connection/test_identity.py",
     "_runtime/nats/nats_client.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/own_connection.py": "integration/connection/test_nats_client.py",
     "_runtime/nats/transports.py": "integration/connection/test_connecting.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,81 @@ async def test_an_nkey(own_server: Any, connect: Any, tmp_path: Path) -> None:
     file.write_bytes(own_seed)
     assert await (await connect(own, nkeys_seed=str(file))).ping() < 5
     await refused(own.url, nkeys_seed_str=other_seed.decode())
+
+
+async def as_coroutine(*_: Any) -> bytes:
+    raise AssertionError("called")
+
+
+def raising(*_: Any) -> Any:
+    raise KeyError("authorization of the vault")  # the word does not make it a refusal by the server
+
+
+CALLBACKS = ("token", "signature_cb", "user_jwt_cb")
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+async def test_callbacks_checked_before_the_wire(name: str) -> None:
+    nowhere = f"nats://{HOST}:1"
+    for value, word in (
+        (as_coroutine, "is a coroutine function"),
+        (lambda one, two: b"", "is called with"),
+        (b"secret-two", "is bytes"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{name} {word}") as caught:
+            await jsclient.connect(nowhere, **{name: value})
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CALLBACKS)
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (raising, "raised KeyError('authorization of the vault')"),
+        (lambda *_: as_coroutine(), "returned coroutine: "),
+        (lambda *_: None, "returned NoneType: "),
+    ],
+)
+async def test_callbacks_that_fail(own_server: Any, name: str, function: Any, says: str) -> None:
+    """The attempt fails, and its error names the callback."""
+    import nkeys
+
+    public = nkeys.from_seed(bytearray(_seed(nkeys))).public_key.decode()
+    with_token = {"authorization": {"token": "secret-two"}}
+    with_nkey = {"authorization": {"users": [{"nkey": public}]}}
+    own = await own_server(config=with_token if name == "token" else with_nkey)
+    options = (
+        {name: function} if name != "user_jwt_cb" else {name: function, "signature_cb": lambda _: b"c2ln"}
+    )
+    with pytest.raises(ConnectError) as caught:
+        await jsclient.connect(own.url, **options)
+    assert not isinstance(caught.value, AuthenticationError)
+    assert str(caught.value).startswith(f"cannot connect to {own.url}: {name} {says}")
+    assert isinstance(caught.value.__cause__, KeyError if function is raising else type(None))
+
+
+async def test_callback_at_each_connect(own_server: Any, connect: Any, events: list[Any]) -> None:
+    """On the event loop. One that fails at a reconnect is reported once, and called again until it succeeds."""
+    own = await own_server(config={"authorization": {"token": "secret-two"}})
+    calls: list[threading.Thread] = []
+
+    def token() -> str:
+        calls.append(threading.current_thread())
+        if 1 < len(calls) < 5:
+            raise KeyError("vault")
+        return "secret-two"
+
+    js = await connect(own, token=token, **FAST)
+    await own.kill()
+    await own.start()
+    await told(Reconnected, events)
+    assert await js.ping() < 5
+    assert set(calls) == {threading.main_thread()}
+    assert len(calls) == 5
+    (reported,) = of(ErrorRaised, events)
+    assert isinstance(reported.error, ConnectError)
+    assert str(reported.error) == f"cannot connect to {own.url}: token raised KeyError('vault')"
+    assert isinstance(reported.error.__cause__, KeyError)
 
 
 @pytest.mark.parametrize("info", ["ann:s%40cret%2Fone", "tok%3Aen"], ids=["password", "token"])

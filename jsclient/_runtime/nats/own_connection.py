@@ -26,11 +26,12 @@ from ...errors import (
 )
 from ...protocol.events import AcksLost, Disconnected, ErrorRaised, PermissionDenied, Reconnected
 from ...protocol.wire.frames import Frame, Sink
-from ...protocol.wire.server_error import is_authentication, read_server_error
+from ...protocol.wire.server_error import read_server_error
 from ..event_hub import OnEvent
 from .connection import Connection, HoldingSink, Lifecycle
+from .credentials import CallbackError
 from .nats_client import NatsClient, WireSubscription
-from .urls import IDENTITY, connect_error, reason, shared_identity, shown
+from .urls import IDENTITY, connect_error, is_refusal, reason, shared_identity, shown
 
 __all__ = ["GuardedConnection", "UnconfirmedAcks"]
 
@@ -87,7 +88,8 @@ class GuardedConnection(Connection):
         except Exception as error:  # noqa: BLE001  nats-py raises anything
             self.abort()
             identified = bool(nc.identity) or bool(IDENTITY & options.keys())
-            raise connect_error(error, servers, nc.failures, identified=identified) from None
+            failed = connect_error(error, servers, nc.failures, identified=identified)
+            raise failed from failed.__cause__
         except asyncio.CancelledError:
             self.abort()
             raise
@@ -150,11 +152,15 @@ class GuardedConnection(Connection):
         self._nc._pongs = []
 
     async def _on_error(self, error: Exception) -> None:
-        """Report an authentication failure once; the disconnect was reported already."""
-        text = reason(error)
-        if not self._nc.first_connect and not self._refused and is_authentication(text):
+        """Report once that the credentials fail; the disconnect was reported already."""
+        if self._nc.first_connect or self._refused:
+            return
+        if isinstance(error, CallbackError):
             self._refused = True
-            self.report(AuthenticationError(f"{self.url} refused the credentials: {text}"))
+            self.report(connect_error(error, [self.url]))
+        elif is_refusal(error):
+            self._refused = True
+            self.report(AuthenticationError(f"{self.url} refused the credentials: {reason(error)}"))
 
     async def _on_disconnected(self) -> None:
         self.lost(DisconnectedError("disconnected"))

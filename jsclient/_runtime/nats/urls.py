@@ -13,12 +13,14 @@ import nats.errors
 
 from ...errors import AuthenticationError, ConfigError, ConnectError, ProtocolError
 from ...protocol.wire.server_error import is_authentication
+from .credentials import CallbackError
 
 __all__ = [
     "IDENTITY",
     "Attempt",
     "announced",
     "connect_error",
+    "is_refusal",
     "reason",
     "server_urls",
     "shared_identity",
@@ -128,6 +130,11 @@ def reason(error: BaseException | None) -> str:
     return str(error).removeprefix("nats: ") or type(error).__name__
 
 
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server refused the credentials."""
+    return not isinstance(error, CallbackError) and is_authentication(reason(error))
+
+
 class Attempt(NamedTuple):
     """A server that could not be connected to."""
 
@@ -144,7 +151,7 @@ def connect_error(
     """
     where = ", ".join(shown(_with_scheme(server)) for server in servers)
     if isinstance(error, nats.errors.NoServersError) and failures:
-        refused = [f for f in failures if is_authentication(reason(f.error))]
+        refused = [f for f in failures if is_refusal(f.error)]
         if refused:
             return _one_error(shown(refused[0].uri), refused[0].error, identified=identified)
         if len(failures) == 1:
@@ -160,7 +167,11 @@ def _one_error(where: str, error: BaseException, *, identified: bool) -> Connect
     if isinstance(error, ModuleNotFoundError) and error.name == "nkeys":
         return ConnectError('this identity needs the package nkeys: pip install "jsclient[nkeys]"')
     text = reason(error)
-    if isinstance(error, nats.errors.AuthorizationError) or is_authentication(text):
+    if isinstance(error, CallbackError):
+        failed = ConnectError(f"cannot connect to {where}: {text}")
+        failed.__cause__ = error.__cause__
+        return failed
+    if isinstance(error, nats.errors.AuthorizationError) or is_refusal(error):
         if not identified:
             return AuthenticationError(f"no credentials were given, and {where} requires them: {text}")
         return AuthenticationError(f"{where} refused the credentials: {text}")

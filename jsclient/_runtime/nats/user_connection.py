@@ -25,11 +25,10 @@ from ...errors import (
 from ...protocol.events import Disconnected, ErrorRaised, Reconnected
 from ...protocol.wire.frames import Frame, Sink
 from ...protocol.wire.headers import Headers, parse_headers
-from ...protocol.wire.server_error import is_authentication
 from ..event_hub import OnEvent
 from ..tasks import Tasks, until_done
 from .connection import Connection, Inbox, Lifecycle
-from .urls import connect_error, reason, shared_identity
+from .urls import connect_error, is_refusal, shared_identity
 
 __all__ = ["ForeignConnection", "open_plain"]
 
@@ -292,7 +291,7 @@ async def open_plain(
             pass  # some versions cannot close what was never connected
         if not isinstance(error, Exception):
             raise
-        refused = [failure for failure in failures if is_authentication(reason(failure))]
+        refused = [failure for failure in failures if is_refusal(failure)]
         last = [error, *failures, *refused][-1]
         raise connect_error(last, servers) from error
     return _PlainConnection(nc, on_event)
