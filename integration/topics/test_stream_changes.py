@@ -132,3 +132,31 @@ async def test_records_expire_while_buffer_full(js: Any, oracle: Any, make_strea
         assert await read(reader, 9) == [*range(1, 10)]
         with pytest.raises(jsclient.HistoryTruncatedError):
             await within(5, reader.next(), "what follows")
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("pushed", [True, False])
+async def test_position_of_latest_in_a_recreated_stream(
+    js: Any, oracle: Any, make_stream: Any, direct: bool, pushed: bool
+) -> None:
+    """Other readers accept it: it names the stream that exists now."""
+    republish = {"republish": {"src": ">", "dest": "again.>"}} if pushed else {}
+    stream = await make_stream(allow_direct=direct, **republish)
+    subject = stream.subject("a")
+    for number in range(3):
+        await js.publish(subject, b"%d" % number)
+    topic = js.topic(subject)
+    reader = topic.latest(quiet=0.2)
+    old = await within(10, reader.next(), "the newest record")
+    config = (await js.stream(stream.name)).config
+    await js.delete_stream(stream.name)
+    await js.create_stream(config)
+    await js.publish(subject, b"new")
+    record = await within(20, reader.next(), "the record of the new stream")
+    assert (record.data, record.seq) == (b"new", 1)
+    assert record.position.incarnation != old.position.incarnation
+    await js.publish(subject, b"newer")
+    record = await within(10, reader.next(), "the next record")
+    await js.publish(subject, b"newest")
+    async with topic.since(record.position) as after:
+        assert (await after.next(timeout=10)).data == b"newest"

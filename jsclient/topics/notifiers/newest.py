@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeAlias
 
+import msgspec
+
 from ..._runtime.calls import delete_consumer
 from ..._runtime.context import Context
 from ..._runtime.nats.connection import Inbox
@@ -114,6 +116,18 @@ class NewestLog(abc.ABC):
         except MessageNotFoundError:
             return None
         return stored_record(read_stored_message(answer), linked=False, origin=self._origin)
+
+    async def placed_again(self, record: Record) -> Record:
+        """The record with a position in the stream that has this name now: it may have been created again.
+
+        Raises those of any request.
+        """
+        if self._origin is None:
+            return record
+        info = self.context.api.stream_info(self.stream)
+        answer = await self.context.call(info, what="stream info")
+        self._origin = origin = Position(self.stream, str(answer.get("created", "")), 0)
+        return msgspec.structs.replace(record, origin=origin)
 
 
 def newest_log(

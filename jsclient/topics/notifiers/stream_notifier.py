@@ -131,6 +131,8 @@ class StreamNotifier(NotifierSource):
             if _seq(found) < self._seen:
                 raise _LaggingError(503, "the replica lags", retryable=True) from None
             record = found
+        if record is not None and record.seq < self._seen:
+            record = await self._log.placed_again(record)
         self._seen = _seq(record)
         return _Answer(record, came)
 

@@ -55,6 +55,7 @@ class Context:
 
 class Pushes(NewestLog):
     def __init__(self):
+        self._origin = None
         self.arrived = None
         self.opened = 0
         self.waits = []
