@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import threading
 from collections.abc import Awaitable, Callable
@@ -95,6 +96,26 @@ async def test_what_a_thread_returns_is_awaited(js: Any, stream: OwnStream) -> N
         await eventually(lambda: seen == [threading.main_thread()], what="the call")
 
 
+CALLER: contextvars.ContextVar[str] = contextvars.ContextVar("CALLER", default="")
+
+
+async def test_context_of_the_caller(js: Any, stream: OwnStream) -> None:
+    CALLER.set("this test")
+    seen: list[str] = []
+
+    def handle(_: Any) -> None:
+        seen.append(CALLER.get())
+
+    async with (
+        js.subscribe(stream.all, callback=handle),
+        js.pull_subscribe(stream.all) as sub,
+        sub.run(handle),
+    ):
+        await stream.publish(1)
+        await eventually(lambda: len(seen) == 2, what="two calls")
+    assert seen == ["this test"] * 2
+
+
 async def test_coroutine_functions_stay_on_the_loop(js: Any, stream: OwnStream) -> None:
     seen: list[threading.Thread] = []
 
@@ -157,6 +178,13 @@ async def answer_late(*_: Any) -> bool:
     return False
 
 
+class AnswersLate:
+    """Its instances are coroutine functions, and do not look like it."""
+
+    async def __call__(self, _: Any) -> bool:
+        return False
+
+
 def one(*_: Any) -> None: ...
 
 
@@ -165,6 +193,7 @@ def two(_: Any, __: Any) -> None: ...
 
 REFUSED: dict[str, Callable[[Any, Any, OwnStream], Awaitable[Any] | Any]] = {
     "key": lambda js, sub, stream: sub.run(one, key=answer_late),
+    "key is": lambda js, sub, stream: sub.run(one, key=AnswersLate()),
     "retry_delay": lambda js, sub, stream: sub.run(one, retry_delay=answer_late),
     "auto_accept": lambda js, sub, stream: sub.peer.auto_accept(answer_late),
     "callback": lambda js, sub, stream: js.events(stream.subject("a")).subscribe(callback=two),

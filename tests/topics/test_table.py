@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 
 from jsclient._runtime.tasks import Tasks
-from jsclient.errors import DisconnectedError, PermissionDeniedError, StreamNotFoundError
+from jsclient.errors import (
+    ClosedError,
+    DisconnectedError,
+    JetStreamError,
+    PermissionDeniedError,
+    PositionInvalidError,
+    StreamNotFoundError,
+)
 from jsclient.protocol.topics.links import MissingRule
 from jsclient.protocol.topics.position import Extent, Position
 from jsclient.protocol.topics.record import Record
 from jsclient.protocol.wire.headers import Headers
+from jsclient.topics import snapshot
 from jsclient.topics import table as module
 from jsclient.topics.table import TopicTable
 from tests.support.virtual import settle, virtual
@@ -73,10 +81,13 @@ class Followed:
 
     def __init__(self, seq: int) -> None:
         self.position = Position("S", "I", seq)
+        self.error: JetStreamError | None = None
         self.ended = asyncio.Event()
 
     async def batches(self) -> Any:
         await self.ended.wait()
+        if self.error is not None:
+            raise self.error
         for _ in ():
             yield []
 
@@ -148,9 +159,10 @@ async def test_comparisons_of_many_subjects_apart(monkeypatch):
 async def test_what_the_leader_is_asked(monkeypatch):
     """Not about what the reader still brings, nor about records stored after the look."""
     stored = Stored(record("s.a", 90), record("s.b", 120), record("s.marked", 80, marked=True))
+    stored.records |= {"s.late": record("s.late", 98), "s.dead": record("s.dead", 60, marked=True)}
     gone, after = record("s.gone", 6), record("s.after", 130)
     mine = A, B, gone, after, record("s.marked", 7)
-    async with Tabled(monkeypatch, stored, *mine) as table:
+    async with Tabled(monkeypatch, stored, *mine, read=95) as table:
         await asyncio.sleep(1.5)
         assert sorted(stored.asked) == ["s.a", "s.gone", "s.marked"]
         assert {subject: one.seq for subject, one in table.items()} == {"s.a": 90, "s.b": 5, "s.after": 130}
@@ -232,6 +244,44 @@ async def test_not_compared_once_the_log_has_ended(monkeypatch):
         tabled.reader.ended.set()
         await asyncio.sleep(5)
         assert stored.looks == []
+        with pytest.raises(ClosedError, match="no change follows"):
+            await tabled.table.wait_for(lambda _: False)
+
+
+@virtual
+async def test_the_error_of_the_reader(monkeypatch):
+    """It is reported, ends the comparisons, and every access raises it."""
+    stored = Stored(A, B)
+    tabled = Tabled(monkeypatch, stored, A, B)
+    async with tabled as table:
+        tabled.reader.error = PositionInvalidError("another stream")
+        waiting = asyncio.ensure_future(table.wait_for(lambda found: len(found) == 9))
+        await settle()
+        tabled.reader.ended.set()
+        with pytest.raises(PositionInvalidError):
+            await waiting
+        await asyncio.sleep(5)
+        assert stored.reports == [tabled.reader.error]
+        assert stored.looks == []
+
+
+@virtual
+async def test_opened_while_the_server_is_away(monkeypatch):
+    async def nothing(*_: Any) -> Any:
+        for one in ():
+            yield one
+
+    monkeypatch.setattr(snapshot, "newest_of_each", nothing)
+    failures = [DisconnectedError("lost")] * 3
+
+    async def extent() -> Extent:
+        if failures:
+            raise failures.pop()
+        return Extent("S", "I", first_seq=1, last_seq=0)
+
+    log: Any = SimpleNamespace(wait_ready=Stored().wait_ready, reads_directly=False, extent=extent)
+    taken = await snapshot.take_snapshot(log)
+    assert (taken.records, taken.position.seq, failures) == ({}, 0, [])
 
 
 def test_newest_only_passes_gaps():
