@@ -208,5 +208,5 @@ async def test_refused_before_a_message(js: Any, stream: OwnStream, name: str) -
     async with js.pull_subscribe(stream.all) as sub, Engine(js) as engine:
         sub.peer = await engine.peer("lamp")
         with pytest.raises(jsclient.ConfigError, match=name):
-            await REFUSED[name](js, sub, stream)
+            await within(5, REFUSED[name](js, sub, stream), "the refusal")
         assert (await sub.consumer_info()).num_ack_pending == 0

@@ -79,6 +79,23 @@ async def test_empty_topic(js: Any, stream: OwnStream) -> None:
         assert content(table) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"check": 0}, "check"),
+        ({"heartbeat": 0}, "heartbeat"),
+        ({"push": "fast"}, "push is 'fast'"),
+        ({}, "retention"),
+    ],
+)
+async def test_options_refused(
+    js: Any, oracle: Any, make_stream: Any, options: dict[str, Any], words: str
+) -> None:
+    stream = await make_stream(**({} if options else {"retention": "workqueue"}))
+    with pytest.raises(ConfigError, match=words):
+        await js.topic(stream.all).table(**options)
+
+
 async def test_many_subjects(js: Any, stream: OwnStream) -> None:
     """More than one request for newest messages may match."""
     expected = await update(js, stream, 0, 3000, 1100)
