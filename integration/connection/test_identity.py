@@ -122,6 +122,9 @@ async def test_callbacks_that_fail(own_server: Any, name: str, function: Any, sa
     assert not isinstance(caught.value, AuthenticationError)
     assert str(caught.value).startswith(f"cannot connect to {own.url}: {name} {says}")
     assert isinstance(caught.value.__cause__, KeyError if function is raising else type(None))
+    with pytest.raises(ConnectError) as caught:
+        await jsclient.connect([own.url, own.url.replace("127.0.0.1", "localhost")], **options)
+    assert isinstance(caught.value.__cause__, KeyError if function is raising else type(None))
 
 
 async def test_callback_at_each_connect(own_server: Any, connect: Any, events: list[Any]) -> None:

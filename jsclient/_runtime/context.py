@@ -218,8 +218,11 @@ class Requests:
         for key, asked in self._waiting.items():
             if what is Lifecycle.DISCONNECTED and key in self._repeated:
                 continue  # sent again after the reconnect
-            text = f"the connection was lost while waiting for the answer to {asked.subject}"
-            _fail(asked.future, DisconnectedError(text))
+            waited = f"while waiting for the answer to {asked.subject}"
+            if what is Lifecycle.CLOSED:
+                _fail(asked.future, ClosedError(f"the connection was closed {waited}"))
+            else:
+                _fail(asked.future, DisconnectedError(f"the connection was lost {waited}"))
 
     async def close(self) -> None:
         """Unsubscribe the inbox and fail the waiting requests."""

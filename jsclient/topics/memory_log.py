@@ -48,7 +48,7 @@ class MemoryLog(Log):
         if max_records is not None:
             check_count("max_records", max_records)
         self.subject: str = check_filter_subject(subject)
-        self.is_one_subject = not has_wildcard(subject)
+        self.is_one_subject: bool = not has_wildcard(subject)
         self.stream = stream
         self._hub = EventHub(on_event)
         self.tasks: Tasks = Tasks(self.report)

@@ -73,7 +73,7 @@ class StreamLog(Log):
     def __init__(self, context: Context, stream: Stream, subject: str = ">") -> None:
         self.stream: str = stream.name
         self.subject: str = check_filter_subject(subject)
-        self.is_one_subject = not has_wildcard(subject)
+        self.is_one_subject: bool = not has_wildcard(subject)
         self.tasks: Tasks = context.tasks
         self.open: set[Closable] = context.open
         self.context = context

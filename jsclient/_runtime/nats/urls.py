@@ -157,7 +157,11 @@ def connect_error(
         if len(failures) == 1:
             return _one_error(shown(failures[0].uri), failures[0].error, identified=identified)
         each = "; ".join(f"{shown(f.uri)} ({reason(f.error)})" for f in failures)
-        return ConnectError(f"no server could be reached: {each}")
+        failed = ConnectError(f"no server could be reached: {each}")
+        failed.__cause__ = next(
+            (f.error.__cause__ for f in failures if isinstance(f.error, CallbackError)), None
+        )
+        return failed
     return _one_error(where, error, identified=identified)
 
 

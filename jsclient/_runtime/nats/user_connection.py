@@ -7,7 +7,8 @@ queue and task, malformed input is handled by nats-py, and reconnects are detect
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import nats.aio.client
 import nats.aio.msg
@@ -33,7 +34,11 @@ from .urls import connect_error, is_refusal, shared_identity
 __all__ = ["ForeignConnection", "open_plain"]
 
 _LOOK_EVERY = 0.05  # seconds; the callbacks of nats-py belong to the user
+_PONG = 600  # seconds to wait for a PONG: longer than nats-py keeps a connection that does not answer
+_DRAINED = 15.0  # seconds after which nats-py's drain no longer waits for a PONG, which it does for 10
 _NO_LIMIT = 0  # nats-py: 0 disables a limit; the tracker has one
+
+T = TypeVar("T")
 
 
 class _Subscription:
@@ -86,6 +91,7 @@ class ForeignConnection(Connection):
         self._was_up = bool(nc.is_connected)
         self._ended = False
         self._inboxes: set[_Subscription] = set()
+        self._waiting: dict[asyncio.Task[Any], int] = {}  # for PONGs; the number of reconnects before it
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, JetStreamError):
@@ -125,6 +131,9 @@ class ForeignConnection(Connection):
         up, reconnects = self.is_connected, self._nc.stats["reconnects"]
         if self._was_up and (not up or reconnects != self._reconnects):
             self._was_up = False
+            for task, connection in list(self._waiting.items()):
+                if not up or connection != reconnects:  # its PONG was lost with that connection
+                    task.cancel()
             self.hub.emit(Disconnected())
             self._notify(Lifecycle.DISCONNECTED)
         if up and not self._was_up:
@@ -198,33 +207,53 @@ class ForeignConnection(Connection):
             pass  # closed or draining: the subscription is gone anyway
 
     async def drain(self, inbox: Any, timeout: float) -> None:
-        theirs = inbox.theirs
-        if theirs is None or not self.is_connected:
-            await self.unsubscribe(inbox)
-            return
-        draining = asyncio.ensure_future(theirs.drain())
+        theirs, deadline = inbox.theirs, self.now() + timeout
         try:
-            await until_done(draining, timeout)
+            if theirs is not None and self.is_connected:
+                await self.ping(
+                    timeout
+                )  # nats-py's drain waits for a PONG too, and must not be cancelled then
+                draining = self._start_waiting(theirs.drain())
+                if not await until_done(draining, deadline - self.now()):
+                    asyncio.get_running_loop().call_later(_DRAINED, draining.cancel)
+        except JetStreamError:
+            pass
         finally:
-            await self.unsubscribe(inbox)  # before a cancellation, after which nats-py keeps its task
-            draining.cancel()
+            await self.unsubscribe(inbox)
 
     async def ping(self, timeout: float) -> float:
         self.check_sendable()
-        seconds = max(1, int(timeout) + 1)
+        pinging = self._start_waiting(self._round_trip())
+        if not await until_done(pinging, timeout):
+            raise RequestTimeoutError("no PONG to a PING", timeout)
         try:
-            async with asyncio.timeout(timeout):
-                # nats-py writes a PING in front of commands that wait for its flusher: the second one comes after them.
-                await self._nc.flush(seconds)
-                took = await self._nc.rtt(seconds)
-        except (TimeoutError, nats.errors.TimeoutError):
-            raise RequestTimeoutError("no PONG to a PING", timeout) from None
-        except nats.errors.Error as error:
-            raise DisconnectedError(str(error)) from error
+            took = pinging.result()
+        except (nats.errors.Error, asyncio.CancelledError) as error:
+            raise DisconnectedError(str(error) or "the connection was lost before a PONG came") from error
         # Messages that arrived before the PONG may still wait in nats-py's queue.
         for _ in range(3):
             await asyncio.sleep(0)
-        return float(took)
+        return took
+
+    async def _round_trip(self) -> float:
+        # nats-py writes a PING in front of commands that wait for its flusher: the second one comes after them.
+        await self._nc.flush(_PONG)
+        return float(await self._nc.rtt(_PONG))
+
+    def _start_waiting(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start what waits for a PONG. It goes on when its caller is cancelled, or no longer waits.
+
+        nats-py keeps the future of a PONG. If that is cancelled, the PONG ends the reading of the connection.
+        """
+        task = asyncio.get_running_loop().create_task(work, name="jsclient:PONG")
+        self._waiting[task] = self._nc.stats["reconnects"]
+        task.add_done_callback(self._waited)
+        return task
+
+    def _waited(self, task: asyncio.Task[Any]) -> None:
+        del self._waiting[task]
+        if not task.cancelled():
+            task.exception()  # mark as retrieved: the caller may be gone
 
     async def close(self) -> None:
         """Stop using the connection; the user closes it."""

@@ -44,7 +44,7 @@ class FrameReader:
 
     @property
     def missing(self) -> int:
-        """Bytes that a partial frame still needs, 0 if not known."""
+        """Bytes that a partial frame still needs; 0 or less if not known."""
         return self._need - self._have if self._parts else 0
 
     def reset(self) -> None:
