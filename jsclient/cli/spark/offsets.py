@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import time
+from datetime import datetime
 from typing import Any
 
 from ...errors import ConfigError, JetStreamError
@@ -34,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    if options.server is None and (options.stream or options.credentials or options.rewind_to):
+    others = (options.stream, options.credentials, options.rewind_to)
+    if options.server is None and any(value is not None for value in others):
         raise ConfigError("--stream, --credentials and --rewind-to need --server")
     found = Checkpoint.read(options.checkpoint)
     report = {
@@ -73,15 +75,21 @@ def _batch(batch: BatchEntry | None, source: int) -> dict[str, Any] | None:
 
 
 def _compare(report: dict[str, Any], found: Checkpoint, options: argparse.Namespace) -> None:
-    for one, offset in zip(report["sources"], _offsets(found), strict=False):
+    offsets = _offsets(found)
+    wanted = {offset.created for offset in offsets if offset is not None}
+    named = _look(options.stream, options) if options.stream is not None and wanted else None
+    for one, offset in zip(report["sources"], offsets, strict=False):
         if offset is None:
             continue
-        name = options.stream or _stream_created(offset.created, options)
-        if name is None:
+        looked = named
+        # A named stream that one source has read is not that of the others.
+        if named is None or (named[1].created != offset.created and named[1].created in wanted):
+            name = _stream_created(offset.created, options)
+            looked = None if name is None else _look(name, options)
+        if looked is None:
             one["stream"] = {"name": None, "recreated": True}
             continue
-        lookup = Lookup(_asked(options, name))
-        facts = lookup.facts()
+        lookup, facts = looked
         one["stream"] = _state(offset, facts)
         if options.rewind_to is not None:
             report["rewound"] = _rewind(found, lookup, facts, options)
@@ -100,9 +108,14 @@ def _offsets(found: Checkpoint) -> list[LogOffset | None]:
 
 def _asked(options: argparse.Namespace, stream: str) -> SourceOptions:
     given = {"servers": options.server, "stream": stream}
-    if options.credentials:
+    if options.credentials is not None:
         given["credentialsFile"] = options.credentials
     return SourceOptions.parse(given)
+
+
+def _look(stream: str, options: argparse.Namespace) -> tuple[Lookup, StreamFacts]:
+    lookup = Lookup(_asked(options, stream))
+    return lookup, lookup.facts()
 
 
 def _stream_created(created: str, options: argparse.Namespace) -> str | None:
@@ -122,7 +135,7 @@ def _state(offset: LogOffset, facts: StreamFacts) -> dict[str, Any]:
     state: dict[str, Any] = {
         "name": facts.name,
         "created": facts.created,
-        "recreated": not same,
+        "recreated": False if same else None,  # None: it was recreated, or it is another stream
         "first": facts.first_seq,
         "last": facts.last_seq,
     }
@@ -139,8 +152,9 @@ def _rewind(
     offset = found.rewindable_offset()
     if offset.created != facts.created:
         raise CheckpointError(
-            f"stream {facts.name!r} was recreated: the query has read the one created at {offset.created}, this one "
-            f"was created at {facts.created}; use a new checkpoint"
+            f"stream {facts.name!r}, created {facts.created}, is not the stream that the query has read, created "
+            f"{offset.created}: it was recreated, or it is another one; give the name of the stream that was read, or "
+            "use a new checkpoint"
         )
     first = _sequence(options.rewind_to, lookup, facts)
     if not options.force:
@@ -176,6 +190,11 @@ def _sequence(text: str, lookup: Lookup, facts: StreamFacts) -> int:
         raise ConfigError(
             f"--rewind-to is {text!r}: a sequence is needed, or a time such as 2026-01-31T12:00:00Z, with a time zone"
         ) from None
+    if facts.seen_at is not None and datetime.fromisoformat(moment) > facts.seen_at:
+        raise ConfigError(
+            f"--rewind-to is {moment}, which is in the future (on the server it is {facts.seen_at.isoformat()}): give "
+            f"an earlier time, or {facts.last_seq + 1} for the next message"
+        )
     return max(lookup.sequence_at(moment, facts), facts.first_seq)
 
 
@@ -207,9 +226,12 @@ def _told(batch: dict[str, Any] | None) -> str:
 def _compared(state: dict[str, Any]) -> str:
     if state["name"] is None:
         return "deleted or recreated: none was created at that time (--stream NAME compares with one)"
+    if state["recreated"] is None:
+        return (
+            f"{state['name']}, created {state['created']}: not the stream that the query has read, so the offsets are "
+            "not valid in it"
+        )
     told = f"{state['name']}, sequences {state['first']} to {state['last']}"
-    if state["recreated"]:
-        return f"{told}, recreated {state['created']}: the offsets are not valid"
     if state["ends_before"]:
         return f"{told}: it ends before the committed offset"
     lost = f", {state['removed']} removed before they were read" if state["removed"] else ""

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from ...errors import ConfigError, PositionInvalidError
 from .offsets import LogOffset
@@ -28,6 +31,8 @@ __all__ = [
 
 _VERSION = "v1"
 _VOID = "-"  # a source without an offset in this batch
+_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE | re.ASCII)  # a single letter would be a drive
+_FILE_URL = re.compile(r"file:(?://)?(/(?!/).*)", re.IGNORECASE | re.ASCII | re.DOTALL)  # without a host
 
 
 class CheckpointError(ConfigError):
@@ -108,15 +113,13 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path | str) -> Checkpoint:
-        """Read a checkpoint.
+        """Read a checkpoint, given the path of its directory, or a ``file:`` URL as Spark accepts it.
 
         Raises:
-            NotACheckpointError: The directory does not exist, or is not a checkpoint.
+            NotACheckpointError: The directory is not local, does not exist, or is not a checkpoint.
             UnknownOffsetError: A file has a version that this release does not know.
         """
-        path = Path(path)
-        if "://" in str(path) or str(path).startswith(("hdfs:", "s3:", "s3a:", "gs:", "abfs")):
-            raise NotACheckpointError(f"{path} is not a local directory: copy the checkpoint here first")
+        path = _local(str(path))
         if not path.is_dir():
             raise NotACheckpointError(
                 f"{path} does not exist, or is not a directory: give a checkpointLocation"
@@ -175,13 +178,14 @@ class Checkpoint:
     def furthest(self, created: str) -> tuple[int, int]:
         """The last sequence of a stream that a batch has committed, and that one has planned; 0: none.
 
-        Batches before an earlier rewind count. Spark keeps the last 100 batches.
+        Batches before an earlier rewind count, but not the empty one that it added. Spark keeps the last 100 batches.
         """
         commits, ends = set(_numbers(self.path / "commits")), {}
         for number in _numbers(self.path / "offsets"):
             for source in _batch(self.path, number).sources:
-                if source.offset is not None and source.offset.created == created:
-                    ends[number] = source.offset.seq
+                offset = source.offset
+                if offset is not None and offset.created == created and not offset.rewound:
+                    ends[number] = offset.seq
         done = [seq for number, seq in ends.items() if number in commits]
         return max(done, default=0), max(ends.values(), default=0)
 
@@ -207,11 +211,21 @@ class Checkpoint:
         assert self.planned is not None
         assert self.committed is not None
         number = str(self.planned.number + 1)
+        offset = msgspec.structs.replace(offset, rewound=True)
         lines = [_VERSION, self.planned.metadata, json.dumps(offset.to_json())]
         commit = _lines(self.path / "commits" / str(self.committed.number))
         # Spark replays a batch without a commit. The opposite order would leave a commit without a batch.
         planned = _create(self.path / "offsets" / number, "\n".join(lines))
         return planned, _create(self.path / "commits" / number, "\n".join(commit))
+
+
+def _local(text: str) -> Path:
+    """The local directory of a path or a URL. ``%20`` is not decoded, as in Spark."""
+    if _URL.match(text) is None:
+        return Path(text)
+    if found := _FILE_URL.fullmatch(text):
+        return Path(found[1])
+    raise NotACheckpointError(f"{text} is not a local directory: copy the checkpoint here first")
 
 
 def _numbers(folder: Path) -> list[int]:

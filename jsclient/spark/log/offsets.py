@@ -41,6 +41,7 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     owner: str = (
         ""  # random name of the query, by which a consumer that shows the progress knows it; "": none yet
     )
+    rewound: bool = False  # the end of an empty batch that a rewind added: nothing was read up to it
 
     def __post_init__(self) -> None:
         ends = (*self.cuts, self.seq + 1)

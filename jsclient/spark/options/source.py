@@ -217,7 +217,7 @@ def _refuse_by_kind(given: OptionReader, streaming: bool | None, mode: str) -> N
         given.refuse("consumer", "is for streaming reads: a batch read has no progress to show")
 
 
-_DURATION = re.compile(r"([0-9]{1,12})(us|ms|s|m|min|h|d|)", re.IGNORECASE)
+_DURATION = re.compile(r"([0-9]{1,12})(us|ms|s|m|min|h|d|)", re.IGNORECASE | re.ASCII)
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 

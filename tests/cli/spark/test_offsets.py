@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from jsclient.cli import main
+from jsclient.cli.spark import offsets
 from jsclient.cli.spark.offsets import _compared, _rewind, _rewound
 from jsclient.errors import ConfigError
 from jsclient.spark.log.checkpoint import Checkpoint, CheckpointError, QueryRunningError
@@ -32,9 +34,37 @@ def checkpoint(tmp_path):
     return tmp_path
 
 
+NOW = datetime(2026, 11, 23, 3, tzinfo=UTC)
+
+
+def facts_of(name="ORDERS", created=CREATED):
+    return StreamFacts(name, created, 3, 40, 38, 380, 0, direct=True, work_queue=False, seen_at=NOW)
+
+
+class Streams:
+    """The streams of a server, instead of `Lookup`."""
+
+    def __init__(self, **created):
+        self._created = created
+
+    def __call__(self, options):
+        looked_up = Streams(**self._created)
+        looked_up._facts = facts_of(options.stream, self._created[options.stream])
+        return looked_up
+
+    def facts(self):
+        return self._facts
+
+    def created_at(self, created, options):
+        return next((name for name, other in self._created.items() if other == created), None)
+
+    def sequence_at(self, moment, facts):
+        return 12 if datetime.fromisoformat(moment) < NOW else facts.last_seq + 1
+
+
 def rewind(path, to, *, created=CREATED, force=True):
-    facts = StreamFacts("ORDERS", created, 3, 40, 38, 380, 0, direct=True, work_queue=False)
-    return _rewind(Checkpoint.read(path), None, facts, argparse.Namespace(rewind_to=to, force=force))
+    given = argparse.Namespace(rewind_to=to, force=force)
+    return _rewind(Checkpoint.read(path), Streams(), facts_of(created=created), given)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +89,39 @@ def test_second_rewind_knows_what_was_committed_before_the_first(checkpoint):
     assert (done["read_twice"], done["maybe_read_twice"], done["skipped"]) == ([10, 16], [17, 24], None)
 
 
-@pytest.mark.parametrize("to", ["2", "42", "0", "-1", "soon", "2026-01-31"])
+def test_ranges_skipped_and_taken_back_were_not_read(checkpoint):
+    first = rewind(checkpoint, "30")
+    back = rewind(checkpoint, "17")
+    again = rewind(checkpoint, "30")
+    assert (first["read_twice"], first["maybe_read_twice"], first["skipped"]) == (None, None, [17, 29])
+    assert (back["read_twice"], back["maybe_read_twice"], back["skipped"]) == (None, [17, 24], None)
+    assert (again["read_twice"], again["maybe_read_twice"], again["skipped"]) == (None, None, [17, 29])
+
+
+@pytest.mark.parametrize(("to", "first"), [("2026-11-23T02:59:59Z", 12), ("2026-11-23T03:00:00Z", 41)])
+def test_rewind_to_time(checkpoint, to, first):
+    assert rewind(checkpoint, to)["first"] == first
+
+
+@pytest.mark.parametrize("to", ["2062-11-23T03:00:00Z", "2026-11-23T03:00:00.000001Z"])
+def test_rewind_to_future_refused(checkpoint, to):
+    with pytest.raises(
+        ConfigError, match=rf"--rewind-to is {to}, which is in the future .* or 41 for the next"
+    ):
+        rewind(checkpoint, to)
+    assert not (checkpoint / "offsets" / "3").exists()
+
+
+@pytest.mark.parametrize("to", ["2", "42", "0", "-1", "soon", "2026-01-31", ""])
 def test_other_places_refused(checkpoint, to):
     with pytest.raises(ConfigError, match="--rewind-to is"):
         rewind(checkpoint, to)
 
 
 def test_recreated_stream_refused(checkpoint):
-    with pytest.raises(CheckpointError, match="'ORDERS' was recreated"):
+    with pytest.raises(
+        CheckpointError, match=r"'ORDERS', created .*24T00.*, is not the .* it was recreated, or"
+    ):
         rewind(checkpoint, "5", created="2026-11-24T00:00:00+00:00")
 
 
@@ -82,8 +137,68 @@ def test_lines_of_streams():
     assert _compared(here) == "ORDERS, sequences 3 to 40, lag 4"
     assert _compared({**here, "removed": 2}).endswith("lag 4, 2 removed before they were read")
     assert _compared({**here, "ends_before": True}).endswith("ends before the committed offset")
-    assert _compared({**found, "recreated": True}).endswith(f"recreated {CREATED}: the offsets are not valid")
+    assert _compared({**found, "recreated": None}) == (
+        f"ORDERS, created {CREATED}: not the stream that the query has read, so the offsets are not valid in it"
+    )
     assert _compared({"name": None, "recreated": True}).startswith("deleted or recreated")
+
+
+OTHER = "2026-11-22T00:00:00+00:00"
+
+
+@pytest.fixture
+def compared(checkpoint, capsys, monkeypatch):
+    """Run the command with a server that has these streams: its exit code, JSON, and error text."""
+
+    def run(*arguments, streams, sources=(CREATED,)):
+        lines = [json.dumps({"seq": 16, "created": created}) for created in sources]
+        (checkpoint / "offsets" / "1").write_text("\n".join(["v1", "{}", *lines]))
+        (checkpoint / "offsets" / "2").unlink()
+        server = Streams(**streams)
+        monkeypatch.setattr(offsets, "Lookup", server)
+        monkeypatch.setattr(offsets, "_stream_created", server.created_at)
+        given = [str(checkpoint), "--server", "nats://127.0.0.1:1", "--json", *arguments]
+        code = main(["spark", "offsets", *given])
+        out, error = capsys.readouterr()
+        return code, [one["stream"] for one in json.loads(out)["sources"]] if out else None, error
+
+    return run
+
+
+def test_stream_by_time_or_name(compared):
+    code, (state,), _ = compared(streams={"ORDERS": CREATED, "AUDIT": OTHER})
+    assert (code, state["name"], state["recreated"], state["lag"]) == (0, "ORDERS", False, 24)
+
+
+def test_stream_of_another_name_is_not_called_recreated(compared):
+    code, (state,), _ = compared("--stream", "AUDIT", streams={"ORDERS": CREATED, "AUDIT": OTHER})
+    assert (code, state["name"], state["created"], state["recreated"]) == (0, "AUDIT", OTHER, None)
+    assert "lag" not in state
+
+
+def test_rewind_in_stream_of_another_name_refused(compared):
+    given = ("--stream", "AUDIT", "--rewind-to", "5", "--force")
+    code, _, error = compared(*given, streams={"ORDERS": CREATED, "AUDIT": OTHER})
+    assert code == 1
+    assert f"'AUDIT', created {OTHER}, is not the stream that the query has read, created {CREATED}" in error
+
+
+def test_named_stream_is_that_of_one_source(compared):
+    """The other sources are found by their time, as without a name."""
+    streams = {"ORDERS": CREATED, "AUDIT": OTHER}
+    code, states, _ = compared("--stream", "ORDERS", streams=streams, sources=(CREATED, OTHER, "2020"))
+    assert code == 0
+    assert [(one["name"], one["recreated"]) for one in states] == [
+        ("ORDERS", False),
+        ("AUDIT", False),
+        (None, True),
+    ]
+
+
+def test_named_stream_of_no_source(compared):
+    streams = {"ORDERS": CREATED, "AUDIT": OTHER, "BILLS": "2020"}
+    _, states, _ = compared("--stream", "BILLS", streams=streams, sources=(CREATED, OTHER))
+    assert [(one["name"], one["recreated"]) for one in states] == [("BILLS", None), ("BILLS", None)]
 
 
 def test_lines_of_planned_batch(checkpoint, capsys):
@@ -114,6 +229,15 @@ def test_directory_that_is_not_a_checkpoint_reported(capsys, tmp_path):
     assert "is not the checkpoint of a streaming query" in error
 
 
-def test_rewind_without_server_refused(capsys, tmp_path):
-    assert main(["spark", "offsets", str(tmp_path), "--rewind-to", "5"]) == 1
+@pytest.mark.parametrize("option", ["--stream", "--credentials", "--rewind-to"])
+@pytest.mark.parametrize("value", ["5", ""])
+def test_options_without_server_refused(capsys, checkpoint, option, value):
+    assert main(["spark", "offsets", str(checkpoint), option, value]) == 1
     assert "need --server" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["stream", "credentialsFile"])
+def test_empty_values_refused(capsys, checkpoint, option):
+    given = ["--server", "nats://127.0.0.1:1", f"--{option.removesuffix('File')}", ""]
+    assert main(["spark", "offsets", str(checkpoint), *given]) == 1
+    assert f"option '{option}' is empty" in capsys.readouterr().err

@@ -80,10 +80,32 @@ def test_other_directories_refused(tmp_path, content):
         Checkpoint.read(tmp_path)
 
 
-@pytest.mark.parametrize(("path", "why"), [("hdfs://host/a", "not a local directory"), ("none", "not exist")])
-def test_places_that_cannot_be_read_refused(tmp_path, path, why):
-    with pytest.raises(NotACheckpointError, match=why):
-        Checkpoint.read(path if ":" in path else tmp_path / path)
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hdfs://host/a",
+        "s3a://bucket/a",
+        "wasbs://c@host/a",
+        "dbfs:/a",
+        "https://host/a",
+        "file://host/a",
+        "file://",
+    ],
+)
+def test_places_that_are_not_local_refused(url):
+    with pytest.raises(NotACheckpointError, match=f"^{url} is not a local directory"):
+        Checkpoint.read(url)
+
+
+def test_missing_directory_refused(tmp_path):
+    with pytest.raises(NotACheckpointError, match="not exist"):
+        Checkpoint.read(tmp_path / "none")
+
+
+@pytest.mark.parametrize("scheme", ["file://", "file:", "FILE://"])
+def test_local_directory_as_url(make, scheme):
+    path = make([line(8)])
+    assert Checkpoint.read(f"{scheme}{path}").path == path
 
 
 @pytest.mark.parametrize("text", ["v2\n{}\n{}", "", "v1"])
@@ -105,11 +127,11 @@ def test_rewind_adds_committed_batch(make):
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file() and file.name != ".2.crc"}
     added = Checkpoint.read(path).rewind(LogOffset(4, CREATED, owner="5f"))
     assert added == (path / "offsets" / "2", path / "commits" / "2")
-    assert added[0].read_text() == f"v1\n{METADATA}\n{line(4, owner='5f')}"
+    assert added[0].read_text() == f"v1\n{METADATA}\n{line(4, owner='5f', rewound=True)}"
     assert added[1].read_text() == COMMIT
     after = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     assert after == before | {file: file.read_bytes() for file in added}
-    assert Checkpoint.read(path).rewindable_offset() == LogOffset(4, CREATED, owner="5f")
+    assert Checkpoint.read(path).rewindable_offset() == LogOffset(4, CREATED, owner="5f", rewound=True)
 
 
 def test_rewind_passes_planned_batch(make):
@@ -118,6 +140,13 @@ def test_rewind_passes_planned_batch(make):
     found = Checkpoint.read(path)
     assert found.planned.number == found.committed.number == 2
     assert not (path / "commits" / "1").exists()
+
+
+def test_furthest_leaves_out_rewinds(make):
+    path = make([line(8, 1)], [line(16, 9)], [line(18)], committed=2)
+    for seq in (30, 16, 25):
+        Checkpoint.read(path).rewind(LogOffset(seq, CREATED))
+        assert Checkpoint.read(path).furthest(CREATED) == (16, 18)
 
 
 def test_rewind_while_query_plans_refused(make):

@@ -25,6 +25,7 @@ CREATED = "2026-01-31T12:00:00.123456+00:00"
         LogOffset(7, CREATED, init=True),
         LogOffset(2**63, CREATED, free=2**62),
         LogOffset(20, CREATED, cuts=(1, 11), owner="5f"),
+        LogOffset(4, CREATED, owner="5f", rewound=True),
     ],
 )
 def test_offset_json_round_trip(offset):

@@ -180,6 +180,9 @@ def test_properties_of_table_ignored():
         ("1500", 1.5),
         ("1H", 3600),
         ("0", 0),
+        ("5\u017f", None),  # a long s is an "s" in another case
+        ("5m\u0131n", None),
+        ("\u0665s", None),
     ],
 )
 def test_delay_as_spark_writes_times(text, seconds):
