@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import jsclient
 from integration.kit.clients.topics import FEEDS, has_push, live, publish, read, republishing
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually, within
+from integration.kit.network.asking import asked
 
 
 @pytest.fixture
@@ -159,4 +161,71 @@ async def test_position_of_latest_in_a_recreated_stream(
     record = await within(10, reader.next(), "the next record")
     await js.publish(subject, b"newest")
     async with topic.since(record.position) as after:
+        assert (await after.next(timeout=10)).data == b"newest"
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("pushed", [True, False])
+async def test_position_of_latest_asked_while_the_new_stream_is_empty(
+    js: Any, connect: Any, proxy: Any, oracle: Any, make_stream: Any, direct: bool, pushed: bool
+) -> None:
+    republish = {"republish": {"src": ">", "dest": "again.>"}} if pushed else {}
+    stream = await make_stream(allow_direct=direct, **republish)
+    subject = stream.subject("a")
+    for number in range(3):
+        await js.publish(subject, b"%d" % number)
+    tap = await proxy()
+    reader = (await connect(tap)).topic(subject).latest(quiet=0.2)
+    old = await within(10, reader.next(), "the newest record")
+    config = (await js.stream(stream.name)).config
+    await js.delete_stream(stream.name)
+    await js.create_stream(config)
+    mark = len(tap.frames)
+    reading = asyncio.ensure_future(reader.next())
+    leader = f"STREAM.MSG.GET.{stream.name}"
+    await eventually(lambda: len(asked(tap, leader, mark)) > 2, 20, "answers that no record exists")
+    await js.publish(subject, b"new")
+    record = await within(20, reading, "the record of the new stream")
+    assert (record.data, record.seq) == (b"new", 1)
+    assert record.position.incarnation != old.position.incarnation
+    await js.publish(subject, b"newer")
+    async with js.topic(subject).since(record.position) as after:
+        assert (await after.next(timeout=10)).data == b"newer"
+
+
+@pytest.mark.parametrize("direct", [True, False])
+@pytest.mark.parametrize("pushed", [True, False])
+@pytest.mark.parametrize("waiting", [True, False])
+async def test_latest_in_a_new_stream_of_the_same_length(
+    js: Any, oracle: Any, make_stream: Any, direct: bool, pushed: bool, waiting: bool
+) -> None:
+    """Its newest record is returned once, also to a read that another one overtakes."""
+    republish = {"republish": {"src": ">", "dest": "again.>"}} if pushed else {}
+    stream = await make_stream(allow_direct=direct, **republish)
+    subject = stream.subject("a")
+    for number in range(3):
+        await js.publish(subject, b"old %d" % number)
+    reader = js.topic(subject).latest(quiet=0.2)
+    old = await within(10, reader.next(), "the newest record")
+    config = (await js.stream(stream.name)).config
+    await js.delete_stream(stream.name)
+    await js.create_stream(config)
+    for number in range(3):
+        await js.publish(subject, b"new %d" % number)
+    reading = asyncio.ensure_future(reader.next()) if waiting else None
+    if waiting:
+        assert (await within(10, reader.current(), "the newest record of the new stream")).data == b"new 2"
+    record = await within(20, reading or reader.next(), "the record of the new stream")
+    assert (record.data, record.seq) == (b"new 2", 3)
+    assert record.position.incarnation != old.position.incarnation
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await reader.next(timeout=0.5)
+    await js.publish(subject, b"newest")
+    assert (await within(10, reader.next(), "the next record")).data == b"newest"
+    reading = asyncio.ensure_future(reader.next())
+    await js.publish(subject, b"last")
+    assert (await within(10, reading, "a record that is pushed")).data == b"last"
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await reader.next(timeout=0.5)
+    async with js.topic(subject).since(record.position) as after:
         assert (await after.next(timeout=10)).data == b"newest"

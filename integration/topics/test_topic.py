@@ -116,6 +116,24 @@ async def test_since_other_stream(js: Any, oracle: Any, make_stream: Any, stream
         await js.topic(held).since(in_part)
 
 
+async def test_since_a_stream_that_does_not_answer(
+    connect: Any, proxy: Any, oracle: Any, make_stream: Any, stream: OwnStream
+) -> None:
+    """As without a leader. Another stream holds the subject now, and judges the position."""
+    tap = await proxy()
+    other = await make_stream()
+    for one in (stream, other):
+        await one.publish(1, "a")
+    topic = (await connect(tap, timeout=2.0)).topic(stream.subject("a"))
+    async with topic.each() as reader:
+        position = (await reader.next(5)).position
+    elsewhere = jsclient.Position(other.name, position.incarnation, 1)
+    lost = tap.drop_frames(lambda frame: frame.subject == f"$JS.API.STREAM.INFO.{other.name}")
+    with pytest.raises(jsclient.PositionInvalidError):
+        await topic.since(elsewhere)
+    assert lost.count == 1
+
+
 async def test_a_start_may_be_a_time(js: Any, oracle: Any, stream: OwnStream) -> None:
     topic = js.topic(stream.subject("a"))
     async with topic.publisher() as pub:

@@ -113,7 +113,9 @@ class HistoryTruncated(Event, frozen=True, kw_only=True):
 class PartitionsMissing(Event, frozen=True, kw_only=True):
     """A subscriber of epochs waits for a topic, or for some of its ``partitions`` (empty: not known yet).
 
-    ``waited`` is in seconds: the event is reported after 5 s, and whenever that has doubled. ``reason`` says why.
+    ``waited`` is in seconds, since the last of them was missing: the event is reported after 5 s, and whenever that has
+    doubled. ``reason`` says why. ``may_fail``: The subscriber is being opened, and other options of opening raise an
+    error instead.
     """
 
     about = "topic"
@@ -122,13 +124,12 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
     waited: float
     reason: str
     partitions: tuple[int, ...] = ()
+    may_fail: bool = True
 
     def _says(self) -> str:
+        hint = "; opening with wait=False or timeout= raises an error instead" if self.may_fail else ""
         which = f"partitions {[*self.partitions]} of topic" if self.partitions else "topic"
-        return (
-            f"a subscriber has waited {self.waited:.0f} s for {which} {self.topic!r}: {self.reason}; "
-            "opening with wait=False or timeout= raises an error instead"
-        )
+        return f"a subscriber has waited {self.waited:.0f} s for {which} {self.topic!r}: {self.reason}{hint}"
 
 
 class ConsumerReset(Event, frozen=True, kw_only=True):

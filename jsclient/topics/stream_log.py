@@ -13,6 +13,7 @@ from typing import Any, Final
 from .._runtime.calls import find_streams
 from .._runtime.context import Closable, Context
 from .._runtime.publish import publish
+from .._runtime.retry import is_transient
 from .._runtime.tasks import Tasks
 from ..consumers.message import frames_of
 from ..errors import (
@@ -53,6 +54,7 @@ __all__ = ["MAX_BYTES", "StreamLog", "find_log", "find_stream", "stream_for"]
 _FETCH: Final = 5000  # records fetched together if direct gets are unavailable
 _LONG_AGE: Final = 60.0  # seconds after which no delivery is in flight
 _FORGOTTEN: Final = 5.0  # seconds that a consumer outlives its use
+_GUESS: Final = 0.25  # share of the timeout in which the likely stream must answer
 _PLACEHOLDER: Final = re.compile(r"\{\{[^.]*\}\}|\$[0-9]+")  # in the destination of a subject transform
 _PUSHES: Final = "jsc.push"  # prefix of the subjects to which streams created here republish
 _READABLE: Final = 40  # characters of the subject in a stream's name
@@ -329,10 +331,9 @@ async def find_log(
     """
     check_filter_subject(subject)
     if stream is None and likely is not None:
-        with suppress(ConfigError, StreamNotFoundError, PermissionDeniedError):  # then it is not this one
-            log = await _log_in(context, subject, likely)
-            if _holds(log.config, subject):
-                return log
+        log = await _guessed(context, subject, likely)
+        if log is not None:
+            return log
     if stream is None:
         names = await find_streams(context, subject)
         if len(names) != 1:
@@ -341,8 +342,21 @@ async def find_log(
     return await _log_in(context, subject, stream)
 
 
-async def _log_in(context: Context, subject: str, stream: str) -> StreamLog:
-    answer = await context.call(context.api.stream_info(stream), what="stream info")
+async def _guessed(context: Context, subject: str, stream: str) -> StreamLog | None:
+    """The log in this stream; None: it does not hold the whole subject, or does not answer now."""
+    try:
+        log = await _log_in(context, subject, stream, timeout=context.timeout * _GUESS)
+    except (ConfigError, StreamNotFoundError, PermissionDeniedError):
+        return None  # a refusal is reported with the event `PermissionDenied` all the same
+    except JetStreamError as error:
+        if not is_transient(error):
+            raise
+        return None
+    return log if _holds(log.config, subject) else None
+
+
+async def _log_in(context: Context, subject: str, stream: str, *, timeout: float | None = None) -> StreamLog:
+    answer = await context.call(context.api.stream_info(stream), timeout=timeout, what="stream info")
     info = from_wire(StreamInfo, answer)
     config = info.config
     renamed = config.subject_transform

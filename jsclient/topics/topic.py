@@ -220,6 +220,10 @@ class Topic:
         reader skips older ones. Such a reader holds a `table` from its first read until it is closed: use
         ``async with``.
 
+        If the stream was deleted and created again, the reader continues with the new one. If that already has a
+        record with a later sequence than the last one returned, this cannot be seen: `Record.position` still names the
+        deleted stream, and `since` raises `PositionInvalidError` for it. Create a new reader then.
+
         Args:
             quiet: Seconds of waiting after which the newest record is requested again, because a push may be lost.
 

@@ -10,6 +10,7 @@ import pytest
 
 from integration.kit.judge.leaks import no_leaks
 from integration.kit.judge.waiting import eventually, within
+from jsclient.epochs import Int, Product
 from jsclient.errors import EpochsLostError
 from jsclient.events import PartitionsMissing
 from tests.topics.epochs.test_topic import all_of
@@ -180,3 +181,37 @@ async def test_long_wait_without_a_server_reported(own_server: Any, connect: Any
     await eventually(lambda: js.is_connected, 20, "the reconnect")
     async with await js.epochs("live.away").live_publisher(beat=0.2):
         await (await within(10, opening, "the subscription")).close()
+
+
+@pytest.mark.usefixtures("soon")
+async def test_reported_wait_begins_with_the_last_missing_partition(js: Any, events: list[Any]) -> None:
+    topic = js.epochs("live.left", partitions=2)
+    opening = asyncio.ensure_future(topic.live_subscribe(beat=0.2))
+    second = await topic.live_publisher(1, beat=0.2)
+    await eventually(
+        lambda: any(one.waited > 0.7 for one in events if one.partitions == (0,)), 10, "a long wait"
+    )
+    left = asyncio.get_running_loop().time()
+    events.clear()
+    await second.release()
+    event = await reported(events, 0, 1)
+    opening.cancel()
+    assert event.waited <= asyncio.get_running_loop().time() - left
+
+
+@pytest.mark.usefixtures("soon")
+async def test_reported_wait_of_an_open_subscription(js: Any, events: list[Any]) -> None:
+    """No option of opening avoids it. A publisher with another order is there, though none of this topic."""
+    topic = js.epochs("live.later")
+    first = await topic.live_publisher(beat=0.2)
+    async with await within(10, topic.live_subscribe(wait=False, beat=0.2), "the subscription"):
+        await first.release()
+        assert str(await reported(events, 0)).endswith(
+            " s for partitions [0] of topic 'live.later': no live publisher answers"
+        )
+        async with await js.epochs("live.later", Product(Int(), Int())).live_publisher(beat=0.2):
+
+            def found() -> bool:
+                return str(events[-1]).endswith(": a live publisher uses another order or codec")
+
+            await eventually(found, 10, "the reason")

@@ -61,14 +61,18 @@ class Wait:
         self._begun = asyncio.get_running_loop().time()
         self._pause, self._report = _FIRST_PAUSE, _FIRST_REPORT
 
-    def look(self, reason: str, partitions: Sequence[int]) -> None:
-        """Report the wait if it is due."""
+    def look(self, reason: str, partitions: Sequence[int], *, may_fail: bool = True) -> None:
+        """Report the wait if it is due. ``may_fail``: See `PartitionsMissing`."""
         waited = asyncio.get_running_loop().time() - self._begun
         if waited >= self._report:
             self._report = 2 * waited
             self._emit(
                 PartitionsMissing(
-                    topic=self._topic, partitions=tuple(partitions), waited=waited, reason=reason
+                    topic=self._topic,
+                    partitions=tuple(partitions),
+                    waited=waited,
+                    reason=reason,
+                    may_fail=may_fail,
                 )
             )
 

@@ -77,6 +77,7 @@ class LiveSubscription(EpochEvents[T]):
         self._tries = self._skipped = 0
         self._queue: deque[tuple[int, Message[T]]] = deque()
         self._missing: set[int] = set()  # partitions without a publisher
+        self._may_fail = False  # it is being opened, and waits only because of its options
         self._arrived = Signal()
         self._inbox: Inbox | None = None
         self._tending: asyncio.Task[None] | None = None
@@ -89,6 +90,7 @@ class LiveSubscription(EpochEvents[T]):
                 uses another order or codec. And those of a subscription.
         """
         self._context.attach(self, self._lifecycle)
+        self._may_fail = wait
         try:
             self._inbox = await self._connection.subscribe(f"{self._prefix}*", self._receive)
             self._tending = self._context.tasks.start(self._tend(), "live subscription")
@@ -98,6 +100,7 @@ class LiveSubscription(EpochEvents[T]):
                 if self._missing and not wait:
                     raise TopicNotFoundError(self._topic, sorted(self._missing))
                 await self._more(None, 0.0)
+            self._may_fail = False
         except BaseException:
             await self.close()
             raise
@@ -183,16 +186,16 @@ class LiveSubscription(EpochEvents[T]):
 
     async def _tend(self) -> None:
         """Connect to publishers, and send signs of life."""
-        wait: Wait | None = None
+        wait = Wait(self._context.emit, self._topic)
+        before: set[int] = set()  # absent partitions of the last look
         while not self.is_closed:
             now = asyncio.get_running_loop().time()
             absent = [partition for partition, channel in self._channels.items() if not channel.number]
+            if not before.issuperset(absent):
+                wait = Wait(self._context.emit, self._topic)
+            before = set(absent)
             if absent:
-                wait = wait or Wait(self._context.emit, self._topic)
-                up = self._connection.is_connected
-                wait.look("no live publisher answers" if up else "not connected to a server", absent)
-            else:
-                wait = None
+                wait.look(self._reason, absent, may_fail=self._may_fail)
             for partition, channel in self._channels.items():
                 if not channel.number:
                     if now >= channel.asked + (_PAUSE if partition in self._missing else self._beat):
@@ -203,6 +206,13 @@ class LiveSubscription(EpochEvents[T]):
                     channel.asked = now
                     self._ask(partition, "alive")
             await asyncio.sleep(min(_PAUSE, self._beat))
+
+    @property
+    def _reason(self) -> str:
+        """Why partitions are absent."""
+        if isinstance(self._error, TopicMismatchError):
+            return "a live publisher uses another order or codec"
+        return "no live publisher answers" if self._connection.is_connected else "not connected to a server"
 
     def _connect(self, partition: int, now: float) -> None:
         self._leave(partition)

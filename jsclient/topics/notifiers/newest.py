@@ -178,7 +178,9 @@ class _Republished(NewestLog):
 
     def _checked(self, record: Record, known: int) -> Record | None:
         """The record, if it directly follows the newest one. It may be forged: any other is requested instead."""
-        return record if record.seq == known + 1 and record.subject == self.at.subject else None
+        follows = record.seq == known + 1 and record.subject == self.at.subject
+        # The stream may have been found to be another one since it was pushed.
+        return record if follows and record.origin is self._origin else None
 
 
 class _Pulled(NewestLog):

@@ -28,10 +28,14 @@ class _Waiter(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """The newest record, None if none exists; the leader has decided it for calls up to ``decided_for``."""
+    """The newest record, None if none exists; the leader has decided it for calls up to ``decided_for``.
+
+    ``replaced``: It has the sequence of an older record, whose stream was created again.
+    """
 
     record: Record | None
     decided_for: int = 0
+    replaced: bool = False
 
 
 class StreamNotifier(NotifierSource):
@@ -53,6 +57,8 @@ class StreamNotifier(NotifierSource):
         self._quiet = quiet
         self._end: Record | None = None
         self._seen = 0  # the newest sequence received
+        self._seen_at = 0  # its time, in nanoseconds; 0: unknown
+        self._is_doubted = False  # the stream may have been created again: the next record is placed again
         self._reading: asyncio.Task[_Answer] | None = None
         self._next_reading: asyncio.Task[_Answer] | None = None
         self._waiting: dict[asyncio.Future[Record], _Waiter] = {}
@@ -116,11 +122,23 @@ class StreamNotifier(NotifierSource):
             answer = _Answer(await self._log.read())
             if _seq(answer.record) < max(self._seen, *(one.had for one in self._waiting.values()), 0):
                 answer = await self._ask_leader(answer.record)
+            if answer.record is not None:
+                answer = answer._replace(record=await self._placed(answer.record))
         finally:
             self._reading = None
-        if answer.record is not None:
-            self._note(answer.record)
         return answer
+
+    async def _placed(self, record: Record) -> Record:
+        """The record, noted, with a position in the stream that exists now."""
+        # The same sequence at a later time: a record of a new stream, which its readers do not know.
+        replaced = record.seq == self._seen and 0 < self._seen_at < record.time_ns
+        if replaced or self._is_doubted:
+            record = await self._log.placed_again(record)
+            self._is_doubted = False
+        self._note(record)
+        if replaced:
+            self._offer(_Answer(record, self._came, replaced=True))
+        return record
 
     async def _ask_leader(self, found: Record | None) -> _Answer:
         """A consumer has a later count: the replica lags, the count is invented, or its record was removed."""
@@ -131,13 +149,14 @@ class StreamNotifier(NotifierSource):
             if _seq(found) < self._seen:
                 raise _LaggingError(503, "the replica lags", retryable=True) from None
             record = found
-        if record is not None and record.seq < self._seen:
-            record = await self._log.placed_again(record)
-        self._seen = _seq(record)
+        self._is_doubted = self._is_doubted or _seq(record) < self._seen
+        if _seq(record) != self._seen:
+            self._seen, self._seen_at = _seq(record), 0
         return _Answer(record, came)
 
     def _note(self, record: Record) -> None:
-        self._seen = max(self._seen, record.seq)
+        if record.seq >= self._seen:
+            self._seen, self._seen_at = record.seq, record.time_ns
         if record.is_last:
             self._end = record
 
@@ -210,9 +229,10 @@ class StreamNotifier(NotifierSource):
             # As a task, so that it is closed even if this one is cancelled.
             self._closing = log.context.tasks.start(log.close(), "end of a wait")
             await asyncio.wait({self._closing})
-        if isinstance(self._pushed, Record) and self._pushed.seq >= self._seen:
-            self._note(self._pushed)
-            self._offer(_Answer(self._pushed))
+        if isinstance(self._pushed, Record):
+            if self._pushed.seq >= self._seen and not self._is_doubted:  # otherwise it is requested
+                self._note(self._pushed)
+                self._offer(_Answer(self._pushed))
         elif isinstance(self._pushed, JetStreamError):
             raise self._pushed
 
@@ -222,7 +242,7 @@ class StreamNotifier(NotifierSource):
         if record is None:
             return
         for waiter, (had, number) in self._waiting.items():
-            decided = number <= answer.decided_for and record.seq != had
+            decided = number <= answer.decided_for and (record.seq != had or answer.replaced)
             if (record.seq > had or decided) and not waiter.done():
                 waiter.set_result(record)
 
