@@ -56,7 +56,8 @@ if TYPE_CHECKING:
         observe_iterator,
     )
     from .protocol.consumers.status import Ending
-    from .protocol.consumers.worker.worker import DeliveriesExhaustedError, Reject, WorkCounts
+    from .protocol.consumers.worker.reasons import DeliveriesExhaustedError, Reject
+    from .protocol.consumers.worker.worker import WorkCounts
     from .protocol.streams.counter import CounterEntry
     from .protocol.topics.position import Position
     from .protocol.topics.reader import QuietTimer
@@ -173,7 +174,7 @@ _LAZY = {
     "Counter": "streams.counter",
     "CounterEntry": "protocol.streams.counter",
     "CurrentEvent": "topics.event_history",
-    "DeliveriesExhaustedError": "protocol.consumers.worker.worker",
+    "DeliveriesExhaustedError": "protocol.consumers.worker.reasons",
     "DirectBatch": "streams.direct_get",
     "Ending": "protocol.consumers.status",
     "EventHistory": "topics.event_history",
@@ -202,7 +203,7 @@ _LAZY = {
     "QuietTimer": "protocol.topics.reader",
     "ReaderOpening": "topics.topic",
     "Record": "protocol.topics.record",
-    "Reject": "protocol.consumers.worker.worker",
+    "Reject": "protocol.consumers.worker.reasons",
     "Stream": "streams.stream",
     "StreamNotifierKit": "kits",
     "StreamSubscriptionKit": "kits",

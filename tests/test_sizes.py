@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import jsclient
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "jsclient").rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
-MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_ENTRIES = 500, 60, 22, 16
+MAX_LINES, MAX_FUNCTION, MAX_MODULES, MAX_ENTRIES, MAX_CHAIN = 500, 60, 22, 16, 18
 
 # A list rather than code: every exception with its description.
 LISTS = {"jsclient/errors.py"}
@@ -85,3 +86,42 @@ def test_class_names_unique_in_room():
         if len(rooms) != len(set(rooms)):
             twice[word] = places
     assert twice == {}
+
+
+def test_import_chain():
+    """How far a reader has to follow imports from one module to the last one, those within functions left out."""
+    imports = {module(path): eager_imports(path) & MODULES for path in FILES}
+
+    @functools.cache
+    def longest(start):
+        return (start, *max((longest(one) for one in imports[start] - {start}), key=len, default=()))
+
+    chain = max((longest(start) for start in imports), key=len)
+    assert len(chain) <= MAX_CHAIN, " > ".join(chain)
+
+
+def module(path: Path) -> str:
+    return name(path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+MODULES = {module(path) for path in FILES}
+
+
+def eager_imports(path: Path) -> set[str]:
+    """The modules that importing this one imports."""
+    package = module(path).split(".")[: None if path.name == "__init__.py" else -1]
+    found = set()
+
+    def visit(nodes):
+        for node in nodes:
+            if isinstance(node, ast.ImportFrom) and node.level:
+                base = ".".join([*package[: len(package) - node.level + 1], *filter(None, [node.module])])
+                names = {f"{base}.{alias.name}" for alias in node.names}
+                found.update(names & MODULES or {base})
+            elif isinstance(node, ast.If):
+                visit(node.orelse if "TYPE_CHECKING" in ast.unparse(node.test) else node.body)
+            elif isinstance(node, ast.Try):
+                visit(node.body)
+
+    visit(TREES[path].body)
+    return found

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeAlias
 
-from ..protocol.consumers.worker.worker import Reject
+from ..protocol.consumers.worker.reasons import Reject
 from ..protocol.events import DeadLettered, Event
 from .tasks import Signal, Tasks
 

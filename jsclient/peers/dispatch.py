@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from .._runtime.tasks import Tasks
 from ..errors import ApiError, ConfigError, JetStreamError, MaxPayloadError
-from ..protocol.consumers.worker.worker import DeliveriesExhaustedError
+from ..protocol.consumers.worker.reasons import DeliveriesExhaustedError
 from ..protocol.peers.channel import Address, read_subject
 from ..protocol.peers.relationship import Attrs, OutboxItem, Raise, Send
 from ..protocol.peers.rules import Answer, Ask, Command, Queried, Received, Refusal, Refuse, Retry

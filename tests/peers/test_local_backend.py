@@ -25,7 +25,7 @@ from jsclient.peers.backend import (
     reply,
     unpack,
 )
-from jsclient.protocol.consumers.worker.worker import DeliveriesExhaustedError
+from jsclient.protocol.consumers.worker.reasons import DeliveriesExhaustedError
 from jsclient.protocol.peers.channel import event_subject
 from tests.support.virtual import noting, virtual
 

@@ -26,8 +26,8 @@ from ...protocol.consumers.worker.dead_letter import (
     read_exhausted,
     refutation,
 )
+from ...protocol.consumers.worker.reasons import DeliveriesExhaustedError
 from ...protocol.consumers.worker.work_rules import default_delay
-from ...protocol.consumers.worker.worker import DeliveriesExhaustedError
 from ...protocol.events import AdvisoryRefused
 from ...protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ...protocol.models.message import StoredMessage, read_stored_message

@@ -28,7 +28,7 @@ from ...models.consumer import ConsumerConfig, ConsumerInfo
 from ...wire.codec import decode
 from ...wire.headers import Headers
 from ...wire.names import subject_matches
-from .worker import Reject
+from .reasons import Reject
 
 __all__ = [
     "Exhausted",

@@ -21,16 +21,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Generic, TypeVar
 
+from .reasons import DeliveriesExhaustedError, Reject
 from .work_rules import WorkRules
 
 __all__ = [
     "CANCEL_TIMEOUT",
-    "DeliveriesExhaustedError",
     "Due",
     "Fate",
     "Lane",
     "Phase",
-    "Reject",
     "Verdict",
     "Work",
     "WorkCounts",
@@ -38,22 +37,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-
-class Reject(Exception):
-    """Raised by a handler: this message can never be handled. It is dead-lettered at once, not retried.
-
-    ``Reject("no such customer")``: the text goes into the dead letter's headers and the server's advisory.
-    """
-
-
-class DeliveriesExhaustedError(Exception):
-    """Why a message was dead-lettered without being handled: none of its deliveries was settled.
-
-    Their workers died, were stopped, or exceeded ``ack_wait``.
-    """
-
-    __module__ = "jsclient"  # from the start: dead letters carry the name
 
 
 class Phase(Enum):

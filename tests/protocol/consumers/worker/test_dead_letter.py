@@ -22,7 +22,7 @@ from jsclient.protocol.consumers.worker.dead_letter import (
     refutation,
     term_reason,
 )
-from jsclient.protocol.consumers.worker.worker import Reject
+from jsclient.protocol.consumers.worker.reasons import Reject
 from jsclient.protocol.models.consumer import ConsumerConfig, ConsumerInfo, SequenceInfo
 from jsclient.protocol.wire.headers import Headers, encode_headers, parse_headers
 from jsclient.protocol.wire.names import check_publish_subject

@@ -11,8 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jsclient.protocol.consumers.worker.reasons import Reject
 from jsclient.protocol.consumers.worker.work_rules import WorkOptions, WorkRules
-from jsclient.protocol.consumers.worker.worker import Fate, Phase, Reject, Workload
+from jsclient.protocol.consumers.worker.worker import Fate, Phase, Workload
 from jsclient.protocol.models.consumer import ConsumerConfig
 
 KEYS = ["a", "b", "c", None]
