@@ -27,7 +27,7 @@ class TriggerDelay:
         self._now = now
         self._before = -math.inf  # when the previous batch was started
         self._counted: tuple[int, int] | None = None  # a range that has too few messages
-        self.holding = False
+        self.holding: bool = False
 
     def holds(self, after: int, last: int, count: Callable[[], int]) -> bool:
         """Return whether to wait with the messages after one sequence and up to another.
