@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any, Protocol
 
 from ...errors import ProtocolError, WrongLoopError
@@ -30,6 +31,20 @@ class Host(Protocol):
         """A sink raised, which is a bug; reading continues."""
 
 
+class _Lengths(dict[bytes, int]):
+    """The lengths that lines announce, by their text: looking one up costs less than converting it."""
+
+    KEPT = 4096
+
+    def __missing__(self, text: bytes) -> int:
+        if len(text) > 8 or not text.isdigit():
+            return sys.maxsize  # longer than the bytes read
+        if len(self) == self.KEPT:
+            self.clear()
+        length = self[text] = int(text)
+        return length
+
+
 class FrameReader:
     """Cuts the byte stream of one connection into frames."""
 
@@ -41,6 +56,7 @@ class FrameReader:
         self._parts: list[bytes] = []
         self._have = 0
         self._need = 0  # bytes needed before the next scan
+        self._lengths = _Lengths()
 
     @property
     def missing(self) -> int:
@@ -143,6 +159,7 @@ class FrameReader:
                 pos = following
                 if sid == batch_sid and batch:
                     batch.append(frame)
+                    pos = self._run_on(data, pos, args, batch)
                     continue
                 if batch:
                     self._hand_over(batch_sid, batch)
@@ -155,6 +172,36 @@ class FrameReader:
         finally:
             if batch:
                 self._hand_over(batch_sid, batch)
+
+    def _run_on(self, data: bytes, pos: int, line: list[bytes], batch: list[Frame]) -> int:
+        """Read the complete frames whose lines have the form of ``line``; return the offset after the last one.
+
+        This is the faster way for most of the stream. It stops before everything else, malformed frames included, and
+        leaves that to `_scan`. A line is cut together with the CR LF before it: comparing its first word shows that the
+        payload before it had the announced length.
+        """
+        count, verb, sid = len(line), b"\r\n" + line[0], line[2]
+        headers = line[0] == b"HMSG"
+        replied = count == (6 if headers else 5)
+        lengths, find = self._lengths, data.find
+        start, last = pos, len(data) - 2  # the last offset at which a payload may end
+        while (end := find(b"\r", pos)) >= 0:
+            args = data[pos - 2 : end].split(b" ")
+            if len(args) != count or args[0] != verb or args[2] != sid:
+                break
+            middle = body = end + 2
+            after = body + lengths[args[-1]]
+            if headers:
+                middle += lengths[args[-2]]
+            if not middle <= after <= last or data[end + 1] != 10:
+                break
+            reply = args[3] if replied else b""
+            batch.append((args[1], reply, data[body:middle], data[middle:after]))
+            start, pos = pos, after + 2
+        if data[pos - 2 : pos] != b"\r\n":
+            batch.pop()
+            return start
+        return pos
 
     def _hand_over(self, sid: bytes, batch: list[Frame]) -> None:
         sink = self.sinks.get(sid)

@@ -137,6 +137,88 @@ def test_frames_come_in_batch():
     assert host.batches == [5, 3, 1]
 
 
+class StepByStep(FrameReader):
+    """Reads each frame in the general way, which is the specification of the faster one."""
+
+    def _run_on(self, data, pos, line, batch):
+        return pos
+
+
+LENGTHS = (
+    b"0",
+    b"3",
+    b"03",
+    b"12",
+    b"99999999",
+    b"9" * 12,
+    b"9" * 5000,
+    b"-1",
+    b"1_0",
+    "\u0661".encode(),
+    b"",
+)
+
+
+def damaged(chance: random.Random) -> bytes:
+    """A stream of frames, mostly of one subscription and form, damaged at some places."""
+    parts = []
+    while len(parts) < 30:
+        sid, replied, headers = (
+            chance.choice([b"1", b"1", b"2"]),
+            chance.random() < 0.7,
+            chance.random() < 0.4,
+        )
+        for _ in range(chance.randrange(1, 8)):
+            payload = chance.choice([b"", b"abc", b"a\r\nMSG s 1 3\r\nb", b"x" * 12])
+            reply = b"$JS.ACK.%d" % len(parts) if replied else b""
+            frame = hmsg(sid, HEADER, payload, reply) if headers else msg(sid, payload, reply=reply)
+            parts.append(frame)
+    for _ in range(chance.choice([0, 0, 1, 2])):
+        place = chance.randrange(len(parts))
+        frame = parts[place]
+        line, end, rest = frame.partition(b"\r\n")
+        words = line.split(b" ")
+        where = chance.randrange(len(words))
+        words[where] = chance.choice([words[where] + b"\r", words[where] + b"\n", b"", *LENGTHS, b"hmsg"])
+        spot = chance.randrange(len(frame))
+        parts[place] = chance.choice(
+            [
+                b" ".join(words) + end + rest,
+                line + chance.choice([b"\n", b"\r", b"\rx", b"\r\r\n", b" \r\n"]) + rest,
+                frame[:spot] + frame[spot + 1 :],
+                frame[:spot] + bytes([chance.randrange(256)]) + frame[spot:],
+                b"PING\r\n" + frame,
+            ]
+        )
+    return b"".join(parts)
+
+
+@settings(max_examples=500)
+@given(st.randoms(use_true_random=False))
+def test_runs_read_as_step_by_step(chance):
+    stream = damaged(chance)
+    edges = [0, *sorted(chance.randrange(len(stream) + 1) for _ in range(chance.randrange(5))), len(stream)]
+    seen = []
+    for kind in (FrameReader, StepByStep):
+        host = Host(b"1", b"2")
+        host.reader = kind(host)
+        for sid in (b"1", b"2"):
+            host.listen(sid)
+        try:
+            host.feed(*[stream[a:b] for a, b in pairwise(edges)])
+        except ProtocolError as error:
+            host.errors.append(error)
+        seen.append((host.seen, host.batches, [str(error) for error in host.errors]))
+    assert seen[0] == seen[1]
+
+
+def test_lengths_kept_are_bounded():
+    host = Host(b"1")
+    host.feed(b"".join(msg(b"1", b"x" * size) for size in range(5000)))
+    assert len(host.seen) == 5000
+    assert len(host.reader._lengths) <= host.reader._lengths.KEPT
+
+
 # --- what must not stop the reader -----------------------------------------------------------------------------
 
 
