@@ -432,8 +432,9 @@ async def test_own_connection_close_told(proxy: Any, stream: OwnStream, events: 
         loops = [asyncio.create_task(read(name, reader)) for name, reader in readers.items()]
         fetcher = await js.pull_subscribe(stream.all)
         fetch = asyncio.create_task(fetcher.fetch(5, expires=30))
-        await stream.until_asked(fetcher.consumer)
         await eventually(lambda: [*got.values()] == [[1, 2]] * 3, what="two messages each")
+        await eventually(lambda: len(tap.received(stream.all)) == 8, what="two messages for the fetch")
+        await nc.flush()  # they were read
         if how.startswith("closed"):
             await nc.close()
         else:
