@@ -215,6 +215,37 @@ def spark_oldest(session: nox.Session) -> None:
 
 
 @nox.session(reuse_venv=True)
+def speedups(session: nox.Session) -> None:
+    """The compiled scanner: built, compared with the Python reader, and the wire tests with both.
+
+    With options after --, the comparison alone: --streams=1000000 --seed=7.
+    """
+    if shutil.which(os.environ.get("CC", "cc").split()[0]) is None:
+        session.error("no C compiler to build speedups/: install gcc and the headers of Python, or set CC")
+    session.install("--editable", ".", *group("integration"))
+    folder = Path(session.create_tmp())
+    source, wheels = folder / "source", folder / "wheels"
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.rmtree(wheels, ignore_errors=True)
+    shutil.copytree("speedups", source)  # the build leaves files there
+    session.run(
+        "python", "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(source)
+    )
+    (wheel,) = wheels.iterdir()
+    if "-cp311-abi3-" not in wheel.name:
+        session.error(f"{wheel.name} is not for the stable ABI: cp311-abi3 is needed")
+    session.install("--no-deps", "--force-reinstall", str(wheel))
+    session.env["JSCLIENT_PURE"] = "0"
+    pytest(session, "speedups/tests", "-n", "2")
+    if session.posargs:
+        return
+    session.env["JSCLIENT_PURE"] = "1"
+    pytest(session, "tests/runtime", "-n", "2")
+    session.env["JSCLIENT_PURE"] = "0"
+    each(session, ("tests/runtime", "-n", "2"), ("integration/consumers", *SIDE_BY_SIDE, *CORE))
+
+
+@nox.session(reuse_venv=True)
 def coverage(session: nox.Session) -> None:
     """All tests except Spark's, and the code that they do not reach."""
     session.install("--editable", ".", *group("integration"))
@@ -291,12 +322,12 @@ def check(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def full(session: nox.Session) -> None:
-    """All tests, also on older servers, PySparks and other Pythons; coverage, public types, the demonstration."""
+    """All tests, also on older servers, PySparks, other Pythons, and compiled; coverage, public types, the demo."""
     others = [f"tests-{version}" for version in PYTHONS]
     several(
         session,
         ["lint", "types", "public-types", "docs", *others],
-        ["coverage", "versions", "spark-full", "spark-4.2", "demo"],
+        ["speedups", "coverage", "versions", "spark-full", "spark-4.2", "demo"],
         at_once=1,
     )
 

@@ -51,6 +51,15 @@ def test_module_docstring(path):
     assert ast.get_docstring(TREES[path])
 
 
+@pytest.mark.parametrize(
+    "path", [path for kind in ("*.py", "*.pyx") for path in sorted((ROOT / "speedups").rglob(kind))], ids=name
+)
+def test_speedups_file_size(path):
+    text = path.read_text(encoding="utf-8")
+    assert '"""' in text
+    assert len(text.splitlines()) <= 200, "the compiled part is one loop, with its tests"
+
+
 def test_folder_size():
     modules = defaultdict(list)
     for path in FILES:

@@ -1,9 +1,10 @@
-"""The command line: ``jsclient demo``, ``jsclient spark offsets``, ``jsclient --version``."""
+"""The command line: ``jsclient demo``, ``jsclient doctor``, ``jsclient spark offsets``, ``jsclient --version``."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import signal
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from .spark.offsets import run as run_offsets
 
             return run_offsets(options)
+        if options.command == "doctor":
+            return _doctor()
         from .demo.command import run
 
         return run(options)
@@ -51,7 +54,20 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_demo(commands)
     _add_spark(commands)
+    commands.add_parser("doctor", help="print the versions in use, and whether the compiled reader is")
     return parser
+
+
+def _doctor() -> int:
+    """Print what this installation consists of."""
+    from importlib.metadata import version
+
+    from .. import __version__
+    from .._runtime.nats.speedups import chosen
+
+    print(f"jsclient {__version__}, nats-py {version('nats-py')}, Python {platform.python_version()}")
+    print(f"reader: {chosen().text}")
+    return 0
 
 
 def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import pytest
 
 import jsclient
+from jsclient._runtime.nats.speedups import chosen
 from jsclient.cli import main
 
 
@@ -37,6 +38,18 @@ def test_the_version_is_told(capsys):
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"jsclient {jsclient.__version__}\n"
+
+
+def test_doctor_names_the_reader(monkeypatch, capsys):
+    monkeypatch.setenv("JSCLIENT_PURE", "1")
+    chosen.cache_clear()
+    try:
+        assert main(["doctor"]) == 0
+    finally:
+        chosen.cache_clear()
+    versions, reader = capsys.readouterr().out.splitlines()
+    assert versions.startswith(f"jsclient {jsclient.__version__}, nats-py 2.")
+    assert reader == "reader: Python (JSCLIENT_PURE is set)"
 
 
 def test_help_names_every_option(capsys):

@@ -13,6 +13,7 @@ from integration.campaign.fuzz import reference
 from integration.campaign.fuzz import samples as s
 from integration.campaign.fuzz.engine import DifferenceError, Target, same
 from integration.campaign.fuzz.grammar import BLOCK, JSON, SUBJECT, TEXT, WIRE
+from jsclient._runtime.nats.speedups import chosen
 from jsclient._runtime.nats.urls import shared_identity, shown
 from jsclient._runtime.nats.wire import FrameReader
 from jsclient.errors import JetStreamError, NotJetStreamMessageError, ProtocolError
@@ -132,10 +133,12 @@ class Host:
         raise error
 
 
-def read_wire(pieces: list[bytes]) -> tuple[list[Any], list[Any], bool]:
+def read_wire(pieces: list[bytes], *, compiled: bool = True) -> tuple[list[Any], list[Any], bool]:
     """The frames of the sink, those of others, and whether the reader refused the rest."""
     host = Host()
     reader, frames = FrameReader(host), []
+    if not compiled:
+        reader._compiled = None
     reader.max_payload = 1 << 40
     reader.sinks[b"1"] = frames.extend
     try:
@@ -152,6 +155,8 @@ def wire(chance: Random) -> Take:
         cuts = sorted(chance.randrange(len(data) + 1) for _ in range(chance.choice((1, 2, 5))))
         parts = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
         same(read_wire(parts), whole, "the wire in pieces and at once")
+        if chosen().scan is not None:
+            same(read_wire(parts, compiled=False), whole, "the wire with the compiled scanner and without")
         expected = reference.frames(data)
         same(whole[2], expected is None, "whether the wire is malformed, and the specification")
         if expected is None:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from ...errors import ProtocolError, WrongLoopError
 from ...protocol.wire.frames import Frame, Sink
+from .speedups import chosen
 
 __all__ = ["READ_SIZE", "FrameReader", "Host", "Outbox", "Tap"]
 
@@ -51,6 +52,7 @@ class FrameReader:
     def __init__(self, host: Host) -> None:
         self._host = host
         self.sinks: dict[bytes, Sink] = {}
+        self._compiled = chosen().scan
         self.max_payload = 1024 * 1024
         self.large: set[bytes] = set()  # sids of the subscriptions that receive API answers
         self._parts: list[bytes] = []
@@ -88,11 +90,11 @@ class FrameReader:
     def _scan(self, data: bytes) -> int:  # noqa: C901  one loop: a call per frame would cost more than the rest
         """Read all complete frames; return the offset of the first partial one."""
         pos, size, find = 0, len(data), data.find
-        limit = self.max_payload + _HEADROOM
         batch: list[Frame] = []
         batch_sid = b""
         sinks = self.sinks
         try:
+            pos, batch, batch_sid = self._scan_ordinary(data, pos)
             while pos < size:
                 end = find(b"\r", pos)
                 body = end + 2
@@ -133,7 +135,7 @@ class FrameReader:
                         self._hand_over(batch_sid, batch)
                         batch = []
                     self._host.on_line(data[pos:end])
-                    pos, limit = body, self.max_payload + _HEADROOM  # INFO may have changed it
+                    pos, batch, batch_sid = self._scan_ordinary(data, body)
                     continue
                 if not total_text.isdigit():
                     raise ProtocolError("malformed MSG")
@@ -143,7 +145,7 @@ class FrameReader:
                     raise ProtocolError("malformed MSG") from None
                 following = after + 2
                 if following > size:
-                    if after - body > (MAX_ANSWER if sid in self.large else limit):
+                    if after - body > (MAX_ANSWER if sid in self.large else self.max_payload + _HEADROOM):
                         raise ProtocolError(
                             f"a frame of {after - body:,} bytes; the server announced {self.max_payload} at most"
                         )
@@ -211,6 +213,31 @@ class FrameReader:
             sink(batch)
         except Exception as error:  # noqa: BLE001  one subscription must not stop the others
             self._host.on_sink_error(error)
+
+    def _scan_ordinary(self, data: bytes, pos: int) -> tuple[int, list[Frame], bytes]:
+        """Read frames with the compiled scanner, if there is one, up to anything else.
+
+        Returns the offset of that, and the last batch with its sid, which is not handed over yet: what follows may
+        belong to it, or be an error that comes first.
+        """
+        if self._compiled is None:
+            return pos, [], b""
+        runs, pos = self._compiled(data, pos)
+        for number, (sid, batch) in enumerate(runs, 1):
+            rest = self._refer(sid, batch)
+            if number == len(runs):
+                return pos, rest, sid
+            if rest:
+                self._hand_over(sid, rest)
+        return pos, [], b""
+
+    def _refer(self, sid: bytes, batch: list[Frame]) -> list[Frame]:
+        """Pass frames without a sink to the host, which may add one; return the others."""
+        for number, frame in enumerate(batch):
+            if sid in self.sinks:
+                return batch[number:] if number else batch
+            self._host.on_other(sid, frame)
+        return []
 
 
 READ_SIZE = 64 * 1024

@@ -1,0 +1,55 @@
+"""The choice between the compiled scanner of jsclient-speedups and the Python reader."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ...protocol.wire.frames import Frame
+
+__all__ = ["SERIES", "Choice", "Scan", "chosen"]
+
+SERIES = "0.1"
+"""The versions of jsclient-speedups that fit: the first two numbers, which are those of jsclient."""
+
+Scan = Callable[[bytes, int], "tuple[list[tuple[bytes, list[Frame]]], int]"]
+"""Reads whole frames from an offset; returns them in runs of one sid, and the offset of what is not a whole frame."""
+
+_log = logging.getLogger("jsclient.connection")
+
+
+class Choice(NamedTuple):
+    """A scanner, None for the Python reader alone; and what is in use and why, as a text."""
+
+    scan: Scan | None
+    text: str
+
+
+@functools.cache
+def chosen() -> Choice:
+    """The choice for this process, made when its first connection is opened."""
+    if os.environ.get("JSCLIENT_PURE", "") not in {"", "0"}:
+        return Choice(None, "Python (JSCLIENT_PURE is set)")
+    try:
+        import jsclient_speedups
+    except ModuleNotFoundError as error:
+        if error.name == "jsclient_speedups":
+            return Choice(None, "Python (jsclient-speedups is not installed)")
+        return _unusable(f"cannot be imported: {error}")
+    except ImportError as error:  # a binary for another platform, for example
+        return _unusable(f"cannot be imported: {error}")
+    version = str(jsclient_speedups.__version__)
+    if version.split(".")[:2] != SERIES.split("."):
+        return _unusable(f"{version} does not fit this jsclient, which needs {SERIES}.*")
+    return Choice(jsclient_speedups.scan, f"compiled (jsclient-speedups {version})")
+
+
+def _unusable(why: str) -> Choice:
+    _log.warning(
+        'jsclient-speedups %s; messages are read with Python: pip install --upgrade "jsclient[speed]"', why
+    )
+    return Choice(None, f"Python (jsclient-speedups {why})")

@@ -1,0 +1,7 @@
+"""A compiled scanner for the byte stream of a NATS connection. jsclient uses it if it is installed."""
+
+from .scanner import scan
+
+__version__ = "0.1.0.dev0"  # that of the jsclient in the same commit
+
+__all__ = ["__version__", "scan"]

@@ -1,0 +1,3 @@
+def scan(
+    data: bytes, start: int = 0
+) -> tuple[list[tuple[bytes, list[tuple[bytes, bytes, bytes, bytes]]]], int]: ...

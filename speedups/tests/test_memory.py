@@ -1,0 +1,82 @@
+"""The compiled scanner releases what it makes, also where it stops; it keeps nothing of its input."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from random import Random
+
+import pytest
+from jsclient_speedups import scan
+
+from tests.support import wire_streams
+
+FRAMES = b"".join(
+    b"MSG orders.%d %d $JS.ACK.S.c.1.%d.%d.1750000000000000000.0 128\r\n%b\r\n"
+    % (number % 3, 10 + number // 40, number, number, b"x" * 128)
+    + b"HMSG orders.new 70 16 20\r\nNATS/1.0\r\nA:\r\n\r\nbody\r\n"
+    for number in range(250)
+)
+COUNT = 500  # frames
+
+
+def blocks_kept(work, rounds: int) -> int:
+    """Memory blocks that ``rounds`` calls leave, after a few others."""
+    for _ in range(20):
+        work()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(rounds):
+        work()
+    gc.collect()
+    return sys.getallocatedblocks() - before
+
+
+def test_million_frames_leave_nothing():
+    assert sum(len(frames) for _, frames in scan(FRAMES)[0]) == COUNT
+    assert blocks_kept(lambda: scan(FRAMES), 1_000_000 // COUNT) < 50
+
+
+def test_stopping_leaves_nothing():
+    pieces = [FRAMES[:at] for at in range(900)] + [wire_streams.stream(Random(seed)) for seed in range(2000)]
+
+    def work():
+        for piece in pieces:
+            scan(piece)
+
+    assert blocks_kept(work, 10) < 50
+
+
+def test_errors_leave_nothing():
+    def work():
+        for wrong in (None, bytearray(FRAMES), "text"):
+            with pytest.raises(TypeError):
+                scan(wrong)
+        with pytest.raises(ValueError, match="offset"):
+            scan(FRAMES, len(FRAMES) + 1)
+
+    assert blocks_kept(work, 300) < 50
+
+
+def counts(runs) -> list[int]:
+    """The reference counts of all parts but the subject, which frames share, and empty ones, which all share."""
+    found = []
+    for run in runs:
+        found += [sys.getrefcount(run), sys.getrefcount(run[0]), sys.getrefcount(run[1])]
+        for frame in run[1]:
+            found.append(sys.getrefcount(frame))
+            found += [sys.getrefcount(frame[part]) for part in (1, 2, 3) if frame[part]]
+    return found
+
+
+def copied(part: bytes) -> bytes:
+    return bytes(bytearray(part))
+
+
+def test_reference_counts():
+    data = copied(FRAMES)
+    before = sys.getrefcount(data)
+    runs, _ = scan(data)
+    assert sys.getrefcount(data) == before
+    alike = [(copied(sid), [tuple(map(copied, frame)) for frame in frames]) for sid, frames in runs]
+    assert counts(runs) == counts(alike)
