@@ -194,6 +194,8 @@ class FrameReader:
             middle = body = end + 2
             after = body + lengths[args[-1]]
             if headers:
+                if len(args[-2]) > len(args[-1]):
+                    break
                 middle += lengths[args[-2]]
             if not middle <= after <= last or data[end + 1] != 10:
                 break

@@ -212,6 +212,14 @@ def test_runs_read_as_step_by_step(chance):
     assert seen[0] == seen[1]
 
 
+def test_run_refuses_what_one_refuses():
+    """A header size with more digits than the total size is malformed, also within a run."""
+    host = Host(b"1")
+    with pytest.raises(ProtocolError, match="malformed HMSG"):
+        host.feed(hmsg(b"1", HEADER, b"x") * 3 + b"HMSG a 1 002 3\r\nhhx\r\n")
+    assert host.batches == [3]
+
+
 def test_lengths_kept_are_bounded():
     host = Host(b"1")
     host.feed(b"".join(msg(b"1", b"x" * size) for size in range(5000)))
