@@ -427,18 +427,27 @@ class TopicReader(ReadHandle[Record]):
             PositionInvalidError: The stream was recreated. And permanent errors of the server.
         """
         if self._end is None:
-            waiting = self._reader.take(1)
             try:
-                record = waiting[0] if waiting else await self._reader.next(timeout)
+                return self._checked(await self._reader.next(timeout))
             except ClosedError:
-                if self._end is None:  # otherwise another task has read the end
+                if self._end is None:  # otherwise this, or another task, has read the end
                     raise
-            else:
-                if not (record.is_last and self._reader.tracker.ends):
-                    return record
-                self._note_end(record)
-        assert self._end is not None
         raise_end(self._end)
+
+    async def __anext__(self) -> Record:
+        try:
+            if self._end is None and (waiting := self._reader.take(1)):
+                return self._checked(waiting[0])
+            return await self.next()
+        except ClosedError:
+            raise StopAsyncIteration from None
+
+    def _checked(self, record: Record) -> Record:
+        """The record, unless it ends this reader: raises as `raise_end`."""
+        if record.kind is not Kind.VALUE and record.is_last and self._reader.tracker.ends:
+            self._note_end(record)
+            raise_end(record)
+        return record
 
     def _note_end(self, record: Record) -> None:
         self._end = record

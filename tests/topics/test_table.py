@@ -292,7 +292,7 @@ def test_newest_only_passes_gaps():
     assert newest.before(late, 10, extent) == newest.before(late, 10, None) == "nothing"
     assert plain.at_end(100, 10, extent) == "lost"
     assert newest.at_end(100, 10, extent) == "nothing"
-    assert not newest.needs_extent([late], 10)
+    assert not newest.needs_extent([late], 10, newest.run([late], 10, None))
 
 
 def test_newest_only_notices_lost_pushes():

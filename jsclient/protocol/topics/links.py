@@ -151,9 +151,8 @@ class MissingRule:
                 break
         return count
 
-    def needs_extent(self, records: Sequence[Record], floor: int) -> bool:
-        """Whether these cannot be judged without the extent of the stream."""
-        count = self.run(records, floor, None)
+    def needs_extent(self, records: Sequence[Record], floor: int, count: int) -> bool:
+        """Whether these cannot be judged without the extent of the stream. ``count``: what `run` returned for them."""
         floor = records[count - 1].seq if count else floor
         for record in records[count:]:
             if self.may_miss(record, floor):

@@ -148,6 +148,11 @@ class Reader:
     _newest_ns: int = 0  # the latest time stamp of a record; 0: unknown
     _in_doubt: bool = False  # the stream may have been recreated: its extent is needed
     _end_doubt: EndDoubt = field(default_factory=EndDoubt)
+    _judged: tuple[Sequence[Record], int, int] = (
+        (),
+        0,
+        0,
+    )  # a page, the floor, and what `MissingRule.run` said of it
     _full: bool = False  # a record found no room: no request until there is some
     # A round of requests reads the history to its end, one at a time.
     _wanted: bool = False  # another request is needed
@@ -265,7 +270,12 @@ class Reader:
     def _take_run(self, records: Sequence[Record], extent: Extent | None, now: float) -> Sequence[Record]:
         """Add the records that directly follow each other; return the rest, empty if the topic has ended."""
         links = self._links
-        count = 0 if links.beyond else self.missing.run(records, links.floor, extent)
+        if links.beyond:
+            count = 0
+        elif extent is None and self._judged[0] is records and self._judged[1] == links.floor:
+            count, self._judged = self._judged[2], ((), 0, 0)
+        else:
+            count = self.missing.run(records, links.floor, extent)
         if not count or not self._queue.extend(records[:count]):
             return records
         last = records[count - 1]
@@ -341,7 +351,12 @@ class Reader:
 
     def needs_extent(self, records: Sequence[Record]) -> bool:
         """Whether `page` needs the extent: the page is empty, or a record may be missing."""
-        return not records or self._in_doubt or self.missing.needs_extent(records, self._links.floor)
+        if not records or self._in_doubt:
+            return True
+        floor = self._links.floor
+        count = self.missing.run(records, floor, None)
+        self._judged = (records, floor, count)
+        return count < len(records) and self.missing.needs_extent(records, floor, count)
 
     def page(
         self,
