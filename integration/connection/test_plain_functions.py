@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import secrets
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -174,6 +175,154 @@ async def test_unsubscribe_does_not_wait_for_a_thread(js: Any, stream: OwnStream
         free.set()
 
 
+# --- the end --------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A plain handler that waits until it is free."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.free = threading.Event()
+
+    def __call__(self, given: Any) -> None:
+        self.calls.append(given)
+        assert self.free.wait(20), "the handler was never freed"
+
+    async def begun(self, times: int) -> None:
+        await eventually(lambda: len(self.calls) == times, what=f"{times} calls")
+
+    async def let_go(self) -> None:
+        """Free it, and wait until its threads have ended."""
+        self.free.set()
+        await eventually(lambda: not of_handlers(threading.enumerate()), what="the end of the threads")
+
+
+def of_handlers(threads: list[threading.Thread]) -> list[threading.Thread]:
+    return [thread for thread in threads if thread.name.startswith("jsclient-handler")]
+
+
+ENDED = {
+    "push": lambda js, stream, held: js.subscribe(stream.all, callback=held),
+    "queue": lambda js, stream, held: js.subscribe(stream.all, queue="q", callback=held),
+    "ordered": lambda js, stream, held: js.subscribe(stream.all, ordered=True, callback=held),
+    "events": lambda js, stream, held: js.events(stream.subject("a")).subscribe("first", callback=held),
+}
+
+
+@pytest.mark.parametrize("kind", ENDED)
+async def test_no_call_begins_after_close(js: Any, stream: OwnStream, kind: str) -> None:
+    held = Held()
+    sub = await ENDED[kind](js, stream, held)
+    await stream.publish(5, "a")
+    await held.begun(1)
+    await within(5, sub.close(), "the close")
+    await held.let_go()
+    assert len(held.calls) == 1
+
+
+async def test_no_call_begins_after_the_end_of_a_worker(js: Any, stream: OwnStream) -> None:
+    held = Held()
+    async with js.pull_subscribe(stream.all) as sub:
+        worker = sub.run(held, concurrency=2, grace=0.1)
+        await stream.publish(10)
+        await held.begun(2)
+        worker.stop()
+        await within(10, worker, "the end of the worker")
+        await held.let_go()
+    assert len(held.calls) == 2
+
+
+OPEN = Policy(events=("door:*",), queries=("door:*",))
+
+
+async def workers_ended() -> None:
+    """Wait until no worker runs: the peer has returned its events."""
+    name = "jsclient:worker of"
+    await eventually(lambda: not [task for task in asyncio.all_tasks() if task.get_name().startswith(name)])
+
+
+async def test_waiting_calls_of_a_closed_peer_are_dropped(js: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They began when a thread was free, after their events were returned to the server."""
+    monkeypatch.setattr("jsclient.peers.peer._GRACE", 0.3)
+    held, noted, asked = Held(), list[Any](), asyncio.Event()
+
+    async def note(event: Any) -> None:
+        noted.append(event)
+
+    async with Engine(js, concurrency=10) as engine:
+        peer = await engine.peer(f"crowd-{secrets.token_hex(4)}", handlers={"door:*": note})
+        peer.on("door:*", held)
+
+        @peer.answers("door", "state")
+        async def answer() -> None:  # `close` waits for it
+            asked.set()
+            await asyncio.Event().wait()
+
+        channels = [await peer.new_channel(policy=OPEN) for _ in range(10)]
+        for channel in channels:
+            await peer.event_send(channel.eci, "door", "opened")
+        await eventually(lambda: len(noted) == 10, what="all events")
+        await held.begun(8)
+        asking = asyncio.create_task(peer.query(channels[0].eci, "door", "state"))
+        await within(5, asked.wait(), "the query")
+        closing = asyncio.create_task(peer.close())
+        await workers_ended()
+        held.free.set()
+        await within(10, closing, "the close")
+        await held.let_go()
+        assert len(held.calls) == 8
+        asking.cancel()
+        await asyncio.wait({asking})
+
+
+async def test_no_handler_begins_after_the_peer_closed_itself(js: Any) -> None:
+    called: list[Any] = []
+    closed = asyncio.Event()
+    async with Engine(js) as engine:
+        peer = await engine.peer(f"leaver-{secrets.token_hex(4)}")
+
+        async def close(_: Any) -> None:
+            await peer.close()
+            closed.set()
+
+        peer.on("door:opened", close)
+        peer.on("door:opened", called.append)
+        channel = await peer.new_channel(policy=OPEN)
+        await peer.event_send(channel.eci, "door", "opened")
+        await within(10, closed.wait(), "the close")
+        await workers_ended()
+    assert called == []
+    await eventually(lambda: not of_handlers(threading.enumerate()), what="no thread")
+
+
+# --- what is refused -------------------------------------------------------------------------------------------
+
+
+def generator(*_: Any) -> Any:
+    yield
+
+
+async def async_generator(*_: Any) -> Any:
+    yield
+
+
+@pytest.mark.parametrize("function", [generator, async_generator])
+async def test_generator_behind_a_wrapper_fails(
+    js: Any, stream: OwnStream, events: list[Any], function: Callable[..., Any]
+) -> None:
+    """It did not run, and its message was acked."""
+
+    def wrapper(message: Any) -> Any:
+        return function(message)
+
+    async with js.subscribe(stream.all, callback=wrapper) as sub:
+        await stream.publish(1)
+        (failed,) = await eventually(lambda: [e for e in events if isinstance(e, jsclient.HandlerFailed)])
+        assert "generator" in str(failed.error)
+        assert (await sub.consumer_info()).num_ack_pending == 1
+
+
 async def answer_late(*_: Any) -> bool:
     return False
 
@@ -196,9 +345,24 @@ REFUSED: dict[str, Callable[[Any, Any, OwnStream], Awaitable[Any] | Any]] = {
     "key is": lambda js, sub, stream: sub.run(one, key=AnswersLate()),
     "retry_delay": lambda js, sub, stream: sub.run(one, retry_delay=answer_late),
     "auto_accept": lambda js, sub, stream: sub.peer.auto_accept(answer_late),
-    "callback": lambda js, sub, stream: js.events(stream.subject("a")).subscribe(callback=two),
+    "callback is called": lambda js, sub, stream: js.events(stream.subject("a")).subscribe(callback=two),
     "door:opened": lambda js, sub, stream: sub.peer.on("door:opened", two),
+    "handler of 'a:b' is a gen": lambda js, sub, stream: sub.peer.on("a:b", async_generator),
+    "answer to a:b is a gen": lambda js, sub, stream: sub.peer.answers("a", "b")(generator),
+    "answer to a:c is a gen": lambda js, sub, stream: sub.peer.answers("a", "c")(async_generator),
+    "callback is a gen": lambda js, sub, stream: js.events(stream.subject("a")).subscribe(callback=generator),
+    "on_event is a gen": lambda js, sub, stream: jsclient.connect("127.0.0.1:1", on_event=generator),
+    "on_event is a generator": lambda js, sub, stream: Engine.local(on_event=async_generator),
+    "on_event is called": lambda js, sub, stream: jsclient.connect("127.0.0.1:1", on_event=two),
+    "retry_delay is a gen": lambda js, sub, stream: sub.run(one, retry_delay=generator),
+    "condition is a cor": lambda js, sub, stream: condition(js, stream, answer_late),
+    "condition is a gen": lambda js, sub, stream: condition(js, stream, generator),
 }
+
+
+async def condition(js: Any, stream: OwnStream, function: Callable[..., Any]) -> None:
+    async with js.topic(stream.all).table() as table:
+        await table.wait_for(function)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -11,6 +11,7 @@ from typing import Self, TypeAlias
 
 from ..protocol.consumers.worker.reasons import Reject
 from ..protocol.events import DeadLettered, Event
+from .handlers import check_handler
 from .tasks import Signal, Tasks
 
 __all__ = ["EventHub", "EventLog", "OnEvent"]
@@ -26,6 +27,9 @@ class EventHub:
     """Delivers events to the user on a later turn of the loop, so that it never blocks the caller of `emit`."""
 
     def __init__(self, on_event: OnEvent | None) -> None:
+        """Raises `ConfigError` for what is not a function of one argument."""
+        if on_event is not None:
+            check_handler("on_event", on_event, "event")
         self._on_event = on_event
         self._waiting: deque[Event] = deque(maxlen=_KEPT)
         self._scheduled = False

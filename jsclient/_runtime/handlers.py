@@ -12,12 +12,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError
+from ..errors import ClosedError, ConfigError
 
 if TYPE_CHECKING:  # imported when a plain function is called
     from concurrent.futures import ThreadPoolExecutor
 
-__all__ = ["Threads", "check_handler", "check_plain", "is_coroutine_function"]
+__all__ = ["Threads", "check_function", "check_handler", "check_plain", "is_coroutine_function"]
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -27,19 +27,25 @@ def is_coroutine_function(function: object) -> bool:
     )
 
 
+def check_function(name: str, function: object, of: str) -> None:
+    """Refuse what is not callable, and a generator function. Raises `ConfigError`."""
+    if not callable(function):
+        raise ConfigError(f"{name} is {type(function).__name__}: it must be a function of the {of}")
+    called = getattr(function, "__call__", None)  # noqa: B004  an object's own method
+    if any(map(inspect.isgeneratorfunction, (function, called))) or any(
+        map(inspect.isasyncgenfunction, (function, called))
+    ):
+        raise ConfigError(f"{name} is a generator function: calling it does not run it; leave yield out")
+
+
 def check_handler(name: str, handler: object, of: str = "message") -> None:
     """Refuse what cannot be called with one argument, so that no message fails because of it.
 
     Raises:
         ConfigError: It is not callable, needs another number of arguments, or is a generator function.
     """
-    if not callable(handler):
-        raise ConfigError(f"{name} is {type(handler).__name__}: it must be a function of the {of}")
-    called = getattr(handler, "__call__", None)  # noqa: B004  an object's own method
-    if any(map(inspect.isgeneratorfunction, (handler, called))) or any(
-        map(inspect.isasyncgenfunction, (handler, called))
-    ):
-        raise ConfigError(f"{name} is a generator function: calling it does not run it; leave yield out")
+    check_function(name, handler, of)
+    assert callable(handler)
     try:
         signature = inspect.signature(handler)
     except (ValueError, TypeError):
@@ -64,11 +70,17 @@ class Threads:
     def __init__(self, count: int) -> None:
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
 
     def begin(
         self, function: Callable[..., Any], /, *args: Any, **named: Any
     ) -> asyncio.Future[tuple[Any, BaseException | None]]:
-        """Call the function in a thread, with the context of the caller. Gives its result, and what it raised."""
+        """Call the function in a thread, with the context of the caller. Gives its result, and what it raised.
+
+        A call that waits for a thread does not begin if its future is cancelled. Raises `ClosedError` after `close`.
+        """
+        if self._closed:
+            raise ClosedError("a plain function cannot be called: its subscription, worker or peer is closed")
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
@@ -79,15 +91,17 @@ class Threads:
     async def call(self, function: Callable[..., Any], /, *args: Any, **named: Any) -> Any:
         """Call the function in a thread. An awaitable that it returns is awaited on the event loop.
 
-        Cancelled: the function continues in its thread, and its result is ignored.
+        Cancelled: a function that runs continues in its thread, and its result is ignored; one that waits for a thread
+        is not called.
         """
-        result, error = await asyncio.shield(self.begin(function, *args, **named))
+        result, error = await self.begin(function, *args, **named)
         if error is not None:
             raise error
         return await result if inspect.isawaitable(result) else result
 
     def close(self) -> None:
-        """Refuse further calls. A function that runs continues in its thread."""
+        """Refuse further calls, and those that wait for a thread. A function that runs continues in its thread."""
+        self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -97,6 +111,11 @@ def _outcome(
 ) -> tuple[Any, BaseException | None]:
     # The error as a value: a future cannot hold a StopIteration, and a SystemExit would end the thread.
     try:
-        return function(*args, **named), None
+        result = function(*args, **named)
     except BaseException as error:  # noqa: BLE001  raised again on the event loop
         return None, error
+    if inspect.isgenerator(result) or inspect.isasyncgen(
+        result
+    ):  # of a wrapper, which `check_handler` lets pass
+        return None, TypeError("the handler returned a generator, which does not run: leave yield out")
+    return result, None

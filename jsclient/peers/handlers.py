@@ -9,7 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from .._runtime.handlers import Threads, check_handler, check_plain, is_coroutine_function
+from .._runtime.handlers import (
+    Threads,
+    check_function,
+    check_handler,
+    check_plain,
+    is_coroutine_function,
+)
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, RequestTimeoutError
 from ..protocol.peers.channel import RID, Policy
@@ -35,12 +41,11 @@ class Answers:
         self._handlers: dict[tuple[str, str], QueryHandler] = {}
 
     def add(self, rid: str, name: str, handler: QueryHandler) -> None:
-        """Register a function. Raises `ConfigError` if the names are not valid or reserved."""
+        """Register a function. Raises `ConfigError` if a name is not valid or reserved, or it is not a function."""
         key = check_token(rid, "rid"), check_token(name, "name")
         if rid == RID:
             raise ConfigError(f"the queries of {RID!r} are the peer's own")
-        if not callable(handler):
-            raise ConfigError(f"what answers {rid}:{name} is {type(handler).__name__}: it must be a function")
+        check_function(f"the answer to {rid}:{name}", handler, "query's arguments")
         self._handlers[key] = handler
 
     def find(self, rid: str, name: str) -> QueryHandler | None:
@@ -123,10 +128,15 @@ class Handlers:
         self._came.set()
 
     async def run(self, event: RaisedEvent) -> None:
-        """Call the handlers of an event in their order. Raises `HandlerError` if one raises; the rest are skipped."""
+        """Call the handlers of an event in their order, until the peer is closed.
+
+        Raises `HandlerError` if one raises, or was not called; the rest are skipped.
+        """
         for policy, handler in list(self._handlers):
             if policy.allows_event(event.domain, event.type):
                 try:
+                    if self._closed:
+                        raise ClosedError("the peer is closed: a handler was not called")
                     if is_coroutine_function(handler):
                         await handler(event)  # type: ignore[misc]  # its function is a coroutine function
                     else:

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakSet
 
 from .._runtime.handle import Handle, ReadHandle, State
+from .._runtime.handlers import check_handler, check_plain
 from .._runtime.retry import Retry
 from .._runtime.tasks import Signal
 from ..errors import ClosedError, ConfigError, JetStreamError, PermissionDeniedError, RequestTimeoutError
@@ -138,8 +139,10 @@ class TopicTable(Handle, Mapping[str, Record]):
 
         Raises:
             RequestTimeoutError: It was not true within ``timeout`` seconds. ClosedError: The table was closed. And the
-                error that has ended the table.
+                error that has ended the table. ConfigError: ``condition`` is not a plain function of one argument.
         """
+        check_handler("condition", condition, "table")
+        check_plain("condition", condition)
         deadline = deadline_of(timeout, asyncio.get_running_loop().time())
         while not condition(self):
             await self._next_change(deadline, "a change of the table", timeout)

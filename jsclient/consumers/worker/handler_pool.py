@@ -99,6 +99,7 @@ class Caller:
                 result, error = await asyncio.shield(future)
             except asyncio.CancelledError:
                 if slot.why is not Why.OVERDUE or slot.is_cancelled:
+                    future.cancel()
                     raise
                 continue  # a thread cannot be interrupted; its slot stays taken until it ends
             if error is not None:

@@ -129,7 +129,9 @@ class Running:
             check_handler("key", key)
             check_plain("key", key)
         options.check()
-        check_plain("retry_delay", retry_delay)
+        if callable(retry_delay):
+            check_handler("retry_delay", retry_delay, "number of the attempt")
+            check_plain("retry_delay", retry_delay)
         from .worker import Worker
 
         worker = Worker(
