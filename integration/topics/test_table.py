@@ -291,6 +291,20 @@ async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
     assert [event for event in seen if isinstance(event, jsclient.ErrorRaised)] == []
 
 
+@pytest.mark.parametrize("direct", [True, False])
+async def test_opened_without_a_right(own_server: Any, connect: Any, *, direct: bool) -> None:
+    """It is opened with direct gets, or without them with a consumer; the error names the right that is missing."""
+    right = "$JS.API.DIRECT.GET" if direct else "$JS.API.CONSUMER.CREATE"
+    server = await own_server(config=users([f"{right}.>"]))
+    judge = await connect(server, user="judge", password="x")
+    await judge.create_stream("S", subjects=["s.>"], allow_direct=direct)
+    await judge.publish("s.a", b"1")
+    js = await connect(server, user="ann", password="x")
+    with pytest.raises(jsclient.PermissionDeniedError) as caught:
+        await within(4, js.topic("s.*").table(), "the refusal")  # before the timeout of a request, 5 s
+    assert caught.value.subject.startswith(f"{right}.S")
+
+
 async def test_stream_recreated(js: Any, stream: OwnStream, oracle: Any) -> None:
     await update(js, stream, 0, 3)
     async with js.topic(stream.all).table(quiet=0.2) as table:
