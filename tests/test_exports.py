@@ -173,6 +173,19 @@ def test_public_names_are_documented():
     } == set()
 
 
+# Methods by which parts of the library call each other. Type checkers and `dir` show them: there should be no more.
+HIDDEN = set(
+    words("""
+    abandon begin deny has keep_record open publish reads retire sized start subscribe
+""")
+)
+
+
+def test_hidden_members():
+    found = re.findall(r"^ +:exclude-members: (.*)", REFERENCE, re.MULTILINE)
+    assert {name for names in found for name in names.split(", ")} == HIDDEN
+
+
 def test_fields_for_type_checkers():
     from jsclient.protocol.models.consumer import ConsumerFields
     from jsclient.protocol.models.stream_config import StreamFields

@@ -174,7 +174,14 @@ class Subscription(ReadHandle[Message], Running):
             raise ConfigError("the subscription has a callback or a worker: its messages go there")
         from .worker.sources import PushSource
 
-        return PushSource(self._context, self, emit=self._buffer.emit, known=self._binding.config)
+        return PushSource(
+            self._context,
+            self,
+            emit=self._buffer.emit,
+            known=self._binding.config,
+            receive_rest=self._end_with_worker,
+            over=self._worker_ended,
+        )
 
     def _started(self, worker: Worker) -> None:
         self._runner = worker.task
@@ -298,15 +305,15 @@ class Subscription(ReadHandle[Message], Running):
 
     # A worker drains in its own task: a task that is started while the event loop ends would remain pending.
 
-    async def end_with_worker(self, timeout: float) -> None:
-        """Receive what is in flight, then nothing more; a no-op during a drain. For the library's own use."""
+    async def _end_with_worker(self, timeout: float) -> None:
+        """Receive what is in flight, then nothing more; a no-op during a drain."""
         if self._state is State.OPEN:
             self._state, self._buffer.watching = State.DRAINING, False
             self._draining = self._runner
             await self._receive_rest(timeout)
 
-    def worker_ended(self) -> asyncio.Task[None] | None:
-        """Finish `end_with_worker`; returns the deletion of the consumer. For the library's own use."""
+    def _worker_ended(self) -> asyncio.Task[None] | None:
+        """Finish `_end_with_worker`; returns the deletion of the consumer."""
         if self._draining is self._runner:
             self._end_for_good()
         return self._deleting

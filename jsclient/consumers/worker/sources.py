@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..._runtime.calls import consumer_info, is_gone
@@ -168,10 +168,6 @@ class Pushed(Protocol):
 
     def events(self) -> AsyncIterator[Event]: ...
 
-    async def end_with_worker(self, timeout: float) -> None: ...
-
-    def worker_ended(self) -> asyncio.Task[None] | None: ...
-
 
 class PushSource(Source):
     """Takes from a push subscription, which ends with the worker: the server keeps delivering to it."""
@@ -183,9 +179,13 @@ class PushSource(Source):
         *,
         emit: Callable[[Event], None],
         known: ConsumerConfig | None,
+        receive_rest: Callable[[float], Awaitable[None]],
+        over: Callable[[], asyncio.Task[None] | None],
     ) -> None:
+        """``receive_rest`` ends the subscription within seconds; ``over`` is called after the last message."""
         super().__init__(context, subscription.stream, subscription.consumer, emit=emit, known=known)
         self._subscription = subscription
+        self._receive_rest, self._over = receive_rest, over
 
     @property
     def drained(self) -> bool:
@@ -215,7 +215,7 @@ class PushSource(Source):
         held: list[Message] = []
         if self._subscription.is_closed:
             return held
-        await self._subscription.end_with_worker(timeout)
+        await self._receive_rest(timeout)
         try:
             while True:
                 held.append(await self.next())
@@ -229,4 +229,4 @@ class PushSource(Source):
         return await super().deleted()  # the subscription has ended: `next` raises
 
     def over(self) -> asyncio.Task[None] | None:
-        return self._subscription.worker_ended()
+        return self._over()
