@@ -56,7 +56,7 @@ async def test_offsets_shown_compared_and_rewound(server, stream, aside, drain, 
     code, shown, _ = await aside(command, checkpoint, "--rewind-to", "5", "--force", server=server)
     assert code == 0
     assert shown["rewound"]["first"] == 5
-    assert shown["rewound"]["read_twice"] == [5, 20]
+    assert shown["rewound"]["read_twice"] == [[5, 20]]
 
     again = await aside(drain, frame(stream))
     assert first.column("sequence") == [*range(1, 21)]
@@ -88,9 +88,9 @@ async def test_rewind_passes_batch_that_fails(server, stream, aside, drain, chec
     assert (code, error) == (0, "")
     rewound = shown["rewound"]
     assert (rewound["read_twice"], rewound["maybe_read_twice"], rewound["skipped"]) == (
-        None,
-        [12, 16],
-        [9, 11],
+        [],
+        [[12, 16]],
+        [[9, 11]],
     )
     again = await aside(drain, frame(stream))
     assert (again.runs, again.column("sequence")) == ([3], [*range(12, 21)])

@@ -16,6 +16,7 @@ from ...spark.engine import session
 from ...spark.log.checkpoint import BatchEntry, Checkpoint, CheckpointError
 from ...spark.log.lookup import Lookup
 from ...spark.log.offsets import LogOffset, StreamFacts
+from ...spark.log.ranges import SequenceRange, without
 from ...spark.options.source import SourceOptions
 
 __all__ = ["run"]
@@ -159,19 +160,27 @@ def _rewind(
     first = _sequence(options.rewind_to, lookup, facts)
     if not options.force:
         found.refuse_running(time.time(), _QUIET)
-    committed, planned = found.furthest(facts.created)
+    committed, planned = found.covered(facts.created)
     files = found.rewind(LogOffset(first - 1, facts.created, owner=offset.owner))
     return {
         "first": first,
-        "read_twice": _range(first, committed),
-        "maybe_read_twice": _range(max(first, committed + 1), planned),
-        "skipped": _range(committed + 1, first - 1),
+        "read_twice": _from(first, committed),
+        "maybe_read_twice": _from(first, planned),
+        "skipped": _passed(first, committed),
         "added": [str(file) for file in files],
     }
 
 
-def _range(first: int, last: int) -> list[int] | None:
-    return [first, last] if first <= last else None
+def _from(first: int, ranges: list[SequenceRange]) -> list[list[int]]:
+    clipped = [one.clipped(first, one.last) for one in ranges]
+    return [[one.first, one.last] for one in clipped if one is not None]
+
+
+def _passed(first: int, committed: list[SequenceRange]) -> list[list[int]]:
+    """The sequences before ``first`` that no batch has committed, from the start of the query on."""
+    began = min((one.first for one in committed), default=first)
+    rest = without(SequenceRange(began, first - 1), committed) if began < first else []
+    return [[one.first, one.last] for one in rest]
 
 
 def _sequence(text: str, lookup: Lookup, facts: StreamFacts) -> int:
@@ -245,6 +254,7 @@ def _rewound(done: dict[str, Any]) -> list[str]:
         ("maybe_read_twice", "perhaps written twice, since a batch of them was planned"),
         ("skipped", "skipped, since they are not committed"),
     ):
-        if done[name] is not None:
-            lines.append(f"  sequences {done[name][0]} to {done[name][1]}: {text}")
+        if done[name]:
+            shown = ", ".join(f"{first} to {last}" for first, last in done[name])
+            lines.append(f"  sequences {shown}: {text}")
     return [*lines, f"  to undo this before the next start, delete {' and '.join(done['added'])}"]

@@ -18,6 +18,7 @@ import msgspec
 
 from ...errors import ConfigError, PositionInvalidError
 from .offsets import LogOffset
+from .ranges import SequenceRange, merged, without
 
 __all__ = [
     "Checkpoint",
@@ -175,19 +176,28 @@ class Checkpoint:
             )
         return source.offset
 
-    def furthest(self, created: str) -> tuple[int, int]:
-        """The last sequence of a stream that a batch has committed, and that one has planned; 0: none.
+    def covered(self, created: str) -> tuple[list[SequenceRange], list[SequenceRange]]:
+        """The sequences of a stream in committed batches, and the others in batches that are planned only.
 
-        Batches before an earlier rewind count, but not the empty one that it added. Spark keeps the last 100 batches.
+        Batches before an earlier rewind count, but neither the empty one that it added nor what it skipped. Spark keeps
+        the last 100 batches: everything before these counts as committed.
         """
-        commits, ends = set(_numbers(self.path / "commits")), {}
+        commits = set(_numbers(self.path / "commits"))
+        done: list[SequenceRange] = []
+        planned: list[SequenceRange] = []
+        reached: int | None = None
         for number in _numbers(self.path / "offsets"):
-            for source in _batch(self.path, number).sources:
-                offset = source.offset
-                if offset is not None and offset.created == created and not offset.rewound:
-                    ends[number] = offset.seq
-        done = [seq for number, seq in ends.items() if number in commits]
-        return max(done, default=0), max(ends.values(), default=0)
+            for offset in (source.offset for source in _batch(self.path, number).sources):
+                if offset is None or offset.created != created:
+                    continue
+                first = 1 if reached is None else reached + 1
+                if number == 0 and offset.cuts:
+                    first = offset.cuts[0]  # where the query has started
+                if not offset.rewound and first <= offset.seq:
+                    (done if number in commits else planned).append(SequenceRange(first, offset.seq))
+                reached = offset.seq
+        committed = merged(done)
+        return committed, [rest for one in merged(planned) for rest in without(one, committed)]
 
     def refuse_running(self, now: float, least: float) -> None:
         """Raise `QueryRunningError` if a file was written less than ``least`` seconds ago."""

@@ -6,10 +6,20 @@ it. Counts only determine how ranges are split; even with wrong counts, every me
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
-__all__ = ["SPARSE", "Counting", "SequenceRange", "admit", "pieces_for", "plan_ranges", "plan_sparse"]
+__all__ = [
+    "SPARSE",
+    "Counting",
+    "SequenceRange",
+    "admit",
+    "merged",
+    "pieces_for",
+    "plan_ranges",
+    "plan_sparse",
+    "without",
+]
 
 SPARSE = 10
 """Ratio of sequences to messages above which ranges are split by message counts instead of by sequence."""
@@ -40,6 +50,28 @@ class SequenceRange:
         """The part between two sequences, inclusive; None if it is empty."""
         first, last = max(self.first, first), min(self.last, last)
         return SequenceRange(first, last) if first <= last else None
+
+
+def merged(ranges: Iterable[SequenceRange]) -> list[SequenceRange]:
+    """The same sequences in as few ranges as possible, in order."""
+    made: list[SequenceRange] = []
+    for one in sorted(ranges):
+        if made and one.first <= made[-1].last + 1:
+            made[-1] = SequenceRange(made[-1].first, max(made[-1].last, one.last))
+        else:
+            made.append(one)
+    return made
+
+
+def without(whole: SequenceRange, taken: Iterable[SequenceRange]) -> list[SequenceRange]:
+    """The parts of a range that are in none of others, which are in order and do not overlap."""
+    rest: list[SequenceRange] = []
+    first = whole.first
+    for one in taken:
+        if first < one.first and (part := whole.clipped(first, one.first - 1)) is not None:
+            rest.append(part)
+        first = max(first, one.last + 1)
+    return [*rest, SequenceRange(first, whole.last)] if first <= whole.last else rest
 
 
 def pieces_for(rows: int, least: int, most_rows: int | None, least_rows: int = 1) -> int:

@@ -15,6 +15,7 @@ from jsclient.spark.log.checkpoint import (
     UnknownOffsetError,
 )
 from jsclient.spark.log.offsets import LogOffset
+from jsclient.spark.log.ranges import SequenceRange
 
 CREATED = "2026-11-23T02:28:31.315730+00:00"
 ID = "ca7f5223-3cb3-46d6-a34a-a9fb567e1425"
@@ -142,11 +143,23 @@ def test_rewind_passes_planned_batch(make):
     assert not (path / "commits" / "1").exists()
 
 
-def test_furthest_leaves_out_rewinds(make):
+def test_covered_leaves_out_rewinds(make):
     path = make([line(8, 1)], [line(16, 9)], [line(18)], committed=2)
     for seq in (30, 16, 25):
         Checkpoint.read(path).rewind(LogOffset(seq, CREATED))
-        assert Checkpoint.read(path).furthest(CREATED) == (16, 18)
+        assert Checkpoint.read(path).covered(CREATED) == ([SequenceRange(1, 16)], [SequenceRange(17, 18)])
+
+
+def test_covered_leaves_out_what_was_skipped(make):
+    path = make([line(8, 5)], [line(29, rewound=True)], [line(40)], [line(40)])
+    assert Checkpoint.read(path).covered(CREATED) == ([SequenceRange(5, 8), SequenceRange(30, 40)], [])
+    assert Checkpoint.read(path).covered("2026-11-24T00:00:00+00:00") == ([], [])
+
+
+def test_batches_that_spark_has_removed_count_as_committed(make):
+    path = make([line(8, 5)], [line(16, 9)])
+    (path / "offsets" / "0").unlink()
+    assert Checkpoint.read(path).covered(CREATED) == ([SequenceRange(1, 16)], [])
 
 
 def test_rewind_while_query_plans_refused(make):

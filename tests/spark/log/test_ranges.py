@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jsclient.spark.log.ranges import SequenceRange, admit, pieces_for, plan_ranges, plan_sparse
+from jsclient.spark.log.ranges import (
+    SequenceRange,
+    admit,
+    merged,
+    pieces_for,
+    plan_ranges,
+    plan_sparse,
+    without,
+)
 
 messages = st.sets(st.integers(1, 5_000), max_size=200).map(sorted)
 wholes = st.tuples(st.integers(1, 5_000), st.integers(1, 5_000)).map(
@@ -52,6 +60,25 @@ def test_range_at_least_one_sequence():
     for first, last in ((0, 3), (4, 3), (-1, -1)):
         with pytest.raises(ValueError, match="no range"):
             SequenceRange(first, last)
+
+
+def sequences(ranges):
+    return {seq for one in ranges for seq in range(one.first, one.last + 1)}
+
+
+few = st.builds(
+    lambda first, width: SequenceRange(first, first + width), st.integers(1, 40), st.integers(0, 8)
+)
+
+
+@given(few, st.lists(few, max_size=6))
+def test_merged_and_without(whole, ranges):
+    one_each = merged(ranges)
+    assert sequences(one_each) == sequences(ranges)
+    assert all(one.last + 1 < following.first for one, following in pairwise(one_each))
+    rest = without(whole, one_each)
+    assert sequences(rest) == sequences([whole]) - sequences(ranges)
+    assert all(one.last < following.first for one, following in pairwise(rest))
 
 
 @given(wholes, st.integers(1, 40))
