@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -135,6 +136,23 @@ async def test_since_a_stream_that_does_not_answer(
     with pytest.raises(jsclient.PositionInvalidError):
         await topic.since(elsewhere)
     assert lost.count == 1
+
+
+async def test_since_while_nothing_answers_takes_one_timeout(
+    connect: Any, proxy: Any, js: Any, stream: OwnStream
+) -> None:
+    """It took a quarter more: the stream of the position was asked first."""
+    await stream.publish(1, "a")
+    async with js.topic(stream.subject("a")).each() as reader:
+        position = (await reader.next(5)).position
+    tap = await proxy()
+    topic = (await connect(tap, timeout=4.0)).topic(stream.subject("a"))
+    lost = tap.drop_frames(lambda frame: (frame.subject or "").startswith("$JS.API.STREAM."))
+    began = time.monotonic()
+    with pytest.raises(jsclient.RequestTimeoutError, match="find the stream of"):
+        await topic.since(position)
+    assert time.monotonic() - began < 4.8
+    assert lost.count >= 2
 
 
 async def test_a_start_may_be_a_time(js: Any, oracle: Any, stream: OwnStream) -> None:

@@ -144,11 +144,10 @@ async def subject_pages(
         offset = next_offset(answer, offset, len(info.state.subjects or ()))
 
 
-async def find_streams(context: Context, subject: str) -> list[str]:
+async def find_streams(context: Context, subject: str, *, timeout: float | None = None) -> list[str]:
     """Return the names of the streams that hold a subject, which may have wildcards."""
-    answer = await context.call(
-        context.api.stream_names(), {"subject": subject}, what=f"find the stream of {subject!r}"
-    )
+    what = f"find the stream of {subject!r}"
+    answer = await context.call(context.api.stream_names(), {"subject": subject}, timeout=timeout, what=what)
     names = answer.get("streams")
     if names is None:
         return []

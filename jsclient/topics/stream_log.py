@@ -324,22 +324,26 @@ async def find_log(
     ``likely``: The stream to look at first. If it holds the whole subject, no other is looked for: the server refuses
     streams whose subjects overlap.
 
+    It takes one request timeout at most.
+
     Raises:
         NoMatchingStreamError: Not exactly one stream holds the subject. StreamNotFoundError: The stream does not exist.
         ConfigError: The stream does not hold the subject. InvalidNameError: The subject is invalid. And those of any
             request.
     """
     check_filter_subject(subject)
+    now = context.connection.now
+    deadline = now() + context.timeout
     if stream is None and likely is not None:
         log = await _guessed(context, subject, likely)
         if log is not None:
             return log
     if stream is None:
-        names = await find_streams(context, subject)
+        names = await find_streams(context, subject, timeout=deadline - now())
         if len(names) != 1:
             raise NoMatchingStreamError(subject, names)
         stream = names[0]
-    return await _log_in(context, subject, stream)
+    return await _log_in(context, subject, stream, timeout=deadline - now())
 
 
 async def _guessed(context: Context, subject: str, stream: str) -> StreamLog | None:
@@ -355,7 +359,7 @@ async def _guessed(context: Context, subject: str, stream: str) -> StreamLog | N
     return log if _holds(log.config, subject) else None
 
 
-async def _log_in(context: Context, subject: str, stream: str, *, timeout: float | None = None) -> StreamLog:
+async def _log_in(context: Context, subject: str, stream: str, *, timeout: float) -> StreamLog:
     answer = await context.call(context.api.stream_info(stream), timeout=timeout, what="stream info")
     info = from_wire(StreamInfo, answer)
     config = info.config
