@@ -136,82 +136,76 @@ async def test_records_expire_while_buffer_full(js: Any, oracle: Any, make_strea
             await within(5, reader.next(), "what follows")
 
 
-@pytest.mark.parametrize("direct", [True, False])
-@pytest.mark.parametrize("pushed", [True, False])
-async def test_position_of_latest_in_a_recreated_stream(
-    js: Any, oracle: Any, make_stream: Any, direct: bool, pushed: bool
-) -> None:
-    """Other readers accept it: it names the stream that exists now."""
-    republish = {"republish": {"src": ">", "dest": "again.>"}} if pushed else {}
-    stream = await make_stream(allow_direct=direct, **republish)
-    subject = stream.subject("a")
+# --- the newest record, in a stream that is created again ------------------------------------------------------
+
+
+@pytest.fixture(params=["direct pushed", "direct", "pushed", ""])
+async def three(request: Any, js: Any, oracle: Any, make_stream: Any) -> str:
+    """The subject of a stream with three records, with and without direct gets and pushes."""
+    republish = {"republish": {"src": ">", "dest": "again.>"}} if "pushed" in request.param else {}
+    stream = await make_stream(allow_direct="direct" in request.param, **republish)
+    subject: str = stream.subject("a")
     for number in range(3):
-        await js.publish(subject, b"%d" % number)
-    topic = js.topic(subject)
-    reader = topic.latest(quiet=0.2)
-    old = await within(10, reader.next(), "the newest record")
-    config = (await js.stream(stream.name)).config
-    await js.delete_stream(stream.name)
+        await js.publish(subject, b"old %d" % number)
+    return subject
+
+
+async def create_again(js: Any, subject: str) -> str:
+    """Replace the stream of a subject by an empty one. Returns its name."""
+    (name,) = [name async for name in js.stream_names(subject)]
+    config = (await js.stream(name)).config
+    await js.delete_stream(name)
     await js.create_stream(config)
-    await js.publish(subject, b"new")
-    record = await within(20, reader.next(), "the record of the new stream")
+    return str(name)
+
+
+def assert_first_of_another(record: Any, old: Any) -> None:
+    """The record is the first of a stream that replaced that of the old one."""
     assert (record.data, record.seq) == (b"new", 1)
     assert record.position.incarnation != old.position.incarnation
-    await js.publish(subject, b"newer")
+
+
+async def test_position_of_latest_in_a_recreated_stream(js: Any, three: str) -> None:
+    """Other readers accept it: it names the stream that exists now."""
+    topic = js.topic(three)
+    reader = topic.latest(quiet=0.2)
+    old = await within(10, reader.next(), "the newest record")
+    await create_again(js, three)
+    await js.publish(three, b"new")
+    assert_first_of_another(await within(20, reader.next(), "the record of the new stream"), old)
+    await js.publish(three, b"newer")
     record = await within(10, reader.next(), "the next record")
-    await js.publish(subject, b"newest")
+    await js.publish(three, b"newest")
     async with topic.since(record.position) as after:
         assert (await after.next(timeout=10)).data == b"newest"
 
 
-@pytest.mark.parametrize("direct", [True, False])
-@pytest.mark.parametrize("pushed", [True, False])
 async def test_position_of_latest_asked_while_the_new_stream_is_empty(
-    js: Any, connect: Any, proxy: Any, oracle: Any, make_stream: Any, direct: bool, pushed: bool
+    js: Any, connect: Any, proxy: Any, three: str
 ) -> None:
-    republish = {"republish": {"src": ">", "dest": "again.>"}} if pushed else {}
-    stream = await make_stream(allow_direct=direct, **republish)
-    subject = stream.subject("a")
-    for number in range(3):
-        await js.publish(subject, b"%d" % number)
     tap = await proxy()
-    reader = (await connect(tap)).topic(subject).latest(quiet=0.2)
+    reader = (await connect(tap)).topic(three).latest(quiet=0.2)
     old = await within(10, reader.next(), "the newest record")
-    config = (await js.stream(stream.name)).config
-    await js.delete_stream(stream.name)
-    await js.create_stream(config)
+    leader = f"STREAM.MSG.GET.{await create_again(js, three)}"
     mark = len(tap.frames)
     reading = asyncio.ensure_future(reader.next())
-    leader = f"STREAM.MSG.GET.{stream.name}"
     await eventually(lambda: len(asked(tap, leader, mark)) > 2, 20, "answers that no record exists")
-    await js.publish(subject, b"new")
+    await js.publish(three, b"new")
     record = await within(20, reading, "the record of the new stream")
-    assert (record.data, record.seq) == (b"new", 1)
-    assert record.position.incarnation != old.position.incarnation
-    await js.publish(subject, b"newer")
-    async with js.topic(subject).since(record.position) as after:
+    assert_first_of_another(record, old)
+    await js.publish(three, b"newer")
+    async with js.topic(three).since(record.position) as after:
         assert (await after.next(timeout=10)).data == b"newer"
 
 
-@pytest.mark.parametrize("direct", [True, False])
-@pytest.mark.parametrize("pushed", [True, False])
 @pytest.mark.parametrize("waiting", [True, False])
-async def test_latest_in_a_new_stream_of_the_same_length(
-    js: Any, oracle: Any, make_stream: Any, direct: bool, pushed: bool, waiting: bool
-) -> None:
+async def test_latest_in_a_new_stream_of_the_same_length(js: Any, three: str, waiting: bool) -> None:
     """Its newest record is returned once, also to a read that another one overtakes."""
-    republish = {"republish": {"src": ">", "dest": "again.>"}} if pushed else {}
-    stream = await make_stream(allow_direct=direct, **republish)
-    subject = stream.subject("a")
-    for number in range(3):
-        await js.publish(subject, b"old %d" % number)
-    reader = js.topic(subject).latest(quiet=0.2)
+    reader = js.topic(three).latest(quiet=0.2)
     old = await within(10, reader.next(), "the newest record")
-    config = (await js.stream(stream.name)).config
-    await js.delete_stream(stream.name)
-    await js.create_stream(config)
+    await create_again(js, three)
     for number in range(3):
-        await js.publish(subject, b"new %d" % number)
+        await js.publish(three, b"new %d" % number)
     reading = asyncio.ensure_future(reader.next()) if waiting else None
     if waiting:
         assert (await within(10, reader.current(), "the newest record of the new stream")).data == b"new 2"
@@ -220,12 +214,12 @@ async def test_latest_in_a_new_stream_of_the_same_length(
     assert record.position.incarnation != old.position.incarnation
     with pytest.raises(jsclient.RequestTimeoutError):
         await reader.next(timeout=0.5)
-    await js.publish(subject, b"newest")
+    await js.publish(three, b"newest")
     assert (await within(10, reader.next(), "the next record")).data == b"newest"
     reading = asyncio.ensure_future(reader.next())
-    await js.publish(subject, b"last")
+    await js.publish(three, b"last")
     assert (await within(10, reading, "a record that is pushed")).data == b"last"
     with pytest.raises(jsclient.RequestTimeoutError):
         await reader.next(timeout=0.5)
-    async with js.topic(subject).since(record.position) as after:
+    async with js.topic(three).since(record.position) as after:
         assert (await after.next(timeout=10)).data == b"newest"

@@ -152,19 +152,18 @@ async def test_comes_later_for_next_run(server, stream):
     assert query.sequences == numbers(1, 60)
 
 
+def waiting(server, stream, least, *, delay="1h", **options):
+    """A query whose batches wait for messages, its reader, and the end of its first batch, which does not wait."""
+    limits = {"minOffsetsPerTrigger": least, "maxTriggerDelay": delay, "pollIntervalMs": 1}
+    query = Query(server, stream, startingOffsets="earliest", **limits, **options)
+    reader = query.reader()
+    return query, reader, query.ask(reader, query.start(reader))
+
+
 async def test_batch_waits_for_enough_messages(server, stream):
     await stream.publish(5)
-    query = Query(
-        server,
-        stream,
-        startingOffsets="earliest",
-        minOffsetsPerTrigger=10,
-        maxTriggerDelay="1h",
-        pollIntervalMs=1,
-    )
-    reader = query.reader()
-    first = query.ask(reader, query.start(reader))
-    assert first["seq"] == 5  # the first does not wait
+    query, reader, first = waiting(server, stream, 10)
+    assert first["seq"] == 5
     await stream.publish(9, first=6)
     for _ in range(3):
         assert json.dumps(reader.latestOffset(first, ReadAllAvailable())) == json.dumps(first)
@@ -174,17 +173,7 @@ async def test_batch_waits_for_enough_messages(server, stream):
 
 async def test_batch_waits_for_enough_matching_messages(server, stream):
     await stream.publish(1, "a")
-    query = Query(
-        server,
-        stream,
-        startingOffsets="earliest",
-        subjects=stream.subject("a"),
-        minOffsetsPerTrigger=4,
-        maxTriggerDelay="1h",
-        pollIntervalMs=1,
-    )
-    reader = query.reader()
-    first = query.ask(reader, query.start(reader))
+    query, reader, first = waiting(server, stream, 4, subjects=stream.subject("a"))
     assert first["seq"] == 1
     await stream.publish(3, "b")
     await stream.publish(3, "a", first=2)
@@ -195,16 +184,7 @@ async def test_batch_waits_for_enough_matching_messages(server, stream):
 
 async def test_batch_waits_no_longer_than_delay(server, stream):
     await stream.publish(5)
-    query = Query(
-        server,
-        stream,
-        startingOffsets="earliest",
-        minOffsetsPerTrigger=10,
-        maxTriggerDelay="1s",
-        pollIntervalMs=1,
-    )
-    reader = query.reader()
-    first = query.ask(reader, query.start(reader))
+    query, reader, first = waiting(server, stream, 10, delay="1s")
     await stream.publish(1, first=6)
     assert await eventually(lambda: query.ask(reader, first)["seq"] == 6)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,9 +17,12 @@ from jsclient import (
 )
 from jsclient._runtime.nats.connection import Lifecycle
 from jsclient._runtime.tasks import Tasks
+from jsclient.protocol.topics.position import Position
 from jsclient.protocol.topics.record import Kind, Record, RecordHeaders
 from jsclient.protocol.topics.value_codec import JsonCodec
-from jsclient.topics.notifiers.newest import NewestLog
+from jsclient.protocol.wire.api import Api
+from jsclient.topics.notifiers.descriptors import NotifierDescriptor
+from jsclient.topics.notifiers.newest import NewestLog, newest_log
 from jsclient.topics.notifiers.stream_notifier import StreamNotifier
 from tests.support.virtual import settle, virtual
 
@@ -334,3 +338,48 @@ async def test_mixed_waiters_served():
 def test_a_quiet_period_is_over_0():
     with pytest.raises(ConfigError):
         StreamNotifier(Log.__new__(Log), JsonCodec(), quiet=0)
+
+
+class Server:
+    """A connection whose stream is created again while a push is on its way."""
+
+    def __init__(self):
+        self.connection = self
+        self.api = Api()
+        self.emit = None
+        self.receive = None
+
+    async def subscribe(self, subject, receive, *, limit):
+        self.receive = receive
+        return SimpleNamespace(denied=None)
+
+    async def call(self, subject, what):
+        return {"created": "later"}
+
+
+PUSHED = (
+    b"again.a",
+    b"",
+    b"NATS/1.0\r\nNats-Stream: S\r\nNats-Subject: a\r\nNats-Sequence: 4\r\nNats-Last-Sequence: 3\r\n"
+    b"Nats-Time-Stamp: 2026-11-23T00:00:00Z\r\n\r\n",
+    b"4",
+)
+
+
+@virtual
+async def test_push_before_the_stream_was_found_to_be_another_is_requested():
+    """Its position would name the deleted stream."""
+    server, arrived = Server(), []
+    at = NotifierDescriptor(
+        stream="S", subject="a", codec="json", api_prefix="$JS.API", republished="again.a"
+    )
+    log = newest_log(server, at, quiet=10, origin=Position("S", "before", 0))
+    await log.open(arrived.append)
+    server.receive([PUSHED])
+    newest = await log.placed_again(Record(seq=3, origin=Position("S", "before", 0)))
+    log.wait(newest.seq)
+    assert (newest.position.incarnation, arrived) == ("later", [None])
+    await log.open(arrived.append)
+    server.receive([PUSHED])
+    log.wait(3)
+    assert [arrived[1].position.incarnation, arrived[1].seq] == ["later", 4]
