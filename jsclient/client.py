@@ -16,7 +16,6 @@ from ._runtime.nats.connection import Connection
 from ._runtime.nats.credentials import check_credentials
 from ._runtime.nats.nats_client import seam_gaps
 from ._runtime.nats.own_connection import GuardedConnection
-from ._runtime.nats.speedups import chosen
 from ._runtime.nats.urls import server_urls, shown
 from ._runtime.retry import varied
 from ._runtime.tasks import until_done
@@ -251,12 +250,7 @@ def connect(
                 connection = GuardedConnection(on_event, inbox_prefix)
                 js = JetStream(connection, domain, prefix, timeout)
                 await connection.open(urls, **pauses, options=settings)
-                _log.info(
-                    "connected to %s, nats-server %s; reader: %s",
-                    connection.url,
-                    connection.server_version,
-                    chosen().text,
-                )
+                _log.info("connected to %s, nats-server %s", connection.url, connection.server_version)
                 return js
 
         return await _until_up(attempt, wait, pauses["reconnect_time_wait"])

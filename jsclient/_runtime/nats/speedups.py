@@ -45,6 +45,7 @@ def chosen() -> Choice:
     version = str(jsclient_speedups.__version__)
     if version.split(".")[:2] != SERIES.split("."):
         return _unusable(f"{version} does not fit this jsclient, which needs {SERIES}.*")
+    _log.info("messages are read with jsclient-speedups %s", version)
     return Choice(jsclient_speedups.scan, f"compiled (jsclient-speedups {version})")
 
 
