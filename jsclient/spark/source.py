@@ -78,6 +78,10 @@ class JetStreamSource(DataSource):
             from .queue.stream import QueueStreamReader
 
             return QueueStreamReader(options, columns)
+        if options.has_several:
+            from .log.several import SeveralStreamsReader
+
+            return SeveralStreamsReader(options, columns)
         from .log.stream import LogStreamReader
 
         return LogStreamReader(options, columns)

@@ -60,10 +60,12 @@ class Query:
         return [row["sequence"] for row in self.rows]
 
     def reader(self) -> Any:
+        from jsclient.spark.log.several import SeveralStreamsReader
         from jsclient.spark.log.stream import LogStreamReader
         from jsclient.spark.options.source import SourceOptions
 
-        return LogStreamReader(SourceOptions.parse(self._options, streaming=True), self._columns)
+        parsed = SourceOptions.parse(self._options, streaming=True)
+        return (SeveralStreamsReader if parsed.has_several else LogStreamReader)(parsed, self._columns)
 
     def drain(self, *, limit: Any = None) -> list[Rows]:
         """Run with the trigger AvailableNow; the batches of this run."""

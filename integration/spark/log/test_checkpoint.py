@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from integration.kit.calls.source import Query
 from integration.kit.spark.sessions import environment
 
 
@@ -134,3 +135,34 @@ async def test_recreated_stream_and_removed_messages(server, oracle, stream, asi
     )
     assert code == 1
     assert "was recreated" in error
+
+
+async def test_several_streams_shown_one_by_one(server, oracle, make_stream, tmp_path):
+    """Offsets as a query makes them, in files as Spark writes them."""
+    first, second = await make_stream(), await make_stream()
+    await first.publish(20)
+    await second.publish(10)
+    query = Query(server, f"{first.name},{second.name}", startingOffsets="earliest", maxMessagesPerTrigger=15)
+    query.drain()
+    assert len(query.offsets) == 2
+    (tmp_path / "metadata").write_text(json.dumps({"id": "ca7f5223"}))
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    for number, (_, end) in enumerate(query.offsets):
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps(end)}")
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+
+    code, shown, error = command(tmp_path, server=server)
+    assert (code, error) == (0, "")
+    streams = shown["sources"][0]["streams"]
+    assert streams[first.name]["planned"] == {"batch": 1, "first": None, "last": 20}
+    assert streams[first.name]["committed"] == {"batch": 0, "first": None, "last": 10}
+    assert streams[first.name]["stream"]["lag"] == 10
+    assert streams[second.name]["stream"]["lag"] == 5
+    await second.delete()
+    code, shown, _ = command(tmp_path, server=server)
+    gone = shown["sources"][0]["streams"][second.name]["stream"]
+    assert (code, gone) == (0, {"name": second.name, "recreated": True})
+    code, _, error = command(tmp_path, "--rewind-to", "5", "--force", server=server)
+    assert code == 1
+    assert "has a source of several streams" in error

@@ -189,7 +189,7 @@ async def test_replaced_during_read(server, stream):
 
 async def test_stream_ends_before_read(server, stream, monkeypatch):
     """As one that was restored from a backup does; the same stream, so it keeps its time."""
-    monkeypatch.setattr("jsclient.spark.log.stream._CONFIRMED", 0.3)
+    monkeypatch.setattr("jsclient.spark.log.planner._CONFIRMED", 0.3)
     query = await half_read(server, stream)
     start, end = query.offsets[0]
     query.offsets[0] = start, {**end, "seq": 140}
@@ -198,7 +198,7 @@ async def test_stream_ends_before_read(server, stream, monkeypatch):
 
 
 async def test_shorter_stream_continues(server, stream, monkeypatch):
-    monkeypatch.setattr("jsclient.spark.log.stream._CONFIRMED", 0.3)
+    monkeypatch.setattr("jsclient.spark.log.planner._CONFIRMED", 0.3)
     query = await half_read(server, stream, failOnDataLoss=False)
     start, end = query.offsets[0]
     query.offsets[0] = start, {**end, "seq": 140}

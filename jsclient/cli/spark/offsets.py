@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import sys
@@ -14,7 +15,7 @@ from ...errors import ConfigError, JetStreamError
 from ...protocol.wire.units import format_time
 from ...spark.engine import session
 from ...spark.log.checkpoint import BatchEntry, Checkpoint, CheckpointError
-from ...spark.log.lookup import Lookup
+from ...spark.log.lookup import Lookup, NoSuchStreamError
 from ...spark.log.offsets import LogOffset, StreamFacts
 from ...spark.log.ranges import SequenceRange, without
 from ...spark.options.source import SourceOptions
@@ -58,24 +59,44 @@ def _sources(found: Checkpoint) -> list[dict[str, Any]]:
     sources: list[dict[str, Any]] = []
     for number, entry in enumerate(last.sources if last else ()):
         one: dict[str, Any] = {"source": number, "mode": entry.mode}
-        if entry.offset is not None:
-            one["created"] = entry.offset.created
-        one["planned"] = _batch(found.planned, number)
-        one["committed"] = _batch(found.committed, number)
+        if entry.streams is not None:
+            one["streams"] = {name: _progress(found, number, name) for name in sorted(entry.streams)}
+        else:
+            one |= _progress(found, number)
         sources.append(one)
     return sources
 
 
-def _batch(batch: BatchEntry | None, source: int) -> dict[str, Any] | None:
+def _progress(found: Checkpoint, source: int, stream: str | None = None) -> dict[str, Any]:
+    """What the batches say about a source, or about one of its streams."""
+    last = _offset(found.planned or found.committed, source, stream)
+    return {
+        **({"created": last.created} if last is not None else {}),
+        "planned": _batch(found.planned, source, stream),
+        "committed": _batch(found.committed, source, stream),
+    }
+
+
+def _offset(batch: BatchEntry | None, source: int, stream: str | None) -> LogOffset | None:
     if batch is None or source >= len(batch.sources):
         return None
-    offset = batch.sources[source].offset
+    entry = batch.sources[source]
+    return entry.offset if stream is None else (entry.streams or {}).get(stream)
+
+
+def _batch(batch: BatchEntry | None, source: int, stream: str | None) -> dict[str, Any] | None:
+    if batch is None or source >= len(batch.sources):
+        return None
+    offset = _offset(batch, source, stream)
     if offset is None:
-        return {"batch": batch.number}
-    return {"batch": batch.number, "first": offset.cuts[0] if offset.cuts else None, "last": offset.seq}
+        return {"batch": batch.number} if stream is None else None
+    # Not every batch reads all streams, so the cuts of one may be those of an earlier batch.
+    first = offset.cuts[0] if offset.cuts and stream is None else None
+    return {"batch": batch.number, "first": first, "last": offset.seq}
 
 
 def _compare(report: dict[str, Any], found: Checkpoint, options: argparse.Namespace) -> None:
+    _compare_several(report, found, options)
     offsets = _offsets(found)
     wanted = {offset.created for offset in offsets if offset is not None}
     named = _look(options.stream, options) if options.stream is not None and wanted else None
@@ -99,6 +120,21 @@ def _compare(report: dict[str, Any], found: Checkpoint, options: argparse.Namesp
             f"no stream of the server was created at {found.rewindable_offset().created}: it was deleted or recreated; "
             "use a new checkpoint"
         )
+
+
+def _compare_several(report: dict[str, Any], found: Checkpoint, options: argparse.Namespace) -> None:
+    """Compare the streams of sources that read several, which the checkpoint names."""
+    for one in report["sources"]:
+        for name, shown in one.get("streams", {}).items():
+            batch = found.committed or found.planned
+            offset = _offset(batch, one["source"], name)
+            if offset is None:
+                continue
+            shown["stream"] = {"name": name, "recreated": True}
+            with contextlib.suppress(NoSuchStreamError):
+                facts = _look(name, options)[1]
+                if facts.created == offset.created:
+                    shown["stream"] = _state(offset, facts)
 
 
 def _offsets(found: Checkpoint) -> list[LogOffset | None]:
@@ -210,15 +246,26 @@ def _sequence(text: str, lookup: Lookup, facts: StreamFacts) -> int:
 def _lines(report: dict[str, Any]) -> list[str]:
     lines = [f"query {report['id']}{', with state' if report['stateful'] else ''}"]
     for one in report["sources"]:
-        created = f", stream created {one['created']}" if "created" in one else ""
-        lines.append(f"source {one['source']}: mode {one['mode']}{created}")
-        lines += [f"  {word:<10} {_told(one[word])}" for word in ("planned", "committed")]
-        if "stream" in one:
-            lines.append(f"  {'stream':<10} {_compared(one['stream'])}")
+        title = f"source {one['source']}: mode {one['mode']}"
+        if "streams" not in one:
+            lines += _source(title, one)
+            continue
+        lines.append(f"{title}, {len(one['streams'])} streams")
+        for name, shown in one["streams"].items():
+            lines += _source(f"  {name}", shown, "    ")
     if not report["sources"]:
         lines.append("no batch is planned")
     if "rewound" in report:
         lines += _rewound(report["rewound"])
+    return lines
+
+
+def _source(title: str, one: dict[str, Any], indent: str = "  ") -> list[str]:
+    created = f", stream created {one['created']}" if "created" in one else ""
+    lines = [f"{title}{created}"]
+    lines += [f"{indent}{word:<10} {_told(one[word])}" for word in ("planned", "committed")]
+    if "stream" in one:
+        lines.append(f"{indent}{'stream':<10} {_compared(one['stream'])}")
     return lines
 
 
@@ -233,8 +280,9 @@ def _told(batch: dict[str, Any] | None) -> str:
 
 
 def _compared(state: dict[str, Any]) -> str:
-    if state["name"] is None:
-        return "deleted or recreated: none was created at that time (--stream NAME compares with one)"
+    if state["recreated"]:
+        hint = " (--stream NAME compares with one)" if state["name"] is None else ""
+        return f"deleted or recreated: none was created at that time{hint}"
     if state["recreated"] is None:
         return (
             f"{state['name']}, created {state['created']}: not the stream that the query has read, so the offsets are "

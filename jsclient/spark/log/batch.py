@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ...errors import ConfigError
 from ..options.source import SourceOptions
-from .lookup import Lookup
+from .lookup import Lookup, check_filters
 from .offsets import StreamFacts, lost_head
 from .pushdown import Narrowed, pushed
 from .ranges import SequenceRange
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["LogBatchReader", "PushdownReader"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is read of a stream."""
+
+    lookup: Lookup
+    facts: StreamFacts
+    read_mode: str
+    whole: SequenceRange
+
+
 class LogBatchReader(DataSourceReader):
     """Reads all messages between two positions. The positions are resolved when the read is planned."""
 
@@ -30,21 +41,37 @@ class LogBatchReader(DataSourceReader):
         self._narrowed = Narrowed(subjects=options.subjects)
 
     def partitions(self) -> list[LogPartition]:
-        options, narrowed = self._options, self._narrowed
-        lookup = Lookup(options)
-        facts = lookup.facts()
-        read_mode = lookup.read_mode(facts)
-        first, last = _first(options, lookup, facts), _last(options, lookup, facts)
-        if options.start.kind == "sequence":
-            first = first if lookup.accept(lost_head(first, last, facts)) else max(first, facts.first_seq)
-        first, last = max(first, narrowed.first), min(last, narrowed.last)
-        if narrowed.since is not None:
-            first = max(first, lookup.sequence_at(narrowed.since, facts))
-        if narrowed.nothing or last < first:
-            return []
-        lookup.subjects = narrowed.subjects
-        parts = cut(lookup, options, SequenceRange(first, last), facts)
-        return plan(parts, lookup, facts, read_mode)
+        options = self._options
+        if not options.has_several:
+            lookup = Lookup(options)
+            one = _found(options, self._narrowed, lookup, lookup.facts())
+            return [] if one is None else _tasks(options, one)
+        found = self._found_in_several()
+        total = sum(one.whole.width for one in found)
+        tasks = []
+        for one in found:
+            least = max(1, -(-options.min_partitions * one.whole.width // total))
+            tasks += _tasks(replace(options, min_partitions=least), one)
+        return tasks
+
+    def _found_in_several(self) -> list[_Found]:
+        """What is read of each stream, in the order of their names."""
+        found, fitting = [], {}
+        for name in self._options.streams:
+            options = self._options.of(name)
+            lookup = Lookup(options)
+            facts = lookup.facts()
+            lookup.subjects = fitting[name] = lookup.fitting(facts)
+            if bool(fitting[name]) != bool(options.subjects):
+                continue  # no filter can match a message of it
+            one = _found(options, self._narrowed, lookup, facts)
+            if one is None:
+                continue
+            lookup.subjects = lookup.fitting(facts)  # those that are pushed down
+            if bool(lookup.subjects) == bool(self._narrowed.subjects):
+                found.append(one)
+        check_filters(self._options, fitting)
+        return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from .reading import read_range
@@ -59,6 +86,26 @@ class PushdownReader(LogBatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         self._narrowed, left = pushed(filters, self._narrowed, direct=self._options.read_mode == "direct")
         return left
+
+
+def _found(options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: StreamFacts) -> _Found | None:
+    """What is read of a stream; None: nothing."""
+    read_mode = lookup.read_mode(facts)
+    first, last = _first(options, lookup, facts), _last(options, lookup, facts)
+    if options.start.kind == "sequence":
+        first = first if lookup.accept(lost_head(first, last, facts)) else max(first, facts.first_seq)
+    first, last = max(first, narrowed.first), min(last, narrowed.last)
+    if narrowed.since is not None:
+        first = max(first, lookup.sequence_at(narrowed.since, facts))
+    if narrowed.nothing or last < first:
+        return None
+    lookup.subjects = narrowed.subjects
+    return _Found(lookup, facts, read_mode, SequenceRange(first, last))
+
+
+def _tasks(options: SourceOptions, found: _Found) -> list[LogPartition]:
+    parts = cut(found.lookup, options, found.whole, found.facts)
+    return plan(parts, found.lookup, found.facts, found.read_mode)
 
 
 def _first(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:

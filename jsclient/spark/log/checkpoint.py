@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from typing import Literal
 import msgspec
 
 from ...errors import ConfigError, PositionInvalidError
-from .offsets import LogOffset
+from .offsets import LogOffset, StreamOffsets
 from .ranges import SequenceRange, merged, without
 
 __all__ = [
@@ -45,7 +46,7 @@ class NotACheckpointError(CheckpointError):
 
 
 class SeveralSourcesError(CheckpointError):
-    """Raised when a checkpoint with several sources is rewound."""
+    """Raised when a checkpoint with several sources, or a source of several streams, is rewound."""
 
 
 class UnknownOffsetError(CheckpointError):
@@ -61,7 +62,8 @@ class SourceEntry:
     """What one batch has recorded about one source."""
 
     mode: Literal["log", "queue", "other", "none"]  # "none": the source had no offset yet
-    offset: LogOffset | None = None  # in mode "log"
+    offset: LogOffset | None = None  # in mode "log", of a source of one stream
+    streams: Mapping[str, LogOffset] | None = None  # by name, of a source of several streams
 
     @classmethod
     def parse(cls, line: str, where: Path) -> SourceEntry:
@@ -76,9 +78,12 @@ class SourceEntry:
             return cls("other")
         if {"b", "runs"} <= found.keys():
             return cls("queue")
-        if not {"seq", "created"} <= found.keys():
+        several = isinstance(found.get("streams"), dict) and "seq" not in found
+        if not (several or {"seq", "created"} <= found.keys()):
             return cls("other")
         try:
+            if several:
+                return cls("log", streams=StreamOffsets.of_json(found).streams)
             return cls("log", LogOffset.of_json(found))
         except PositionInvalidError as error:
             raise UnknownOffsetError(f"{where} has an offset of an unknown version: {error}") from None
@@ -150,7 +155,7 @@ class Checkpoint:
 
         Raises:
             CheckpointError: No batch is committed; or the query has state, which would count rows twice.
-            SeveralSourcesError: The query has several sources.
+            SeveralSourcesError: The query has several sources, or a source of several streams.
             UnknownOffsetError: The source is not one of log mode.
         """
         if self.stateful:
@@ -169,6 +174,11 @@ class Checkpoint:
                 "a new checkpoint, with a start for each source"
             )
         (source,) = self.committed.sources
+        if source.streams is not None:
+            raise SeveralSourcesError(
+                f"{self.path} has a source of several streams ({', '.join(source.streams)}), which cannot be rewound: "
+                "use a new checkpoint, with 'startingTimestamp'"
+            )
         if source.offset is None:
             raise UnknownOffsetError(
                 f"{self.path} has an offset of mode {source.mode!r}: only sources of jsclient in mode 'log' can be "

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime
 from typing import TypeVar
 
@@ -31,7 +31,7 @@ from ..engine import Session, session
 from ..options.source import SourceOptions
 from .offsets import StreamFacts
 
-__all__ = ["Lookup"]
+__all__ = ["Lookup", "LossPolicy", "NoSuchStreamError", "check_filters"]
 
 T = TypeVar("T")
 
@@ -39,6 +39,29 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 
 _AGAIN = 0.25  # seconds between looks at a replica
 _SHORT_LIVED = 5.0  # seconds; inactivity threshold of the consumers that count messages
+
+
+class NoSuchStreamError(ConfigError):
+    """Raised when a stream does not exist."""
+
+
+class LossPolicy:
+    """What to do about a loss, as ``failOnDataLoss`` says."""
+
+    def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
+        self._fail = fail
+        self._logged: set[str] = set()
+
+    def accept(self, error: JetStreamError | None) -> bool:
+        """Return whether nothing was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
+        if error is None:
+            return True
+        if self._fail:
+            raise error
+        if str(error) not in self._logged:
+            self._logged.add(str(error))
+            log.warning("%s", str(error).replace("with option 'failOnDataLoss' = 'false' ", ""))
+        return False
 
 
 class Lookup:
@@ -52,7 +75,7 @@ class Lookup:
         self._options = options
         self._session: Session | None = None
         self._stream: Stream | None = None
-        self._logged: set[str] = set()
+        self._policy = LossPolicy(options.fail_on_data_loss)
         self.subjects: tuple[str, ...] = options.subjects
 
     def facts(self) -> StreamFacts:
@@ -124,15 +147,8 @@ class Lookup:
         return self.run(lambda stream: self._sequence_at(stream, moment, facts))
 
     def accept(self, error: JetStreamError | None) -> bool:
-        """Return whether nothing was lost. Raises ``error``, or logs it once if ``failOnDataLoss`` is false."""
-        if error is None:
-            return True
-        if self._options.fail_on_data_loss:
-            raise error
-        if str(error) not in self._logged:
-            self._logged.add(str(error))
-            log.warning("%s", str(error).replace("with option 'failOnDataLoss' = 'false' ", ""))
-        return False
+        """Return whether nothing was lost, see `LossPolicy.accept`."""
+        return self._policy.accept(error)
 
     def drive(self, counting: Generator[int, int, T], facts: StreamFacts) -> T:
         """Run a generator of `ranges` to its end, sending it the counts it asks for."""
@@ -170,7 +186,7 @@ class Lookup:
     def _check_filters(self, facts: StreamFacts) -> None:
         """Raise `ConfigError` for a filter that no message can match, instead of waiting for one silently."""
         for subject in self.subjects:
-            if any(subjects_overlap(subject, one) for one in facts.subjects) or self._stores(subject):
+            if self._fits(subject, facts):
                 continue
             stream = f"stream {facts.name!r}, whose subjects are {', '.join(facts.subjects) or 'those of its origin'}"
             if facts.copies:
@@ -179,6 +195,13 @@ class Lookup:
                 raise ConfigError(
                     f"option 'subjects': {subject!r} can match no message of {stream}: correct the filter or 'stream'"
                 )
+
+    def fitting(self, facts: StreamFacts) -> tuple[str, ...]:
+        """The filters that can match a message of the stream. All of them, if it may store other subjects."""
+        return tuple(subject for subject in self.subjects if facts.copies or self._fits(subject, facts))
+
+    def _fits(self, subject: str, facts: StreamFacts) -> bool:
+        return any(subjects_overlap(subject, one) for one in facts.subjects) or self._stores(subject)
 
     def _stores(self, subject: str) -> bool:
         """Whether a stored message matches."""
@@ -272,7 +295,7 @@ class Lookup:
         """The `ConfigError` for an error that the options may have caused; ``known``: a query has succeeded."""
         name, where = self._options.stream, ", ".join(self._options.connect.servers)
         if isinstance(error, StreamNotFoundError):
-            return ConfigError(
+            return NoSuchStreamError(
                 f"option 'stream': stream {name!r} does not exist on {where}: create it first; "
                 "is it in another account or 'domain'?"
             )
@@ -287,6 +310,20 @@ class Lookup:
                 "and are 'domain' and 'prefix' right?"
             )
         return None
+
+
+def check_filters(options: SourceOptions, fitting: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise `ConfigError` for a filter that can match no message of any of the streams.
+
+    ``fitting``: the filters of each stream that can match a message of it.
+    """
+    matched = {subject for subjects in fitting.values() for subject in subjects}
+    for subject in options.subjects:
+        if subject not in matched:
+            raise ConfigError(
+                f"option 'subjects': {subject!r} can match no message of the streams {', '.join(options.streams)}: "
+                "correct the filter or 'stream'"
+            )
 
 
 async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:

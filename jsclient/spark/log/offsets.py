@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -18,8 +18,19 @@ from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
 from .ranges import SequenceRange
 
-__all__ = ["LogOffset", "LostHeadError", "StreamFacts", "another_stream", "cut_short", "lost_head"]
+__all__ = [
+    "LogOffset",
+    "LostHeadError",
+    "StreamFacts",
+    "StreamOffsets",
+    "another_stream",
+    "cut_short",
+    "deleted",
+    "lost_head",
+]
 
+
+T = TypeVar("T")
 
 _Sequence = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -61,13 +72,41 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     @classmethod
     def of_json(cls, offset: Mapping[str, Any]) -> LogOffset:
         """Parse an offset from a checkpoint. Raises `PositionInvalidError` if it is not valid in log mode."""
-        try:
-            return msgspec.convert(dict(offset), cls)
-        except (msgspec.ValidationError, UnicodeError) as error:
+        if offset.keys() == {"streams"}:
+            names = ", ".join(sorted(StreamOffsets.of_json(offset).streams)) or "none yet"
             raise PositionInvalidError(
-                f"the checkpoint has an offset that is not valid in mode 'log' ({error}): {str(dict(offset))[:200]}; "
-                "was it made in another mode, by another source, or by a newer version?"
-            ) from None
+                f"the checkpoint is of a source of several streams ({names}), but option 'stream' has one: use a new "
+                "checkpoint"
+            )
+        return _converted(offset, cls)
+
+
+class StreamOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The offset of a source of several streams: the `LogOffset` of each, by name.
+
+    The end offset of a batch has a stream that joins the source without messages; the next batch begins to read it. So
+    a batch reads the streams that are in both of its offsets.
+    """
+
+    streams: dict[str, LogOffset]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"streams": {name: self.streams[name].to_json() for name in sorted(self.streams)}}
+
+    @classmethod
+    def of_json(cls, offset: Mapping[str, Any]) -> StreamOffsets:
+        """Parse an offset from a checkpoint. Raises `PositionInvalidError` as `LogOffset.of_json`."""
+        return _converted(offset, cls)
+
+
+def _converted(offset: Mapping[str, Any], kind: type[T]) -> T:
+    try:
+        return msgspec.convert(dict(offset), kind)
+    except (msgspec.ValidationError, UnicodeError) as error:
+        raise PositionInvalidError(
+            f"the checkpoint has an offset that is not valid in mode 'log' ({error}): {str(dict(offset))[:200]}; "
+            "was it made in another mode, by another source, or by a newer version?"
+        ) from None
 
 
 _CONTINUES = "with option 'failOnDataLoss' = 'false' the query continues"
@@ -126,6 +165,14 @@ def another_stream(start: LogOffset, facts: StreamFacts) -> JetStreamError | Non
         f"stream {facts.name!r} was recreated: the query has read the one created at {start.created}, this one was "
         f"created at {facts.created}, so sequence {start.seq} of the checkpoint is not valid. Use a new checkpoint; "
         f"{_CONTINUES} with the first message of the new stream"
+    )
+
+
+def deleted(name: str, start: LogOffset) -> PositionInvalidError:
+    """The error if one of several streams was deleted, since messages after the offset may be lost."""
+    return PositionInvalidError(
+        f"stream {name!r} was deleted: the query has read it up to sequence {start.seq}, and whatever was stored after "
+        f"that is lost. Leave it out of option 'stream', or use a new checkpoint; {_CONTINUES} with the other streams"
     )
 
 

@@ -6,7 +6,7 @@ it. Counts only determine how ranges are split; even with wrong counts, every me
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "pieces_for",
     "plan_ranges",
     "plan_sparse",
+    "shares",
     "without",
 ]
 
@@ -141,6 +142,24 @@ def admit(
         else:
             high, high_rest = ask, count
     return low - 1
+
+
+def shares(counts: Sequence[int], most: int) -> list[int]:
+    """Share the messages of a batch among streams, in proportion to the messages that wait in each.
+
+    A stream with messages gets at least one, so none starves. With more such streams than ``most``, the sum is greater.
+    """
+    total = sum(counts)
+    if total <= most:
+        return list(counts)
+    waiting = sum(count > 0 for count in counts)
+    over = max(0, most - waiting)  # beyond one each
+    given = [min(1, count) + max(0, count - 1) * over // max(1, total - waiting) for count in counts]
+    short = [at for at, count in enumerate(counts) if given[at] < count]
+    short.sort(key=lambda at: given[at] * total - counts[at] * most)
+    for at in short[: max(0, most - sum(given))]:  # left by rounding
+        given[at] += 1
+    return given
 
 
 class _Search:

@@ -14,7 +14,7 @@ from .lookup import Lookup
 from .offsets import StreamFacts
 from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
 
-__all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_limit", "read_spec"]
+__all__ = ["LogPartition", "ReadSpec", "cut", "limits", "pieces_of", "plan", "read_limit", "read_spec"]
 
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
 
@@ -24,7 +24,7 @@ class ReadSpec:
     """The read settings common to all tasks of a query. Pickled and sent to the executors."""
 
     connect: ConnectOptions
-    stream: str
+    stream: str  # its name; of several streams, tasks name theirs
     subjects: tuple[str, ...]  # subject filters; empty: all messages
     columns: tuple[str, ...]  # column names, in the order of the schema
     created: str | None  # when the stream was created, as ``StreamInfo.created.isoformat()``; None: any
@@ -42,10 +42,17 @@ class LogPartition(InputPartition):
     created: str  # when the stream was created, see `ReadSpec`
     subjects: tuple[str, ...] = ()
     read_mode: str = "auto"  # see `ReadSpec`
+    stream: str = ""  # its name; "": as in the `ReadSpec`
 
     def spec(self, spec: ReadSpec) -> ReadSpec:
         """The common `ReadSpec` of all tasks, completed with the values of this plan."""
-        return replace(spec, created=self.created, subjects=self.subjects, read_mode=self.read_mode)
+        return replace(
+            spec,
+            stream=self.stream or spec.stream,
+            created=self.created,
+            subjects=self.subjects,
+            read_mode=self.read_mode,
+        )
 
 
 def read_spec(options: SourceOptions, columns: tuple[str, ...]) -> ReadSpec:
@@ -69,6 +76,18 @@ def read_limit(options: SourceOptions) -> ReadLimit:
     if options.max_bytes_per_trigger is not None:
         return ReadMaxBytes(options.max_bytes_per_trigger)
     return ReadAllAvailable()
+
+
+def limits(options: SourceOptions, limit: ReadLimit) -> tuple[int | None, int | None]:
+    """The maximum rows and bytes of a micro-batch, given the limit that Spark asks for."""
+    if isinstance(limit, ReadAllAvailable):
+        return None, None
+    rows, size = options.max_messages_per_trigger, options.max_bytes_per_trigger
+    if isinstance(limit, ReadMaxRows):
+        rows = min(rows or limit.max_rows, limit.max_rows)
+    elif isinstance(limit, ReadMaxBytes):
+        size = min(size or limit.max_bytes, limit.max_bytes)
+    return rows, size
 
 
 def pieces_of(options: SourceOptions, rows: int) -> int:
@@ -101,4 +120,4 @@ def plan(
     parts: Iterable[SequenceRange | None], lookup: Lookup, facts: StreamFacts, read_mode: str
 ) -> list[LogPartition]:
     """The tasks that read these ranges."""
-    return [LogPartition(part, facts.created, lookup.subjects, read_mode) for part in parts]
+    return [LogPartition(part, facts.created, lookup.subjects, read_mode, facts.name) for part in parts]

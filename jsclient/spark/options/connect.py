@@ -28,8 +28,8 @@ _OF_TABLES = frozenset({"provider", "owner", "location", "comment", "external", 
 _OF_TABLE_OPTIONS = "option."
 # The options of Kafka's source and sink that have another name here.
 _OF_KAFKA = {
-    "subscribe": "'stream', the stream to read, and 'subjects', its filters",
-    "subscribepattern": "'stream', the stream to read, and 'subjects', its filters",
+    "subscribe": "'stream', the stream to read, or several separated by commas, and 'subjects', its filters",
+    "subscribepattern": "'stream', the stream to read, or several separated by commas, and 'subjects', its filters",
     "assign": "'stream'; a stream has no partitions",
     "topic": "'subject'",
     "startingoffsetsbytimestamp": "'startingTimestamp'",

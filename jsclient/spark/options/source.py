@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
 from typing import Any, Final, Literal
@@ -80,7 +80,7 @@ class SourceOptions:
     """Options of a source."""
 
     connect: ConnectOptions
-    stream: str
+    stream: str  # its name; "": several streams
     subjects: tuple[str, ...] = ()  # filters; empty: all messages
     mode: str = "log"  # "log" (by sequence, repeatable) or "queue" (claimed from ``consumer``)
     consumer: str | None = None  # durable: shows the progress (log), or messages are claimed from it (queue)
@@ -101,6 +101,7 @@ class SourceOptions:
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch
     ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"
+    streams: tuple[str, ...] = ()  # the names of several streams, in order; (): there is one
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
@@ -119,10 +120,11 @@ class SourceOptions:
         mode = given.choice("mode", ("log", "queue"), "log")
         _refuse_by_mode(given, mode)
         _refuse_by_kind(given, streaming, mode)
-        given.required("stream", "set the name of the stream to read")
+        names = _streams(given, mode)
         read = cls(
             connect=connect,
-            stream=_stream(given),
+            stream=names[0] if len(names) == 1 else "",
+            streams=names if len(names) > 1 else (),
             subjects=_subjects(given),
             mode=mode,
             consumer=_consumer(given, mode),
@@ -161,6 +163,15 @@ class SourceOptions:
                 raise ConfigError(f"option 'subjects': {one!r} and {other!r} overlap: omit one")
 
     @property
+    def has_several(self) -> bool:
+        """Whether the source reads several streams."""
+        return bool(self.streams)
+
+    def of(self, stream: str) -> SourceOptions:
+        """The options for one of several streams."""
+        return replace(self, stream=stream, streams=())
+
+    @property
     def columns(self) -> dict[str, str]:
         """The columns of the default schema."""
         known = LOG_COLUMNS if self.mode == "log" else QUEUE_COLUMNS
@@ -190,6 +201,11 @@ def read_settings(given: OptionReader) -> dict[str, Any]:
 _STARTS = ("startingOffsets", "startingSequence", "startingTimestamp")
 _ENDS = ("endingSequence", "endingTimestamp")
 _WAITS = ("minOffsetsPerTrigger", "maxTriggerDelay")
+_OF_ONE_STREAM = {
+    "startingSequence": "use 'startingTimestamp' or 'startingOffsets'",
+    "endingSequence": "use 'endingTimestamp'",
+    "consumer": "omit it, or use one source for each stream and union them",
+}
 
 
 def _refuse_by_mode(given: OptionReader, mode: str) -> None:
@@ -234,8 +250,24 @@ def _delay(given: OptionReader) -> float:
     return int(found[1]) * _SECONDS[found[2].lower()]
 
 
-def _stream(given: OptionReader) -> str:
-    return _named("stream", check_stream_name, given.text("stream") or "")
+def _streams(given: OptionReader, mode: str) -> tuple[str, ...]:
+    """The names of the streams, in order."""
+    given.required("stream", "set the name of the stream to read")
+    names = given.names("stream")
+    for name in names:
+        _named("stream", check_stream_name, name)
+    if len(names) == 1:
+        return names
+    if len(set(names)) < len(names):
+        raise ConfigError(f"option 'stream' is {','.join(names)!r}: one of the names is there twice; omit it")
+    if mode == "queue":
+        raise ConfigError(
+            f"option 'stream' is {','.join(names)!r}, but mode 'queue' claims the messages of one stream, that of "
+            "'consumer': use one source for each stream and union them"
+        )
+    for option in _OF_ONE_STREAM:
+        given.refuse(option, f"is for one stream, and 'stream' is {','.join(names)!r}: {_OF_ONE_STREAM[option]}")
+    return tuple(sorted(names))
 
 
 def _subjects(given: OptionReader) -> tuple[str, ...]:

@@ -259,3 +259,26 @@ def test_empty_values_refused(capsys, checkpoint, option):
     given = ["--server", "nats://127.0.0.1:1", f"--{option.removesuffix('File')}", ""]
     assert main(["spark", "offsets", str(checkpoint), *given]) == 1
     assert f"option '{option}' is empty" in capsys.readouterr().err
+
+
+def test_streams_of_one_source(tmp_path, capsys):
+    (tmp_path / "metadata").write_text('{"id": "ca7f5223"}')
+    for folder in ("offsets", "commits"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    for number, ends in enumerate(({"A": 8}, {"A": 8, "B": 5})):
+        streams = {name: {"seq": seq, "created": CREATED} for name, seq in ends.items()}
+        (tmp_path / "offsets" / str(number)).write_text(f"v1\n{{}}\n{json.dumps({'streams': streams})}")
+    assert main(["spark", "offsets", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "query ca7f5223",
+        "source 0: mode log, 2 streams",
+        f"  A, stream created {CREATED}",
+        "    planned    batch 1, up to sequence 8",
+        "    committed  batch 0, up to sequence 8",
+        f"  B, stream created {CREATED}",
+        "    planned    batch 1, up to sequence 5",
+        "    committed  none",
+    ]
+    assert main(["spark", "offsets", str(tmp_path), "--server", "nats://x", "--rewind-to", "4"]) == 1
+    assert "has a source of several streams (A), which cannot be rewound" in capsys.readouterr().err

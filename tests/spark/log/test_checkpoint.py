@@ -183,6 +183,22 @@ def test_rewind_of_several_sources_refused(make):
         Checkpoint.read(make([line(8), line(9)])).rewind(LogOffset(4, CREATED))
 
 
+def test_several_streams_of_a_source(make):
+    path = make([json.dumps({"streams": {"B": json.loads(line(8, 1)), "A": json.loads(line(5))}})])
+    found = Checkpoint.read(path)
+    (source,) = found.committed.sources
+    assert (source.mode, source.offset) == ("log", None)
+    assert source.streams == {"A": LogOffset(5, CREATED), "B": LogOffset(8, CREATED, cuts=(1,))}
+    assert found.furthest(CREATED) == (0, 0)
+    with pytest.raises(SeveralSourcesError, match=r"several streams \(B, A\), which cannot be rewound"):
+        found.rewind(LogOffset(4, CREATED))
+
+
+def test_unknown_offset_of_several_refused(make):
+    with pytest.raises(UnknownOffsetError, match="unknown version"):
+        Checkpoint.read(make([json.dumps({"streams": {"A": json.loads(line(8, more=1))}})]))
+
+
 def test_rewind_of_queue_refused(make):
     with pytest.raises(UnknownOffsetError, match="mode 'queue'"):
         Checkpoint.read(make(['{"b": 1, "runs": []}'])).rewind(LogOffset(4, CREATED))

@@ -12,7 +12,14 @@ import pytest
 from jsclient.errors import HistoryTruncatedError, PositionInvalidError
 from jsclient.protocol.models.stream import StreamInfo, StreamState
 from jsclient.protocol.models.stream_config import StreamConfig
-from jsclient.spark.log.offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
+from jsclient.spark.log.offsets import (
+    LogOffset,
+    StreamFacts,
+    StreamOffsets,
+    another_stream,
+    cut_short,
+    lost_head,
+)
 from jsclient.spark.log.ranges import SequenceRange
 
 CREATED = "2026-01-31T12:00:00.123456+00:00"
@@ -73,6 +80,49 @@ def test_offset_parts():
 
 def test_offset_of_earlier_release_without_parts():
     assert LogOffset.of_json({"seq": 7, "created": CREATED}).parts == []
+
+
+def test_offsets_of_several_streams_round_trip():
+    """By name, in order, each as that of one stream."""
+    offsets = StreamOffsets(
+        {"B": LogOffset(20, CREATED, cuts=(1, 11)), "A": LogOffset(7, CREATED, init=True)}
+    )
+    text = json.dumps(offsets.to_json())
+    assert text == json.dumps(
+        {
+            "streams": {
+                "A": {"seq": 7, "created": CREATED, "init": True},
+                "B": {"seq": 20, "created": CREATED, "cuts": [1, 11]},
+            }
+        }
+    )
+    again = StreamOffsets.of_json(json.loads(text))
+    assert again == offsets
+    assert json.dumps(again.to_json()) == text
+    assert StreamOffsets.of_json({"streams": {}}).streams == {}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"streams": 1},
+        {"streams": {"A": {"seq": 7}}},
+        {"streams": {"A": {"seq": 7, "created": CREATED, "cuts": [9]}}},
+        {"streams": {}, "more": 1},
+        {"seq": 7, "created": CREATED},
+        {"b": 3, "runs": [[1, 1, 5, 1]]},
+    ],
+)
+def test_no_offsets_of_several_refused(given):
+    with pytest.raises(PositionInvalidError, match="not valid in mode 'log'"):
+        StreamOffsets.of_json(given)
+
+
+def test_several_streams_where_one_is_expected():
+    with pytest.raises(PositionInvalidError, match=r"several streams \(A, B\), but option 'stream' has one"):
+        one = {"seq": 7, "created": CREATED}
+        LogOffset.of_json({"streams": {"B": one, "A": one}})
 
 
 MADE = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -16,6 +16,7 @@ from jsclient.spark.log.ranges import (
     pieces_for,
     plan_ranges,
     plan_sparse,
+    shares,
     without,
 )
 
@@ -164,3 +165,19 @@ def test_how_many_parts(rows, least, most, least_rows, pieces):
 )
 def test_clipped_range(first, last, left):
     assert SequenceRange(10, 20).clipped(first, last) == (left and SequenceRange(*left))
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=12), st.integers(1, 20_000))
+def test_shares_are_the_limit(counts, most):
+    given = shares(counts, most)
+    waiting = [count for count in counts if count]
+    assert sum(given) == min(sum(counts), max(most, len(waiting)))
+    assert all(min(1, count) <= share <= count for count, share in zip(counts, given, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "given"),
+    [([], 5, []), ([3, 2], 5, [3, 2]), ([300, 100], 100, [75, 25]), ([1000, 1, 0], 10, [9, 1, 0])],
+)
+def test_shares_in_proportion(counts, most, given):
+    assert shares(counts, most) == given

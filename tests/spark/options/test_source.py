@@ -79,7 +79,21 @@ def test_all_subjects_are_no_filter():
     assert parse(subjects=">").subjects == ()
 
 
+def test_several_streams():
+    options = parse(stream="B, A", startingTimestamp="2026-01-31T12:00:00Z", subjects="a.>")
+    assert (options.stream, options.streams, options.has_several) == ("", ("A", "B"), True)
+    one = options.of("B")
+    assert (one.stream, one.has_several, one.subjects) == ("B", False, ("a.>",))
+    assert not parse().has_several
+
+
 WRONG = [
+    ({"stream": "A,B,A"}, "there twice"),
+    ({"stream": "A,"}, "one of its parts is empty"),
+    ({"stream": "A,b.c"}, "option 'stream'"),
+    ({"stream": "A,B", "mode": "queue", "consumer": "c"}, "mode 'queue' claims the messages of one stream"),
+    ({"stream": "A,B", "startingSequence": "5"}, "'startingSequence' is for one stream"),
+    ({"stream": "A,B", "consumer": "c"}, "'consumer' is for one stream"),
     ({"subjects": "a..b"}, "'subjects'"),
     ({"subjects": "a b"}, "'subjects'"),
     ({"subjects": "a.>,a.b"}, "overlap"),
@@ -140,6 +154,7 @@ def test_what_cannot_work_is_refused(options, message):
         ({"consumer": "c"}, "'consumer' is for streaming reads"),
         ({"startingSequence": "5", "endingSequence": "4"}, "after 'endingSequence'"),
         ({"endingSequence": "5", "endingTimestamp": "0"}, "choose one"),
+        ({"stream": "A,B", "endingSequence": "5"}, "'endingSequence' is for one stream"),
     ],
 )
 def test_cannot_work_in_batch_refused(options, message):

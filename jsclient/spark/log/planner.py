@@ -1,0 +1,331 @@
+"""Plans the batches of a streaming query for one stream: the messages ahead, where a batch ends, and its tasks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ...errors import ConfigError
+from ..options.source import SourceOptions
+from .lookup import Lookup
+from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
+from .ranges import SequenceRange, admit
+from .tasks import LogPartition, cut, plan
+
+__all__ = ["Ahead", "StreamPlanner"]
+
+log: logging.Logger = logging.getLogger("jsclient.spark")
+
+_CONFIRMED = 5.0  # seconds to wait before believing that a stream lost its end: a new leader may lag
+_STEPS_BY_CONSUMER = 6  # maximum number of counts, each of which needs a consumer
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """The messages after an offset that the next batches read."""
+
+    after: int  # no message up to this sequence is left to read
+    last: int  # the last sequence to read
+    facts: StreamFacts
+    free: int = 0  # `LogOffset.free` of the end of the batch
+
+    @property
+    def width(self) -> int:
+        """Number of sequences, which is the maximum number of messages."""
+        return self.last - self.after
+
+
+class StreamPlanner:
+    """Plans the batches of a query for one stream, on the driver.
+
+    Args:
+        options: Options with the name of one stream.
+        ensure: Called once with the facts, before the first batch is planned.
+
+    Attributes:
+        lookup: Answers queries about the stream.
+    """
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        lookup: Lookup | None = None,
+        ensure: Callable[[StreamFacts], None] | None = None,
+    ) -> None:
+        self.lookup: Lookup = lookup or Lookup(options)
+        self._options = options
+        self._ensure = ensure
+        self._head = Head(self.lookup, options.poll_interval)
+        self._target: int | None = None  # last sequence of an AvailableNow query
+        self._read_mode: str | None = None  # set once the stream was checked
+        self._losses = Losses()
+
+    @property
+    def facts(self) -> StreamFacts:
+        """The facts of the last look, which is the first if there was none."""
+        return self._head.facts or self._head.look()
+
+    def check(self, facts: StreamFacts) -> None:
+        """Check once what can be checked on the driver. Raises `ConfigError`."""
+        if self._read_mode is None:
+            if self._ensure is not None:
+                self._ensure(facts)
+            self._read_mode = self.lookup.read_mode(facts)
+
+    def start(self) -> LogOffset:
+        """The offset of a new query."""
+        facts = self.facts
+        self.check(facts)
+        return LogOffset(_start(self._options, self.lookup, facts), facts.created, init=True)
+
+    def hold_end(self) -> None:
+        """Read no further than the current end of the stream."""
+        self.check(self.facts)
+        self._target = self._head.last
+
+    @property
+    def is_held(self) -> bool:
+        """Whether `hold_end` was called."""
+        return self._target is not None
+
+    def is_read(self, given: LogOffset) -> bool:
+        """Whether nothing was ahead of an offset at the last look."""
+        return self._head.last <= given.seq
+
+    def ahead(self, given: LogOffset, *, look: bool) -> Ahead | LogOffset:
+        """The messages after an offset; or an offset that follows it without messages: ``given`` if nothing is new.
+
+        Everything up to ``given`` is processed. ``look``: whether to refresh the end of the stream, which sleeps if
+        the last look was less than the poll interval ago; otherwise it is refreshed if that takes no sleep.
+        """
+        head = self._head
+        facts = self.facts
+        self.check(facts)
+        if self._target is None and (look or head.is_due):
+            facts = head.look()
+            self._losses.done(given.seq, facts)
+        begin = self._valid(given, facts)
+        if begin is not given and begin.created == given.created:
+            return begin
+        last = head.last if self._target is None else self._target
+        if last <= begin.seq:
+            head.nothing_after(begin.seq)
+        free = head.free_after(begin.seq)
+        if last <= begin.seq:
+            if begin.seq + 1 < facts.first_seq <= free + 1 and not begin.init and self._target is None:
+                # Messages after the offset expire and none of them matches: advance with an empty batch.
+                return LogOffset(free, facts.created, free=free)
+            return given
+        if free > begin.seq:
+            # A new leader may have lagged when this was observed, so check again.
+            free = max(begin.seq, min(free, self.lookup.next_matching(begin.seq + 1) - 1))
+        return Ahead(free, last, facts, free if free > begin.seq else 0)
+
+    def rows(self, ahead: Ahead) -> int:
+        """The number of matching messages ahead."""
+        facts, lookup = ahead.facts, self.lookup
+        if not lookup.subjects and not facts.gaps:
+            return ahead.last - max(ahead.after, facts.first_seq - 1)
+        return lookup.rest(ahead.after + 1, facts) - lookup.rest(ahead.last + 1, facts)
+
+    def end(self, ahead: Ahead, most: int | None, pieces: int | None = None) -> LogOffset:
+        """The end of a batch.
+
+        Args:
+            ahead: As returned by `ahead`.
+            most: Maximum rows; None: all of them.
+            pieces: Minimum number of tasks, instead of that of the options.
+        """
+        facts = ahead.facts
+        end = self._admitted(SequenceRange(ahead.after + 1, ahead.last), most, facts)
+        whole = SequenceRange(ahead.after + 1, end)
+        options = self._options if pieces is None else replace(self._options, min_partitions=pieces)
+        parts = cut(self.lookup, options, whole.clipped(facts.first_seq, end) or whole, facts)
+        return LogOffset(end, facts.created, free=ahead.free, cuts=tuple(part.first for part in parts))
+
+    def report(self) -> dict[str, Any] | None:
+        """The last known end of the stream and the losses so far, without a request; None if nothing is known."""
+        facts = self._head.facts
+        if facts is None:
+            return None
+        return LogOffset(self._head.last, facts.created).to_json() | self._losses.to_json()
+
+    def partitions(self, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
+        """The tasks of the batch between two offsets, cut as ``stop`` records it."""
+        if (begin.seq, begin.created) == (stop.seq, stop.created):
+            return []
+        lookup = self.lookup
+        facts = lookup.facts()
+        self.check(facts)
+        self._losses.done(begin.seq, facts)
+        parts = stop.parts
+        if not lookup.accept(another_stream(stop, facts)):
+            return self._planned(parts, facts, None)
+        lookup.accept(another_stream(begin, facts))
+        before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
+        first = max(before, stop.free) + 1
+        if first > stop.seq:
+            return []
+        if facts.last_seq < stop.seq:
+            facts = self._confirmed(stop)
+            lookup.accept(cut_short(stop, facts))
+        if not lookup.accept(lost_head(first, stop.seq, facts)):
+            self._losses.before(first, min(stop.seq, facts.first_seq - 1))
+        left = SequenceRange(first, stop.seq).clipped(facts.first_seq, facts.last_seq)
+        if not parts and left is not None:  # an offset of a release that did not record the cuts
+            parts = cut(lookup, self._options, left, facts)
+        return self._planned(parts, facts, left)
+
+    def _planned(
+        self, parts: Sequence[SequenceRange], facts: StreamFacts, left: SequenceRange | None
+    ) -> list[LogPartition]:
+        """The tasks of a batch of which this range is left.
+
+        Those with nothing left remain as empty tasks, so the others keep their numbers.
+        """
+        self._losses.planned = left
+        clipped = [left and part.clipped(left.first, left.last) for part in parts]
+        return plan(clipped, self.lookup, facts, self._read_mode or "auto")
+
+    def _admitted(self, whole: SequenceRange, most: int | None, facts: StreamFacts) -> int:
+        """The last sequence of a batch within the limit."""
+        lookup = self.lookup
+        if most is None or whole.width <= most:
+            return whole.last
+        if not lookup.subjects and not facts.gaps:
+            return whole.first + most - 1
+        rest, after = lookup.rest(whole.first, facts), lookup.rest(whole.last + 1, facts)
+        steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
+        return lookup.drive(admit(whole, rest, after, most, **steps), facts)
+
+    def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
+        """The offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
+        lookup = self.lookup
+        if not lookup.accept(another_stream(begin, facts)):
+            return LogOffset(facts.first_seq - 1, facts.created)
+        if cut_short(begin, facts) is None:
+            return begin
+        confirmed = self._confirmed(begin)
+        if lookup.accept(another_stream(begin, confirmed)) and lookup.accept(cut_short(begin, confirmed)):
+            return begin
+        return LogOffset(confirmed.last_seq, confirmed.created)
+
+    def _confirmed(self, offset: LogOffset) -> StreamFacts:
+        """Refresh the facts until the stream reaches the offset or a timeout expires, since a new leader may lag."""
+        until = time.monotonic() + _CONFIRMED
+        while cut_short(offset, facts := self.lookup.facts()) is not None:
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.25)
+        return facts
+
+
+def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
+    """The sequence before the first message that a new query reads."""
+    start = options.start
+    if start.kind == "sequence":
+        return start.sequence - 1
+    if start.kind == "time":
+        if facts.seen_at is not None and datetime.fromisoformat(start.time) > facts.seen_at:
+            raise ConfigError(
+                f"option 'startingTimestamp' is {start.time}, which is in the future (on the server it is "
+                f"{facts.seen_at.isoformat()}): give an earlier time, or 'startingOffsets' = 'latest'"
+            )
+        return max(lookup.sequence_at(start.time, facts), facts.first_seq) - 1
+    return facts.last_seq if start.kind == "latest" else facts.first_seq - 1
+
+
+class Losses:
+    """Counts messages that a query without ``failOnDataLoss`` may not have read. A sequence counts as a message.
+
+    Attributes:
+        planned: What was left of the current batch when it was planned.
+    """
+
+    def __init__(self) -> None:
+        self.planned: SequenceRange | None = None
+        self._counted = 0  # sequence up to which losses were counted
+        self._lost = 0  # removed before their batch was planned
+        self._expired = 0  # removed while their batch ran: tasks may have read some of them before
+
+    def before(self, first: int, last: int) -> None:
+        """Count what was removed before a batch was planned, once."""
+        self._lost += max(0, last - max(first, self._counted + 1) + 1)
+        self._counted = max(self._counted, last)
+
+    def done(self, seq: int, facts: StreamFacts) -> None:
+        """Count what was removed from the last batch, which ends at ``seq``, while it ran."""
+        planned, self.planned = (
+            self.planned,
+            None if self.planned and self.planned.last <= seq else self.planned,
+        )
+        gone = planned and planned.last <= seq and planned.clipped(1, facts.first_seq - 1)
+        if gone:
+            self._expired += gone.width
+            log.warning(
+                "%d messages of stream %r were removed while the batch that reads them ran; tasks have logged how many "
+                "they missed. Keep messages longer",
+                gone.width,
+                facts.name,
+            )
+
+    def to_json(self) -> dict[str, int]:
+        """The counts above 0."""
+        counts = {"lost": self._lost, "expired": self._expired}
+        return {name: count for name, count in counts.items() if count}
+
+
+class Head:
+    """The cached end of a stream, refreshed at a limited rate.
+
+    The offset of a filtered query stays at the last matching message while other messages are stored and expire. To
+    keep their expiry from being reported as data loss, this remembers up to which sequence no message matched.
+
+    Args:
+        interval: Minimum mean time between requests, in seconds.
+    """
+
+    def __init__(self, lookup: Lookup, interval: float) -> None:
+        self._lookup = lookup
+        self._interval = interval
+        self._next = 0.0  # monotonic seconds: time of the next request at the earliest
+        self.facts: StreamFacts | None = None
+        self.last: int = 0  # sequence of the last matching message
+        self._seen_free = (0, 0)  # no message matched after the first, up to the second
+
+    def look(self) -> StreamFacts:
+        """Refresh and return the facts. Sleeps first if the last request was less than the interval ago."""
+        if (wait := self._next - time.monotonic()) > 0:
+            time.sleep(wait)
+        before, facts, asked = self.facts, self._lookup.facts(), 1
+        if not self._lookup.subjects:
+            self.last = facts.last_seq
+        elif before is None or (before.last_seq, before.created) != (facts.last_seq, facts.created):
+            self.last = self._lookup.last_matching()
+            asked += len(self._lookup.subjects)
+        if before is not None and before.created != facts.created:
+            self._seen_free = (0, 0)  # belongs to the previous stream
+        self.facts = facts
+        self._next = time.monotonic() + asked * self._interval
+        return facts
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `look` would not sleep."""
+        return time.monotonic() >= self._next
+
+    def nothing_after(self, seq: int) -> None:
+        """Remember that no message after ``seq`` matched at the last refresh."""
+        assert self.facts is not None
+        floor = self.free_after(seq)
+        if self._lookup.subjects and self.facts.first_seq <= floor + 1:
+            self._seen_free = (seq, max(floor, self.facts.last_seq))
+
+    def free_after(self, seq: int) -> int:
+        """The sequence up to which no message after ``seq`` is known to match; at least ``seq``."""
+        start, end = self._seen_free
+        return max(seq, end) if start == seq else seq

@@ -1,0 +1,174 @@
+"""The streaming source of log mode for several streams: a planner for each, and an offset with one for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+from ...errors import PositionInvalidError
+from ..options.source import SourceOptions
+from .delay import TriggerDelay
+from .lookup import NoSuchStreamError
+from .members import Members
+from .offsets import LogOffset, StreamOffsets, deleted
+from .planner import Ahead, StreamPlanner
+from .ranges import shares
+from .tasks import LogPartition, limits, read_limit, read_spec
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SeveralStreamsReader"]
+
+
+class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream reader of log mode for several streams. Spark calls it as `LogStreamReader`."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._spec = read_spec(options, columns)
+        self._asking: Members | None = None  # None on executors
+        self._delay = TriggerDelay(options.min_offsets_per_trigger, options.max_trigger_delay)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        members = self._members()
+        begins = members.joining({})
+        members.check_filters()
+        return StreamOffsets(begins).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
+        self._members().hold_ends()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
+        return read_limit(self._options)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """The end of the next batch, or ``start`` without new messages. Everything up to ``start`` is processed."""
+        members = self._members()
+        given = _by_name(start, members.created)
+        ends = members.joining(given)
+        ahead = self._ahead(given, look=self._delay.holding)
+        members.check_filters()
+        if not members.is_held and not ends and all(ahead[name] is offset for name, offset in given.items()):
+            ahead = self._ahead(given, look=True)
+        ends |= {name: one for name, one in ahead.items() if isinstance(one, LogOffset)}
+        found = {name: one for name, one in ahead.items() if isinstance(one, Ahead)}
+        ends |= {name: given[name] for name in found} if self._holds(found) else self._ends(found, limit)
+        return start if ends == given else StreamOffsets(ends).to_json()
+
+    def _ahead(self, given: Mapping[str, LogOffset], *, look: bool) -> dict[str, Ahead | LogOffset]:
+        """What is ahead of each offset; the offset itself for a stream that is not read.
+
+        ``look``: whether to refresh the ends of all streams, see `StreamPlanner.ahead`.
+        """
+        members, looked = self._members(), False
+        found: dict[str, Ahead | LogOffset] = {**given}
+        for name, offset in given.items():
+            try:
+                planner = members.planner(name) if members.reads(name, offset) else None
+                if planner is not None:
+                    found[name] = planner.ahead(offset, look=look)
+                    looked = True
+            except NoSuchStreamError:
+                members.policy.accept(deleted(name, offset))
+        if look and not looked:
+            time.sleep(self._options.poll_interval)
+        return found
+
+    def _holds(self, found: Mapping[str, Ahead]) -> bool:
+        """Whether the batch waits for more messages, of all streams together."""
+        if not found or self._members().is_held:
+            return False
+        after, last = sum(one.after for one in found.values()), sum(one.last for one in found.values())
+        return self._delay.holds(after, last, lambda: sum(self._rows(found).values()))
+
+    def _rows(self, found: Mapping[str, Ahead]) -> dict[str, int]:
+        """The number of messages ahead in each stream."""
+        return {name: self._planner(name).rows(one) for name, one in found.items()}
+
+    def _ends(self, found: Mapping[str, Ahead], limit: ReadLimit) -> dict[str, LogOffset]:
+        """The end of the batch in each stream. Limits and tasks are shared in proportion to the messages ahead."""
+        waiting = {name: one.width for name, one in found.items()}
+        most = self._most(found, waiting, limit)
+        if most is not None and sum(waiting.values()) > most:
+            waiting = self._rows(found)
+            most = self._most(found, waiting, limit)
+        counts = list(waiting.values())
+        rows = counts if most is None else shares(counts, most)
+        total, least = max(1, sum(rows)), self._options.min_partitions
+        ends = {}
+        for (name, one), count, share in zip(found.items(), counts, rows, strict=True):
+            pieces = max(1, -(-least * share // total))
+            ends[name] = self._planner(name).end(one, share if share < count else None, pieces)
+        return ends
+
+    def _most(self, found: Mapping[str, Ahead], waiting: Mapping[str, int], limit: ReadLimit) -> int | None:
+        """The maximum rows of a batch of these messages, whose bytes are estimated; None: no limit."""
+        rows, size = limits(self._options, limit)
+        total = sum(waiting.values())
+        by_size = None
+        if size is not None and total:
+            by_size = max(1, size * total // sum(waiting[name] * one.facts.mean_bytes for name, one in found.items()))
+        return min((most for most in (rows, by_size) if most is not None), default=None)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
+        """The last known end and the losses so far of each stream, without a request."""
+        return None if self._asking is None else {"streams": self._asking.report()}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
+        """The tasks of all streams, in the order of their names."""
+        ends = StreamOffsets.of_json(end).streams
+        begins = _by_name(start, lambda: {name: one.created for name, one in ends.items()})
+        both = sorted(begins.keys() & ends.keys())
+        return [task for name in both for task in self._tasks(name, begins[name], ends[name])]
+
+    def _tasks(self, name: str, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
+        """The tasks of one stream. They are empty if it was deleted, so those of the others keep their numbers."""
+        if begin == stop:
+            return []
+        members = self._members()
+        try:
+            planner = members.planner(name)
+            if planner is not None:
+                return planner.partitions(begin, stop)
+        except NoSuchStreamError:
+            members.policy.accept(deleted(name, begin))
+        return [LogPartition(None, stop.created, stream=name) for _ in stop.cuts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from .reading import read_range
+
+        assert isinstance(partition, LogPartition)
+        return read_range(partition.spec(self._spec), partition.range)
+
+    def _members(self) -> Members:
+        if self._asking is None:
+            self._asking = Members(self._options)
+        return self._asking
+
+    def _planner(self, name: str) -> StreamPlanner:
+        """The planner of a stream that is read."""
+        planner = self._members().planner(name)
+        assert planner is not None
+        return planner
+
+
+def _by_name(start: Mapping[str, Any], created: Callable[[], Mapping[str, str]]) -> Mapping[str, LogOffset]:
+    """The start of a batch in each stream. The checkpoint may be that of a source of one of them.
+
+    ``created``: the time when each stream was created, which identifies that one.
+    """
+    if "streams" in start:
+        return StreamOffsets.of_json(start).streams
+    one = LogOffset.of_json(start)
+    names = [name for name, time in created().items() if time == one.created]
+    if len(names) != 1:
+        raise PositionInvalidError(
+            f"the checkpoint is of a source of one stream, created at {one.created}, and option 'stream' does not have "
+            "that one: add it, or use a new checkpoint"
+        )
+    return {names[0]: one}
