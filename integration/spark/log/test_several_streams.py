@@ -240,7 +240,7 @@ async def test_ids_of_source_differ_by_stream(server, connect, two, make_stream)
 
 async def test_replay_is_cut_as_recorded(server, oracle, make_stream, two):
     """Whatever the options are at the restart: tasks, limits, and streams that were added or left out."""
-    both, large, small = two
+    both, large, _ = two
     query = query_of(server, *both, maxMessagesPerTrigger=200, minPartitions=4)
     query.drain()
     new = await make_stream()
@@ -297,7 +297,7 @@ async def test_removed_stream_keeps_its_offset(server, make_stream, two, caplog)
     fewer = again(query, server, large, third)
     fewer.drain()
     assert (sequences(fewer.rows, large), sequences(fewer.rows, small)) == (numbers(301, 310), [])
-    assert f"stream '{small.name}' of the checkpoint is not in option 'stream'" in caplog.text
+    assert f"stream '{small.name}' of the checkpoint is not in the options: it is not read" in caplog.text
     more = again(fewer, server, *both, third, startingOffsets="latest")
     more.drain()
     assert sequences(more.rows, small) == numbers(101, 110)
@@ -376,6 +376,7 @@ async def test_losses_of_each_stream(server, two):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full  # two starts of a query
 async def test_query_of_two_streams_fails_and_goes_on(spark, drain, server, two):
     """A streaming query and a batch read."""
     both, large, small = two

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ...errors import ConfigError
 from ..options.source import SourceOptions
-from .lookup import Lookup, check_filters
+from .lookup import Lookup, check_filters, matching_names
 from .offsets import StreamFacts, lost_head
 from .pushdown import Narrowed, pushed
 from .ranges import SequenceRange
@@ -57,7 +57,7 @@ class LogBatchReader(DataSourceReader):
     def _found_in_several(self) -> list[_Found]:
         """What is read of each stream, in the order of their names."""
         found, fitting = [], {}
-        for name in self._options.streams:
+        for name in self._names():
             options = self._options.of(name)
             lookup = Lookup(options)
             facts = lookup.facts()
@@ -72,6 +72,13 @@ class LogBatchReader(DataSourceReader):
                 found.append(one)
         check_filters(self._options, fitting)
         return found
+
+    def _names(self) -> tuple[str, ...]:
+        pattern = self._options.stream_pattern
+        names = self._options.streams if pattern is None else matching_names(self._options)
+        if not names:
+            raise ConfigError(f"option 'streamPattern' is {pattern!r}, which matches no stream: correct it")
+        return names
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from .reading import read_range

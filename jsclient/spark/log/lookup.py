@@ -8,6 +8,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from ..._runtime.retry import PATIENT, Retry
@@ -31,7 +32,7 @@ from ..engine import Session, session
 from ..options.source import SourceOptions
 from .offsets import StreamFacts
 
-__all__ = ["Lookup", "LossPolicy", "NoSuchStreamError", "check_filters"]
+__all__ = ["Lookup", "LossPolicy", "NoSuchStreamError", "check_filters", "matches", "matching_names"]
 
 T = TypeVar("T")
 
@@ -46,7 +47,7 @@ class NoSuchStreamError(ConfigError):
 
 
 class LossPolicy:
-    """What to do about a loss, as ``failOnDataLoss`` says."""
+    """Raises the error for a loss, or logs it, as ``failOnDataLoss`` says."""
 
     def __init__(self, fail: bool) -> None:  # noqa: FBT001  the only argument
         self._fail = fail
@@ -86,6 +87,14 @@ class Lookup:
             return StreamFacts.of(
                 (await self._found()).cached_info if stream is None else await stream.info()
             )
+
+        return self._asked(look)
+
+    def stream_names(self) -> list[str]:
+        """The names of all streams. Takes one request for each 1,024 of them. It is not retried."""
+
+        async def look() -> list[str]:
+            return [name async for name in self._opened().js.stream_names()]
 
         return self._asked(look)
 
@@ -313,17 +322,32 @@ class Lookup:
 
 
 def check_filters(options: SourceOptions, fitting: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `ConfigError` for a filter that can match no message of any of the streams.
+    """Raise `ConfigError` for a filter that can match no message of any of the streams; a warning with a pattern.
 
     ``fitting``: the filters of each stream that can match a message of it.
     """
     matched = {subject for subjects in fitting.values() for subject in subjects}
     for subject in options.subjects:
-        if subject not in matched:
-            raise ConfigError(
-                f"option 'subjects': {subject!r} can match no message of the streams {', '.join(options.streams)}: "
-                "correct the filter or 'stream'"
-            )
+        if subject in matched:
+            continue
+        problem = (
+            f"option 'subjects': {subject!r} can match no message of the streams {', '.join(sorted(fitting))}"
+        )
+        if options.stream_pattern is None:
+            raise ConfigError(f"{problem}: correct the filter or 'stream'")
+        log.warning("%s, which match option 'streamPattern' now", problem)
+
+
+def matching_names(options: SourceOptions) -> tuple[str, ...]:
+    """The names of the streams that match ``options.stream_pattern`` now, in order."""
+    assert options.stream_pattern is not None
+    names = Lookup(options.of(options.stream_pattern)).stream_names()
+    return tuple(sorted(name for name in names if matches(name, options.stream_pattern)))
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Whether the name of a stream matches a pattern, in which ``*`` stands for any characters."""
+    return fnmatchcase(name, pattern.replace("[", "[[]").replace("?", "[?]"))
 
 
 async def _short_lived(stream: Stream, **fields: object) -> ConsumerInfo:

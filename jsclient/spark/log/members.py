@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
+from ...errors import ConfigError, JetStreamError
 from ..options.source import SourceOptions
-from .lookup import LossPolicy, NoSuchStreamError, check_filters
+from .lookup import Lookup, LossPolicy, NoSuchStreamError, check_filters, matches, matching_names
 from .offsets import LogOffset
 from .planner import StreamPlanner
 
@@ -16,27 +19,48 @@ __all__ = ["Members"]
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
+_LOOK_AGAIN = 1.0  # seconds between looks for streams that match the pattern
+
 
 class Members:
     """The streams of a source, on the driver.
 
     Attributes:
-        policy: What to do about streams that were deleted.
+        names: The names of the streams to read, in order.
+        policy: Raises or logs the error for a stream that was deleted.
         is_held: Whether the streams are read up to their ends at one moment, for an AvailableNow query.
     """
 
     def __init__(self, options: SourceOptions) -> None:
         self.policy: LossPolicy = LossPolicy(options.fail_on_data_loss)
         self.is_held: bool = False
+        self.names: tuple[str, ...] = options.streams
         self._options = options
-        self._planners: dict[str, StreamPlanner | None] = {}  # None: no filter can match a message of the stream
+        self._next = -math.inf  # monotonic seconds: time of the next look for streams that match the pattern
+        self._planners: dict[
+            str, StreamPlanner | None
+        ] = {}  # None: no filter can match a message of the stream
         self._checked = False  # whether the filters were
         self._left_out: set[str] = set()  # names that were logged
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the streams to read, in order."""
-        return self._options.streams
+    def refresh(self) -> None:
+        """Look for streams that match the pattern, if there is one and the last look is long enough ago."""
+        if self._options.stream_pattern is None or self.is_held or time.monotonic() < self._next:
+            return
+        try:
+            self.names = matching_names(self._options)
+        except ConfigError:
+            raise
+        except JetStreamError as error:
+            if self._next == -math.inf:
+                raise
+            log.warning("option 'streamPattern': %s; asking again", error)
+        else:
+            if not self.names and self._next == -math.inf:
+                log.warning(
+                    "option 'streamPattern' is %r, which no stream matches yet", self._options.stream_pattern
+                )
+        self._next = time.monotonic() + _LOOK_AGAIN
 
     def planner(self, name: str) -> StreamPlanner | None:
         """The planner of a stream; None if no filter can match a message of it.
@@ -48,7 +72,12 @@ class Members:
             made = StreamPlanner(options)
             fitting = made.lookup.fitting(made.facts)
             if options.subjects and not fitting:
-                log.warning("option 'subjects': no filter can match a message of stream %r; it is not read", name)
+                level = logging.WARNING if self._options.stream_pattern is None else logging.INFO
+                log.log(
+                    level,
+                    "option 'subjects': no filter can match a message of stream %r; it is not read",
+                    name,
+                )
                 self._planners[name] = None
                 return None
             made.lookup.subjects = fitting
@@ -57,8 +86,21 @@ class Members:
             self._planners[name] = made
         return self._planners[name]
 
+    def start(self) -> dict[str, LogOffset]:
+        """The offsets of a new query. Raises `NoSuchStreamError` if a stream that is named does not exist."""
+        self.refresh()
+        found = {}
+        for name in self.names:
+            with contextlib.suppress(*self._may_be_gone):
+                if (planner := self.planner(name)) is not None:
+                    found[name] = planner.start()
+        return found
+
     def joining(self, given: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
-        """The first offsets of the streams that are not in the given ones."""
+        """The first offsets of the streams that are not in the given ones.
+
+        Those that are named begin as the options say, those that match a pattern with their first message.
+        """
         found = {}
         for name in self.names:
             if name in given:
@@ -66,30 +108,50 @@ class Members:
             try:
                 planner = self.planner(name)
             except NoSuchStreamError as error:
-                if not given:
-                    raise
-                self.policy.accept(error)
+                if not self._may_be_gone:
+                    self.policy.accept(error)
                 continue
             if planner is not None:
-                found[name] = planner.start()
+                found[name] = planner.beginning() if self._options.stream_pattern else planner.start()
+                log.info("stream %r is read from now on, after sequence %d", name, found[name].seq)
         return found
 
+    @property
+    def _may_be_gone(self) -> tuple[type[NoSuchStreamError], ...]:
+        """What is raised, and does not matter, for a stream that was deleted after it matched the pattern."""
+        return () if self._options.stream_pattern is None else (NoSuchStreamError,)
+
     def reads(self, name: str, offset: LogOffset) -> bool:
-        """Whether a stream of the checkpoint is to be read. If not, its offset stays in the checkpoint."""
+        """Whether a stream of the checkpoint is to be read. If not, its offset stays in the checkpoint.
+
+        Raises `NoSuchStreamError` for one that matches the pattern, and was deleted.
+        """
+        pattern = self._options.stream_pattern
         if name in self.names:
+            return True
+        if pattern is not None and matches(name, pattern):
+            Lookup(self._options.of(name)).facts()  # a list of names is not made at one moment
             return True
         if name not in self._left_out:
             self._left_out.add(name)
             log.warning(
-                "stream %r of the checkpoint is not in option 'stream': it is not read any further; its offset stays "
-                "at sequence %d",
+                "stream %r of the checkpoint is not in the options: it is not read any further; its offset stays at "
+                "sequence %d",
                 name,
                 offset.seq,
             )
         return False
 
+    def forget(self, name: str) -> bool:
+        """Forget a stream that was deleted, unless it is named: if it is created again, it is a new one."""
+        if self._options.stream_pattern is None:
+            return False
+        self._planners.pop(name, None)
+        return True
+
     def hold_ends(self) -> None:
-        """Read the streams no further than their ends now."""
+        """Read the streams that exist now, no further than their ends."""
+        self.refresh()
         self.is_held = True
         for name in self.names:
             with contextlib.suppress(NoSuchStreamError):  # raised when the offsets are asked for
@@ -97,14 +159,20 @@ class Members:
 
     def created(self) -> dict[str, str]:
         """When each stream was created."""
-        planners = {name: self.planner(name) for name in self.names}
-        return {name: planner.facts.created for name, planner in planners.items() if planner is not None}
+        found = {}
+        for name in self.names:
+            with contextlib.suppress(*self._may_be_gone):
+                if (planner := self.planner(name)) is not None:
+                    found[name] = planner.facts.created
+        return found
 
     def check_filters(self) -> None:
         """Raise `ConfigError` for a filter that can match no message of any stream."""
-        if not self._checked and self._planners.keys() >= {*self.names}:
+        if self.names and not self._checked and self._planners.keys() >= {*self.names}:
             self._checked = True
-            check_filters(self._options, {name: one.lookup.subjects for name, one in self._planners.items() if one})
+            check_filters(
+                self._options, {name: one.lookup.subjects for name, one in self._planners.items() if one}
+            )
 
     def report(self) -> dict[str, Any]:
         """What is known of each stream, see `StreamPlanner.report`."""

@@ -76,7 +76,7 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
             names = ", ".join(sorted(StreamOffsets.of_json(offset).streams)) or "none yet"
             raise PositionInvalidError(
                 f"the checkpoint is of a source of several streams ({names}), but option 'stream' has one: use a new "
-                "checkpoint"
+                "checkpoint, or 'streamPattern' with the name of that one"
             )
         return _converted(offset, cls)
 
@@ -172,7 +172,8 @@ def deleted(name: str, start: LogOffset) -> PositionInvalidError:
     """The error if one of several streams was deleted, since messages after the offset may be lost."""
     return PositionInvalidError(
         f"stream {name!r} was deleted: the query has read it up to sequence {start.seq}, and whatever was stored after "
-        f"that is lost. Leave it out of option 'stream', or use a new checkpoint; {_CONTINUES} with the other streams"
+        f"that is lost. Remove it from option 'stream' if it is there, or use a new checkpoint; {_CONTINUES} with the "
+        "other streams"
     )
 
 

@@ -82,6 +82,12 @@ class StreamPlanner:
         self.check(facts)
         return LogOffset(_start(self._options, self.lookup, facts), facts.created, init=True)
 
+    def beginning(self) -> LogOffset:
+        """The offset before the first message."""
+        facts = self.facts
+        self.check(facts)
+        return LogOffset(facts.first_seq - 1, facts.created, init=True)
+
     def hold_end(self) -> None:
         """Read no further than the current end of the stream."""
         self.check(self.facts)

@@ -36,7 +36,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
         members = self._members()
-        begins = members.joining({})
+        begins = members.start()
         members.check_filters()
         return StreamOffsets(begins).to_json()
 
@@ -49,11 +49,16 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  Spark's name
         """The end of the next batch, or ``start`` without new messages. Everything up to ``start`` is processed."""
         members = self._members()
+        members.refresh()
         given = _by_name(start, members.created)
         ends = members.joining(given)
         ahead = self._ahead(given, look=self._delay.holding)
         members.check_filters()
-        if not members.is_held and not ends and all(ahead[name] is offset for name, offset in given.items()):
+        if (
+            not members.is_held
+            and not ends
+            and all(ahead.get(name) is offset for name, offset in given.items())
+        ):
             ahead = self._ahead(given, look=True)
         ends |= {name: one for name, one in ahead.items() if isinstance(one, LogOffset)}
         found = {name: one for name, one in ahead.items() if isinstance(one, Ahead)}
@@ -61,7 +66,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if ends == given else StreamOffsets(ends).to_json()
 
     def _ahead(self, given: Mapping[str, LogOffset], *, look: bool) -> dict[str, Ahead | LogOffset]:
-        """What is ahead of each offset; the offset itself for a stream that is not read.
+        """What is ahead of each offset; the offset itself for a stream that is not read. Without deleted streams.
 
         ``look``: whether to refresh the ends of all streams, see `StreamPlanner.ahead`.
         """
@@ -75,6 +80,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     looked = True
             except NoSuchStreamError:
                 members.policy.accept(deleted(name, offset))
+                if members.forget(name):
+                    del found[name]
         if look and not looked:
             time.sleep(self._options.poll_interval)
         return found
@@ -112,7 +119,9 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         total = sum(waiting.values())
         by_size = None
         if size is not None and total:
-            by_size = max(1, size * total // sum(waiting[name] * one.facts.mean_bytes for name, one in found.items()))
+            by_size = max(
+                1, size * total // sum(waiting[name] * one.facts.mean_bytes for name, one in found.items())
+            )
         return min((most for most in (rows, by_size) if most is not None), default=None)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
@@ -168,7 +177,7 @@ def _by_name(start: Mapping[str, Any], created: Callable[[], Mapping[str, str]])
     names = [name for name, time in created().items() if time == one.created]
     if len(names) != 1:
         raise PositionInvalidError(
-            f"the checkpoint is of a source of one stream, created at {one.created}, and option 'stream' does not have "
-            "that one: add it, or use a new checkpoint"
+            f"the checkpoint is of a source of one stream, created at {one.created}, which is not one of the streams "
+            "of the options: add it, or use a new checkpoint"
         )
     return {names[0]: one}

@@ -95,5 +95,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._asking is None:
             lookup, name = Lookup(self._options), self._options.consumer
             mirror = None if name is None else Mirror(lookup, name, self._options.subjects)
-            self._asking = StreamPlanner(self._options, lookup, mirror and mirror.ensure), mirror
+            ensure = None if mirror is None else mirror.ensure
+            self._asking = StreamPlanner(self._options, lookup, ensure), mirror
         return self._asking

@@ -29,7 +29,7 @@ _OF_TABLE_OPTIONS = "option."
 # The options of Kafka's source and sink that have another name here.
 _OF_KAFKA = {
     "subscribe": "'stream', the stream to read, or several separated by commas, and 'subjects', its filters",
-    "subscribepattern": "'stream', the stream to read, or several separated by commas, and 'subjects', its filters",
+    "subscribepattern": "'streamPattern', in which * stands for any characters",
     "assign": "'stream'; a stream has no partitions",
     "topic": "'subject'",
     "startingoffsetsbytimestamp": "'startingTimestamp'",

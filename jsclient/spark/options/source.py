@@ -101,7 +101,8 @@ class SourceOptions:
     fetch_max_bytes: int = 8 << 20  # bytes requested at once
     batch_rows: int = 8192  # rows of one Arrow batch
     ack_on: str = "batch"  # when claimed messages are acked: "batch", "manual" or "purge"
-    streams: tuple[str, ...] = ()  # the names of several streams, in order; (): there is one
+    streams: tuple[str, ...] = ()  # the names of several streams, in order
+    stream_pattern: str | None = None  # instead: those with such a name, in which * stands for any characters
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
@@ -120,11 +121,12 @@ class SourceOptions:
         mode = given.choice("mode", ("log", "queue"), "log")
         _refuse_by_mode(given, mode)
         _refuse_by_kind(given, streaming, mode)
-        names = _streams(given, mode)
+        names, pattern = _streams(given, mode)
         read = cls(
             connect=connect,
             stream=names[0] if len(names) == 1 else "",
             streams=names if len(names) > 1 else (),
+            stream_pattern=pattern,
             subjects=_subjects(given),
             mode=mode,
             consumer=_consumer(given, mode),
@@ -164,12 +166,12 @@ class SourceOptions:
 
     @property
     def has_several(self) -> bool:
-        """Whether the source reads several streams."""
-        return bool(self.streams)
+        """Whether the source may read several streams."""
+        return bool(self.streams or self.stream_pattern)
 
     def of(self, stream: str) -> SourceOptions:
         """The options for one of several streams."""
-        return replace(self, stream=stream, streams=())
+        return replace(self, stream=stream, streams=(), stream_pattern=None)
 
     @property
     def columns(self) -> dict[str, str]:
@@ -250,24 +252,40 @@ def _delay(given: OptionReader) -> float:
     return int(found[1]) * _SECONDS[found[2].lower()]
 
 
-def _streams(given: OptionReader, mode: str) -> tuple[str, ...]:
-    """The names of the streams, in order."""
-    given.required("stream", "set the name of the stream to read")
+def _streams(given: OptionReader, mode: str) -> tuple[tuple[str, ...], str | None]:
+    """The names of the streams, in order, or the pattern of their names."""
+    pattern = given.text("streamPattern")
+    if pattern is None:
+        given.required("stream", "set the name of the stream to read, or 'streamPattern' for several streams")
     names = given.names("stream")
+    if names and pattern is not None:
+        raise ConfigError("options 'stream' and 'streamPattern' are both set: choose one")
     for name in names:
         _named("stream", check_stream_name, name)
     if len(names) == 1:
-        return names
+        return names, None
     if len(set(names)) < len(names):
         raise ConfigError(f"option 'stream' is {','.join(names)!r}: one of the names is there twice; omit it")
+    told = f"'stream' is {','.join(names)!r}" if pattern is None else f"'streamPattern' is {pattern!r}"
     if mode == "queue":
         raise ConfigError(
-            f"option 'stream' is {','.join(names)!r}, but mode 'queue' claims the messages of one stream, that of "
-            "'consumer': use one source for each stream and union them"
+            f"option {told}, but mode 'queue' claims the messages of one stream, that of 'consumer': use one source "
+            "for each stream and union them"
         )
-    for option in _OF_ONE_STREAM:
-        given.refuse(option, f"is for one stream, and 'stream' is {','.join(names)!r}: {_OF_ONE_STREAM[option]}")
-    return tuple(sorted(names))
+    for option, instead in _OF_ONE_STREAM.items():
+        given.refuse(option, f"is for one stream, and {told}: {instead}")
+    return tuple(sorted(names)), None if pattern is None else _pattern(pattern)
+
+
+def _pattern(text: str) -> str:
+    try:
+        check_stream_name(text.replace("*", "") or "x")
+    except InvalidNameError:
+        raise ConfigError(
+            f"option 'streamPattern' is {text!r}: a name of a stream is needed, in which * stands for any characters, "
+            "such as ORDERS_*; it is not a regular expression"
+        ) from None
+    return text
 
 
 def _subjects(given: OptionReader) -> tuple[str, ...]:

@@ -120,8 +120,8 @@ def test_no_offsets_of_several_refused(given):
 
 
 def test_several_streams_where_one_is_expected():
+    one = {"seq": 7, "created": CREATED}
     with pytest.raises(PositionInvalidError, match=r"several streams \(A, B\), but option 'stream' has one"):
-        one = {"seq": 7, "created": CREATED}
         LogOffset.of_json({"streams": {"B": one, "A": one}})
 
 

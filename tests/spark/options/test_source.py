@@ -87,7 +87,16 @@ def test_several_streams():
     assert not parse().has_several
 
 
+def test_pattern_of_streams():
+    options = SourceOptions.parse({"servers": "nats://x", "streamPattern": "ORDERS_*"}, streaming=True)
+    assert (options.stream, options.streams, options.stream_pattern) == ("", (), "ORDERS_*")
+    assert options.has_several
+    assert options.of("ORDERS_EU").stream_pattern is None
+
+
 WRONG = [
+    ({"streamPattern": "O*"}, "'stream' and 'streamPattern' are both set"),
+    ({"stream": "", "streamPattern": "O*"}, "option 'stream' is empty"),
     ({"stream": "A,B,A"}, "there twice"),
     ({"stream": "A,"}, "one of its parts is empty"),
     ({"stream": "A,b.c"}, "option 'stream'"),
@@ -164,6 +173,21 @@ def test_cannot_work_in_batch_refused(options, message):
 
 def test_schema_before_read_kind():
     assert parse(streaming=None, endingSequence="5", maxMessagesPerTrigger="5").end.sequence == 5
+
+
+WRONG_WITH_PATTERN = [
+    ({"streamPattern": "ORDERS_.*"}, "in which \\* stands for any characters, .* not a regular expression"),
+    ({"streamPattern": "ORDERS EU"}, "'streamPattern' is 'ORDERS EU'"),
+    ({"mode": "queue", "consumer": "c"}, "'streamPattern' is 'O\\*', but mode 'queue'"),
+    ({"startingSequence": "5"}, "'startingSequence' is for one stream, and 'streamPattern' is"),
+    ({"consumer": "c"}, "'consumer' is for one stream"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG_WITH_PATTERN)
+def test_cannot_work_with_pattern_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        SourceOptions.parse({"servers": "nats://x", "streamPattern": "O*", **options}, streaming=True)
 
 
 @pytest.mark.parametrize("missing", ["servers", "stream"])

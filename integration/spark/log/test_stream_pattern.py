@@ -1,0 +1,158 @@
+"""``streamPattern``: the streams whose names match, with those that appear and those that are deleted."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from integration.kit.calls.source import Query, read_all
+from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
+from jsclient.errors import ConfigError, PositionInvalidError
+from jsclient.spark.log.batch import LogBatchReader
+from jsclient.spark.options.source import SourceOptions
+
+COLUMNS = ("stream", "sequence", "data")
+
+
+def numbers(first, last):
+    return list(range(first, last + 1))
+
+
+def sequences(rows, stream):
+    """What was read of one stream."""
+    return [row["sequence"] for row in rows if row["stream"] == stream.name]
+
+
+def read_of(server, pattern, **options):
+    """The rows of a batch read."""
+    given = {"servers": server.url, "streamPattern": pattern, **options}
+    reader = LogBatchReader(SourceOptions.parse(given, streaming=False), COLUMNS)
+    return [row for part in read_all(reader, reader.partitions()) for row in part]
+
+
+class PatternQuery(Query):
+    """A query of all streams of a test."""
+
+    def __init__(self, server, pattern, **options):
+        super().__init__(server, "", **{"columns": COLUMNS, "pollIntervalMs": 1, **options})
+        del self._options["stream"]
+        self._options["streamPattern"] = pattern
+
+    def again(self, pattern=None, **options):
+        """The same query after a restart."""
+        query = PatternQuery("", "")
+        query._options = {**self._options, **options}
+        query._options["streamPattern"] = pattern or self._options["streamPattern"]
+        query.offsets = self.offsets
+        return query
+
+
+@pytest.fixture
+async def two(oracle, make_stream):
+    """Two streams with 20 messages each, and the pattern that they and new streams of the test match."""
+    first, second = await make_stream(), await make_stream()
+    await first.publish(20)
+    await second.publish(20)
+    return first, second, f"{first.name.rsplit('_', 1)[0]}_*"
+
+
+async def test_streams_that_match_are_read(server, two, oracle):
+    first, second, pattern = two
+    other = await OwnStream.create(oracle, "other")
+    await other.publish(5)
+    query = PatternQuery(server, pattern, startingOffsets="earliest", maxMessagesPerTrigger=15)
+    query.drain()
+    assert max(len(batch) for batch in query.batches) == 15
+    assert sequences(query.rows, first) == sequences(query.rows, second) == numbers(1, 20)
+    assert len(query.rows) == 40
+    only = query.again(first.name)
+    await first.publish(5, first=21)
+    await second.publish(5, first=21)
+    only.drain()
+    assert (sequences(only.rows, first), sequences(only.rows, second)) == (numbers(21, 25), [])
+    query.drain()
+    assert sequences(query.rows, second) == numbers(1, 25)
+    await other.delete()
+
+
+async def test_stream_that_appears_is_read_whole(server, two, make_stream):
+    """While the query runs, and while it is stopped, with `startingOffsets` = `latest` for those that were there."""
+    *_, pattern = two
+    query = PatternQuery(server, pattern)
+    reader = query.reader()
+    start = query.start(reader)
+    third = await make_stream()
+    await third.publish(7)
+    end = await eventually(lambda: (got := query.ask(reader, start)) != start and got, what="a batch")
+    query.batch(reader, start, end)
+    query.batch(reader, end, query.ask(reader, end))
+    assert [len(batch) for batch in query.batches] == [0, 7]
+    assert sequences(query.rows, third) == numbers(1, 7)
+    fourth = await make_stream()
+    await fourth.publish(9)
+    query.drain()
+    assert sequences(query.rows, fourth) == numbers(1, 9)
+    assert len(query.rows) == 16
+    for offsets, parts in zip(query.offsets, query.parts, strict=True):
+        assert query.replay(query.reader(), *offsets) == parts
+
+
+async def test_deleted_stream_refused_or_forgotten(server, two):
+    first, second, pattern = two
+    query = PatternQuery(server, pattern, startingOffsets="earliest")
+    query.drain()
+    await second.delete()
+    with pytest.raises(PositionInvalidError, match=f"stream '{second.name}' was deleted"):
+        query.drain()
+    tolerant = query.again(failOnDataLoss="false")
+    tolerant.drain()
+    assert tolerant.batches == [[]]
+    assert [*query.offsets[-1][1]["streams"]] == [first.name]
+    await first.publish(3, first=21)
+    strict = query.again()
+    strict.drain()
+    assert sequences(strict.rows, first) == numbers(21, 23)
+    await second.oracle.create_stream(second.name, [second.all], storage="memory")
+    await second.publish(4)
+    strict.drain()
+    assert sequences(strict.rows, second) == numbers(1, 4)
+
+
+async def test_stream_deleted_while_query_runs(server, two):
+    first, second, pattern = two
+    query = PatternQuery(server, pattern, startingOffsets="earliest", failOnDataLoss=False)
+    reader = query.reader()
+    start = query.start(reader)
+    end = query.ask(reader, start)
+    query.batch(reader, start, end)
+    await second.delete()
+    await first.publish(3, first=21)
+    following = query.ask(reader, end)
+    assert [*following["streams"]] == [first.name]
+    query.batch(reader, end, following)
+    assert sequences(query.batches[-1], first) == numbers(21, 23)
+    assert json.dumps(reader.latestOffset(following, ReadAllAvailable())) == json.dumps(following)
+
+
+async def test_query_waits_for_first_stream(server, two, make_stream, caplog):
+    *_, pattern = two
+    query = PatternQuery(server, f"NEW_{pattern}")
+    reader = query.reader()
+    start = query.start(reader)
+    assert start == {"streams": {}}
+    assert query.ask(reader, start) == start
+    assert "which no stream matches yet" in caplog.text
+    with pytest.raises(ConfigError, match="which matches no stream"):
+        read_of(server, f"NEW_{pattern}")
+
+
+async def test_batch_read_of_pattern(server, two):
+    first, second, pattern = two
+    rows = read_of(server, pattern)
+    assert sequences(rows, first) == sequences(rows, second) == numbers(1, 20)
+    filtered = read_of(server, pattern, subjects=first.all)
+    assert sequences(filtered, first) == numbers(1, 20)
+    assert len(filtered) == 20
