@@ -189,7 +189,7 @@ def test_several_streams_of_a_source(make):
     (source,) = found.committed.sources
     assert (source.mode, source.offset) == ("log", None)
     assert source.streams == {"A": LogOffset(5, CREATED), "B": LogOffset(8, CREATED, cuts=(1,))}
-    assert found.furthest(CREATED) == (0, 0)
+    assert found.covered(CREATED) == ([], [])
     with pytest.raises(SeveralSourcesError, match=r"several streams \(B, A\), which cannot be rewound"):
         found.rewind(LogOffset(4, CREATED))
 
