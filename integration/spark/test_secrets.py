@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import secrets
 from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -194,6 +195,28 @@ async def test_password_from_environment(spark, guarded, aside, monkeypatch):
     with pytest.raises(Exception, match="variable 'ONLY_HERE' is not set") as raised:
         await counts(aside, spark, guarded.url, user="ann", passwordEnv="ONLY_HERE")
     assert "spark.executorEnv" in str(raised.value)
+
+
+async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
+    """By its name alone: Spark has a copy on the driver and on each executor, and none in the working directory."""
+    pytest.importorskip("nkeys")
+    from integration.kit.servers.creds import USER, Key
+
+    mine = Key.make(USER)
+    file = tmp_path / f"{secrets.token_hex(4)}.nk"
+    file.write_bytes(mine.seed)
+    own = await own_server(config={"authorization": {"users": [{"nkey": mine.public}]}})
+    async with Oracle(own.url, nkeys_seed=str(file)) as oracle:
+        await oracle.create_stream("S", ["s.>"], storage="memory", allow_direct=True)
+        await oracle.publish_many("s.x", 5)
+    with pytest.raises(Exception, match="neither in the working directory '.*' nor in '.*', where Spark puts"):
+        await counts(aside, spark, own.url, nkeySeedFile=file.name)
+    spark.sparkContext.addFile(str(file))
+    file.unlink()
+    assert await counts(aside, spark, own.url, nkeySeedFile=file.name) == 5
+    given = {"servers": own.url, "nkeySeedFile": file.name}
+    async with jsclient.connect(**ConnectOptions.of(given).arguments()) as js:
+        assert js.is_connected
 
 
 @pytest.mark.full

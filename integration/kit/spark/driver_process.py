@@ -10,22 +10,20 @@ else one after another.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from integration.kit.spark.processes import executors_in_session, kill_session
 from integration.kit.spark.sessions import environment, make_active, running_spark
 
-_EXECUTOR = b"CoarseGrainedExecutorBackend"
 _SLOW_STARTS = 5  # of one query
 
 
@@ -132,28 +130,13 @@ class SparkJob:
 
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and all their workers."""
-        for pid in self._pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        kill_session(self.process.pid)
         self.process.wait(30)
         self._log.close()
 
     def executors(self) -> list[int]:
         """The process ids of the executors' JVMs."""
-        found = []
-        for pid in self._pids():
-            with contextlib.suppress(OSError):
-                if _EXECUTOR in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    found.append(pid)
-        return found
-
-    def _pids(self) -> Iterator[int]:
-        """All processes of its session, in which each of them stays."""
-        for path in Path("/proc").iterdir():
-            if path.name.isdecimal():
-                with contextlib.suppress(OSError):
-                    if os.getsid(int(path.name)) == self.process.pid:
-                        yield int(path.name)
+        return executors_in_session(self.process.pid)
 
 
 if __name__ == "__main__":

@@ -285,9 +285,30 @@ class ConnectOptions:
 
 
 def _file(name: str, path: str | None) -> str | None:
-    if path is not None and not Path(path).is_file():
-        raise ConfigError(f"option {name!r}: no file {path!r} on {os.uname().nodename}")
-    return path
+    """Where the file is on this machine. ``--files`` puts files into the working directory of executors, not of drivers."""
+    if path is None or Path(path).is_file():
+        return path
+    host, shared = os.uname().nodename, None if Path(path).is_absolute() else _files_of_spark()
+    if shared is None:
+        hint = "; pass the file to spark-submit with --files, and set the option to its name without directories"
+        raise ConfigError(f"option {name!r}: no file {path!r} on {host}{hint}")
+    copy = shared / path
+    if not copy.is_file():
+        raise ConfigError(
+            f"option {name!r}: no file {path!r} on {host}, neither in the working directory {str(Path.cwd())!r} "
+            f"nor in {str(shared)!r}, where Spark puts the files passed with --files"
+        )
+    return str(copy)
+
+
+def _files_of_spark() -> Path | None:
+    """The directory of the files that Spark distributes; None without an application of Spark."""
+    try:
+        from pyspark import SparkFiles
+
+        return Path(SparkFiles.getRootDirectory()).absolute()
+    except Exception:  # noqa: BLE001  outside of an application: an AssertionError, or an error of py4j after its end
+        return None
 
 
 def _variable(name: str, variable: str | None) -> str | None:

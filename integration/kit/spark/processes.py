@@ -1,0 +1,35 @@
+"""The processes of a session: Spark's scripts, JVMs and Python workers stay in that of the process that started them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def in_session(leader: int) -> Iterator[int]:
+    """The process ids of a session, given by the process that leads it."""
+    for path in Path("/proc").iterdir():
+        if path.name.isdecimal():
+            with contextlib.suppress(OSError):
+                if os.getsid(int(path.name)) == leader:
+                    yield int(path.name)
+
+
+def kill_session(leader: int) -> None:
+    """SIGKILL to all of them."""
+    for pid in in_session(leader):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def executors_in_session(leader: int) -> list[int]:
+    """The process ids of the JVMs of executors."""
+    found = []
+    for pid in in_session(leader):
+        with contextlib.suppress(OSError):
+            if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found

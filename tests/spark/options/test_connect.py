@@ -1,0 +1,65 @@
+"""Files of the options of the connection: where they are looked for, and what is raised without them."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.spark.options.connect import ConnectOptions
+
+
+def found(name):
+    return ConnectOptions.of({"servers": "nats://x", "nkeySeedFile": name}).arguments()["nkeys_seed"]
+
+
+@pytest.fixture
+def places(tmp_path, monkeypatch):
+    """The working directory, and the one of Spark's files."""
+    here, shared = tmp_path / "here", tmp_path / "shared"
+    here.mkdir()
+    shared.mkdir()
+    monkeypatch.chdir(here)
+    pyspark = ModuleType("pyspark")
+    pyspark.SparkFiles = type("SparkFiles", (), {"getRootDirectory": staticmethod(lambda: str(shared))})
+    monkeypatch.setitem(sys.modules, "pyspark", pyspark)
+    return here, shared
+
+
+def test_file_in_working_directory_first(places):
+    for place in places:
+        (place / "app.nk").touch()
+    assert found("app.nk") == "app.nk"
+
+
+def test_file_that_spark_distributed(places):
+    _, shared = places
+    (shared / "app.nk").touch()
+    assert found("app.nk") == str(shared / "app.nk")
+
+
+def test_relative_file_in_neither_place(places):
+    here, shared = places
+    with pytest.raises(ConfigError, match="'nkeySeedFile': no file 'app.nk'") as raised:
+        found("app.nk")
+    assert repr(str(here)) in str(raised.value)
+    assert repr(str(shared)) in str(raised.value)
+
+
+def test_absolute_file_is_nowhere_else(places, tmp_path):
+    _, shared = places
+    (shared / "app.nk").touch()
+    with pytest.raises(ConfigError, match="no file '.*app.nk' on .*; pass the file to spark-submit"):
+        found(str(tmp_path / "app.nk"))
+
+
+@pytest.mark.parametrize("error", [AssertionError, ConnectionError], ids=["no session", "session stopped"])
+def test_no_application_of_spark(places, monkeypatch, error):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(sys.modules["pyspark"].SparkFiles, "getRootDirectory", fail)
+    with pytest.raises(ConfigError, match="no file 'app.nk'"):
+        found("app.nk")
