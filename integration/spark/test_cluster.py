@@ -1,6 +1,6 @@
 """Applications on a standalone cluster: spark-submit, a master and two workers, credentials in files of ``--files``.
 
-jsclient is in one executable only, which an application has to name; the environment of the cluster knows nothing of it.
+jsclient is in one executable only, which an application has to name; the environment of the cluster does not have it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ pytestmark = [
     pytest.mark.xdist_group("standalone"),
 ]
 
-COUNT, BATCH = 6_000, 2_000
+COUNT, BATCH = 3_000, 1_000
 COLUMNS = ["concat('out.', sequence) as subject", "data"]
-# A batch takes some three seconds, so that it can be met in the middle.
+# A batch takes some two seconds, so that it can be met in the middle.
 SLOWLY = [
     COLUMNS[0],
-    "if(sequence % 10 = 0 and length(reflect('java.lang.Thread', 'sleep', 30L)) = -1, null, data) as data",
+    "if(sequence % 10 = 0 and length(reflect('java.lang.Thread', 'sleep', 40L)) = -1, null, data) as data",
 ]
-IN_SMALL_PARTS = "spark.sql.execution.arrow.maxRecordsPerBatch=100"
+IN_SMALL_PARTS = "spark.sql.execution.arrow.maxRecordsPerBatch=50"
 
 
 @pytest.fixture(scope="module")
@@ -133,15 +133,6 @@ def with_credentials(secrets: Path) -> Guarded:
     return Guarded(config, {"credentialsFile": file.name}, [file], {"user_credentials": str(file)})
 
 
-def with_nkey(secrets: Path) -> Guarded:
-    from integration.kit.servers.creds import USER, Key
-
-    key, file = Key.make(USER), secrets / "app.nk"
-    file.write_bytes(key.seed)
-    config = {"authorization": {"users": [{"nkey": key.public}]}}
-    return Guarded(config, {"nkeySeedFile": file.name}, [file], {"nkeys_seed": str(file)})
-
-
 def with_tls_and_password(secrets: Path) -> Guarded:
     authority = trustme.CA()
     ca, cert, key = (secrets / name for name in ("ca.pem", "cert.pem", "key.pem"))
@@ -162,7 +153,7 @@ def with_tls_and_password(secrets: Path) -> Guarded:
     )
 
 
-@pytest.mark.parametrize("guard", [with_credentials, with_nkey, with_tls_and_password])
+@pytest.mark.parametrize("guard", [with_credentials, with_tls_and_password])
 async def test_copies_stream_with_secrets_in_files(
     own_server: Any, oracle_for: Any, standalone: Any, submit: Any, tmp_path: Path, guard: Any
 ) -> None:

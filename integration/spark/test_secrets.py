@@ -209,10 +209,11 @@ async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
     async with Oracle(own.url, nkeys_seed=str(file)) as oracle:
         await oracle.create_stream("S", ["s.>"], storage="memory", allow_direct=True)
         await oracle.publish_many("s.x", 5)
-    with pytest.raises(Exception, match="neither in the working directory '.*' nor in '.*', where Spark puts"):
+    with pytest.raises(
+        Exception, match=r"neither in the working directory '.*' nor in '.*', where Spark puts"
+    ):
         await counts(aside, spark, own.url, nkeySeedFile=file.name)
     spark.sparkContext.addFile(str(file))
-    file.unlink()
     assert await counts(aside, spark, own.url, nkeySeedFile=file.name) == 5
     given = {"servers": own.url, "nkeySeedFile": file.name}
     async with jsclient.connect(**ConnectOptions.of(given).arguments()) as js:

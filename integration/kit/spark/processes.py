@@ -1,4 +1,4 @@
-"""The processes of a session: Spark's scripts, JVMs and Python workers stay in that of the process that started them."""
+"""The processes of a session. Spark's scripts, JVMs and Python workers stay in the session of their first process."""
 
 from __future__ import annotations
 

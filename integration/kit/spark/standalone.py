@@ -39,12 +39,16 @@ class StandaloneCluster:
         self._files = files
         self._processes: list[subprocess.Popen[bytes]] = []
         self.python = files / "python-with-jsclient"
-        _write_script(self.python, f'PYTHONPATH="{environment()["PYTHONPATH"]}:$PYTHONPATH" exec {sys.executable}')
+        _write_script(
+            self.python, f'PYTHONPATH="{environment()["PYTHONPATH"]}:$PYTHONPATH" exec {sys.executable}'
+        )
         bare = files / "bin"
         bare.mkdir()
         _write_script(bare / "python3", f"exec {sys.executable} -S")
         (files / "conf").mkdir()
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith(_SPARKS)} | {
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(_SPARKS)
+        } | {
             "PATH": f"{bare}{os.pathsep}{os.environ['PATH']}",
             "SPARK_HOME": str(self._home),
             "SPARK_CONF_DIR": str(files / "conf"),
@@ -156,7 +160,9 @@ class Submitted:
         try:
             return self.process.wait(limit)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"the application is not done after {limit} s:\n{self.log[-4000:]}") from None
+            raise AssertionError(
+                f"the application is not done after {limit} s:\n{self.log[-4000:]}"
+            ) from None
 
     def finish(self, limit: float = 240.0) -> None:
         """Wait for its end. Raises AssertionError if it failed or did not end."""

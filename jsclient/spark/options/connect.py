@@ -285,12 +285,14 @@ class ConnectOptions:
 
 
 def _file(name: str, path: str | None) -> str | None:
-    """Where the file is on this machine. ``--files`` puts files into the working directory of executors, not of drivers."""
+    """Return the path of a file on this machine. ``--files`` copies into the working directory of executors only."""
     if path is None or Path(path).is_file():
         return path
     host, shared = os.uname().nodename, None if Path(path).is_absolute() else _files_of_spark()
     if shared is None:
-        hint = "; pass the file to spark-submit with --files, and set the option to its name without directories"
+        hint = (
+            "; pass the file to spark-submit with --files, and set the option to its name without directories"
+        )
         raise ConfigError(f"option {name!r}: no file {path!r} on {host}{hint}")
     copy = shared / path
     if not copy.is_file():
@@ -306,9 +308,11 @@ def _files_of_spark() -> Path | None:
     try:
         from pyspark import SparkFiles
 
-        return Path(SparkFiles.getRootDirectory()).absolute()
-    except Exception:  # noqa: BLE001  outside of an application: an AssertionError, or an error of py4j after its end
+        found = Path(SparkFiles.getRootDirectory()).absolute()
+    except Exception:  # noqa: BLE001  an AssertionError without an application, an error of py4j after its end
         return None
+    # The process that plans the batches of a stream is given this directory within the right one, and no file is there.
+    return found.parent if found.name == "streaming_job" else found
 
 
 def _variable(name: str, variable: str | None) -> str | None:

@@ -40,9 +40,18 @@ def test_file_that_spark_distributed(places):
     assert found("app.nk") == str(shared / "app.nk")
 
 
+def test_process_that_plans_a_stream(places, monkeypatch):
+    """Spark names a directory below the one with the files."""
+    _, shared = places
+    (shared / "app.nk").touch()
+    below = str(shared / "streaming_job")
+    monkeypatch.setattr(sys.modules["pyspark"].SparkFiles, "getRootDirectory", lambda: below)
+    assert found("app.nk") == str(shared / "app.nk")
+
+
 def test_relative_file_in_neither_place(places):
     here, shared = places
-    with pytest.raises(ConfigError, match="'nkeySeedFile': no file 'app.nk'") as raised:
+    with pytest.raises(ConfigError, match=r"'nkeySeedFile': no file 'app.nk'") as raised:
         found("app.nk")
     assert repr(str(here)) in str(raised.value)
     assert repr(str(shared)) in str(raised.value)
@@ -51,7 +60,7 @@ def test_relative_file_in_neither_place(places):
 def test_absolute_file_is_nowhere_else(places, tmp_path):
     _, shared = places
     (shared / "app.nk").touch()
-    with pytest.raises(ConfigError, match="no file '.*app.nk' on .*; pass the file to spark-submit"):
+    with pytest.raises(ConfigError, match=r"no file '.*app.nk' on .*; pass the file to spark-submit"):
         found(str(tmp_path / "app.nk"))
 
 
@@ -61,5 +70,5 @@ def test_no_application_of_spark(places, monkeypatch, error):
         raise error
 
     monkeypatch.setattr(sys.modules["pyspark"].SparkFiles, "getRootDirectory", fail)
-    with pytest.raises(ConfigError, match="no file 'app.nk'"):
+    with pytest.raises(ConfigError, match=r"no file 'app.nk'"):
         found("app.nk")
