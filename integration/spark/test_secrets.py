@@ -20,6 +20,7 @@ import jsclient
 from integration.kit.judge.oracle import Oracle
 from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from jsclient.spark import ack_batch, publish_batch
+from jsclient.spark.engine import session
 from jsclient.spark.options.connect import ConnectOptions
 
 pytestmark = pytest.mark.server(">=2.11")
@@ -215,9 +216,8 @@ async def test_file_handed_to_spark(spark, own_server, aside, tmp_path):
         await counts(aside, spark, own.url, nkeySeedFile=file.name)
     spark.sparkContext.addFile(str(file))
     assert await counts(aside, spark, own.url, nkeySeedFile=file.name) == 5
-    given = {"servers": own.url, "nkeySeedFile": file.name}
-    async with jsclient.connect(**ConnectOptions.of(given).arguments()) as js:
-        assert js.is_connected
+    given = ConnectOptions.of({"servers": own.url, "nkeySeedFile": file.name})
+    assert (await aside(session, given)).js.is_connected  # in the driver itself, as helpers do
 
 
 @pytest.mark.full

@@ -21,6 +21,7 @@ from .._runtime.context import Context
 from ..client import JetStream, connect
 from ..errors import JetStreamError
 from .options.connect import ConnectOptions
+from .task_context import distributed_files
 
 __all__ = ["Session", "context_of", "session"]
 
@@ -118,7 +119,7 @@ def _is_worker() -> bool:
 
 
 async def _open(options: ConnectOptions) -> JetStream:
-    return await connect(**options.arguments())
+    return await connect(**options.arguments(distributed_files))
 
 
 def session(options: ConnectOptions) -> Session:

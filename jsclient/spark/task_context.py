@@ -1,4 +1,4 @@
-"""Reads Spark's task context and job properties; the only module that uses Spark's internal names.
+"""Reads Spark's task context, job properties and files; the only module that uses Spark's internal names.
 
 Spark passes neither its query nor its epoch to a sink in Python. Both are local properties of the job, under names that
 are undocumented and could change. So a property that is missing or malformed is an error, and the epochs read by the
@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 
-__all__ = ["Task", "activate", "check_epoch", "current_task", "driver_query", "epoch_of"]
+__all__ = ["Task", "activate", "check_epoch", "current_task", "distributed_files", "driver_query", "epoch_of"]
 
 _QUERY = "sql.streaming.queryId"
 _EPOCH = "streaming.sql.batchId"
@@ -75,6 +76,18 @@ def activate(spark: object) -> None:
     jvm, session = getattr(spark, "_jvm", None), getattr(spark, "_jsparkSession", None)
     if jvm is not None and session is not None:
         getattr(jvm, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+
+
+def distributed_files() -> Path | None:
+    """The directory of the files that Spark distributes, as with ``--files``; None without an application of Spark."""
+    try:
+        from pyspark import SparkFiles
+
+        found = Path(SparkFiles.getRootDirectory()).absolute()
+    except Exception:  # noqa: BLE001  an AssertionError without an application, an error of py4j after its end
+        return None
+    # The process that plans the batches of a stream is given a directory within the right one, and no file is there.
+    return found.parent if found.name == "streaming_job" else found
 
 
 def check_epoch(epoch: int, read: Iterable[int]) -> None:

@@ -10,8 +10,9 @@ import difflib
 import os
 import re
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,11 +252,16 @@ class ConnectOptions:
         """Without secrets."""
         return f"ConnectOptions(servers={','.join(self.servers)})"
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self, distributed: Callable[[], Path | None] = lambda: None) -> dict[str, Any]:
         """The arguments of `jsclient.connect`, resolved on this machine.
 
-        Raises `ConfigError`, which names the machine, if a file or an environment variable does not exist.
+        Args:
+            distributed: Returns the directory of the files that Spark distributes, None if Spark does not run here.
+
+        Raises:
+            ConfigError: A file or an environment variable does not exist. The error names the machine.
         """
+        find = partial(_file, distributed)
         given: dict[str, Any] = {
             "servers": list(self.servers),
             "domain": self.domain,
@@ -264,31 +270,31 @@ class ConnectOptions:
             "timeout": self.timeout,
             "connect_timeout": self.timeout,
             "name": "jsclient-spark",
-            "user_credentials": _file("credentialsFile", self.credentials_file),
-            "nkeys_seed": _file("nkeySeedFile", self.nkey_seed_file),
+            "user_credentials": find("credentialsFile", self.credentials_file),
+            "nkeys_seed": find("nkeySeedFile", self.nkey_seed_file),
             "user": self.user,
             "password": self.password or _variable("passwordEnv", self.password_env),
             "token": self.token or _variable("tokenEnv", self.token_env),
-            "tls": self._tls(),
+            "tls": self._tls(find),
         }
         return {name: value for name, value in given.items() if value is not None}
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def _tls(self, find: Callable[[str, str | None], str | None]) -> ssl.SSLContext | None:
         if self.tls_ca is None and self.tls_cert is None:
             return None
-        context = ssl.create_default_context(cafile=_file("tlsCa", self.tls_ca))
+        context = ssl.create_default_context(cafile=find("tlsCa", self.tls_ca))
         if self.tls_cert is not None:
-            cert, key = _file("tlsCert", self.tls_cert), _file("tlsKey", self.tls_key)
+            cert, key = find("tlsCert", self.tls_cert), find("tlsKey", self.tls_key)
             assert cert is not None
             context.load_cert_chain(cert, key)
         return context
 
 
-def _file(name: str, path: str | None) -> str | None:
+def _file(distributed: Callable[[], Path | None], name: str, path: str | None) -> str | None:
     """Return the path of a file on this machine. ``--files`` copies into the working directory of executors only."""
     if path is None or Path(path).is_file():
         return path
-    host, shared = os.uname().nodename, None if Path(path).is_absolute() else _files_of_spark()
+    host, shared = os.uname().nodename, None if Path(path).is_absolute() else distributed()
     if shared is None:
         hint = (
             "; pass the file to spark-submit with --files, and set the option to its name without directories"
@@ -301,18 +307,6 @@ def _file(name: str, path: str | None) -> str | None:
             f"nor in {str(shared)!r}, where Spark puts the files passed with --files"
         )
     return str(copy)
-
-
-def _files_of_spark() -> Path | None:
-    """The directory of the files that Spark distributes; None without an application of Spark."""
-    try:
-        from pyspark import SparkFiles
-
-        found = Path(SparkFiles.getRootDirectory()).absolute()
-    except Exception:  # noqa: BLE001  an AssertionError without an application, an error of py4j after its end
-        return None
-    # The process that plans the batches of a stream is given this directory within the right one, and no file is there.
-    return found.parent if found.name == "streaming_job" else found
 
 
 def _variable(name: str, variable: str | None) -> str | None:

@@ -9,10 +9,12 @@ import pytest
 
 from jsclient.errors import ConfigError
 from jsclient.spark.options.connect import ConnectOptions
+from jsclient.spark.task_context import distributed_files
 
 
 def found(name):
-    return ConnectOptions.of({"servers": "nats://x", "nkeySeedFile": name}).arguments()["nkeys_seed"]
+    options = ConnectOptions.of({"servers": "nats://x", "nkeySeedFile": name})
+    return options.arguments(distributed_files)["nkeys_seed"]
 
 
 @pytest.fixture
