@@ -82,7 +82,6 @@ COVERED = {
     "spark/log/reading.py": "integration/spark/log/test_stream.py",
     "spark/log/several.py": "integration/spark/log/test_several_streams.py",
     "spark/log/tasks.py": "integration/spark/log/test_stream.py",
-    "spark/options/connect.py": "integration/spark/test_secrets.py",
     "spark/queue/claimer.py": "integration/spark/queue/test_claims.py",
     "spark/queue/reading.py": "integration/spark/queue/test_claims.py",
     "spark/queue/stream.py": "integration/spark/queue/test_claims.py",
