@@ -1,4 +1,6 @@
-"""JetStream for Spark: a source, a sink, and acks for ``foreachBatch``. Needs the extra ``spark`` and Java 17.
+"""JetStream for Spark: a source, a sink, acks for ``foreachBatch``, and a listener for monitoring.
+
+It needs the extra ``spark`` and Java 17.
 
 `register` makes ``format("jetstream")`` known to a session. Spark also finds an installed jsclient automatically.
 """
@@ -11,12 +13,22 @@ from .registering import register
 
 if TYPE_CHECKING:
     from .acks.ack_batch import ack_batch, heartbeat, nak_batch, term_batch
+    from .monitoring.listener import JetStreamListener
     from .sink.publish_batch import publish_batch
 
-__all__ = ["ack_batch", "heartbeat", "nak_batch", "publish_batch", "register", "term_batch"]
+__all__ = [
+    "JetStreamListener",
+    "ack_batch",
+    "heartbeat",
+    "nak_batch",
+    "publish_batch",
+    "register",
+    "term_batch",
+]
 
 # Imported on first use: these need pyspark and pyarrow, which the planning modules of this package do not.
 _WHERE = {
+    "JetStreamListener": "monitoring.listener",
     "ack_batch": "acks.ack_batch",
     "heartbeat": "acks.ack_batch",
     "nak_batch": "acks.ack_batch",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from jsclient.spark.monitoring.metrics import METRICS
 from jsclient.spark.options import sink as sink_options
 from jsclient.spark.options import source as source_options
 from jsclient.spark.options.connect import OptionReader
@@ -112,6 +113,11 @@ def test_columns_of_source_those_of_page():
     assert {name: kind.strip("`") for name, (kind, _) in table("Columns of the source").items()} == dict(
         QUEUE_COLUMNS
     )
+
+
+def test_metrics_of_page_are_those_of_listener():
+    rows = table("Listener for monitoring")
+    assert {name: kind for name, (kind, _) in rows.items()} == {one.name: one.kind for one in METRICS}
 
 
 def test_tests_page_on_semantics_names_there():

@@ -74,7 +74,8 @@ async def test_read_once_acked_after(queue, retention):
     assert (await info(query))["num_ack_pending"] == 0
     assert (await query.stream.state())["messages"] == (1000 if retention == "limits" else 0)
     assert numbers(query.rows) == seen(1, 1000)
-    assert query._reader.reportLatestOffset() == {"b": 3, "pending": 0, "lapsed": 0}
+    named = {"stream": query.stream.name, "consumer": "q"}
+    assert query._reader.reportLatestOffset() == {"b": 3, **named, "pending": 0, "lapsed": 0}
 
 
 async def test_rows_say_deliveries_said(queue, oracle, server):

@@ -78,9 +78,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = min((most for most in (rows, by_size) if most is not None), default=None)
         return msgspec.structs.replace(planner.end(ahead, most), owner=owner).to_json()
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """The last known end of the stream and the losses so far, without a request."""
-        return None if self._asking is None else self._asking[0].report()
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's name
+        """The stream, its last known end, and the losses so far, for the progress. Sends no request."""
+        known = {} if self._asking is None else self._asking[0].report() or {}
+        subjects = {"subjects": [*self._options.subjects]} if self._options.subjects else {}
+        return {**known, "stream": self._options.stream, **subjects}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
         return self._asked()[0].partitions(LogOffset.of_json(start), LogOffset.of_json(end))

@@ -119,7 +119,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if claims is offset else claims.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  Spark's name
-        """Pending messages and lapsed claims, for the progress of the query. Sends no request."""
+        """Stream, consumer, pending messages and lapsed claims, for the progress. Sends no request."""
         return None if self._driver is None else self._driver.report()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[ClaimPartition]:
@@ -185,6 +185,8 @@ class _Driver:
         handed = self._handed_out
         return {
             "b": 0 if handed is None else handed.batch,
+            "stream": self._options.stream,
+            "consumer": self._options.consumer,
             "pending": self.claimer.pending,
             "lapsed": self.holder.lapsed,
         }

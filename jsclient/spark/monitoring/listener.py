@@ -1,0 +1,215 @@
+"""The listener that users add to a session, and that collects the figures of its queries."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pyspark.sql.streaming import StreamingQueryListener
+
+from ...protocol.wire.checks import check_seconds
+from ..options.connect import ConnectOptions
+from .figures import QueryFigures, SourceFigures, Unread
+from .lag import LagWatch
+from .metrics import Metric, prometheus_text
+from .progress import LogPlace, read_progress
+from .telemetry import register_metrics
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+__all__ = ["JetStreamListener"]
+
+E = TypeVar("E")
+
+log: logging.Logger = logging.getLogger("jsclient.spark.progress")
+
+_PAST = 1000  # runs that are remembered after their end
+_FAILED = 100  # queries that have failed, of which `query_up` is kept
+
+
+def _harmless(
+    callback: Callable[[JetStreamListener, E], None],
+) -> Callable[[JetStreamListener, E], None]:
+    """A callback of Spark that logs its errors."""
+
+    @functools.wraps(callback)
+    def called(self: JetStreamListener, event: E) -> None:
+        try:
+            callback(self, event)
+        except Exception:
+            log.exception("an event of a query was not counted")
+
+    return called
+
+
+class JetStreamListener(StreamingQueryListener):
+    """Collects the lag, the rates and the losses of queries that read from JetStream.
+
+    Add it with ``spark.streams.addListener(listener)``, in a classic session or under Spark Connect, before the queries
+    start. It logs, at level INFO to the logger ``jsclient.spark.progress``, a sentence about each source, and at level
+    WARNING at once when messages were lost or claims have lapsed. `prometheus` and `register` give the figures to a
+    monitoring system. A query that is stopped disappears from them; one that fails keeps ``query_up``, as 0.
+
+    Args:
+        log_every: Minimum seconds between two sentences about a query; 0 for each batch, None for warnings only.
+        servers: The server, or a mapping with the options of the connection. With it, the listener also measures the
+            lag in seconds of sources in log mode, in a thread and with a connection of its own.
+        ask_every: Seconds between two rounds of requests to the server. Each source takes two requests, and two more
+            for each subject filter.
+
+    Raises:
+        ConfigError: An option is invalid.
+    """
+
+    def __init__(
+        self,
+        *,
+        log_every: float | None = 60.0,
+        servers: Mapping[str, str] | str | None = None,
+        ask_every: float = 15.0,
+    ) -> None:
+        if log_every is not None and log_every != 0:
+            check_seconds("log_every", log_every)
+        check_seconds("ask_every", ask_every)
+        self._log_every = log_every
+        self._lock = threading.Lock()
+        self._queries: dict[str, QueryFigures] = {}  # by id, which a query keeps over restarts
+        self._logged: dict[str, float] = {}  # by id of a query: when its next sentence is due
+        self._past: deque[str] = deque(maxlen=_PAST)  # runs that have ended: their last reports can be late
+        self._watch: LagWatch[tuple[str, int]] | None = None
+        if servers is not None:
+            self._watch = LagWatch(ConnectOptions.of(servers), ask_every, self._places, self._answered)
+
+    # --- called by Spark ---------------------------------------------------------------------------------------
+
+    @_harmless
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  Spark's name
+        with self._lock:
+            self._begin(str(event.id), str(event.runId), event.name or "")
+
+    @_harmless
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  Spark's name
+        report = read_progress(event.progress)
+        now = time.monotonic()
+        with self._lock:
+            query = self._queries.get(report.id)
+            if report.run in self._past:
+                return
+            if query is None or query.run != report.run:  # the listener was added after the query had started
+                query = self._begin(report.id, report.run, report.name)
+            worse = query.add(report)
+            lines = list(self._due(query, worse, now))
+        for level, text, fields in lines:
+            log.log(level, "%s", text, extra=fields)
+        if self._watch is not None:
+            self._watch.start()
+
+    @_harmless
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  Spark's name
+        with self._lock:
+            query = self._queries.get(str(event.id))
+            if query is not None and query.run == str(event.runId):
+                query.rest()
+
+    @_harmless
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  Spark's name
+        with self._lock:
+            query = self._queries.get(str(event.id))
+            if query is None or query.run != str(event.runId):
+                return
+            self._end(query)
+            if event.exception is not None:
+                query.failed = True
+                self._queries[query.id] = query  # at the end, as the newest
+                failed = [one.id for one in self._queries.values() if one.failed]
+                for old in failed[:-_FAILED]:
+                    del self._queries[old]
+        if event.exception is not None:
+            fields = {"event": "QueryFailed", "query": query.name, "query_id": query.id, "run_id": query.run}
+            log.error("query %s failed: %s", query.name or query.id, event.exception, extra=fields)
+
+    # --- for monitoring systems --------------------------------------------------------------------------------
+
+    def prometheus(self) -> str:
+        """The figures in the text format of Prometheus, version 0.0.4. May be called from any thread."""
+        with self._lock:
+            return prometheus_text(self._queries.values(), time.monotonic())
+
+    def register(self, meter: Meter) -> None:
+        """Create an observable instrument of this meter for each metric.
+
+        Their names are those of `prometheus` with the prefix ``jsclient.spark.``, and without ``_total``.
+
+        Args:
+            meter: As ``opentelemetry.metrics.get_meter`` returns it.
+
+        Raises:
+            ConfigError: The package opentelemetry-api is not installed.
+        """
+        register_metrics(meter, self._values)
+
+    def close(self) -> None:
+        """Stop asking the server. To stop listening, call ``spark.streams.removeListener`` as well."""
+        if self._watch is not None:
+            self._watch.close()
+
+    def _values(self, metric: Metric) -> list[tuple[dict[str, str], float]]:
+        with self._lock:
+            return list(metric.values(self._queries.values(), time.monotonic()))
+
+    # --- state; the lock is held -------------------------------------------------------------------------------
+
+    def _begin(self, query: str, run: str, name: str) -> QueryFigures:
+        if (before := self._queries.get(query)) is not None:
+            self._end(before)
+        made = self._queries[query] = QueryFigures(query, run, name)
+        return made
+
+    def _end(self, query: QueryFigures) -> None:
+        del self._queries[query.id]
+        self._logged.pop(query.id, None)
+        self._past.append(query.run)
+
+    def _due(
+        self, query: QueryFigures, worse: list[SourceFigures], now: float
+    ) -> Iterable[tuple[int, str, dict[str, Any]]]:
+        """The log records about a batch: level, text, fields."""
+        due = self._log_every is not None and now >= self._logged.get(query.id, now)
+        if self._log_every is not None and due and query.sources:
+            self._logged[query.id] = now + self._log_every
+        for source in query.sources.values():
+            bad = any(source is one for one in worse)
+            if due or bad:
+                level = logging.WARNING if bad else logging.INFO
+                yield level, query.line(source, now), query.fields(source, now)
+
+    # --- for the watch -----------------------------------------------------------------------------------------
+
+    def _places(self) -> dict[tuple[str, int], LogPlace]:
+        with self._lock:
+            return {
+                (query.id, number): place
+                for query in self._queries.values()
+                if not query.failed
+                for number, source in query.sources.items()
+                if (place := source.report.place) is not None and place.stream
+            }
+
+    def _answered(self, key: tuple[str, int], asked: LogPlace, unread: Unread | None) -> None:
+        with self._lock:
+            query = self._queries.get(key[0])
+            source = None if query is None else query.sources.get(key[1])
+            if source is not None:
+                source.answered(asked, unread)

@@ -1,0 +1,134 @@
+"""The metrics of queries, and their text format for Prometheus. No I/O and no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from .figures import QueryFigures, SourceFigures
+
+__all__ = ["METRICS", "Metric", "prometheus_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric and its value for a query, or for one of its sources. A value of None is omitted."""
+
+    name: str  # without the prefix "jsclient_spark_"; that of a counter also without "_total"
+    kind: Literal["gauge", "counter"]
+    help: str
+    unit: str = ""  # of OpenTelemetry
+    of_query: Callable[[QueryFigures], float | None] | None = None
+    of_source: Callable[[SourceFigures, float], float | None] | None = None  # the float is the time
+
+    def values(self, queries: Iterable[QueryFigures], now: float) -> Iterator[tuple[dict[str, str], float]]:
+        """Labels and value of each series."""
+        for query in queries:
+            labels = {"query": query.name, "query_id": query.id}
+            if self.of_query is not None and (value := self.of_query(query)) is not None:
+                yield labels, value
+            if self.of_source is None or query.failed:
+                continue
+            for number, source in sorted(query.sources.items()):
+                if (value := self.of_source(source, now)) is not None:
+                    own = {"source": str(number), "stream": source.report.stream}
+                    yield labels | own, value
+
+
+METRICS = (
+    Metric(
+        "query_up",
+        "gauge",
+        "1 while the query runs, 0 after it failed.",
+        of_query=lambda q: float(not q.failed),
+    ),
+    Metric(
+        "batch_duration_seconds",
+        "gauge",
+        "Duration of the last batch.",
+        "s",
+        of_query=lambda q: None if q.failed else q.seconds,
+    ),
+    Metric(
+        "output_rows",
+        "counter",
+        "Rows that the sink has written.",
+        "{row}",
+        of_query=lambda q: None if q.failed else q.output_rows,
+    ),
+    Metric("rows", "counter", "Rows read in completed batches.", "{row}", of_source=lambda s, _: s.rows),
+    Metric(
+        "input_rows_per_second",
+        "gauge",
+        "Rows that arrived per second before the last batch.",
+        "{row}/s",
+        of_source=lambda s, _: s.report.input_rate,
+    ),
+    Metric(
+        "processed_rows_per_second",
+        "gauge",
+        "Rows that the last batch processed per second.",
+        "{row}/s",
+        of_source=lambda s, _: s.report.processed_rate,
+    ),
+    Metric(
+        "lag_messages",
+        "gauge",
+        "Messages after the last completed batch.",
+        "{message}",
+        of_source=lambda s, _: s.lag_messages(),
+    ),
+    Metric(
+        "lag_seconds",
+        "gauge",
+        "Age of the oldest message after the last completed batch.",
+        "s",
+        of_source=lambda s, now: s.lag_seconds(now),
+    ),
+    Metric(
+        "lost_messages",
+        "counter",
+        "Messages that were removed before their batch was planned.",
+        "{message}",
+        of_source=lambda s, _: s.report.lost if s.report.mode == "log" else None,
+    ),
+    Metric(
+        "expired_messages",
+        "counter",
+        "Messages that were removed while their batch ran; tasks may have read some.",
+        "{message}",
+        of_source=lambda s, _: s.report.expired if s.report.mode == "log" else None,
+    ),
+    Metric(
+        "lapsed_claims",
+        "counter",
+        "Claims of queue mode that other clients may have received as well.",
+        "{claim}",
+        of_source=lambda s, _: s.report.lapsed if s.report.mode == "queue" else None,
+    ),
+)
+
+
+def prometheus_text(queries: Iterable[QueryFigures], now: float) -> str:
+    """All metrics in the text format 0.0.4 of Prometheus. Metrics without a value are omitted."""
+    lines: list[str] = []
+    kept = list(queries)
+    for metric in METRICS:
+        series = list(metric.values(kept, now))
+        if not series:
+            continue
+        name = f"jsclient_spark_{metric.name}{'_total' if metric.kind == 'counter' else ''}"
+        lines += [f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}"]
+        for labels, value in series:
+            pairs = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            lines.append(f"{name}{{{pairs}}} {_number(value)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)

@@ -1,0 +1,176 @@
+"""What the reports of a query add up to, and how it is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.spark.monitoring.figures import QueryFigures, SourceFigures, Unread
+from jsclient.spark.monitoring.metrics import METRICS, prometheus_text
+from jsclient.spark.monitoring.progress import LogPlace, QueryReport, SourceReport
+
+CREATED = "2026-01-31T12:00:00+00:00"
+OTHER = "2026-02-01T00:00:00+00:00"
+
+
+def log(seq=20, last=50, *, created=CREATED, **more):
+    place = LogPlace("ORDERS", created, seq)
+    return SourceReport(
+        0, "log", "ORDERS", **{"rows": 3, "processed_rate": 6.0, **more}, place=place, last=last
+    )
+
+
+def report(*sources, batch=7, **more):
+    given = {"name": "copy", "seconds": 1.5, "output_rows": 3, **more}
+    return QueryReport(id="i", run="r", batch=batch, sources=sources, **given)
+
+
+def figures(*reports):
+    made = QueryFigures("i", "r", "copy")
+    for one in reports:
+        made.add(one)
+    return made
+
+
+def test_counts_add_up():
+    made = figures(report(log(20)), report(log(30), batch=8), report(log(40), batch=9, output_rows=None))
+    assert (made.batch, made.output_rows, made.sources[0].rows) == (9, 6, 9)
+    assert made.sources[0].lag_messages() == 10
+
+
+@pytest.mark.parametrize(("seq", "last", "lag"), [(20, 50, 30), (50, 50, 0), (50, 20, 0), (20, None, None)])
+def test_lag_in_messages(seq, last, lag):
+    assert SourceFigures(log(seq, last)).lag_messages() == lag
+
+
+def test_lag_of_queue():
+    assert SourceFigures(SourceReport(0, "queue", "JOBS", 3, pending=12)).lag_messages() == 12
+    assert SourceFigures(SourceReport(0, "epochs", "flights", 3)).lag_messages() is None
+
+
+def test_lag_in_seconds():
+    source = SourceFigures(log(20, 50))
+    assert source.lag_seconds(100.0) is None
+    source.answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    assert (source.lag_messages(), source.lag_seconds(100.0)) == (60, 10.0)
+    source.add(log(70, 70))  # an upper bound, until the server is asked again
+    assert (source.lag_messages(), source.lag_seconds(101.0)) == (10, 11.0)
+    source.add(log(80, 80))
+    assert (source.lag_messages(), source.lag_seconds(102.0)) == (0, 0.0)
+    source.answered(LogPlace("ORDERS", CREATED, 80), Unread(0, 102.0))
+    assert (source.lag_messages(), source.lag_seconds(103.0)) == (0, 0.0)
+    source.answered(LogPlace("ORDERS", CREATED, 80), None)
+    assert source.lag_seconds(103.0) is None
+
+
+@pytest.mark.parametrize("asked", [LogPlace("ORDERS", OTHER, 20), LogPlace("ORDERS", CREATED, 21)])
+def test_answer_about_another_place_ignored(asked):
+    source = SourceFigures(log(20, 50))
+    source.answered(asked, Unread(80, 90.0))
+    assert source.unread is None
+
+
+def test_answer_about_previous_stream_dropped():
+    source = SourceFigures(log(20, 50))
+    source.answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    source.add(log(3, 5, created=OTHER))
+    assert (source.lag_messages(), source.lag_seconds(100.0)) == (2, None)
+
+
+def test_losses_are_noticed_once():
+    made = QueryFigures("i", "r", "copy")
+    assert made.add(report(log())) == []
+    (worse,) = made.add(report(log(lost=4)))
+    assert worse is made.sources[0]
+    assert made.add(report(log(lost=4))) == []
+    assert made.add(report(log(lost=4, expired=1))) == [worse]
+    assert len(figures().add(report(log(lost=1)))) == 1  # the first report
+
+
+def test_sentence():
+    made = figures(report(log()))
+    source = made.sources[0]
+    assert made.line(source, 0.0) == "query copy, batch 7: 3 rows of stream ORDERS, 6 rows/s, lag 30 messages"
+    source.answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    assert made.line(source, 92.5).endswith(", lag 60 messages and 2.5 s")
+    made = figures(report(log(lost=4, expired=2, last=None, processed_rate=None)))
+    assert made.line(made.sources[0], 0.0) == (
+        "query copy, batch 7: 3 rows of stream ORDERS; since the start, 4 messages were removed before they were "
+        "read; since the start, 2 messages were removed while their batch ran"
+    )
+    unnamed = QueryFigures("i", "r")
+    unnamed.add(report(SourceReport(1, "queue", "", 3, lapsed=2), name=""))
+    assert unnamed.line(unnamed.sources[1], 0.0) == (
+        "query i, batch 7: 3 rows of source 1; since the start, 2 claims have lapsed"
+    )
+
+
+def test_fields_do_not_hide_those_of_log_records():
+    import logging
+
+    made = figures(report(log()))
+    record = logging.getLogger("x").makeRecord(
+        "x", logging.INFO, "", 0, "", (), None, extra=made.fields(made.sources[0], 0.0)
+    )
+    assert (record.event, record.query, record.batch, record.lag_messages) == ("QueryProgress", "copy", 7, 30)
+
+
+# --- metrics -------------------------------------------------------------------------------------------------
+
+
+def lines(*queries, now=0.0):
+    return prometheus_text(queries, now).splitlines()
+
+
+def test_prometheus_text():
+    text = lines(figures(report(log())))
+    labels = 'query="copy",query_id="i",source="0",stream="ORDERS"'
+    assert "# HELP jsclient_spark_rows_total Rows read in completed batches." in text
+    assert "# TYPE jsclient_spark_rows_total counter" in text
+    assert f"jsclient_spark_rows_total{{{labels}}} 3" in text
+    assert "# TYPE jsclient_spark_lag_messages gauge" in text
+    assert f"jsclient_spark_lag_messages{{{labels}}} 30" in text
+    assert 'jsclient_spark_query_up{query="copy",query_id="i"} 1' in text
+    assert 'jsclient_spark_batch_duration_seconds{query="copy",query_id="i"} 1.5' in text
+    assert not any("lag_seconds" in line or "lapsed" in line for line in text)
+    assert prometheus_text([], 0.0) == ""
+    assert prometheus_text([QueryFigures("i", "r")], 0.0).endswith("\n")
+
+
+def test_each_metric_once_and_described():
+    queue = SourceReport(1, "queue", "JOBS", 3, 1.0, 2.0, pending=12, lapsed=1)
+    one, two = figures(report(log(), queue)), figures(report(log()))
+    for made in (one, two):
+        made.sources[0].answered(LogPlace("ORDERS", CREATED, 20), Unread(80, 90.0))
+    text = lines(one, two, now=100.0)
+    types = [line.split()[2] for line in text if line.startswith("# TYPE")]
+    assert types == [line.split()[2] for line in text if line.startswith("# HELP")]
+    assert len(types) == len(set(types)) == len(METRICS)
+    # The series of a metric follow its type.
+    at = ""
+    for line in text:
+        at = line.split()[2] if line.startswith("#") else at
+        assert line.startswith(("#", f"{at}{{"))
+
+
+def test_labels_are_escaped():
+    text = prometheus_text([QueryFigures("i", "r", 'a "b"\\\nc')], 0.0)
+    assert 'query="a \\"b\\"\\\\\\nc",' in text
+
+
+def test_large_counts_keep_digits():
+    text = prometheus_text([figures(report(log(rows=2**53 + 1)))], 0.0)
+    assert " 9007199254740993\n" in text
+
+
+def test_failed_query_is_down():
+    made = figures(report(log()))
+    made.failed = True
+    assert lines(made)[-1] == 'jsclient_spark_query_up{query="copy",query_id="i"} 0'
+    assert len(lines(made)) == 3
+
+
+def test_rates_at_rest():
+    made = figures(report(log(input_rate=1.0)))
+    made.rest()
+    assert (made.sources[0].report.input_rate, made.sources[0].report.processed_rate) == (0.0, 0.0)
+    assert made.sources[0].rows == 3

@@ -1,0 +1,100 @@
+"""What is read from the progress of a query."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from jsclient.protocol.epochs.frontier import Int
+from jsclient.protocol.epochs.records import EpochPosition
+from jsclient.spark.epochs.planning import place_to_json
+from jsclient.spark.log.offsets import LogOffset
+from jsclient.spark.monitoring.progress import LogPlace, read_progress
+from jsclient.spark.queue.claims import QueueOffset, Run
+
+CREATED = "2026-01-31T12:00:00+00:00"
+
+
+def source(end, latest=None, **more):
+    given = {"numInputRows": 3, "inputRowsPerSecond": 1.5, "processedRowsPerSecond": 6.0, "metrics": {}}
+    return {
+        "description": "Python",
+        "startOffset": None,
+        "endOffset": end,
+        "latestOffset": latest,
+        **given,
+        **more,
+    }
+
+
+def progress(*sources, **more):
+    given = {"id": "i", "runId": "r", "name": "copy", "batchId": 7, "batchDuration": 1500}
+    return {**given, "sources": list(sources), "sink": {"description": "", "numOutputRows": 3}, **more}
+
+
+def only(end, latest=None, **more):
+    (one,) = read_progress(progress(source(end, latest, **more))).sources
+    return one
+
+
+@pytest.mark.parametrize("write", [json.dumps, dict], ids=["text", "decoded"])
+def test_log_source(write):
+    end = LogOffset(20, CREATED, cuts=(11, 16)).to_json()
+    latest = {"seq": 50, "created": CREATED, "stream": "ORDERS", "subjects": ["a.>"], "lost": 4, "expired": 2}
+    one = only(write(end), write(latest))
+    assert (one.number, one.mode, one.stream, one.rows) == (0, "log", "ORDERS", 3)
+    assert (one.input_rate, one.processed_rate) == (1.5, 6.0)
+    assert one.place == LogPlace("ORDERS", CREATED, 20, ("a.>",))
+    assert (one.last, one.lost, one.expired) == (50, 4, 2)
+
+
+def test_end_of_recreated_stream_unknown():
+    end, latest = LogOffset(20, CREATED).to_json(), {"seq": 50, "created": "2026-02-01T00:00:00+00:00"}
+    assert only(end, latest).last is None
+
+
+@pytest.mark.parametrize("latest", [None, "None", "null", "", "[1]", "{", {"stream": "ORDERS"}])
+def test_latest_offset_missing(latest):
+    one = only(LogOffset(20, CREATED).to_json(), latest)
+    assert one.last is None
+    assert one.place.seq == 20
+    assert one.lost == 0
+
+
+def test_queue_source():
+    end = QueueOffset(3, (Run(1, 1, 5, 1, 0),), "$JS.ACK.S.c").to_json()
+    latest = {"b": 3, "stream": "JOBS", "consumer": "c", "pending": 12, "lapsed": 2}
+    one = only(json.dumps(end), json.dumps(latest))
+    assert (one.mode, one.stream, one.pending, one.lapsed) == ("queue", "JOBS", 12, 2)
+    assert one.place is None
+    assert only(end).pending is None
+
+
+def test_epoch_source():
+    place = EpochPosition(Int(), 9, (), ((4,),), ((0, 9),), "flights", CREATED)
+    one = only(json.dumps(place_to_json(place)), "None")
+    assert (one.mode, one.stream, one.place) == ("epochs", "flights", None)
+
+
+def test_other_sources_omitted():
+    read = read_progress(
+        progress(
+            source('{"orders":{"0":5}}'), source("12"), source(None), source(LogOffset(1, CREATED).to_json())
+        )
+    )
+    assert [one.number for one in read.sources] == [3]
+
+
+@pytest.mark.parametrize("rate", [float("nan"), float("inf"), None, "x"])
+def test_rate_unknown(rate):
+    assert only(LogOffset(20, CREATED).to_json(), inputRowsPerSecond=rate).input_rate is None
+
+
+def test_query():
+    read = read_progress(progress())
+    assert (read.id, read.run, read.name, read.batch) == ("i", "r", "copy", 7)
+    assert (read.seconds, read.output_rows, read.sources) == (1.5, 3, ())
+    read = read_progress(progress(name=None, sink={"numOutputRows": -1}, batchDuration=None))
+    assert (read.name, read.seconds, read.output_rows) == ("", None, None)
+    assert read_progress(progress(sink=None)).output_rows is None
