@@ -138,3 +138,24 @@ async def test_wrong_option_told_to_client(connect_spark, server):
     """
     told = await asyncio.to_thread(connect_spark, code, servers=server.url)
     assert "has no option 'maxmesagespertrigger': did you mean 'maxMessagesPerTrigger'?" in told
+
+
+@pytest.mark.full
+async def test_name_of_query_in_log_of_sink(connect_spark, server, make_stream, tmp_path):
+    """Spark gives it to the sink, in a process of the server."""
+    source, target = await make_stream(allow_direct=True), await make_stream()
+    await source.publish(5)
+    code = """
+        reader = spark.readStream.format("jetstream").options(servers=servers, stream=source)
+        rows = reader.option("startingOffsets", "earliest").load().selectExpr("'not a subject' as subject", "data")
+        writer = rows.writeStream.options(servers=servers, expectedStream=target, checkpointLocation=checkpoint)
+        query = writer.format("jetstream").queryName("broken one").start()
+        try:
+            query.awaitTermination(120)
+        except Exception as error:
+            result = str(error)
+    """
+    given = {"source": source.name, "target": target.name, "checkpoint": str(tmp_path / "checkpoint")}
+    told = await asyncio.to_thread(connect_spark, code, servers=server.url, **given)
+    assert "not a subject" in told
+    assert "query broken one, batch 0 failed." in connect_spark.log

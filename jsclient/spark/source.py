@@ -99,14 +99,17 @@ class JetStreamSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802  Spark's
         _refuse(overwrite=overwrite)
+        query = self.options.get(
+            "queryName", ""
+        )  # Spark adds it to the options of a sink, but not of a source
         if is_epochs(self.options):
             from .epochs.sink import EpochStreamWriter
 
-            return EpochStreamWriter(EpochSinkOptions.parse(self.options), schema)
+            return EpochStreamWriter(EpochSinkOptions.parse(self.options), schema, query)
         from .options.sink import SinkOptions
         from .sink.spark_writer import JetStreamStreamWriter
 
-        return JetStreamStreamWriter(SinkOptions.parse(self.options), schema)
+        return JetStreamStreamWriter(SinkOptions.parse(self.options), schema, query)
 
 
 def _refuse(*, overwrite: bool) -> None:

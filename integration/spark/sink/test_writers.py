@@ -25,6 +25,7 @@ from jsclient.spark.sink import spark_writer as sink
 from jsclient.spark.sink.partition_writer import Outcome
 from jsclient.spark.sink.row_error import RowError
 from jsclient.spark.sink.spark_writer import JetStreamBatchWriter, JetStreamStreamWriter, Written
+from jsclient.spark.source import JetStreamSource
 from jsclient.spark.task_context import Task
 
 QUERY = "0d9b1e0c-34a1-4a53-a7a1-0a3f4b6c7d8e"
@@ -256,6 +257,17 @@ def test_commit_is_heard(
     finally:
         log.setLevel(logging.NOTSET)
     assert capsys.readouterr().err.count("batch 7: 150 rows") == 2
+
+
+def test_commit_names_query(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark adds the name to the options of the sink."""
+    caplog.set_level(logging.INFO, "jsclient.spark")
+    options = {"servers": "nats://127.0.0.1:1", "queryName": "copy"}
+    writer = JetStreamSource(options).streamWriter(schema_of(ROWS), overwrite=False)
+    writer.commit(DONE, 7)
+    writer.abort(DONE, 8)
+    assert caplog.messages[0].startswith("query copy, batch 7: 150 rows of 3 partitions")
+    assert caplog.messages[1].startswith("query copy, batch 8 failed.")
 
 
 def test_commit_of_another_epoch() -> None:

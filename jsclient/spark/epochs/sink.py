@@ -24,7 +24,7 @@ from ..options.epochs import EpochSinkOptions
 from ..options.sink import SinkOptions
 from ..sink.partition_writer import Outcome, PartitionWriter, WritePlan
 from ..sink.row_columns import RowShape, rows_shape
-from ..sink.spark_writer import Written, make_audible, summary, write_all
+from ..sink.spark_writer import Written, batch_text, make_audible, summary, write_all
 from ..task_context import Task, check_epoch, current_task, epoch_of
 from .ownership import Attempt, Owned, SinkTopic
 
@@ -50,14 +50,18 @@ class EpochWritten(Written):
 
 
 class EpochStreamWriter(DataSourceStreamArrowWriter):
-    """Writes each micro-batch of a streaming query as one epoch, whose time is the batch's number."""
+    """Writes each micro-batch of a streaming query as one epoch, whose time is the batch's number.
 
-    def __init__(self, options: EpochSinkOptions, schema: StructType) -> None:
-        """
-        Raises:
-            ConfigError: Rows of this schema cannot be written with these options.
-        """
+    Args:
+        query: The name of the query, for the log; "" if it has none.
+
+    Raises:
+        ConfigError: Rows of this schema cannot be written with these options.
+    """
+
+    def __init__(self, options: EpochSinkOptions, schema: StructType, query: str = "") -> None:
         self._options = options
+        self._query = query
         self._shape = rows_shape(schema, options.write)
         if self._shape.has_subject:
             raise ConfigError(
@@ -112,12 +116,13 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
 
         opened.run(Retry(PATIENT).run(complete))
         make_audible()
-        log.info("batch %d is an epoch of topic %r: %s", batchId, self._options.topic, summary(written))
+        batch = batch_text(self._query, batchId)
+        log.info("%s is an epoch of topic %r: %s", batch, self._options.topic, summary(written))
         if strangers := sum(one.outcome.strangers for one in written):
             log.warning(
-                "batch %d was replayed with other rows: epoch %d of topic %r has %d more, which an earlier try has "
+                "%s was replayed with other rows: epoch %d of topic %r has %d more, which an earlier try has "
                 "stored. Rows that only changed their partitions are known with dedupScope=epoch, or a column msg_id",
-                batchId,
+                batch,
                 batchId,
                 self._options.topic,
                 strangers,
@@ -126,9 +131,9 @@ class EpochStreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = [one for one in messages if isinstance(one, EpochWritten)]
         log.warning(
-            "batch %d failed, so epoch %d of topic %r stays open, and is not read until the batch is repeated. Its "
+            "%s failed, so epoch %d of topic %r stays open, and is not read until the batch is repeated. Its "
             "successful tasks: %s",
-            batchId,
+            batch_text(self._query, batchId),
             batchId,
             self._options.topic,
             summary(written),

@@ -48,6 +48,7 @@ __all__ = [
     "JetStreamBatchWriter",
     "JetStreamStreamWriter",
     "Written",
+    "batch_text",
     "look",
     "make_audible",
     "summary",
@@ -132,9 +133,18 @@ class _Writer:
 
 
 class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes the epochs of a streaming query."""
+    """Writes the epochs of a streaming query.
+
+    Args:
+        query: The name of the query, for the log; "" if it has none.
+    """
 
     _ascending = True
+
+    def __init__(self, options: SinkOptions, schema: StructType, query: str = "") -> None:
+        """Raises `ConfigError` if rows of this schema cannot be written with these options."""
+        super().__init__(options, schema)
+        self._query = query
 
     def _place(self) -> tuple[str, int]:
         return epoch_of() if self._needs_epoch() else ("", -1)
@@ -145,10 +155,10 @@ class JetStreamStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         written = _written(messages)
         check_epoch(batchId, (one.epoch for one in written if one.epoch >= 0))
-        _report(f"batch {batchId}", written, self._options)
+        _report(batch_text(self._query, batchId), written, self._options)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        _report_abort(f"batch {batchId}", messages, self._ids)
+        _report_abort(batch_text(self._query, batchId), messages, self._ids)
 
 
 class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
@@ -177,6 +187,11 @@ class JetStreamBatchWriter(_Writer, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         _report_abort("write", messages, self._ids)
+
+
+def batch_text(query: str, batch: int) -> str:
+    """What log lines call a batch."""
+    return f"query {query}, batch {batch}" if query else f"batch {batch}"
 
 
 def write_all(
