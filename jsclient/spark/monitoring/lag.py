@@ -146,14 +146,15 @@ class _Connection:
 
 
 async def unread_after(js: JetStream, place: LogPlace) -> Unread:
-    """Look up the messages after a place. Ages are those of the server's clock.
+    """Look up the messages after a place. Ages are those of the server's clock, plus the time of a request.
 
     Raises:
         PositionInvalidError: The stream was recreated.
         JetStreamError: As any request.
     """
+    now = time.monotonic()
     stream = await js.stream(place.stream)
-    facts, now = StreamFacts.of(stream.cached_info), time.monotonic()
+    facts = StreamFacts.of(stream.cached_info)
     if facts.created != place.created:
         raise PositionInvalidError(f"it was recreated at {facts.created}")
     last, oldest = 0, None

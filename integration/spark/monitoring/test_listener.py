@@ -10,14 +10,8 @@ import time
 
 import pytest
 
-import jsclient
 from integration.kit.calls.source import options_of
-from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually, never
-from jsclient.errors import PositionInvalidError
-from jsclient.spark.monitoring.lag import LagWatch, unread_after
-from jsclient.spark.monitoring.progress import LogPlace
-from jsclient.spark.options.connect import ConnectOptions
+from integration.kit.judge.waiting import eventually
 
 SERIES = re.compile(
     r'jsclient_spark_(\w+)\{query="([^"]*)",query_id="[^"]+"(?:,source="\d+",stream="(\w*)")?\} (\S+)'
@@ -64,6 +58,13 @@ def listen(spark):
         one.close()
 
 
+def never_began(query):
+    """Wait until a query has begun. Whether it failed because its Python process took too long to start."""
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(0.05)
+    return not query.isActive and "connect back" in str(query.exception())
+
+
 @pytest.fixture
 def start(spark, aside, tmp_path):
     """Starts queries that read a stream; a gate lets their batches through one by one."""
@@ -79,8 +80,11 @@ def start(spark, aside, tmp_path):
 
         writer = frame.writeStream.foreachBatch(batch)
         writer = writer.queryName(name).option("checkpointLocation", str(tmp_path / name))
-        queries.append(await aside(writer.start))
-        return queries[-1]
+        query = await aside(writer.start)
+        while await aside(never_began, query):  # Spark gives its Python process ten seconds
+            query = await aside(writer.start)
+        queries.append(query)
+        return query
 
     yield begin
     for query in queries:
@@ -152,9 +156,8 @@ async def test_two_queries_and_one_that_fails(listen, start, aside, server, make
     await eventually(lambda: (figures.get("rows_total", "one"), figures.get("rows_total", "two")) == (10, 20))
     assert figures.streams("one") == {one.name}
     assert figures.streams("two") == {two.name}
-    (told,) = [record for record in caplog.records if getattr(record, "event", "") == "QueryFailed"]
-    assert told.query == "failing"
-    assert "as the test wants it" in told.getMessage()
+    (told,) = [record for record in caplog.records if "as the test wants it" in record.getMessage()]
+    assert (told.event, told.query) == ("QueryFailed", "failing")
     await aside(second.stop)
     await eventually(lambda: figures.of("two") == {})
     assert figures.get("query_up", "one") == 1
@@ -192,101 +195,6 @@ async def test_losses_are_warnings(listen, start, aside, server, stream, caplog)
     (told,) = [record for record in caplog.records if getattr(record, "lost", 0)]
     assert told.levelname == "WARNING"
     assert "5 messages were removed before they were read" in told.getMessage()
-
-
-# --- the server that is asked --------------------------------------------------------------------------------
-
-
-async def place_in(js, stream, seq, *subjects):
-    created = (await js.stream(stream.name)).cached_info.created.isoformat()
-    return LogPlace(stream.name, created, seq, tuple(map(stream.subject, subjects)))
-
-
-async def test_unread_messages(js, stream):
-    await stream.publish(5, "a")
-    await stream.publish(5, "b")
-    before = time.monotonic()
-    await stream.publish(5, "a")
-    assert (await unread_after(js, await place_in(js, stream, 3))).last == 15
-    assert (await unread_after(js, await place_in(js, stream, 3, "b"))).last == 10
-    some = await unread_after(js, await place_in(js, stream, 3, "b", "c"))
-    assert some.last == 10
-    late = await unread_after(js, await place_in(js, stream, 10, "a", "b"))
-    assert late.last == 15
-    assert some.since < before <= late.since + 0.05  # the clock of the server may have another granularity
-    nothing = await unread_after(js, await place_in(js, stream, 15))
-    assert nothing.last == 0
-    assert before < nothing.since <= time.monotonic()
-    assert (await unread_after(js, await place_in(js, stream, 10, "b"))).last == 0
-
-
-async def test_recreated_stream_refused(js, stream):
-    place = await place_in(js, stream, 0)
-    await stream.delete()
-    await stream.oracle.create_stream(stream.name, [stream.all])
-    with pytest.raises(PositionInvalidError, match="recreated"):
-        await unread_after(js, place)
-
-
-class Watched:
-    """A watch and its answers."""
-
-    def __init__(self, url, places):
-        self.places, self.answers = dict(places), []
-        options = ConnectOptions.of({"servers": url, "timeout": "0.5"})
-        self.watch = LagWatch(options, 0.05, lambda: self.places, lambda *answer: self.answers.append(answer))
-
-
-def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "jsclient-spark-lag"]
-
-
-async def test_watch_ends_and_begins_again(js, server, stream):
-    await stream.publish(5)
-    place = await place_in(js, stream, 2)
-    watched = Watched(server.url, {"a": place})
-    watched.watch.start()
-    watched.watch.start()
-    assert len(threads()) == 1
-    key, asked, unread = await eventually(lambda: watched.answers and watched.answers[0])
-    assert (key, asked, unread.last) == ("a", place, 5)
-    watched.places.clear()
-    await eventually(lambda: threads() == [])
-    watched.places["b"] = place
-    watched.watch.start()
-    await eventually(lambda: watched.answers[-1][0] == "b")
-    await asyncio.to_thread(watched.watch.close)
-    assert threads() == []
-    watched.watch.start()
-    assert threads() == []
-
-
-async def test_server_away_and_back(own_server, oracle_for, caplog):
-    """The answer is None meanwhile, and the log says so once."""
-    own = await own_server()
-    stream = await OwnStream.create(await oracle_for(own), "away", storage="file")
-    await stream.publish(5)
-    async with jsclient.connect(own.url) as js:
-        watched = Watched(own.url, {"a": await place_in(js, stream, 2)})
-    await own.stop()
-    watched.watch.start()
-    await eventually(lambda: len(watched.answers) > 3)
-    assert {unread for _, _, unread in watched.answers} == {None}
-    assert caplog.text.count("in seconds is unknown") == 1
-    await own.start()
-    await eventually(lambda: watched.answers[-1][2] is not None)
-    assert watched.answers[-1][2].last == 5
-    await asyncio.to_thread(watched.watch.close)
-
-
-async def test_close_does_not_wait_for_server(own_server):
-    own = await own_server()
-    await own.stop()
-    watched = Watched(own.url, {"a": LogPlace("S", "", 0)})
-    watched.watch.start()
-    async with asyncio.timeout(5):
-        await asyncio.to_thread(watched.watch.close)
-    await never(threads, 0.1)
 
 
 @pytest.mark.full
