@@ -31,13 +31,14 @@ class SourceReport:
 
     number: int  # of the source in the query, from 0
     mode: Literal["log", "queue", "epochs"]
-    stream: str  # "" if unknown
+    stream: str  # "" if unknown, or several
     rows: int  # of the batch
     input_rate: float | None = None  # rows per second that arrive, and that are processed
     processed_rate: float | None = None
     place: LogPlace | None = None
     last: int | None = None  # log: the last matching sequence, when the batch was planned
-    pending: int | None = None  # queue: messages that were not claimed, when the batch was planned
+    # When the batch was planned: messages that were not claimed; in log mode with several streams, those after its end
+    pending: int | None = None
     lost: int = 0  # lost, expired, lapsed: since the source started; see `Losses`, and `ClaimsLapsed`
     expired: int = 0
     lapsed: int = 0
@@ -92,6 +93,8 @@ def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
             lost=_count(latest.get("lost")),
             expired=_count(latest.get("expired")),
         )
+    if isinstance(ends := end.get("streams"), dict):
+        return SourceReport(**given, mode="log", **_several(ends, latest.get("streams")))
     if {"b", "runs"} <= end.keys():
         pending = latest.get("pending")
         return SourceReport(
@@ -103,6 +106,23 @@ def _source(number: int, source: Mapping[str, Any]) -> SourceReport | None:
     if {"v", "since", "frontiers", "stream"} <= end.keys():
         return SourceReport(**(given | {"stream": _text(end["stream"])}), mode="epochs")
     return None
+
+
+def _several(ends: Mapping[str, Any], latest: object) -> dict[str, Any]:
+    """The sums over several streams: what is pending, and the losses. Both are the offsets of each stream by name."""
+    found = (
+        {name: one for name, one in latest.items() if isinstance(one, dict)}
+        if isinstance(latest, dict)
+        else {}
+    )
+    known = {name: one for name, one in ends.items() if isinstance(one, dict) and name in found}
+    pending = [
+        max(0, _count(found[name].get("seq")) - _count(end.get("seq")))
+        for name, end in known.items()
+        if found[name].get("created") == end.get("created")
+    ]
+    losses = {what: sum(_count(one.get(what)) for one in found.values()) for what in ("lost", "expired")}
+    return {"pending": sum(pending) if pending else None, **losses}
 
 
 def _offset(value: object) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from jsclient.protocol.epochs.frontier import Int
 from jsclient.protocol.epochs.records import EpochPosition
 from jsclient.spark.epochs.planning import place_to_json
-from jsclient.spark.log.offsets import LogOffset
+from jsclient.spark.log.offsets import LogOffset, StreamOffsets
 from jsclient.spark.monitoring.progress import LogPlace, read_progress
 from jsclient.spark.queue.claims import QueueOffset, Run
 
@@ -60,6 +60,29 @@ def test_latest_offset_missing(latest):
     assert one.last is None
     assert one.place.seq == 20
     assert one.lost == 0
+
+
+def test_source_of_several_streams():
+    end = StreamOffsets(
+        {"A": LogOffset(20, CREATED), "B": LogOffset(7, CREATED), "C": LogOffset(9, CREATED)}
+    ).to_json()
+    latest = {
+        "A": {"seq": 50, "created": CREATED, "lost": 4, "expired": 1},
+        "B": {"seq": 8, "created": CREATED, "lost": 2},
+        "C": {"seq": 90, "created": "2026-02-01T00:00:00+00:00"},
+        "D": {"seq": 5, "created": CREATED},
+    }
+    one = only(end, {"streams": latest})
+    assert (one.mode, one.stream, one.place, one.pending, one.lost, one.expired) == (
+        "log",
+        "",
+        None,
+        31,
+        6,
+        1,
+    )
+    for unknown in (None, {"streams": None}, {"streams": {"A": 1}}, {"streams": {}}):
+        assert only(end, unknown).pending is None
 
 
 def test_queue_source():
