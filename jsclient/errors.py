@@ -68,9 +68,10 @@ __all__ = [
     "BatchNotEnabledError", "BatchTooLargeError", "BindError", "ClosedError", "ConcurrentReadError",
     "ConfigError", "ConfigMismatchError", "ConnectError", "ConsumerDeletedError", "ConsumerExistsError",
     "ConsumerNotFoundError", "DisconnectedError", "DuplicateSubscriptionError", "EpochCompletedError",
-    "EpochsLostError", "HeartbeatError", "HistoryTruncatedError", "IngestError", "InvalidNameError",
-    "IterationFailed", "JetStreamError", "LeadershipChangeError", "MaxPayloadError", "MessageNotFoundError",
-    "NoMatchingStreamError", "NoRespondersError", "NotJetStreamMessageError", "NotQueueConsumerError",
+    "EpochsLostError", "FailedPublishInfo", "HeartbeatError", "HistoryTruncatedError", "IngestError",
+    "InvalidNameError", "IterationFailed", "JetStreamError", "LeadershipChangeError", "MaxPayloadError",
+    "MessageNotFoundError", "NoMatchingStreamError", "NoRespondersError",
+    "NotJetStreamMessageError", "NotQueueConsumerError",
     "PermissionDeniedError", "PositionInvalidError", "ProducerFencedError", "ProtocolError", "PublishError",
     "PublishManyError", "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError",
     "PushBasedError", "PushConsumerError",
@@ -770,17 +771,51 @@ class IngestError(_Fields, PublishError):
         return f"{self.reason}; of {self.sent} messages sent the first {self.stored} are stored, {rest}"
 
 
+class FailedPublishInfo(tuple[str, JetStreamError]):
+    """A publish that failed, in `PublishesFailedError`: the tuple ``(subject, error)`` with further attributes.
+
+    Attributes:
+        number: The message was the first, second, ... that the publisher sent: 1, 2, ..., as `Publisher.published`
+            counts. 0: not known.
+        msg_id: Its message id, if it has one.
+    """
+
+    number: int
+    msg_id: str | None
+
+    def __new__(cls, subject: str, error: JetStreamError, number: int = 0, msg_id: str | None = None) -> Self:
+        info = super().__new__(cls, (subject, error))
+        info.number, info.msg_id = number, msg_id
+        return info
+
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return *self, self.number, self.msg_id
+
+    @property
+    def subject(self) -> str:
+        """The subject of the message."""
+        return self[0]
+
+    @property
+    def error(self) -> JetStreamError:
+        """The reason, or why the outcome is unknown."""
+        return self[1]
+
+    def __repr__(self) -> str:
+        return f"FailedPublishInfo({self[0]!r}, {self[1]!r}, number={self.number}, msg_id={self.msg_id!r})"
+
+
 class PublishesFailedError(_Fields, PublishError):
     """Publishes failed and their futures were never awaited.
 
     Attributes:
-        failures: ``(subject, error)`` of each, in the order of failure. `ApiError` and `NoRespondersError` mean that
-            the message was not stored; after `RequestTimeoutError`, `DisconnectedError` and `ClosedError` the outcome
-            is unknown.
+        failures: A `FailedPublishInfo` of each, a tuple ``(subject, error)``, in the order of failure. `ApiError` and
+            `NoRespondersError` mean that the message was not stored; after `RequestTimeoutError`, `DisconnectedError`
+            and `ClosedError` the outcome is unknown.
         reported: Number of earlier failures that were reported as `PublishFailed` events.
     """
 
-    failures: list[tuple[str, JetStreamError]]
+    failures: list[FailedPublishInfo]
     reported: int = 0
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from copy import deepcopy
 
 import pytest
 
@@ -219,3 +220,15 @@ def test_api_error_says_where_and_what_to_do():
     error = errors.ApiError.from_fields(400, 10166, "per-message TTL is disabled")
     assert str(error).endswith("(code 400, err_code 10166); create the stream with allow_msg_ttl=True")
     assert str(error.with_advice("wait")).endswith("err_code 10166); wait")
+
+
+def test_failed_publish_is_a_tuple_with_more():
+    info = errors.FailedPublishInfo("a", RequestTimeoutError("late"), 7, "id")
+    error = errors.PublishesFailedError([info])
+    for one in (info, *pickle.loads(pickle.dumps(error)).failures, *deepcopy(error).failures):
+        subject, reason = one
+        assert (subject, one.subject, one.number, one.msg_id) == ("a", "a", 7, "id")
+        assert one.error is reason is one[1]
+        assert repr(one) == f"FailedPublishInfo('a', {reason!r}, number=7, msg_id='id')"
+    assert info == ("a", info.error)
+    assert str(errors.PublishesFailedError([("a", info.error)])) == str(error)

@@ -497,14 +497,69 @@ async def test_flush_raises_failures_once(js: Any, stream: OwnStream) -> None:
 
 
 async def test_failure_behind_error_of_block_told(js: Any, stream: OwnStream, events: list[Any]) -> None:
-    with pytest.raises(ZeroDivisionError):  # noqa: PT012
+    with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
         async with js.publisher() as pub:
             for _ in range(3):
                 await pub.publish(stream.subject("a"), expected_last_seq=7)
             raise ZeroDivisionError
+    [note] = caught.value.__notes__
+    assert note.startswith(
+        f"3 other publishes failed, or their outcome is unknown, the first: {stream.subject('a')!r}: "
+    )
+    assert "wrong last sequence" in note
     event = await told(PublishFailed, events)
     assert (event.subject, type(event.error), event.count) == (stream.subject("a"), WrongLastSequenceError, 3)
     assert pub.is_closed
+
+
+async def test_error_of_block_without_failures_has_no_note(js: Any, stream: OwnStream) -> None:
+    with pytest.raises(ZeroDivisionError) as caught:  # noqa: PT012
+        async with js.publisher() as pub:
+            await pub.publish(stream.subject("a"))
+            seen = await pub.publish(stream.subject("a"), expected_last_seq=7)
+            await asyncio.wait([seen])
+            assert isinstance(seen.exception(), WrongLastSequenceError)
+            raise ZeroDivisionError
+    assert not hasattr(caught.value, "__notes__")
+
+
+async def test_outage_longer_than_timeout_names_lost_ones(js: Any, tap: Proxy, stream: OwnStream) -> None:
+    """The publish that finds no connection raises; those in flight, whose outcome is unknown, are in its note."""
+    with pytest.raises(RequestTimeoutError, match="not connected") as caught:  # noqa: PT012
+        async with js.publisher(timeout=0.5) as pub:
+            await (await pub.publish(stream.subject("a"), b"0"))
+            tap.drop_frames(match.is_publish_ack)
+            for number in range(3):
+                await pub.publish(stream.subject("a"), b"%d" % number, msg_id=f"id-{number}")
+            tap.refuse()
+            tap.cut()
+            await eventually(lambda: not js.is_connected, what="the outage")
+            await within(5, pub.publish(stream.subject("b"), b"late"), "the publish without a connection")
+    [note] = caught.value.__notes__
+    assert note.startswith(
+        f"3 other publishes failed, or their outcome is unknown, the first: {stream.subject('a')!r}: "
+    )
+    assert pub.published == 4
+
+
+async def test_failures_identify_their_messages(js: Any, stream: OwnStream) -> None:
+    with pytest.raises(PublishesFailedError) as caught:  # noqa: PT012
+        async with js.publisher() as pub:
+            await pub.publish(stream.subject("a"), msg_id="first")
+            await pub.publish(stream.subject("a"), msg_id="second", expected_last_seq=7)
+            await pub.publish(stream.subject("b"), headers={"Nats-Msg-Id": "third"}, expected_last_seq=7)
+            await pub.publish(stream.subject("c"), headers={"Other": "1"}, expected_last_seq=7)
+            await pub.publish("nowhere")
+            assert pub.published == 5
+    failures = caught.value.failures
+    assert [(one.number, one.msg_id) for one in failures] == [
+        (2, "second"),
+        (3, "third"),
+        (4, None),
+        (5, None),
+    ]
+    assert [one.subject for one in failures] == [*map(stream.subject, "abc"), "nowhere"]
+    assert [(subject, error) for subject, error in failures] == [(one.subject, one.error) for one in failures]
 
 
 @pytest.mark.row(129)

@@ -18,14 +18,14 @@ from .._runtime.publish import (
     known_subjects,
     message_headers,
 )
-from ..errors import ApiError, JetStreamError, PublishesFailedError
+from ..errors import ApiError, FailedPublishInfo, JetStreamError, PublishesFailedError
 from ..protocol.events import Event, PublishFailed
 from ..protocol.models.publish import PubAck
 from ..protocol.publishing.in_flight import ATTEMPT, MAX_BYTES, MAX_IN_FLIGHT, InFlight
 from ..protocol.publishing.publish_window import NEVER, PublishWindow
 from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.header_names import MSG_ID
-from ..protocol.wire.headers import encode_headers
+from ..protocol.wire.headers import encode_headers, parse_headers
 from .ack_window import AckWindow, FailureSink
 from .admission import YIELD_AFTER, Limits
 
@@ -85,6 +85,13 @@ class _Failure(NamedTuple):
     overdue: float  # monotonic seconds
     subject: str
     error: JetStreamError
+    number: int
+    header: bytes
+
+    @property
+    def info(self) -> FailedPublishInfo:
+        msg_id = parse_headers(self.header)[1].get(MSG_ID)
+        return FailedPublishInfo(self.subject, self.error, self.number, msg_id)
 
 
 _Failed: TypeAlias = tuple[PublishFuture, _Failure]
@@ -108,7 +115,7 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
         if not future.done():
             future.set_exception(error)
             _mark(future, self)
-            self._failures[future] = _Failure(now + OVERDUE, entry.to, error)
+            self._failures[future] = _Failure(now + OVERDUE, entry.to, error, entry.number, entry.header)
 
     def retrieved(self, future: PublishFuture) -> None:
         del self._failures[future]
@@ -130,9 +137,18 @@ class UnretrievedFailures(FailureSink[PublishFuture]):
             report.append((future, failure))
         self._report(report)
 
-    def take(self) -> tuple[list[tuple[str, JetStreamError]], int]:
+    def note_on(self, error: Exception) -> None:
+        """Add a note to another error: how many there are, with those that were reported, and the first of them."""
+        count = len(self._failures) + self._reported.count
+        if count:
+            one = next(iter(self._failures.values()), None)
+            first = f", the first: {one.subject!r}: {one.error}" if one else ""
+            failed = f"{count:,} other publishes failed, or their outcome is unknown"
+            error.add_note(f"{failed}{first}; PublishFailed events report them")
+
+    def take(self) -> tuple[list[FailedPublishInfo], int]:
         """The failures to raise now, and the number of those that were reported as events since the last call."""
-        found = [(failure.subject, failure.error) for failure in self._failures.values()]
+        found = [failure.info for failure in self._failures.values()]
         for future in self._failures:
             _silence(future)
         self._failures.clear()
@@ -182,7 +198,8 @@ class Publisher(Handle):
     of `JetStream.publish`.
 
     Leaving ``async with`` waits for all publishes in flight. It raises a `PublishesFailedError` for the failures that
-    were not retrieved, by awaiting the future or by its ``result()`` or ``exception()``; `flush` does so, too.
+    were not retrieved, by awaiting the future or by its ``result()`` or ``exception()``; `flush` does so, too. If an
+    exception leaves the block, a note on it has their number, and the first.
 
     Source: ADR-22
     """
@@ -405,5 +422,7 @@ class Publisher(Handle):
                 await self.acks.idle()
             if error is None:
                 self._raise_failures()
+            elif isinstance(error, Exception):
+                self._failures.note_on(error)
         finally:
             await self.acks.end()

@@ -11,6 +11,7 @@ from ..._runtime.context import Context
 from ..._runtime.publish import publish
 from ...errors import (
     ConfigError,
+    FailedPublishInfo,
     JetStreamError,
     ProtocolError,
     PublishesFailedError,
@@ -153,7 +154,9 @@ class StreamOutlet(Outlet):
             return
         error = future.exception()
         if isinstance(error, JetStreamError):
-            self._failure = self._failure or PublishesFailedError([(self._data, error)])
+            self._failure = self._failure or PublishesFailedError(
+                [FailedPublishInfo(self._data, error, msg_id=message.msg_id)]
+            )
         elif future.result().duplicate:
             self.repeated.append((message, future.result().seq))
 
