@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -130,6 +131,9 @@ def test_rewind_adds_committed_batch(make):
     assert added == (path / "offsets" / "2", path / "commits" / "2")
     assert added[0].read_text() == f"v1\n{METADATA}\n{line(4, owner='5f', rewound=True)}"
     assert added[1].read_text() == COMMIT
+    assert [file.stat().st_mode & 0o777 for file in added] == [0o644, 0o644], (
+        "a query of another user reads them"
+    )
     after = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     assert after == before | {file: file.read_bytes() for file in added}
     assert Checkpoint.read(path).rewindable_offset() == LogOffset(4, CREATED, owner="5f", rewound=True)
@@ -211,6 +215,15 @@ def test_rewind_of_state_refused(make):
     assert found.stateful
     with pytest.raises(CheckpointError, match="state, which cannot be rewound"):
         found.rewind(LogOffset(4, CREATED))
+
+
+@pytest.mark.parametrize("newest", ["metadata", "offsets/1", "commits/1"])
+def test_newest_file_counts(make, newest):
+    path = make([line(8)], [line(16)])
+    for file in path.rglob("*"):
+        os.utime(file, (1000, 1000))
+    os.utime(path / newest, (2000, 2000))
+    assert Checkpoint.read(path).written == 2000
 
 
 def test_recent_checkpoint_refused(make):
