@@ -57,6 +57,12 @@ def test_last_planned_and_last_committed_batch(make):
     assert found.rewindable_offset() == LogOffset(16, CREATED, cuts=(9,))
 
 
+def test_commit_without_its_batch_does_not_count(make):
+    path = make([line(8)], [line(16)])
+    (path / "offsets" / "1").unlink()
+    assert Checkpoint.read(path).committed.number == 0
+
+
 def test_ten_comes_after_nine(make):
     assert Checkpoint.read(make(*([line(n + 1)] for n in range(11)))).planned.number == 10
 
