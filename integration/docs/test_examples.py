@@ -1,4 +1,7 @@
-"""Every file of examples/, and of the programs for type checkers, is run as a user runs it, against a server."""
+"""Every file of examples/, and of the programs for type checkers, is run as a user runs it, against a server.
+
+That of examples/spark/ is run by `integration/spark/database/test_postgres.py`.
+"""
 
 from __future__ import annotations
 

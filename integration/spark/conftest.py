@@ -4,6 +4,7 @@ spark          the classic session of the whole run: local[2,4], the data source
 connect_spark  runs Python in a process with a Spark Connect session: `connect_spark("result = spark.range(5).count()")`
 checkpoint     a directory for a query's checkpoint, of this test alone
 drain          runs a streaming DataFrame until nothing is left: `drain(frame).rows`
+database       conninfo of a new PostgreSQL database; without PostgreSQL the test is skipped, or fails if marked `full`
 aside          runs what blocks in a thread in which the session is the active one: `await aside(drain, frame)`
 
 Calls of Spark block, so a test that is `async` makes them in a thread. Spark knows data sources that were registered by
@@ -24,6 +25,7 @@ import pytest
 
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
+from integration.kit.servers import postgres
 from integration.kit.spark.sessions import (
     PASSWORD,
     PASSWORD_VARIABLE,
@@ -128,3 +130,23 @@ def checkpoint(tmp_path: Path) -> Path:
 def drain(checkpoint: Path) -> Callable[..., Drained]:
     """`drain(frame)`; again with the same checkpoint it goes on; see `integration.kit.spark.sessions.drain`."""
     return partial(run_to_end, checkpoint=checkpoint)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Postgres]:
+    server = postgres.Postgres()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    if reason := postgres.missing():
+        if request.node.get_closest_marker("full"):
+            pytest.fail(f"tests marked full need PostgreSQL: {reason}", pytrace=False)
+        pytest.skip(f"no PostgreSQL here: {reason}")
+    with request.getfixturevalue("postgres_server").database() as conninfo:
+        yield conninfo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -96,6 +97,50 @@ async def test_foreach_batch_acks_and_publishes(connect_spark, server, make_stre
     info = await source.consumer_info("work")
     assert (info["num_ack_pending"], info["num_pending"]) == (0, 0)
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 301))
+
+
+@pytest.mark.full
+async def test_foreach_batch_writes_to_database(connect_spark, server, make_stream, database, tmp_path):
+    """The functions of the example for PostgreSQL."""
+    import psycopg
+
+    stream = await make_stream(retention="workqueue", allow_direct=True)
+    for number in range(300):
+        await stream.oracle.publish(stream.subject("a"), b'{"account": 1, "cents": %d}' % number)
+    await stream.create_consumer("database", ack_wait=60_000_000_000, max_ack_pending=1000)
+    code = """
+        import psycopg
+        from functools import partial
+
+        example = {"__name__": "example"}
+        exec(program, example)
+        with psycopg.connect(database) as db:
+            db.execute(example["TABLES"])
+        source = {"servers": servers, "stream": stream, "mode": "queue", "consumer": "database"}
+        reader = spark.readStream.format("jetstream").options(**source, ackOn="manual", maxMessagesPerTrigger="200")
+        rows = reader.schema("stream_created timestamp, sequence bigint, data binary, reply string").load()
+        query = (
+            rows.writeStream.foreachBatch(partial(example["write"], servers, database))
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+    """
+    program = Path(__file__).resolve().parents[2] / "examples" / "spark" / "payments_to_postgres.py"
+    await asyncio.to_thread(
+        connect_spark,
+        code,
+        program=program.read_text(encoding="utf-8"),
+        servers=server.url,
+        stream=stream.name,
+        database=database,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    with psycopg.connect(database) as db:
+        found = db.execute("SELECT count(*), sum(cents) FROM payments").fetchone()
+    assert found == (300, sum(range(300)))
+    assert (await stream.state())["messages"] == 0
 
 
 @pytest.mark.full

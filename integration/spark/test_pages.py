@@ -1,7 +1,7 @@
 """The Python of the pages about Spark is executed, page by page, and prints what they say; so do their commands.
 
-As in `integration/docs/test_pages.py`; a server of its own stands at the address that the pages have. In README.md it
-is the blocks marked `py`.
+As in `integration/docs/test_pages.py`; a server of its own stands at the address that the pages have, and a PostgreSQL
+database at that of the page about databases. In README.md it is the blocks marked `py`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PAGES = [
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "nats://127.0.0.1:4222"
+DATABASE = "postgresql://127.0.0.1/shop"
 
 
 def blocks(page: str, language: str) -> list[tuple[str, str | None]]:
@@ -71,9 +72,12 @@ def execute(text: str, names: dict[str, Any], page: str) -> None:
     ],
 )
 async def test_python_of_page_does_page_says(
-    spark: Any, own_server: Any, aside: Any, tmp_path: Path, page: str, language: str
+    request: Any, spark: Any, own_server: Any, aside: Any, tmp_path: Path, page: str, language: str
 ) -> None:
-    own = await own_server()
+    places = {"/data/": f"{tmp_path}/"}
+    if DATABASE in (ROOT / page).read_text(encoding="utf-8"):
+        places[DATABASE] = request.getfixturevalue("database")
+    places[ADDRESS] = (own := await own_server()).url
     async with jsclient.connect(own.url) as js:
         # What the shorter pages take for granted.
         if "tutorial" not in page:
@@ -84,11 +88,13 @@ async def test_python_of_page_does_page_says(
 
     def run() -> None:
         names: dict[str, Any] = {"__name__": "__main__", "spark": spark}
-        for code, printed in blocks(page, language):
-            text = code.replace(ADDRESS, own.url).replace("/data/checkpoints", str(tmp_path))
+        for text, printed in blocks(page, language):
+            code = text
+            for place, here in places.items():
+                code = code.replace(place, here)
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
-                execute(text, names, page)
+                execute(code, names, page)
                 for query in spark.streams.active:  # those without an end
                     query.processAllAvailable()
                     query.stop()
