@@ -227,9 +227,9 @@ def splits(chance: Random, data: bytes) -> Iterator[list[bytes]]:
     cuts = sorted(chance.randrange(len(data) + 1) for _ in range(chance.choice((1, 1, 2, 3, 8))))
     yield [data[a:b] for a, b in pairwise([0, *cuts, len(data)])]
     pick = chance.random()
-    if pick < 0.01 and len(data) < 1000:
+    if pick < 0.003 and len(data) < 1000:
         yield [data[at : at + 1] for at in range(len(data))]
-    elif pick < 0.02 and len(data) < 1000:
+    elif pick < 0.006 and len(data) < 1000:
         yield from ([data[:at], data[at:]] for at in range(len(data)))
 
 
