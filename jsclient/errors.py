@@ -25,6 +25,7 @@
     ├─ DisconnectedError (ConnectionError)       the connection is down and is being restored
     ├─ ClosedError                               the connection or the subscription is closed
     ├─ WrongLoopError (RuntimeError)             the connection belongs to another event loop, thread or process
+    ├─ NotReadyError (RuntimeError)              a value is not known before the reading has ended
     ├─ ConcurrentReadError                       another task is reading from this handle
     ├─ ConnectError (ConnectionError)            no server is reachable
     │   └─ AuthenticationError                   the server refused the credentials
@@ -71,7 +72,7 @@ __all__ = [
     "EpochsLostError", "FailedPublishInfo", "HeartbeatError", "HistoryTruncatedError", "IngestError",
     "InvalidNameError", "IterationFailed", "JetStreamError", "LeadershipChangeError", "MaxPayloadError",
     "MessageNotFoundError", "NoMatchingStreamError", "NoRespondersError",
-    "NotJetStreamMessageError", "NotQueueConsumerError",
+    "NotJetStreamMessageError", "NotQueueConsumerError", "NotReadyError",
     "PermissionDeniedError", "PositionInvalidError", "ProducerFencedError", "ProtocolError", "PublishError",
     "PublishManyError", "PublisherExistsError", "PublishesFailedError", "PullConsumerError", "PullLimitError",
     "PushBasedError", "PushConsumerError",
@@ -532,6 +533,10 @@ class ClosedError(JetStreamError):
 
 class WrongLoopError(JetStreamError, RuntimeError):
     """The connection belongs to another event loop, thread or process. Nothing was sent: connect here."""
+
+
+class NotReadyError(JetStreamError, RuntimeError):
+    """A value is not known yet, or will never be: the message says why."""
 
 
 class ConcurrentReadError(JetStreamError):

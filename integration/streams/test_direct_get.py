@@ -178,7 +178,33 @@ async def test_last_messages_of_subjects(near: Any, stream: Any, own: OwnStream)
     assert await seqs(rest) == [10]
     none = stream.get_last_messages(own.subject("none"))
     assert await seqs(none) == []
-    assert none.ending is Ending.NO_MESSAGES
+    assert (none.ending, none.up_to_seq) == (Ending.NO_MESSAGES, 0)
+
+
+@batches
+async def test_up_to_seq_is_known_at_the_end(stream: Any, own: OwnStream, tap: Proxy) -> None:
+    """A program that follows from there would otherwise read everything again."""
+    last = stream.get_last_messages(own.all)
+    with pytest.raises(jsclient.NotReadyError, match="after the iteration has ended, which has not begun"):
+        _ = last.up_to_seq
+    async for _ in last:
+        with pytest.raises(jsclient.NotReadyError, match="which is not at its end"):
+            _ = last.up_to_seq
+    assert last.up_to_seq == 10
+    tap.drop_frames(match.published(DIRECT), count=1)
+    failed = stream.get_last_messages(own.all, timeout=0.3)
+    with pytest.raises(jsclient.RequestTimeoutError):
+        await seqs(failed)
+    with pytest.raises(jsclient.NotReadyError, match="which ended as 'silent'"):
+        _ = failed.up_to_seq
+    with pytest.raises(jsclient.NotReadyError, match="get_last_messages"):
+        _ = stream.get_batch(5).up_to_seq
+
+
+async def test_awaited_batch_says_how_it_is_read(stream: Any) -> None:
+    for batch in (stream.get_batch(5), stream.get_last_messages(">")):
+        with pytest.raises(TypeError, match="DirectBatch is read with 'async for'"):
+            await batch
 
 
 @batches

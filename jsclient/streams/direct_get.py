@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._runtime.context import Context
 from .._runtime.nats.connection import Connection, Inbox, Lifecycle
@@ -13,6 +13,7 @@ from ..errors import (
     ClosedError,
     DisconnectedError,
     JetStreamError,
+    NotReadyError,
     PermissionDeniedError,
     RequestTimeoutError,
 )
@@ -49,7 +50,8 @@ class DirectBatch:
         count: Messages received so far.
         num_pending: The number of further messages that match, as counted by the server.
         last_seq: The stream sequence of the last message, 0 before the first one.
-        up_to_seq: For `Stream.get_last_messages`: later messages were ignored.
+        up_to_seq: For `Stream.get_last_messages`: later messages were ignored. It is known when the iteration has
+            ended, and raises `NotReadyError` before; 0 if no message matched.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class DirectBatch:
         self._timeout = context.timeout if timeout is None else timeout
         self._check = check
         self._tracker = DirectBatchTracker()
+        self._begun = False
 
     @property
     def ending(self) -> Ending | None:
@@ -85,12 +88,32 @@ class DirectBatch:
         return self._tracker.last_seq
 
     @property
-    def up_to_seq(self) -> int | None:
-        return self._tracker.up_to_seq
+    def up_to_seq(self) -> int:
+        tracker = self._tracker
+        if tracker.up_to_seq is not None:
+            return tracker.up_to_seq
+        if "multi_last" not in self._body:
+            raise NotReadyError("up_to_seq is known of get_last_messages() only; use last_seq")
+        if tracker.ending is Ending.NO_MESSAGES:
+            return 0
+        if tracker.ending is not None:
+            state = f"ended as {tracker.ending.value!r}"
+        else:
+            state = "is not at its end" if self._begun else "has not begun"
+        raise NotReadyError(
+            f"up_to_seq is known after the iteration has ended, which {state}: read it with 'async for'"
+        )
 
     def __repr__(self) -> str:
         ending = "" if self.ending is None else f", {self.ending.value}"
         return f"<DirectBatch of {self._stream}: {self.count} messages{ending}>"
+
+    if not TYPE_CHECKING:  # else a type checker would accept it
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(
+                "a DirectBatch is read with 'async for', as in [message async for message in batch]"
+            )
 
     async def __aiter__(self) -> AsyncIterator[StoredMessage]:
         async for answers in self._answers():
@@ -120,6 +143,7 @@ class DirectBatch:
     async def _answers(self) -> AsyncIterator[_Answers]:
         """Send the request, and yield whenever answers are buffered, until the tracker has seen the end."""
         connection = self._context.connection
+        self._begun = True
         await self._check()
         check_server(connection.server_version, BATCH_GET_SERVER, "a batch of stored messages")
         tracker = self._tracker = DirectBatchTracker(self._body.get("batch"))
