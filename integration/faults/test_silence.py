@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,11 @@ from integration.kit.clients.readers import FAST
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.reading import numbers, of, take, told
 from integration.kit.judge.streams import OwnStream
-from integration.kit.judge.waiting import eventually, never
+from integration.kit.judge.waiting import eventually, never, within
 from integration.kit.network.match import is_data, is_heartbeat, is_message
 from integration.kit.network.wire import TO_CLIENT
 from jsclient import (
+    ConfigError,
     ConsumerConfig,
     ConsumerReset,
     Disconnected,
@@ -24,6 +26,7 @@ from jsclient import (
     HeartbeatError,
     HeartbeatMissed,
     Reconnected,
+    RequestTimeoutError,
 )
 
 HEARTBEAT = 0.4
@@ -240,3 +243,34 @@ async def test_fetch_survives_short_interruption(
     assert numbers(batch) == [1, 2, 3]
     assert of(Disconnected, events)
     await eventually(lambda: js.is_connected, what="the connection")
+
+
+@pytest.mark.parametrize("asked", ["stream", "subjects", "consumer", "subscription", "pull", "ordered"])
+async def test_info_within_its_timeout(proxy: Any, connect: Any, stream: OwnStream, asked: str) -> None:
+    """A health probe ends when it says, although the requests of the connection may take longer."""
+    tap = await proxy()
+    js = await connect(tap, **SLOW_PING, timeout=30.0)
+    handle = await js.stream(stream.name)
+    info = {
+        "stream": lambda: handle.info,
+        "subjects": lambda: partial(handle.info, subjects_filter=">"),
+        "consumer": lambda: consumer.info,
+        "subscription": lambda: sub.consumer_info,
+        "pull": lambda: psub.consumer_info,
+        "ordered": lambda: ordered.info,
+    }[asked]
+    consumer = await handle.create_consumer(durable_name="d")
+    async with (
+        js.subscribe(stream.all) as sub,
+        js.pull_subscribe(stream.all) as psub,
+        js.ordered_consumer(stream.name) as ordered,
+    ):
+        with pytest.raises(ConfigError, match="timeout is 0"):
+            await info()(timeout=0)
+        tap.stall()
+        started = time.monotonic()
+        with pytest.raises(RequestTimeoutError, match=r"0\.3"):
+            await within(15, info()(timeout=0.3), "the probe")
+        assert time.monotonic() - started < 10
+        tap.unstall()
+        assert await within(20, info()(timeout=15.0), "the next probe")

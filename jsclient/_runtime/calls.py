@@ -15,7 +15,7 @@ from ..protocol.consumers.ack import AckKind, is_jsack
 from ..protocol.models.consumer import ConsumerConfig, ConsumerInfo
 from ..protocol.models.stream import StreamInfo
 from ..protocol.wire.api import next_offset, page_items, page_request
-from ..protocol.wire.checks import check_server
+from ..protocol.wire.checks import check_seconds, check_server
 from ..protocol.wire.codec import from_wire, to_wire
 from ..protocol.wire.frames import Frame
 from .context import Context
@@ -50,7 +50,9 @@ def check_known(context: Context, config: ConsumerConfig) -> None:
 async def consumer_info(
     context: Context, stream: str, consumer: str, *, timeout: float | None = None
 ) -> ConsumerInfo:
-    """Return the consumer's current state. Raises `ConsumerNotFoundError` and those of any request."""
+    """Return the consumer's current state. Raises `ConsumerNotFoundError`, `ConfigError` and those of any request."""
+    if timeout is not None:
+        check_seconds("timeout", timeout)
     answer = await context.call(
         context.api.consumer_info(stream, consumer), timeout=timeout, what=f"info of consumer {consumer!r}"
     )
@@ -126,19 +128,24 @@ async def pages(context: Context, api: str, field: str, /, **fields: Any) -> Asy
 
 
 async def subject_pages(
-    context: Context, stream: str, subjects_filter: str, **fields: Any
+    context: Context, stream: str, subjects_filter: str, *, timeout: float | None = None, **fields: Any
 ) -> AsyncIterator[StreamInfo]:
     """Yield the stream's info page by page, each with up to 100,000 subjects in ``state.subjects``.
+
+    ``timeout``: seconds for all pages; None: the default for each.
 
     Raises:
         StreamNotFoundError, ProtocolError, and those of any request.
     """
     offset: int | None = 0
+    now = context.connection.now
+    deadline, left = now() + (timeout or 0.0), timeout
     while offset is not None:
         body = {"subjects_filter": subjects_filter, **fields}
         if offset:
             body["offset"] = offset
-        answer = await context.call(context.api.stream_info(stream), body, what="stream info")
+        answer = await context.call(context.api.stream_info(stream), body, timeout=left, what="stream info")
+        left = None if timeout is None else deadline - now()
         info = from_wire(StreamInfo, answer)
         yield info
         offset = next_offset(answer, offset, len(info.state.subjects or ()))

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from .._runtime.calls import consumer_info
 from .._runtime.context import Context
 from ..errors import PermissionDeniedError
 from ..protocol.consumers.priority import check_group_name
@@ -54,12 +55,17 @@ class Consumer(PullReading):
     def __repr__(self) -> str:
         return f"<Consumer {self.stream}/{self.name}>"
 
-    async def info(self) -> ConsumerInfo:
-        """Ask the server for the current state. Raises `ConsumerNotFoundError` and those of any request."""
-        answer = await self._context.call(
-            self._context.api.consumer_info(self.stream, self.name), what="consumer info"
-        )
-        self._info = from_wire(ConsumerInfo, answer)
+    async def info(self, *, timeout: float | None = None) -> ConsumerInfo:
+        """Ask the server for the current state.
+
+        Args:
+            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+
+        Raises:
+            ConsumerNotFoundError: It was deleted.
+            RequestTimeoutError: No answer within the timeout. And those of any request.
+        """
+        self._info = await consumer_info(self._context, self.stream, self.name, timeout=timeout)
         self._puller.config = self._info.config
         return self._info
 

@@ -64,9 +64,17 @@ class PullSubscription(PullReading, Handle):
     def __repr__(self) -> str:
         return f"<PullSubscription {self.stream}/{self.consumer}>"
 
-    async def consumer_info(self) -> ConsumerInfo:
-        """Ask the server for the consumer's current state. Raises `ConsumerNotFoundError` and those of any request."""
-        info = await consumer_info(self._context, self.stream, self.consumer)
+    async def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
+        """Ask the server for the consumer's current state.
+
+        Args:
+            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+
+        Raises:
+            ConsumerNotFoundError: It was deleted.
+            RequestTimeoutError: No answer within the timeout. And those of any request.
+        """
+        info = await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
         self._puller.config = info.config
         return info
 

@@ -119,9 +119,17 @@ class Subscription(ReadHandle[Message], Running):
     def __repr__(self) -> str:
         return f"<Subscription {self.stream}/{self.consumer} {self._state.value}>"
 
-    async def consumer_info(self) -> ConsumerInfo:
-        """Ask the server for the consumer's current state. Raises `ConsumerNotFoundError` and those of any request."""
-        return await consumer_info(self._context, self.stream, self.consumer)
+    async def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
+        """Ask the server for the consumer's current state.
+
+        Args:
+            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+
+        Raises:
+            ConsumerNotFoundError: It was deleted.
+            RequestTimeoutError: No answer within the timeout. And those of any request.
+        """
+        return await consumer_info(self._context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
         """The events of this subscription: the recent ones, then each new one, until it ends."""

@@ -17,7 +17,7 @@ from ..protocol.models.message import StoredMessage, read_stored_message
 from ..protocol.models.stream import StreamInfo
 from ..protocol.models.stream_config import StreamConfig
 from ..protocol.streams.direct_get import batch_request, last_request
-from ..protocol.wire.checks import check_count
+from ..protocol.wire.checks import check_count, check_seconds
 from ..protocol.wire.codec import from_wire, made, to_wire
 from ..protocol.wire.names import check_filter_subject
 from .direct_get import DirectBatch, get_directly
@@ -54,27 +54,37 @@ class Stream:
     def __repr__(self) -> str:
         return f"<Stream {self.name}>"
 
-    async def info(self, *, subjects_filter: str | None = None, deleted_details: bool = False) -> StreamInfo:
+    async def info(
+        self,
+        *,
+        subjects_filter: str | None = None,
+        deleted_details: bool = False,
+        timeout: float | None = None,
+    ) -> StreamInfo:
         """Request the current configuration and state.
 
         Args:
             subjects_filter: Count messages per subject for these subjects (``state.subjects``), without a limit. For
                 very many subjects use `subjects`, which iterates page by page.
             deleted_details: List the deleted sequences (``state.deleted``).
+            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
 
         Raises:
-            StreamNotFoundError: The stream was deleted. And those of any request.
+            StreamNotFoundError: The stream was deleted.
+            RequestTimeoutError: No answer within the timeout. And those of any request.
         """
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         details = {"deleted_details": True} if deleted_details else {}
         if subjects_filter is None:
             answer = await self._context.call(
-                self._context.api.stream_info(self.name), details or None, what="stream info"
+                self._context.api.stream_info(self.name), details or None, timeout=timeout, what="stream info"
             )
             self._info = from_wire(StreamInfo, answer)
             return self._info
         info, counts = self._info, dict[str, int]()
         async for info in subject_pages(
-            self._context, self.name, check_filter_subject(subjects_filter), **details
+            self._context, self.name, check_filter_subject(subjects_filter), timeout=timeout, **details
         ):
             counts.update(info.state.subjects or {})
         self._info = info.replace(state=info.state.replace(subjects=counts))

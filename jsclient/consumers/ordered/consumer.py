@@ -322,9 +322,17 @@ class OrderedConsumer(Handle):
     def __repr__(self) -> str:
         return f"<OrderedConsumer {self.stream}/{self.consumer} {self._puller.state.value}>"
 
-    async def info(self) -> ConsumerInfo:
-        """Ask the server for the current consumer's state. Raises `ConsumerNotFoundError` and those of any request."""
-        return await consumer_info(self._puller.context, self.stream, self.consumer)
+    async def info(self, *, timeout: float | None = None) -> ConsumerInfo:
+        """Ask the server for the current consumer's state.
+
+        Args:
+            timeout: Seconds, for a health check for instance; by default the timeout of `connect`.
+
+        Raises:
+            ConsumerNotFoundError: It was deleted.
+            RequestTimeoutError: No answer within the timeout. And those of any request.
+        """
+        return await consumer_info(self._puller.context, self.stream, self.consumer, timeout=timeout)
 
     def events(self) -> AsyncIterator[Event]:
         """Its events: the recent ones, then each new one, until it ends."""
