@@ -94,6 +94,7 @@ nitpick_ignore = [
     ("py:class", "jsclient.protocol.epochs.records.FrontierUpdate"),
     ("py:class", "jsclient.protocol.consumers.push.Mark"),
     ("py:class", "Handler"),
+    ("py:class", "Meter"),  # of OpenTelemetry
     ("py:class", "Key"),
     ("py:class", "RetryDelay"),
     ("py:class", "_Queue"),
