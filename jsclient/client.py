@@ -148,6 +148,8 @@ class JetStream(Topics, StreamManager, Subscribing, Publishing, Handle):
 
 _LOOK = 1.0  # seconds without an end after which the server is asked for a PONG, and of that question
 
+_WARN_EVERY = 10.0  # seconds between warnings that no server can be reached yet
+
 _log = logging.getLogger("jsclient.connection")
 
 
@@ -205,7 +207,7 @@ def connect(
         reconnect_max_wait: The longest of these pauses.
         ping_interval: Seconds between PINGs; after two without a reply the client reconnects.
         wait: Seconds for which connecting is repeated while no server can be reached, for a server that starts at the
-            same time as this program. Refused credentials are raised at once.
+            same time as this program; a warning is logged every 10 s. Refused credentials are raised at once.
         options: Options of nats-py's ``connect`` for identity and TLS: ``name``, ``user``, ``password``, ``token``,
             ``user_credentials``, ``nkeys_seed``, ``nkeys_seed_str``, ``tls``, ``tls_hostname``,
             ``tls_handshake_first``, ``no_echo``, ``dont_randomize``, ``signature_cb``, ``user_jwt_cb``.
@@ -259,16 +261,21 @@ def connect(
 
 
 async def _until_up(attempt: Callable[[], Awaitable[JetStream]], wait: float, pause: float) -> JetStream:
-    """Connect, again and again for ``wait`` seconds. Raises the last error."""
-    deadline = time.monotonic() + wait
+    """Connect, again and again for ``wait`` seconds, with a warning now and then. Raises the last error."""
+    warn_at = time.monotonic()
+    deadline = warn_at + wait
     while True:
         try:
             return await attempt()
         except AuthenticationError:
             raise
-        except ConnectError:
-            if time.monotonic() + pause > deadline:
+        except ConnectError as error:
+            now = time.monotonic()
+            if now + pause > deadline:
                 raise
+            if now >= warn_at:
+                warn_at = now + _WARN_EVERY
+                _log.warning("%s; connecting is repeated for another %.0f s", error, deadline - now)
         await asyncio.sleep(varied(pause))
 
 

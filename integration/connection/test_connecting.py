@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -172,6 +174,33 @@ async def test_wait_ends() -> None:
     with pytest.raises(ConnectError):
         await jsclient.connect(f"nats://127.0.0.1:{free_port()}", wait=1.0)
     assert 0.6 < time.monotonic() - started < 3
+
+
+def waiting(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """The records of `connect` that it tries again."""
+    records = [record for record in caplog.records if record.name == "jsclient.connection"]
+    return [record for record in records if "connecting is repeated" in record.getMessage()]
+
+
+async def test_wait_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """The first failure, and then one every 10 s."""
+    url = f"nats://127.0.0.1:{free_port()}"
+    with pytest.raises(ConnectError) as caught:
+        await jsclient.connect(url, wait=3.0)
+    [record] = waiting(caplog)
+    assert record.levelname == "WARNING"
+    assert re.fullmatch(
+        re.escape(str(caught.value)) + r"; connecting is repeated for another \d+ s", record.message
+    )
+
+
+async def test_wait_that_is_repeated_is_logged_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jsclient.client._WARN_EVERY", 0.4)
+    with pytest.raises(ConnectError):
+        await jsclient.connect(f"nats://127.0.0.1:{free_port()}", wait=2.0)
+    assert 2 <= len(waiting(caplog)) <= 5
 
 
 async def test_wait_does_not_hide_refused_credentials(own_server: Any) -> None:
