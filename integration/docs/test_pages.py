@@ -24,6 +24,9 @@ import pytest
 import trustme
 
 import jsclient
+from integration.kit.judge.waiting import eventually, within
+from integration.kit.network import match
+from integration.kit.network.proxy import Proxy
 from integration.kit.servers.nats_server import OwnServer, fits
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,6 +41,7 @@ PAGES = [
 ]
 NEEDS = re.compile(r"^Needs nats-server (\d+\.\d+) or newer", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK_NEEDS = re.compile(r"# nats-server (\d+\.\d+) or newer\n")
 AWAIT = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
@@ -70,6 +74,9 @@ def typed(code: str, page: str) -> list[CodeType]:
 
 async def execute(page: str, namespace: dict[str, Any]) -> None:
     for code, printed in python_of(page):
+        needed = BLOCK_NEEDS.match(code)
+        if needed and not fits(namespace["js"].server_version, f">={needed[1]}"):
+            continue
         compiled = typed(code, page) if "howto" not in page else [compile(code, page, "exec", flags=AWAIT)]
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
@@ -78,8 +85,8 @@ async def execute(page: str, namespace: dict[str, Any]) -> None:
                 if inspect.isawaitable(result):
                     await result
         got = output.getvalue()
-        fits = doctest.OutputChecker().check_output(printed or "", got, doctest.ELLIPSIS)
-        assert fits or printed is None, f"{page} says\n{printed}and it is\n{got}"
+        same = doctest.OutputChecker().check_output(printed or "", got, doctest.ELLIPSIS)
+        assert same or printed is None, f"{page} says\n{printed}and it is\n{got}"
 
 
 @pytest.fixture
@@ -114,3 +121,38 @@ def test_readme_has_its_two_commands() -> None:
         section = re.search(rf"^## {heading}$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         assert section is not None, heading
         assert FENCE.findall(section[1]) == [("sh", f"{command}\n")]
+
+
+@pytest.mark.limit(60)
+async def test_publish_all_of_guide_outlasts_an_outage(
+    namespace: dict[str, Any], proxy: Callable[..., Awaitable[Proxy]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outage is longer than the timeout, and the answers before it are lost: each message is stored once."""
+    [code] = [code for code, _ in python_of("docs/howto/publishing.md") if "def publish_all" in code]
+    exec(code.partition("\n\n\nawait ")[0], namespace)
+    server = namespace["js"]
+    stream = await server.create_stream("ORDERS", subjects=["orders.>"])
+    tap = await proxy(namespace["url"])
+    raised: list[jsclient.RequestTimeoutError] = []
+    publish = jsclient.Publisher.publish
+
+    async def seen(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await publish(*args, **kwargs)
+        except jsclient.RequestTimeoutError as error:
+            raised.append(error)
+            raise
+
+    monkeypatch.setattr(jsclient.Publisher, "publish", seen)
+    orders = {f"id-{number}": b"%d" % number for number in range(200)}
+    async with jsclient.connect(tap.url, reconnect_time_wait=0.05, reconnect_max_wait=0.1) as js:
+        lost = tap.drop_frames(match.is_publish_ack)
+        publishing = asyncio.create_task(namespace["publish_all"](js, orders, timeout=0.5))
+        await lost.wait()
+        tap.refuse()
+        tap.cut()
+        await eventually(lambda: raised, what="a publish that finds no connection within its timeout")
+        lost.remove()
+        await tap.accept()
+        await within(30, publishing, "publish_all")
+    assert (await stream.info()).state.messages == len(orders)
