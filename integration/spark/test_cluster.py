@@ -36,10 +36,10 @@ pytestmark = [
 
 COUNT, BATCH = 3_000, 1_000
 COLUMNS = ["concat('out.', sequence) as subject", "data"]
-# A batch takes some two seconds, so that it can be met in the middle.
+# A batch takes five seconds, so that it can be met in the middle.
 SLOWLY = [
     COLUMNS[0],
-    "if(sequence % 10 = 0 and length(reflect('java.lang.Thread', 'sleep', 40L)) = -1, null, data) as data",
+    "if(sequence % 10 = 0 and length(reflect('java.lang.Thread', 'sleep', 100L)) = -1, null, data) as data",
 ]
 IN_SMALL_PARTS = "spark.sql.execution.arrow.maxRecordsPerBatch=50"
 
@@ -197,11 +197,10 @@ async def test_executor_killed_in_middle_of_batch(
         if application.process.poll() is not None:
             raise RuntimeError(f"the application has ended:\n{application.log[-6000:]}")
         count = await stored(oracle)
-        return count > BATCH and BATCH // 10 < count % BATCH < BATCH // 2
+        return BATCH + BATCH // 20 < count < BATCH + BATCH * 3 // 4
 
     await eventually(in_the_middle, 240, what="the second batch")
     os.kill(standalone.executors()[0], signal.SIGKILL)
-    assert await stored(oracle) < COUNT
     await asyncio.to_thread(application.finish)
     assert "Lost executor" in application.log
     await assert_each_once(oracle)
