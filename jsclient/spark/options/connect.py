@@ -19,6 +19,7 @@ from typing import Any
 from ...errors import ConfigError, PermissionDeniedError
 from ...protocol.wire.api import DEFAULT_PREFIX
 from ...protocol.wire.names import check_publish_subject
+from .providers import provided
 
 __all__ = ["ConnectOptions", "OptionReader", "not_permitted"]
 
@@ -176,6 +177,8 @@ class ConnectOptions:
     password_env: str | None = None
     token: str | None = None  # or ``token_env``, the environment variable that holds it
     token_env: str | None = None
+    token_provider: str | None = None  # token_provider, credentials_provider: ``package.module:function``
+    credentials_provider: str | None = None
     tls_ca: str | None = None  # tls_ca, tls_cert, tls_key: files; any of them requires TLS
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -205,6 +208,8 @@ class ConnectOptions:
             password_env=given.text("passwordEnv"),
             token=given.text("token"),
             token_env=given.text("tokenEnv"),
+            token_provider=given.text("tokenProvider"),
+            credentials_provider=given.text("credentialsProvider"),
             tls_ca=given.text("tlsCa"),
             tls_cert=given.text("tlsCert"),
             tls_key=given.text("tlsKey"),
@@ -229,6 +234,8 @@ class ConnectOptions:
             "nkeySeedFile": self.nkey_seed_file,
             "user": self.user,
             "token": self.token or self.token_env,
+            "tokenProvider": self.token_provider,
+            "credentialsProvider": self.credentials_provider,
         }
         chosen = [name for name, value in ways.items() if value]
         if len(chosen) > 1:
@@ -276,6 +283,7 @@ class ConnectOptions:
             "password": self.password or _variable("passwordEnv", self.password_env),
             "token": self.token or _variable("tokenEnv", self.token_env),
             "tls": self._tls(find),
+            **provided(self.token_provider, self.credentials_provider),
         }
         return {name: value for name, value in given.items() if value is not None}
 
