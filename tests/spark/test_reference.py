@@ -15,7 +15,7 @@ from jsclient.spark.options.source import QUEUE_COLUMNS
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "reference" / "spark.md").read_text(encoding="utf-8")
-ROW = re.compile(r"^\| `(\w+)`[^|]* \| ([^|]*) \|(.*)\|$", re.MULTILINE)
+ROW = re.compile(r"^\| `([\w.]+)`[^|]* \| ([^|]*) \|(.*)\|$", re.MULTILINE)
 
 
 def table(heading):

@@ -44,6 +44,15 @@ _OF_KAFKA = {
     "kafka.bootstrap.servers": "'servers'",
     "kafka.enable.idempotence": "'exactlyOnce'",
 }
+# Options that only pass a value on to `jsclient.connect`.
+_CLIENT = "nats."
+_CLIENT_SECONDS = {
+    "nats.connectTimeout": "connect_timeout",
+    "nats.pingInterval": "ping_interval",
+    "nats.reconnectTimeWait": "reconnect_time_wait",
+    "nats.reconnectMaxWait": "reconnect_max_wait",
+    "nats.wait": "wait",
+}
 _SIZE = re.compile(r"([0-9]+)\s*(|b|k|kb|kib|m|mb|mib|g|gb|gib)", re.IGNORECASE)
 _USER_INFO = re.compile(r"//[^/@]*@")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -152,6 +161,9 @@ class OptionReader:
         for lower, (name, _) in self._given.items():
             if lower in known or lower in _SPARKS | _OF_TABLES or lower.startswith(_OF_TABLE_OPTIONS):
                 continue
+            if lower.startswith(_CLIENT):
+                ours = ", ".join(sorted({one for one in self._known if one.startswith(_CLIENT)}))
+                raise ConfigError(f"{self._what} has no option {name!r}: options of the client are {ours}")
             near = difflib.get_close_matches(lower, known, 1)
             hint = f": did you mean {known[near[0]]!r}?" if near else ""
             raise ConfigError(f"{self._what} has no option {name!r}{hint}")
@@ -182,10 +194,13 @@ class ConnectOptions:
     tls_ca: str | None = None  # tls_ca, tls_cert, tls_key: files; any of them requires TLS
     tls_cert: str | None = None
     tls_key: str | None = None
+    tls_hostname: str | None = None  # the name in the server's certificate
+    tls_handshake_first: bool = False
     domain: str | None = None  # domain, prefix: as of `jsclient.connect`
     prefix: str = DEFAULT_PREFIX
     inbox_prefix: str = "_INBOX"  # prefix of reply subjects
     timeout: float = 5.0  # seconds for an API request, and for one attempt to connect
+    client: tuple[tuple[str, Any], ...] = ()  # the options ``nats.…``, as arguments of `jsclient.connect`
 
     @classmethod
     def of(cls, options: Mapping[str, str] | str) -> ConnectOptions:
@@ -213,10 +228,13 @@ class ConnectOptions:
             tls_ca=given.text("tlsCa"),
             tls_cert=given.text("tlsCert"),
             tls_key=given.text("tlsKey"),
+            tls_hostname=given.text("tlsHostname"),
+            tls_handshake_first=given.flag("tlsHandshakeFirst", default=False),
             domain=given.text("domain"),
             prefix=given.text("prefix", DEFAULT_PREFIX) or DEFAULT_PREFIX,
             inbox_prefix=given.text("inboxPrefix", "_INBOX") or "_INBOX",
             timeout=given.seconds("timeout", 5.0),
+            client=_read_client(given),
         )
         read._check()
         return read
@@ -283,7 +301,10 @@ class ConnectOptions:
             "password": self.password or _variable("passwordEnv", self.password_env),
             "token": self.token or _variable("tokenEnv", self.token_env),
             "tls": self._tls(find),
+            "tls_hostname": self.tls_hostname,
+            "tls_handshake_first": self.tls_handshake_first or None,
             **provided(self.token_provider, self.credentials_provider),
+            **dict(self.client),
         }
         return {name: value for name, value in given.items() if value is not None}
 
@@ -296,6 +317,17 @@ class ConnectOptions:
             assert cert is not None
             context.load_cert_chain(cert, key)
         return context
+
+
+def _read_client(given: OptionReader) -> tuple[tuple[str, Any], ...]:
+    """The arguments of `jsclient.connect` that are given by their own names."""
+    read = {
+        argument: given.seconds(option, 0.0)
+        for option, argument in _CLIENT_SECONDS.items()
+        if given.text(option) is not None
+    }
+    name = given.text("nats.name")
+    return tuple(read.items()) if name is None else (*read.items(), ("name", name))
 
 
 def _file(distributed: Callable[[], Path | None], name: str, path: str | None) -> str | None:

@@ -74,3 +74,40 @@ def test_no_application_of_spark(places, monkeypatch, error):
     monkeypatch.setattr(sys.modules["pyspark"].SparkFiles, "getRootDirectory", fail)
     with pytest.raises(ConfigError, match=r"no file 'app.nk'"):
         found("app.nk")
+
+
+def test_options_of_client_passed_on():
+    given = {
+        "tlsHostname": "nats.example.com",
+        "tlshandshakefirst": "true",
+        "nats.pinginterval": "5",
+        "nats.reconnectMaxWait": "0.5",
+        "nats.name": "billing",
+    }
+    arguments = ConnectOptions.of({"servers": "nats://x", "timeout": "2", **given}).arguments()
+    assert arguments == {
+        "servers": ["nats://x"],
+        "prefix": "$JS.API",
+        "inbox_prefix": "_INBOX",
+        "timeout": 2.0,
+        "connect_timeout": 2.0,
+        "tls_hostname": "nats.example.com",
+        "tls_handshake_first": True,
+        "ping_interval": 5.0,
+        "reconnect_max_wait": 0.5,
+        "name": "billing",
+    }
+
+
+def test_unknown_option_of_client_refused_with_those_there_are():
+    with pytest.raises(ConfigError) as raised:
+        ConnectOptions.of({"servers": "nats://x", "nats.maxReconnectAttempts": "3"})
+    assert str(raised.value) == (
+        "the connection has no option 'nats.maxReconnectAttempts': options of the client are nats.connectTimeout, "
+        "nats.name, nats.pingInterval, nats.reconnectMaxWait, nats.reconnectTimeWait, nats.wait"
+    )
+
+
+def test_option_of_client_with_bad_value_refused():
+    with pytest.raises(ConfigError, match="option 'nats.pingInterval' is '0': a number of seconds over 0"):
+        ConnectOptions.of({"servers": "nats://x", "nats.pingInterval": "0"})
