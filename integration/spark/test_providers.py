@@ -18,7 +18,9 @@ def provider(spark: Any, tmp_path: Path) -> tuple[str, Path]:
     """The name of a function that reads a file at each call, and the file. Its module is handed to Spark."""
     module, file = f"provider_{secrets.token_hex(4)}", tmp_path / "secret"
     program = tmp_path / f"{module}.py"
-    program.write_text(f"from pathlib import Path\n\n\ndef current():\n    return Path({str(file)!r}).read_text()\n")
+    program.write_text(
+        f"from pathlib import Path\n\n\ndef current():\n    return Path({str(file)!r}).read_text()\n"
+    )
     spark.sparkContext.addPyFile(str(program))
     return f"{module}:current", file
 

@@ -256,3 +256,21 @@ async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path
         assert await counts(aside, spark, url, **options) == 1
     with pytest.raises(Exception, match="no file"):
         await counts(aside, spark, nkey.url, nkeySeedFile=str(tmp_path / "none.nk"))
+
+
+@pytest.mark.full
+async def test_tls_first_and_other_host_name(spark, own_server, aside, tmp_path):
+    authority = trustme.CA()
+    ca, cert, key = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
+    authority.cert_pem.write_to_path(str(ca))
+    issued = authority.issue_cert("nats.example.com", not_after=datetime.now(UTC) + timedelta(days=1))
+    issued.private_key_pem.write_to_path(str(key))
+    issued.cert_chain_pems[0].write_to_path(str(cert))
+    own = await own_server(
+        config={"tls": {"cert_file": str(cert), "key_file": str(key), "handshake_first": True}}
+    )
+    options = {"tlsCa": str(ca), "tlsHostname": "nats.example.com", "tlsHandshakeFirst": "true"}
+    async with jsclient.connect(**ConnectOptions.of({"servers": own.url, **options}).arguments()) as js:
+        await js.create_stream("S", subjects=["s.>"])
+        await js.publish("s.x", b"one")
+    assert await counts(aside, spark, own.url, **options) == 1

@@ -109,5 +109,5 @@ def test_unknown_option_of_client_refused_with_those_there_are():
 
 
 def test_option_of_client_with_bad_value_refused():
-    with pytest.raises(ConfigError, match="option 'nats.pingInterval' is '0': a number of seconds over 0"):
+    with pytest.raises(ConfigError, match=r"option 'nats.pingInterval' is '0': a number of seconds over 0"):
         ConnectOptions.of({"servers": "nats://x", "nats.pingInterval": "0"})

@@ -99,7 +99,7 @@ def test_options_those_of_page(monkeypatch, heading, parses):
     told = set()
     for part in ("Options of the connection", heading):
         told |= set(
-            re.findall(r"^\| `(\w+)`", PAGE.split(f"\n## {part}\n")[1].split("\n## ")[0], re.MULTILINE)
+            re.findall(r"^\| `([\w.]+)`", PAGE.split(f"\n## {part}\n")[1].split("\n## ")[0], re.MULTILINE)
         )
     assert asked == told
 
