@@ -228,7 +228,9 @@ _NO_JETSTREAM = "JetStream is not enabled on this server or for this account, or
 _NO_ROLLUP = "rollup not permitted"
 
 _ADVICE = {
+    10014: "check both names, or create the consumer first",
     10039: _NO_JETSTREAM,
+    10059: "check the name, or create the stream first; `JetStream.stream_names` lists those that exist",
     10076: _NO_JETSTREAM,
     10057: "the stream has deny_delete=True, which cannot be taken back",
     10110: "the stream has deny_purge=True, which cannot be taken back",
@@ -474,12 +476,22 @@ class NoRespondersError(StatusError):
     retryable: bool = True
 
     def __str__(self) -> str:
-        return f"{self.description} (status {self.code})"
+        return f"{self.description or 'no responders'} (status {self.code})"
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
         """No answer to a request on an API subject."""
         return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
+
+    @classmethod
+    def of_pull(cls, stream: str, consumer: str) -> NoRespondersError:
+        """No answer to a pull request."""
+        return cls(
+            503,
+            f"no server answered the pull request of consumer {consumer!r} of stream {stream!r}: the consumer does not "
+            "exist, or it has no leader at the moment; check both names",
+            True,
+        )
 
     @classmethod
     def of_publish(cls, subject: str) -> NoRespondersError:

@@ -205,6 +205,16 @@ def test_statuses_say_retryable():
     assert errors.NoRespondersError().retryable
 
 
+def test_503_is_a_sentence():
+    assert str(errors.NoRespondersError(503, "")) == "no responders (status 503)"
+    error = errors.NoRespondersError.of_pull("S", "c")
+    assert str(error).startswith(
+        "no server answered the pull request of consumer 'c' of stream 'S': the consumer"
+    )
+    assert str(error).endswith("(status 503)")
+    assert error.retryable
+
+
 def test_repr_omits_defaults():
     assert repr(errors.ApiError(400, 10168, "x")) == "ApiError(400, 10168, 'x')"
     assert (
@@ -216,7 +226,12 @@ def test_repr_omits_defaults():
 
 def test_api_error_says_where_and_what_to_do():
     error = errors.ApiError.from_fields(404, 10014, "consumer not found", "S", "c")
-    assert str(error) == "consumer 'c' of stream 'S' not found (code 404, err_code 10014)"
+    advice = "check both names, or create the consumer first"
+    assert str(error) == f"consumer 'c' of stream 'S' not found (code 404, err_code 10014); {advice}"
+    error = errors.ApiError.from_fields(404, 10059, "stream not found", "ORDRES")
+    assert str(error).startswith(
+        "stream 'ORDRES' not found (code 404, err_code 10059); check the name, or create"
+    )
     error = errors.ApiError.from_fields(400, 10166, "per-message TTL is disabled")
     assert str(error).endswith("(code 400, err_code 10166); create the stream with allow_msg_ttl=True")
     assert str(error.with_advice("wait")).endswith("err_code 10166); wait")

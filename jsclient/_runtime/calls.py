@@ -27,6 +27,7 @@ __all__ = [
     "create_consumer",
     "delete_consumer",
     "is_gone",
+    "is_missing",
     "nak_all",
     "pages",
     "subject_pages",
@@ -99,11 +100,14 @@ async def is_gone(context: Context, stream: str, consumer: str) -> bool:
     """Return whether the server reports that the consumer or its stream does not exist; False if it does not answer."""
     try:
         await consumer_info(context, stream, consumer)
-    except (ConsumerNotFoundError, StreamNotFoundError):
-        return True
-    except JetStreamError:
-        pass
+    except JetStreamError as error:
+        return is_missing(error)
     return False
+
+
+def is_missing(error: JetStreamError) -> bool:
+    """Whether the server answered that the consumer or its stream does not exist."""
+    return isinstance(error, ConsumerNotFoundError | StreamNotFoundError)
 
 
 async def nak_all(connection: Connection, frames: Iterable[Frame]) -> None:

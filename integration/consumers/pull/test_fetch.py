@@ -182,12 +182,39 @@ async def test_p13_too_many_waiting(near: Any, stream: OwnStream, server: Any) -
 async def test_missing_consumer_fails(near: Any, stream: OwnStream, events: list[Any]) -> None:
     sub = await near.pull_subscribe(stream=stream.name, consumer="nothing")
     for call in (sub.fetch(1, expires=30), sub.fetch(10, expires=30), sub.next(timeout=30)):
-        with pytest.raises(jsclient.NoRespondersError) as raised:
+        with pytest.raises(jsclient.ConsumerNotFoundError, match=r"'nothing' of stream .* not found.*create"):
             await within(5, call, "the error")
-        assert raised.value.code == 503
+    wrong = await near.pull_subscribe(stream="NOWHERE", consumer="nothing")
+    with pytest.raises(jsclient.StreamNotFoundError, match=r"stream 'NOWHERE' not found.*create"):
+        await within(5, wrong.fetch(1), "the error")
     await stream.create_consumer("nothing")
     await stream.publish(1)
     assert numbers(await sub.fetch(1)) == [1]
+
+
+@pytest.mark.row(82)
+@pytest.mark.server(">=2.12")
+async def test_missing_consumer_unknown(tap: Any, near: Any, stream: OwnStream) -> None:
+    """Whether the consumer exists cannot be asked: no time of an election is lost by asking for long."""
+    sub = await near.pull_subscribe(stream=stream.name, consumer="nothing")
+    tap.drop_frames(match.published("$JS.API.CONSUMER.INFO.>"))
+    text = rf"the pull request of consumer 'nothing' of stream '{stream.name}': .*check .*\(status 503\)"
+    with pytest.raises(jsclient.NoRespondersError, match=text) as raised:
+        await within(2, sub.fetch(1, expires=30), "the error")
+    assert (raised.value.code, raised.value.retryable) == (503, True)
+
+
+@pytest.mark.row(82)
+@pytest.mark.server(">=2.12")
+async def test_deleted_consumer_not_asked_for(tap: Any, near: Any, stream: OwnStream) -> None:
+    """A consumer that was seen may be without a leader: the error comes at once, as it always has."""
+    await stream.create_consumer("seen")
+    sub = await near.pull_subscribe(stream=stream.name, consumer="seen")
+    looked = len(tap.sent("$JS.API.CONSUMER.INFO.>"))
+    await stream.delete_consumer("seen")
+    with pytest.raises(jsclient.NoRespondersError, match="'seen' of stream"):
+        await within(5, sub.fetch(1, expires=30), "the error")
+    assert len(tap.sent("$JS.API.CONSUMER.INFO.>")) == looked
 
 
 @pytest.mark.row(55)

@@ -164,7 +164,7 @@ async def test_no_responders_backs_off(tap: Any, near: Any, stream: OwnStream, e
     reader = sub.messages()
     waiting = asyncio.create_task(reader.next(timeout=20))
     raised = await told(jsclient.ErrorRaised, events)
-    assert isinstance(raised.error, jsclient.NoRespondersError)
+    assert isinstance(raised.error, jsclient.ConsumerNotFoundError)
     await asyncio.sleep(0.5)
     assert 2 <= len(asked(tap)) <= 12
     await stream.create_consumer("later")
@@ -172,6 +172,18 @@ async def test_no_responders_backs_off(tap: Any, near: Any, stream: OwnStream, e
     assert numbers([await waiting]) == [1]
     assert len(of(jsclient.ErrorRaised, events)) == 1
     await reader.stop()
+
+
+@pytest.mark.full
+@pytest.mark.row(82)
+@pytest.mark.server(">=2.12")
+async def test_missing_consumer_ends_reader(near: Any, stream: OwnStream, events: list[Any]) -> None:
+    """Its end said that the consumer was deleted, which never existed."""
+    sub = await near.pull_subscribe(stream=stream.name, consumer="gone")
+    with pytest.raises(jsclient.ConsumerNotFoundError, match=r"'gone' of stream .* not found") as raised:
+        await within(20, sub.messages().next(), "the end")
+    assert [str(event.error) for event in of(jsclient.ErrorRaised, events)] == [str(raised.value)]
+    assert of(jsclient.ConsumerDeleted, events) == []
 
 
 @pytest.mark.row(67)

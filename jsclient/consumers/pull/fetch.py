@@ -252,6 +252,12 @@ class _SlotFetch(Fetch[Puller]):
         del self._slots[place], self._sources[place + 1]
         self._puller.abandon(slot)
 
+    async def _run(self) -> Outcome:
+        ending, error = await super()._run()
+        if ending is Ending.NO_RESPONDERS:
+            error = await self._puller.not_answered()
+        return ending, error
+
     def _named(self, error: JetStreamError | None) -> JetStreamError | None:
         if not isinstance(error, ConsumerDeletedError):
             return error
@@ -368,6 +374,8 @@ class PullReading(Running):
 
         Raises:
             ConsumerDeletedError, PullLimitError, PushBasedError, BadRequestError, NoRespondersError: A status.
+            ConsumerNotFoundError, StreamNotFoundError: No server answered, and the consumer, which could not be looked
+                up before, does not exist.
             HeartbeatError: Silence. RequestTimeoutError: Silence, with ``no_wait``: whether messages are available is
                 unknown.
             DisconnectedError: The connection was lost and did not return within 0.8 s.

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from ..._runtime.calls import is_gone, nak_all
+from ..._runtime.calls import consumer_info, is_missing, nak_all
 from ..._runtime.handle import ReadHandle, State
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Timer
 from ...errors import ClosedError, JetStreamError, PermissionDeniedError, RequestTimeoutError
-from ...protocol.consumers.consume import Ask, Command, ConsumeTracker
+from ...protocol.consumers.consume import Ask, Command, ConsumeTracker, NotAnswered
 from ...protocol.consumers.fetch import Pull, encode_pull
 from ...protocol.consumers.priority import Pin
 from ...protocol.consumers.push import Emit
+from ...protocol.events import ErrorRaised
 from ...protocol.wire.frames import Frame
 from ..message import Message
 from .puller import Puller, ReaderInbox
@@ -55,7 +56,8 @@ class Messages(ReadHandle[Message]):
 
         Raises:
             RequestTimeoutError: No message came in ``timeout`` seconds.
-            ConsumerDeletedError, StatusError: It cannot continue; messages that had arrived were returned before.
+            ConsumerDeletedError, ConsumerNotFoundError, StatusError: It cannot continue; messages that had arrived were
+                returned before.
             ClosedError: It was stopped, or drained and is empty.
 
         Cancelled: no message is lost; the next call gets it.
@@ -182,14 +184,28 @@ class Messages(ReadHandle[Message]):
                     self._tracker.disconnected()  # requested again at the reconnect
             elif isinstance(command, Emit):
                 puller.emit(command.event)
+            elif isinstance(command, NotAnswered):
+                self._context.tasks.start(self._report_no_answer(), "report that no server answers")
             else:
                 self._context.tasks.start(self._look_for_consumer(), "check that the consumer exists")
+
+    async def _report_no_answer(self) -> None:
+        puller = self._puller
+        error = await puller.not_answered()
+        puller.emit(ErrorRaised(stream=puller.stream, consumer=puller.consumer, error=error))
 
     async def _look_for_consumer(self) -> None:
         """Pull requests are not answered: only a missing consumer ends the reader."""
         puller = self._puller
-        if await is_gone(self._context, puller.stream, puller.consumer):
-            puller.emit(self._tracker.consumer_is_gone())
+        try:
+            await consumer_info(self._context, puller.stream, puller.consumer)
+        except JetStreamError as error:
+            if not is_missing(error):
+                return
+            if puller.config is None:
+                self._tracker.fail(error)  # it was never seen
+            else:
+                puller.emit(self._tracker.consumer_is_gone())
             puller.changed.set()
 
     def _arm(self) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..._runtime.calls import nak_all
+from ..._runtime.calls import consumer_info, is_missing, nak_all
 from ..._runtime.context import Closable, Context
 from ..._runtime.nats.connection import Connection, Inbox, Lifecycle
 from ..._runtime.tasks import Signal
-from ...errors import ClosedError, PermissionDeniedError
+from ...errors import ClosedError, JetStreamError, NoRespondersError, PermissionDeniedError
 from ...protocol.consumers.ack import PREFIX
 from ...protocol.consumers.fetch import Pull, PullRequest, encode_pull
 from ...protocol.consumers.priority import GroupOptions, GroupRequest, Pin, group_request, pins_clients
@@ -32,6 +32,7 @@ from ..message import AckChannel
 __all__ = ["Puller", "ReaderInbox", "Slot"]
 
 _FLUSH = 1.0  # seconds that a close waits for messages in flight
+_LOOK = 0.5  # seconds in which the server says whether the consumer exists
 _LINGER = 5.0  # seconds beyond its expiry that the inbox of an abandoned request is kept
 
 
@@ -207,6 +208,20 @@ class Puller:
             await self._drop(slot)
             raise
         return slot
+
+    async def not_answered(self) -> JetStreamError:
+        """Why no server answered a pull request: the consumer does not exist, or it is unknown.
+
+        The server is asked only if the consumer was never seen: one that exists has no leader for a moment.
+        """
+        if self.config is None:
+            try:
+                info = await consumer_info(self.context, self.stream, self.consumer, timeout=_LOOK)
+                self.config = info.config
+            except JetStreamError as error:
+                if is_missing(error):
+                    return error
+        return NoRespondersError.of_pull(self.stream, self.consumer)
 
     def adopt(self, wanted: int, group: GroupRequest | None) -> list[Slot]:
         """Hand over requests that lost their caller, for up to ``wanted`` messages.

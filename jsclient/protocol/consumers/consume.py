@@ -27,7 +27,15 @@ from .priority import GroupRequest, Pin, ShownPins
 from .push import Emit, foreign_message, total_size, whole_number
 from .status import Ending, Meaning, classify
 
-__all__ = ["Ask", "Command", "ConsumeTracker", "LookForConsumer", "PullBuffer", "reader_window"]
+__all__ = [
+    "Ask",
+    "Command",
+    "ConsumeTracker",
+    "LookForConsumer",
+    "NotAnswered",
+    "PullBuffer",
+    "reader_window",
+]
 
 
 @dataclass(slots=True)
@@ -137,7 +145,11 @@ class LookForConsumer(msgspec.Struct, frozen=True):
     """Look up the consumer; if it does not exist, call `ConsumeTracker.consumer_is_gone`."""
 
 
-Command: TypeAlias = Ask | Emit | LookForConsumer
+class NotAnswered(msgspec.Struct, frozen=True):
+    """Report that no server answers the requests; they are repeated."""
+
+
+Command: TypeAlias = Ask | Emit | LookForConsumer | NotAnswered
 
 
 def reader_window(
@@ -323,7 +335,7 @@ class ConsumeTracker:
         elif isinstance(error, NoRespondersError):
             if self._refused_since is None:
                 self._refused_since = now
-                commands.append(self._raised(error))
+                commands.append(NotAnswered())
             elif now - self._refused_since >= _BELIEVED_AFTER:
                 self._refused_since = now
                 commands.append(LookForConsumer())
