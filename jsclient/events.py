@@ -3,8 +3,8 @@
 They are given to ``on_event`` of `jsclient.connect` and `jsclient.JetStream`, and to ``events()`` of a subscription.
 Without ``on_event`` they are logged by ``jsclient.connection``, ``.consumer``, ``.worker``, ``.publisher``, ``.topic``
 and ``.spark``: as a sentence, at the level ``severity``, with the traceback of their error, and with their fields as
-attributes of the log record; a `Reject` has no traceback, and `DeadLettered` only if warnings are not logged. The
-``event`` of the record is the name of the class.
+attributes of the log record; a `Reject` and `WorkerFailed` have no traceback, and `DeadLettered` only if warnings are
+not logged. The ``event`` of the record is the name of the class.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from .protocol.events import (
     SlowConsumer,
     StreamReset,
     Unpinned,
+    WorkerFailed,
 )
 
 __all__ = [
@@ -78,6 +79,7 @@ __all__ = [
     "SlowConsumer",
     "StreamReset",
     "Unpinned",
+    "WorkerFailed",
 ]
 
 set_module(__name__, map(globals().__getitem__, __all__))

@@ -31,7 +31,7 @@ from ..protocol.wire.headers import inline_status
 from .nats.connection import Connection, Inbox, Lifecycle, Listener, OnDenied
 from .tasks import Tasks, Timer
 
-__all__ = ["Closable", "Context", "Requests"]
+__all__ = ["Closable", "Context", "Requests", "as_reported"]
 
 
 class _Asked(NamedTuple):
@@ -248,6 +248,15 @@ class Closable(Protocol):
     async def abandon(self) -> None: ...
 
 
+def as_reported(error: BaseException) -> JetStreamError:
+    """The error as events carry it: one that is not a `JetStreamError` is the cause of one."""
+    if isinstance(error, JetStreamError):
+        return error
+    wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
 @dataclass(slots=True)
 class Context:
     """Shared by all handles of one `JetStream`."""
@@ -297,11 +306,7 @@ class Context:
 
     def report(self, error: BaseException) -> None:
         """Report the error of a background task."""
-        if not isinstance(error, JetStreamError):
-            wrapped = ProtocolError(f"a background task failed: {type(error).__name__}: {error}")
-            wrapped.__cause__ = error
-            error = wrapped
-        self.emit(ErrorRaised(error=error))
+        self.emit(ErrorRaised(error=as_reported(error)))
 
     async def call(
         self, subject: str, body: Any = None, *, timeout: float | None = None, what: str = ""

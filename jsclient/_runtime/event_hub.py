@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Self, TypeAlias
 
 from ..protocol.consumers.worker.reasons import Reject
-from ..protocol.events import DeadLettered, Event
+from ..protocol.events import DeadLettered, Event, WorkerFailed
 from .handlers import check_handler
 from .tasks import Signal, Tasks
 
@@ -85,7 +85,8 @@ async def _await(result: Awaitable[None]) -> None:
 def _write(event: Event) -> None:
     """Log an event with its fields, and with the traceback of its error.
 
-    A dead letter's traceback was logged with `HandlerFailed`, unless warnings are not logged; a `Reject` is deliberate.
+    A dead letter's traceback was logged with `HandlerFailed`, unless warnings are not logged; a `Reject` is deliberate;
+    the error of a worker comes from the library.
     """
     log = logging.getLogger(f"jsclient.{event.about}")
     level = getattr(logging, event.severity.upper())
@@ -94,7 +95,8 @@ def _write(event: Event) -> None:
         error = fields.get("error")
         traced = isinstance(error, BaseException) and error.__traceback__ is not None
         logged = isinstance(event, DeadLettered) and log.isEnabledFor(logging.WARNING)
-        trace = error if traced and not logged and not isinstance(error, Reject) else None
+        untraced = logged or isinstance(error, Reject) or isinstance(event, WorkerFailed)
+        trace = error if traced and not untraced else None
         log.log(level, "%s", event, exc_info=trace, extra={"event": type(event).__name__, **fields})
 
 

@@ -20,6 +20,7 @@ __all__ = [
     "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed",
     "HistoryTruncated", "IngestGap", "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned",
     "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
+    "WorkerFailed",
 ]  # fmt: skip
 
 
@@ -266,6 +267,16 @@ class ErrorRaised(Event, frozen=True, kw_only=True):
     _text = "{error}"
 
     error: JetStreamError
+
+
+class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
+    """A worker ended with an error, or could not start, and no caller awaits it."""
+
+    about = "worker"
+    _severity = "error"
+
+    def __str__(self) -> str:
+        return f"the worker of consumer {self.consumer!r} of stream {self.stream!r} ended: {self.error}"
 
 
 class HandlerFailed(Event, frozen=True, kw_only=True):

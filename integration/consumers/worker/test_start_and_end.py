@@ -219,3 +219,25 @@ async def test_handler_that_waits_is_not_slow(js: Any, stream: OwnStream, events
     async with plain.run(lambda msg: time.sleep(2.5), concurrency=2) as worker:
         await eventually(lambda: worker.counts.handled == 2, what="handling both in threads")
     assert of(HandlerSlow, events) == []
+
+
+@pytest.mark.parametrize("kind", ["pull", "push"])
+async def test_unawaited_end_is_logged(
+    server: Any, stream: OwnStream, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """It was a warning of the connection, with a traceback, that did not say that a worker ended."""
+    async with jsclient.connect(server.url) as js:
+        open_ = js.pull_subscribe if kind == "pull" else js.subscribe
+        config = ConsumerConfig() if kind == "pull" else ConsumerConfig(idle_heartbeat=0.2)
+        sub = await open_(stream.all, durable="w", config=config)
+        worker = sub.run(print)
+        await stream.publish(1)
+        await eventually(lambda: worker.counts.handled == 1, 20, "the start")
+        await stream.delete_consumer("w")
+        await eventually(lambda: not worker.is_running, 20, "the end")
+        assert isinstance(worker.exception(), ConsumerDeletedError)
+    (record,) = [one for one in caplog.records if one.name == "jsclient.worker"]
+    assert (record.levelname, record.exc_info) == ("ERROR", None)
+    text = f"the worker of consumer 'w' of stream '{stream.name}' ended: "
+    assert record.getMessage() == f"{text}consumer 'w' of stream '{stream.name}' was deleted"
+    assert [one for one in caplog.records if one.name == "jsclient.connection"] == []

@@ -12,12 +12,13 @@ from collections.abc import Callable, Collection, Coroutine, Generator, Hashable
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from ..._runtime.context import Context
+from ..._runtime.context import Context, as_reported
 from ..._runtime.nats.connection import Lifecycle
 from ..._runtime.tasks import Signal
 from ...errors import ClosedError, JetStreamError
 from ...protocol.consumers.worker.work_rules import WorkOptions, WorkRules
 from ...protocol.consumers.worker.worker import WorkCounts, Workload
+from ...protocol.events import WorkerFailed
 from ..message import Message
 from .advisories import Advisories
 from .handler_pool import Crew, Handler
@@ -198,7 +199,8 @@ class Worker:
         if self._error is not None:
             self._cancel_block()
         if self._error is not None and not self._awaited:
-            self._context.report(self._error)
+            source, error = self._source, as_reported(self._error)
+            source.emit(WorkerFailed(stream=source.stream, consumer=source.consumer, error=error))
 
     async def _run(self) -> None:
         """Run to the end. A cancellation makes it end faster, and is not propagated; `wait` raises instead."""

@@ -18,7 +18,7 @@ from jsclient import (
     NoMatchingStreamError,
     Reject,
 )
-from jsclient.protocol.events import DeadLettered, DeadLetterFailed, ErrorRaised, HandlerFailed
+from jsclient.protocol.events import DeadLettered, DeadLetterFailed, ErrorRaised, HandlerFailed, WorkerFailed
 from jsclient.protocol.wire.headers import parse_headers
 from tests.support.fake import SILENCE, Refusal, connected
 from tests.support.strategies import STREAM, data, status
@@ -1077,9 +1077,9 @@ async def test_cannot_begin_with_consumer_gone():
             await sub.run(Handler())
         worker = sub.run(Handler())  # and where nobody waits for it, it is told
         await settle(100)
-        assert [type(event.error) for event in connection.told(ErrorRaised)] == [
-            jsclient.ConsumerNotFoundError
-        ]
+        (told,) = connection.told(ErrorRaised)
+        assert isinstance(told, WorkerFailed)
+        assert isinstance(told.error, jsclient.ConsumerNotFoundError)
         assert not worker.is_running
 
 
