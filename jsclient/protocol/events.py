@@ -1,8 +1,7 @@
 """Events: reports of conditions that cannot be raised to a caller.
 
 They go to ``on_event`` of the connection and to ``events()`` of the subscription concerned. An event names its
-``stream`` and ``consumer``; they are empty if it has none.
-Source: ADR-15 (asynchronous error callback), ADR-37.
+``stream`` and ``consumer``; they are empty if it has none. Source: ADR-15 (asynchronous error callback), ADR-37.
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ __all__ = [
     "DeadLettered", "DeleteFailed", "Disconnected", "DurableDeleted", "ErrorRaised", "Event", "FlowControlRefused",
     "FlowControlStalled", "ForeignMessage", "GapDetected", "HandlerFailed", "HandlerSlow", "HeartbeatMissed",
     "HistoryTruncated", "IngestGap", "IngestRefused", "PartitionsMissing", "PermissionDenied", "Pinned",
-    "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned",
-    "WorkerFailed",
+    "PublishFailed", "Reconnected", "RecordSkipped", "SlowConsumer", "StreamReset", "Unpinned", "WorkerFailed",
 ]  # fmt: skip
-
 
 Severity: TypeAlias = Literal["debug", "info", "warning", "error"]
 
@@ -83,8 +80,7 @@ class GapDetected(Event, frozen=True, kw_only=True):
     """Deliveries are missing: the consumer sequence jumped.
 
     ``last_consumer_seq`` and ``last_stream_seq`` come before the gap; ``consumer_seq`` and ``stream_seq`` come after
-    it, from a message or the headers of a heartbeat; ``missed`` is the number of missing deliveries. Reading from
-    ``resume_stream_seq`` misses nothing.
+    it, from a message or a heartbeat; ``missed`` deliveries are missing; ``resume_stream_seq`` is the next one.
     """
 
     _text = "{missed} deliveries are missing after stream sequence {last_stream_seq}"
@@ -115,8 +111,7 @@ class PartitionsMissing(Event, frozen=True, kw_only=True):
     """A subscriber of epochs waits for a topic, or for some of its ``partitions`` (empty: not known yet).
 
     ``waited`` is in seconds, since the last of them was missing: the event is reported after 5 s, and whenever that has
-    doubled. ``reason`` says why. ``may_fail``: The subscriber is being opened, and other options of opening raise an
-    error instead.
+    doubled. ``reason`` says why. ``may_fail``: it is being opened, and other options of opening raise an error.
     """
 
     about = "topic"
@@ -195,8 +190,7 @@ class SlowConsumer(Event, frozen=True, kw_only=True):
 
     Reported for the first one, and again with the sum (``ended``) when messages are accepted again and several were
     dropped. ``dropped`` counts them; ``first_stream_seq`` and ``last_stream_seq`` are their range. Unless the ack
-    policy is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again
-    automatically.
+    policy is none, the server redelivers them after ``ack_wait``; an ordered subscription reads them again.
     """
 
     _text = (
@@ -244,8 +238,7 @@ class ForeignMessage(Event, frozen=True, kw_only=True):
 class RecordSkipped(Event, frozen=True, kw_only=True):
     """A reader skipped a record that it cannot read: its payload cannot be decoded, or it has no place there.
 
-    ``count`` is the number of records skipped so far by this reader; the event comes for the first and then at each
-    doubling.
+    ``count`` is the number of records skipped so far by this reader; the event comes for the first and each doubling.
     """
 
     about = "topic"
@@ -273,10 +266,8 @@ class WorkerFailed(ErrorRaised, frozen=True, kw_only=True):
     """A worker ended with an error, or could not start, and no caller awaits it."""
 
     about = "worker"
+    _text = "the worker ended: {error}"
     _severity = "error"
-
-    def __str__(self) -> str:
-        return f"the worker of consumer {self.consumer!r} of stream {self.stream!r} ended: {self.error}"
 
 
 class HandlerFailed(Event, frozen=True, kw_only=True):
@@ -304,8 +295,7 @@ class HandlerSlow(Event, frozen=True, kw_only=True):
     """The event loop was blocked while handlers ran: no message, ack, heartbeat or keep-alive passed meanwhile.
 
     Usually a handler computes, or calls a function that blocks. Call that in a thread (``asyncio.to_thread``), or make
-    the handler a plain function, which is called in a thread. ``blocked`` is in seconds; the event
-    is reported for the first time and whenever ``count`` has doubled.
+    the handler a plain function. ``blocked`` is in seconds; the event is reported whenever ``count`` has doubled.
     """
 
     about = "worker"
@@ -369,8 +359,7 @@ class AdvisoryRefused(Event, frozen=True, kw_only=True):
 class DurableDeleted(Event, frozen=True, kw_only=True):
     """A subscription that had created a durable consumer deleted it at its end (ADR-15), with messages left in it.
 
-    ``pending`` were not delivered, ``unacked`` delivered but not acked; another consumer starts over. With
-    ``delete_on_close=False`` a subscription keeps the consumer.
+    ``pending`` were not delivered, ``unacked`` delivered but not acked; ``delete_on_close=False`` keeps the consumer.
     """
 
     _text = (

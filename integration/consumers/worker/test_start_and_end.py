@@ -238,6 +238,6 @@ async def test_unawaited_end_is_logged(
         assert isinstance(worker.exception(), ConsumerDeletedError)
     (record,) = [one for one in caplog.records if one.name == "jsclient.worker"]
     assert (record.levelname, record.exc_info) == ("ERROR", None)
-    text = f"the worker of consumer 'w' of stream '{stream.name}' ended: "
-    assert record.getMessage() == f"{text}consumer 'w' of stream '{stream.name}' was deleted"
+    where = f"consumer 'w' of stream '{stream.name}'"
+    assert record.getMessage() == f"the worker ended: {where} was deleted ({where})"
     assert [one for one in caplog.records if one.name == "jsclient.connection"] == []
