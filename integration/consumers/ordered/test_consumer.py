@@ -292,6 +292,23 @@ async def test_one_way_to_read_at_a_time(js: Any, stream: OwnStream, oracle: Any
         assert numbers(await oc.fetch(4)) == [7, 8, 9, 10]
 
 
+@pytest.mark.row(100)
+async def test_nexts_are_one_reader(js: Any, stream: OwnStream) -> None:
+    """A fetch during a `next` was told to end a loop, which there is none."""
+    async with js.ordered_consumer(stream.name) as oc:
+        nexts = [asyncio.create_task(oc.next()) for _ in range(2)]
+        await stream.until_asked(oc.consumer)
+        with pytest.raises(jsclient.ConcurrentReadError, match=r"next\(\) of this ordered consumer waits"):
+            await oc.fetch(1)
+        await stream.publish(2)
+        assert sorted(numbers([await one for one in nexts])) == [1, 2]
+        reading = aiter(oc)
+        await stream.publish(1, first=3)
+        assert numbers([await anext(reading)]) == [3]
+        with pytest.raises(jsclient.ConcurrentReadError, match="is being iterated: end that loop"):
+            await oc.fetch(1)
+
+
 async def test_fetch_ends_like_others(js: Any, stream: OwnStream) -> None:
     await stream.publish(10, size=1000)
     async with js.ordered_consumer(stream.name) as oc:

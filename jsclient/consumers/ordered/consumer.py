@@ -112,6 +112,7 @@ class OrderedFetch(Fetch[OrderedPuller]):
 _ITERATED = (
     "the ordered consumer is being iterated: end that loop first, or leave the reader that messages() gave"
 )
+_NEXT = "a next() of this ordered consumer waits for a message: wait for its end, or cancel it"
 
 
 class Seat:
@@ -152,7 +153,7 @@ class Seat:
         if self._fetches:
             raise ConcurrentReadError("a fetch from this ordered consumer is in flight: wait for its end")
         if self.reader is not None and self.reader.is_in_use:
-            raise ConcurrentReadError(_ITERATED)
+            raise ConcurrentReadError(self.reader.in_use)
 
     def _forgotten(self, reader: weakref.ref[OrderedMessages]) -> None:
         if self._reader is reader:
@@ -187,6 +188,11 @@ class OrderedMessages(ReadHandle[Message]):
     def pending(self) -> int:
         """Messages that have arrived and wait to be read."""
         return len(self._puller.front)
+
+    @property
+    def in_use(self) -> str:
+        """The text of an error for another reader."""
+        return _ITERATED if self._stays else _NEXT
 
     @property
     def is_in_use(self) -> bool:
@@ -284,6 +290,7 @@ class OrderedConsumer(Handle):
     reports the event `ConsumerReset`. It has no acks.
 
     Only one reader at a time is allowed: `fetch`, for instance, is refused during an iteration (`ConcurrentReadError`).
+    Concurrent calls of `next` are one reader, and get different messages.
     """
 
     def __init__(self, puller: OrderedPuller) -> None:
