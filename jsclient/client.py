@@ -285,7 +285,7 @@ _OPTIONS = ConnectOptions.__annotations__.keys()
 def _checked(urls: list[str], inbox_prefix: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options for nats-py. Raises `ConfigError`."""
     if unknown := sorted(set(options) - _OPTIONS):
-        known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS
+        known = (connect.__kwdefaults__ or {}).keys() | _OPTIONS | {"servers"}
         raise ConfigError(". ".join(no_such_name("connect()", "option", name, known) for name in unknown))
     check_publish_subject(inbox_prefix)
     if urls[0].startswith(("ws:", "wss:")) and find_spec("aiohttp") is None:

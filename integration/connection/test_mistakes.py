@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -119,10 +120,56 @@ async def test_names_of_nats_py(js: Any, server: Any) -> None:
         "reconnected_cb": "on_event",
         "max_reconnect_attempts": "without limit",
         "usr": "user",
+        "server": "did you mean 'servers'?",
     }.items():
         error = await refusal(jsclient.connect(server.url, **{wrong: 1}))
         assert isinstance(error, jsclient.ConfigError)
         says(error, repr(wrong), right)
+
+
+async def test_unknown_argument_names_the_method(js: Any, stream: OwnStream) -> None:
+    """It named a function of the library, of which the user knows nothing."""
+    reader = await js.pull_subscribe(stream=stream.name, durable="w")
+    push = await js.subscribe(stream.all)
+    consumer = await (await js.stream(stream.name)).consumer("w")
+    attempts: dict[str, Callable[[], Any]] = {
+        "run() has no argument 'max_retries'; did you mean 'max_deliver'?": lambda: reader.run(
+            print, max_retries=3
+        ),
+        "run() has no argument 'concurency'; did you mean 'concurrency'?": lambda: push.run(
+            print, concurency=3
+        ),
+        "fetch() has no argument 'expire'; did you mean 'expires'?": lambda: reader.fetch(1, expire=1),
+        "next() has no argument 'expires'": lambda: consumer.next(expires=1),
+        "next() has no argument 'timeot'; did you mean 'timeout'?": lambda: reader.next(timeot=1),
+        "messages() has no argument 'max_message'; did you mean 'max_messages'?": lambda: later(
+            reader.messages, max_message=1
+        ),
+        "messages() has no argument 'priorty'; did you mean 'priority'?": lambda: later(
+            consumer.messages, priorty=1
+        ),
+    }
+    for text, attempt in attempts.items():
+        with pytest.raises(TypeError) as caught:
+            await attempt()
+        says(caught.value, text)
+    await push.unsubscribe()
+
+
+async def test_signals_that_are_not_a_list(js: Any, stream: OwnStream) -> None:
+    reader = await js.pull_subscribe(stream=stream.name, durable="w")
+    for wrong in (signal.SIGTERM, ["SIGTERM"], "SIGTERM", None, [True]):
+        with pytest.raises(jsclient.ConfigError) as caught:
+            reader.run(print, stop_signals=wrong)
+        says(caught.value, f"stop_signals is {wrong!r}", "[signal.SIGTERM]")
+
+
+async def test_payloads_that_are_one_payload(js: Any, stream: OwnStream) -> None:
+    for wrong in (b"abc", "abc", 7):
+        error = await refusal(js.publish_many(stream.subject("x"), wrong))
+        assert isinstance(error, jsclient.ConfigError)
+        says(error, f"payloads is {type(wrong).__name__}", "an iterable of payloads is needed", "list")
+    assert (await (await js.stream(stream.name)).info()).state.messages == 0
 
 
 async def test_payload_that_is_not_bytes(js: Any) -> None:
@@ -262,6 +309,25 @@ async def test_not_awaited(js: Any, server: Any, stream: OwnStream) -> None:
     for name, opening in handles.items():
         with pytest.raises(AttributeError, match=rf"^{name}\(\) was not awaited, and has no 'fetch'"):
             opening.fetch  # noqa: B018  the access is the point
+    assert await stream.consumer_names() == []
+
+
+async def test_async_was_forgotten(js: Any, server: Any, stream: OwnStream) -> None:
+    """``for`` and ``with`` said "'Opening' object is not iterable"."""
+    not_with, not_for = (
+        "'with' cannot open it: 'async with ",
+        "'for' cannot read it: .*'async with .*'async for'",
+    )
+    for opening in (jsclient.connect(server.url), js.pull_subscribe(stream.all), js.topic("x").each()):
+        with pytest.raises(TypeError, match=rf"\(\) was not awaited, and {not_with}"), opening:
+            pass
+        with pytest.raises(TypeError, match=rf"\(\) was not awaited, and {not_for}"):
+            list(opening)
+    asking = js.stream(stream.name)
+    with pytest.raises(TypeError, match=r"^stream\(\) was not awaited.*'await' sends the request"), asking:
+        pass
+    with pytest.raises(TypeError, match=r"^streams\(\) is read with 'async for'"), js.streams():
+        pass
     assert await stream.consumer_names() == []
 
 

@@ -85,6 +85,7 @@ class Asking(Coroutine[Any, Any, T]):
     """A request that is not sent yet: await it. A task can run it."""
 
     _how = "'await' sends the request"
+    _read = _how
 
     def __init__(self, opened: Callable[[], Awaitable[T]], name: str) -> None:
         self._opened = opened
@@ -97,6 +98,16 @@ class Asking(Coroutine[Any, Any, T]):
         def __getattr__(self, name: str) -> NoReturn:
             self._seen = True
             raise AttributeError(f"{self._name} was not awaited, and has no {name!r}: {self._how}")
+
+        def __iter__(self) -> NoReturn:
+            self._seen = True
+            raise TypeError(f"{self._name} was not awaited, and 'for' cannot read it: {self._read}")
+
+        def __enter__(self) -> NoReturn:
+            self._seen = True
+            raise TypeError(f"{self._name} was not awaited, and 'with' cannot open it: {self._how}")
+
+        def __exit__(self, *_: object) -> None: ...
 
     def __repr__(self) -> str:
         self._seen = True
@@ -133,6 +144,7 @@ class Opening(Asking[HandleT]):
     """A handle that is not open yet: await it, or use it with ``async with``. A task can run it."""
 
     _how = "'async with ... as name' opens it, and so does 'await'"
+    _read = f"{_how}; 'async for' reads what it opens"
     _handle: HandleT | None = None
 
     async def __aenter__(self) -> HandleT:
@@ -201,6 +213,11 @@ class Listing(AsyncIterator[T]):
 
         def __iter__(self) -> NoReturn:
             raise TypeError(self._text())
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(self._text())
+
+        def __exit__(self, *_: object) -> None: ...
 
 
 def listing(method: Callable[P, AsyncGenerator[T, None]]) -> Callable[P, Listing[T]]:

@@ -283,6 +283,10 @@ async def publish_many(
 ) -> PublishedMany:
     """See `JetStream.publish_many`."""
     check_count("max_in_flight", max_in_flight)
+    if isinstance(payloads, str | bytes | bytearray | memoryview) or not isinstance(payloads, Iterable):
+        raise ConfigError(
+            f"payloads is {type(payloads).__name__}: an iterable of payloads is needed, such as a list of bytes"
+        )
     to, common = check_subject(subject), headers_and_ids(headers, None, None)[0]
     bulk = BulkPublisher(
         context,

@@ -30,6 +30,7 @@ from ...protocol.consumers.fetch import (
 )
 from ...protocol.consumers.priority import GroupOptions, GroupRequest
 from ...protocol.consumers.status import ORDINARY, Ending
+from ...protocol.wire.checks import check_arguments
 from ...protocol.wire.frames import Frame, frame_size
 from ..message import AckChannel, Message
 from ..worker.run import Running
@@ -388,6 +389,8 @@ class PullReading(Running):
         Wire: ``CONSUMER.MSG.NEXT.<stream>.<consumer>``
         Source: ADR-37 §Fetch; ADR-13; ADR-15 §Pull Mode Statuses
         """
+        if group:
+            check_arguments(PullReading.fetch, group, GroupOptions)
         puller = self._puller
         wanted = Collection(
             puller.now(),
@@ -406,6 +409,8 @@ class PullReading(Running):
 
         Raises `RequestTimeoutError` if none comes in ``timeout`` seconds; otherwise as `fetch`.
         """
+        if group:
+            check_arguments(PullReading.next, group, GroupOptions)
         batch = await self.fetch(1, expires=timeout, **group)
         if not batch:
             raise RequestTimeoutError("no message", timeout)
@@ -435,6 +440,7 @@ class PullReading(Running):
         """
         from .messages import Messages
 
+        check_arguments(PullReading.messages, group, GroupOptions)
         puller = self._puller
         wanted = puller.group(group)
         pin = puller.pin_of(wanted)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..._runtime.context import Context
 from ..._runtime.handlers import check_handler, check_plain
+from ...errors import ConfigError
 from ...protocol.consumers.priority import GroupOptions
 from ...protocol.consumers.worker.work_rules import RetryDelay, WorkOptions
+from ...protocol.wire.checks import check_arguments
 
 if TYPE_CHECKING:  # imported when a worker is started
     from .handler_pool import Handler
@@ -124,7 +126,9 @@ class Running:
             dead_letter=dead_letter,
             grace=grace,
         )
+        check_arguments(Running.run, group, GroupOptions)
         check_handler("handler", handler)
+        _check_signals(stop_signals)
         if key is not None:
             check_handler("key", key)
             check_plain("key", key)
@@ -147,3 +151,11 @@ class Running:
         self._all_workers = (*self._workers(), worker)
         self._started(worker)
         return worker
+
+
+def _check_signals(signals: Collection[int]) -> None:
+    given = isinstance(signals, Collection) and not isinstance(signals, str | bytes)
+    if not given or not all(isinstance(number, int) and not isinstance(number, bool) for number in signals):
+        raise ConfigError(
+            f"stop_signals is {signals!r:.60}: a list of signals is needed, such as [signal.SIGTERM]"
+        )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,6 +17,7 @@ from ...errors import ConfigError
 
 __all__ = [
     "Named",
+    "check_arguments",
     "check_count",
     "check_fields",
     "check_seconds",
@@ -24,6 +26,8 @@ __all__ = [
     "is_at_least",
     "no_such_name",
 ]
+
+_VAR = Parameter.VAR_KEYWORD
 
 _NATS_PY = {
     "cb": "callback=",
@@ -55,6 +59,19 @@ def no_such_name(owner: str, kind: str, name: str, known: Iterable[str]) -> str:
     if near:
         return f"{owner} has no {kind} {name!r}; did you mean {near[0]!r}?"
     return f"{owner} has no {kind} {name!r}; it has {', '.join(known)}"
+
+
+def check_arguments(method: Callable[..., Any], given: Iterable[str], more: type) -> None:
+    """Raise ``TypeError`` for an argument that is not a key of ``more``, which the method takes besides its own."""
+    for name in given:
+        if name not in more.__annotations__:
+            own = [
+                parameter.name
+                for parameter in signature(method).parameters.values()
+                if parameter.kind != _VAR
+            ]
+            known = {*own, *more.__annotations__} - {"self"}
+            raise TypeError(no_such_name(f"{method.__name__}()", "argument", name, known))
 
 
 def check_fields(cls: type[msgspec.Struct], fields: Iterable[str]) -> None:
