@@ -330,12 +330,16 @@ class NoMatchingStreamError(_Fields):
     Attributes:
         subject: The subject given.
         streams: The streams whose subjects overlap with it: none, or more than one.
+        option: The option that gave the subject; empty: the subject itself.
     """
 
     subject: str
     streams: Sequence[str] = ()
+    option: str = ""
 
     def __str__(self) -> str:
+        if self.option:
+            return f"{self.option} is {self.subject!r}: no stream has this subject; create one, or choose another"
         if not self.streams:
             return (
                 f"no matching stream: no stream has the subject {self.subject!r}; create one, or pass stream="
@@ -406,9 +410,10 @@ class ConfigMismatchError(BindError):
     """
 
     def __init__(self, stream: str, consumer: str, mismatches: Sequence[tuple[str, Any, Any]]) -> None:
+        kind = "consumer" if consumer else "stream"
         problem = (
-            f"its configuration differs from the one requested ({differences(mismatches)}); "
-            f"changes are not applied: leave the field out, or update the {'consumer' if consumer else 'stream'}"
+            f"its configuration differs from the one requested ({differences(mismatches)}); changes are not applied: "
+            f'leave the field out, or update the {kind} with ensure_{kind}(..., on_drift="update")'
         )
         super().__init__(stream, consumer, problem)
         self.args: tuple[Any, ...] = (stream, consumer, list(mismatches))

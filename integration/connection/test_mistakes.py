@@ -13,6 +13,7 @@ import pytest
 
 import jsclient
 from integration.kit.judge.streams import OwnStream
+from integration.kit.judge.waiting import eventually
 from jsclient import ConsumerConfig, StreamConfig
 from jsclient.models import StreamSource
 
@@ -76,6 +77,51 @@ async def test_existing_stream_says_what_differs(js: Any, stream: OwnStream) -> 
 async def test_overlap_names_other_stream(js: Any, stream: OwnStream) -> None:
     subject = stream.all
     says(await refusal(js.create_stream("OVERLAP", [subject])), stream.name, repr(subject), "overlap")
+
+
+async def test_other_filter_of_durable(js: Any, stream: OwnStream) -> None:
+    await js.pull_subscribe(stream.subject("a"), durable="w")
+    error = await refusal(js.pull_subscribe(stream.subject("b"), durable="w"))
+    assert isinstance(error, jsclient.SubjectMismatchError)
+    says(error, "subject mismatch", "leave out the subject", "another durable name")
+
+
+async def test_drift_says_how_to_update(js: Any, stream: OwnStream) -> None:
+    error = await refusal(js.ensure_stream(stream.name, max_msgs=11))
+    says(error, 'update the stream with ensure_stream(..., on_drift="update")')
+    handle = await js.stream(stream.name)
+    await handle.create_consumer(durable_name="w")
+    error = await refusal(handle.ensure_consumer(durable_name="w", max_deliver=7))
+    says(error, 'update the consumer with ensure_consumer(..., on_drift="update")')
+
+
+async def test_missing_dead_letter_stream(js: Any, stream: OwnStream) -> None:
+    reader = await js.pull_subscribe(stream.all)
+    error = await refusal(reader.run(print, dead_letter="no.stream.has.this"))
+    assert isinstance(error, jsclient.NoMatchingStreamError)
+    says(error, "dead_letter is 'no.stream.has.this'", "no stream has this subject", "create one")
+
+
+async def test_publish_from_a_plain_handler(js: Any, stream: OwnStream) -> None:
+    """It runs in a thread, with an event loop of its own."""
+    with pytest.raises(jsclient.WrongLoopError) as caught:
+        await asyncio.to_thread(lambda: asyncio.run(later_publish(js, stream.subject("x"))))
+    says(caught.value, "another event loop", "asyncio.run_coroutine_threadsafe")
+
+
+async def later_publish(js: Any, subject: str) -> None:
+    await js.publish(subject, b"")
+
+
+async def test_publish_without_a_server(own_server: Any) -> None:
+    own = await own_server(config={})
+    async with jsclient.connect(own.url, timeout=0.5) as js:
+        await own.stop()
+        await eventually(lambda: not js.is_connected, what="the loss")
+        for options in ({}, {"msg_id": "1"}):
+            error = await refusal(js.publish("x", b"", **options))
+            assert isinstance(error, jsclient.RequestTimeoutError)
+            says(error, "publish: nothing was sent: not connected to a server within 0.5 s")
 
 
 # --- arguments ----------------------------------------------------------------------------------------------
@@ -268,7 +314,9 @@ async def test_connect_to_wrong_scheme(server: Any) -> None:
 async def test_connect_to_nothing() -> None:
     error = await refusal(jsclient.connect("nats://127.0.0.1:1"))
     assert isinstance(error, jsclient.ConnectError)
-    says(error, "no server could be reached at nats://127.0.0.1:1")
+    says(error, "no server could be reached at nats://127.0.0.1:1", "wait=")
+    error = await refusal(jsclient.connect(["nats://127.0.0.1:1", "nats://127.0.0.1:2"]))
+    says(error, "no server could be reached: nats://127.0.0.1:", "wait=")
 
 
 async def test_connect_without_credentials(own_server: Any) -> None:

@@ -195,9 +195,11 @@ async def _send(
     left = timeout
     while True:
         try:
+            if repeatable or not context.connection.is_connected:
+                await _connected(context, deadline, timeout, sent=trouble is not None)
+                left = deadline - loop.time()
             if repeatable:
-                await _connected(context, deadline, timeout)
-                left = min(deadline - loop.time(), ATTEMPT if trouble is None else trouble.attempt)
+                left = min(left, ATTEMPT if trouble is None else trouble.attempt)
             answer = await context.requests.ask(subject, payload, header=block, timeout=left, what="publish")
             ack = read_pub_ack(answer[3])
             answered.add(encoded)
@@ -259,10 +261,11 @@ async def request_stored(
             return answer[3]
 
 
-async def _connected(context: Context, deadline: float, timeout: float) -> None:
+async def _connected(context: Context, deadline: float, timeout: float, *, sent: bool) -> None:
     """Wait for the connection here, because a message that was not sent is not in doubt."""
     if not context.connection.is_connected:
         try:
             await context.connection.wait_connected(deadline)
         except DisconnectedError:
-            raise RequestTimeoutError("publish: not connected to a server", timeout) from None
+            what = "publish" if sent else "publish: nothing was sent"
+            raise RequestTimeoutError(f"{what}: not connected to a server", timeout) from None

@@ -101,7 +101,8 @@ class Connection(abc.ABC):
             self.belong_here()
         else:
             raise WrongLoopError(
-                "the connection belongs to another event loop (or thread): open one in each event loop"
+                "the connection belongs to another event loop (or thread): open one in each event loop, or call "
+                "asyncio.run_coroutine_threadsafe with the loop that opened it, as a plain handler must"
             )
 
     def new_inbox(self) -> str:

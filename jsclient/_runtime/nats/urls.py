@@ -142,6 +142,9 @@ class Attempt(NamedTuple):
     error: BaseException
 
 
+_WAIT = "; connect(..., wait=30) waits up to 30 s for a server that is starting"
+
+
 def connect_error(
     error: Exception, servers: Sequence[str], failures: Sequence[Attempt] = (), *, identified: bool = True
 ) -> ConnectError:
@@ -157,7 +160,7 @@ def connect_error(
         if len(failures) == 1:
             return _one_error(shown(failures[0].uri), failures[0].error, identified=identified)
         each = "; ".join(f"{shown(f.uri)} ({reason(f.error)})" for f in failures)
-        failed = ConnectError(f"no server could be reached: {each}")
+        failed = ConnectError(f"no server could be reached: {each}{_WAIT}")
         failed.__cause__ = next(
             (f.error.__cause__ for f in failures if isinstance(f.error, CallbackError)), None
         )
@@ -180,7 +183,7 @@ def _one_error(where: str, error: BaseException, *, identified: bool) -> Connect
             return AuthenticationError(f"no credentials were given, and {where} requires them: {text}")
         return AuthenticationError(f"{where} refused the credentials: {text}")
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
-        return ConnectError(f"no server could be reached at {where}: {text}")
+        return ConnectError(f"no server could be reached at {where}: {text}{_WAIT}")
     return ConnectError(f"cannot connect to {where}: {text}")
 
 

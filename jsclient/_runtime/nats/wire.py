@@ -364,7 +364,8 @@ class Outbox:
         if loop is not self._loop:
             if self._loop is not None:
                 raise WrongLoopError(
-                    "the connection belongs to another event loop (or thread): open one in each event loop"
+                    "the connection belongs to another event loop (or thread): open one in each event loop, or call "
+                    "asyncio.run_coroutine_threadsafe with the loop that opened it, as a plain handler must"
                 )
             self._loop = loop
         loop.call_soon(self.flush)

@@ -56,7 +56,7 @@ class DeadLetters:
             return  # no permission to ask
         names = answer.get("streams") or []
         if not names:
-            raise NoMatchingStreamError(self.pattern)
+            raise NoMatchingStreamError(self.pattern, (), "dead_letter")
         filters = config.filters or [">"]
         if self._stream in names and any(subjects_overlap(one, self.pattern) for one in filters):
             raise ConfigError(

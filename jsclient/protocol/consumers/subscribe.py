@@ -130,14 +130,20 @@ def _wrong_kind(found: ConsumerConfig) -> _Wrong:
     return PullConsumerError, text
 
 
+_OTHER = "leave out the subject to read with that filter, or use another durable name"
+
+
 def _wrong_subject(request: SubscribeRequest, found: ConsumerConfig) -> _Wrong | None:
     wanted, one, several = request.subject, found.filter_subject, found.filter_subjects
     if wanted is None:
         return None
     if one and one != wanted:
-        return SubjectMismatchError, f"subject mismatch: wanted {wanted!r}, it filters on {one!r}"
+        return SubjectMismatchError, f"subject mismatch: wanted {wanted!r}, it filters on {one!r}; {_OTHER}"
     if several and several != [wanted] and not request.config.filter_subjects:
-        return SubjectMismatchError, f"subject mismatch: wanted {wanted!r}, it filters on {several!r}"
+        return (
+            SubjectMismatchError,
+            f"subject mismatch: wanted {wanted!r}, it filters on {several!r}; {_OTHER}",
+        )
     return None
 
 
