@@ -474,29 +474,31 @@ class TooManyResultsError(StatusError):
 
 
 class NoRespondersError(StatusError):
-    """No responders (503): no stream for the subject, no such consumer, no JetStream, or no leader at the moment."""
+    """No responders (503): no stream for the subject, no such consumer, no JetStream, or no leader at the moment.
+
+    Attributes:
+        stream, consumer: Those of a pull request; "" for other requests.
+    """
 
     code: int = 503
     description: str = "no responders"
     retryable: bool = True
+    stream: str = ""
+    consumer: str = ""
 
     def __str__(self) -> str:
-        return f"{self.description or 'no responders'} (status {self.code})"
+        text = self.description or "no responders"
+        if self.consumer:
+            text = (
+                f"no server answered the pull request of consumer {self.consumer!r} of stream {self.stream!r}: the "
+                "consumer does not exist, or it has no leader at the moment; check both names"
+            )
+        return f"{text} (status {self.code})"
 
     @classmethod
     def of_api(cls, subject: str) -> NoRespondersError:
         """No answer to a request on an API subject."""
         return cls(503, f"no responders on {subject!r}: {_NO_JETSTREAM}, or it has no leader at the moment")
-
-    @classmethod
-    def of_pull(cls, stream: str, consumer: str) -> NoRespondersError:
-        """No answer to a pull request."""
-        return cls(
-            503,
-            f"no server answered the pull request of consumer {consumer!r} of stream {stream!r}: the consumer does not "
-            "exist, or it has no leader at the moment; check both names",
-            True,
-        )
 
     @classmethod
     def of_publish(cls, subject: str) -> NoRespondersError:

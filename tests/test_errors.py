@@ -207,7 +207,7 @@ def test_statuses_say_retryable():
 
 def test_503_is_a_sentence():
     assert str(errors.NoRespondersError(503, "")) == "no responders (status 503)"
-    error = errors.NoRespondersError.of_pull("S", "c")
+    error = errors.NoRespondersError(503, "", True, "S", "c")
     assert str(error).startswith(
         "no server answered the pull request of consumer 'c' of stream 'S': the consumer"
     )

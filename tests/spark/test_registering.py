@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 
 from jsclient.spark.registering import register_once
@@ -31,8 +33,11 @@ class Context:
 
 
 class JavaSession:
+    def __init__(self):
+        self._uuid = uuid.uuid4()  # not the address, which the session of another test may have had
+
     def sessionUUID(self):  # noqa: N802  Spark's name
-        return f"java-{id(self)}"
+        return str(self._uuid)
 
 
 class Classic:

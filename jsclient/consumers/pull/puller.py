@@ -221,7 +221,7 @@ class Puller:
             except JetStreamError as error:
                 if is_missing(error):
                     return error
-        return NoRespondersError.of_pull(self.stream, self.consumer)
+        return NoRespondersError(503, "", True, self.stream, self.consumer)
 
     def adopt(self, wanted: int, group: GroupRequest | None) -> list[Slot]:
         """Hand over requests that lost their caller, for up to ``wanted`` messages.
