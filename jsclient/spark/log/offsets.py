@@ -65,6 +65,11 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         ends = (*self.cuts, self.seq + 1)
         return [SequenceRange(first, following - 1) for first, following in pairwise(ends)]
 
+    @property
+    def first(self) -> LogOffset:
+        """The start of its batch, as recorded; the end itself if unknown: there is nothing to read."""
+        return LogOffset(self.cuts[0] - 1, self.created, init=True) if self.cuts else self
+
     def to_json(self) -> dict[str, Any]:
         made: dict[str, Any] = msgspec.to_builtins(self)
         return made
@@ -85,7 +90,7 @@ class StreamOffsets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The offset of a source of several streams: the `LogOffset` of each, by name.
 
     The end offset of a batch has a stream that joins the source without messages; the next batch begins to read it. So
-    a batch reads the streams that are in both of its offsets.
+    a batch reads the streams that have cuts in its end offset, or are in both of its offsets.
     """
 
     streams: dict[str, LogOffset]

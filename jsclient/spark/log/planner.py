@@ -162,7 +162,8 @@ class StreamPlanner:
 
     def partitions(self, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
         """The tasks of the batch between two offsets, cut as ``stop`` records it."""
-        if (begin.seq, begin.created) == (stop.seq, stop.created):
+        at_start = begin.init and bool(stop.cuts)
+        if stop.init or ((begin.seq, begin.created) == (stop.seq, stop.created) and not at_start):
             return []
         lookup = self.lookup
         facts = lookup.facts()
@@ -173,6 +174,10 @@ class StreamPlanner:
             return self._planned(parts, facts, None)
         lookup.accept(another_stream(begin, facts))
         before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
+        if (
+            at_start
+        ):  # Spark asks for the start again if the first batch has failed, and it may be another one then
+            before = min(before, stop.cuts[0] - 1)
         first = max(before, stop.free) + 1
         if first > stop.seq:
             return []

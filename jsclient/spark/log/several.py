@@ -132,12 +132,15 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of all streams, in the order of their names."""
         ends = StreamOffsets.of_json(end).streams
         begins = _by_name(start, lambda: {name: one.created for name, one in ends.items()})
-        both = sorted(begins.keys() & ends.keys())
-        return [task for name in both for task in self._tasks(name, begins[name], ends[name])]
+        return [
+            task
+            for name, stop in sorted(ends.items())
+            for task in self._tasks(name, begins.get(name) or stop.first, stop)
+        ]
 
     def _tasks(self, name: str, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
         """The tasks of one stream. They are empty if it was deleted, so those of the others keep their numbers."""
-        if begin == stop:
+        if begin == stop or stop.init:
             return []
         members = self._members()
         try:
