@@ -70,17 +70,29 @@ class Lookup:
 
     Every method raises `ConfigError` if the stream does not exist, permissions are missing, or it cannot be read with
     these options; and the usual errors of a request if the server remains unavailable.
+
+    Args:
+        options: Options with the name of one stream.
+        narrows: Whether to leave out filters that can match no message of the stream, as `facts` finds its subjects.
+
+    Attributes:
+        subjects: The filters.
+        fits: Whether one of them can match a message of the stream, if it ``narrows``. If not, ``subjects`` are those
+            of the options, and are not to be read.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, *, narrows: bool = False) -> None:
         self._options = options
         self._session: Session | None = None
         self._stream: Stream | None = None
         self._policy = LossPolicy(options.fail_on_data_loss)
+        self._narrows = narrows and bool(options.subjects)
+        self._narrowed_for: object = None  # what the filters were compared with
         self.subjects: tuple[str, ...] = options.subjects
+        self.fits: bool = True
 
     def facts(self) -> StreamFacts:
-        """The current state of the stream, from its leader. Takes one request."""
+        """The current state of the stream, from its leader. Takes one request, more if the filters are compared."""
 
         async def look() -> StreamFacts:
             stream = self._stream
@@ -88,7 +100,27 @@ class Lookup:
                 (await self._found()).cached_info if stream is None else await stream.info()
             )
 
-        return self._asked(look)
+        facts = self._asked(look)
+        if self._narrows:
+            self._narrow(facts)
+        return facts
+
+    def _narrow(self, facts: StreamFacts) -> None:
+        """Leave out filters that can match no message, whenever the subjects of the stream change."""
+        compared = (facts.created, facts.subjects, facts.copies)
+        if compared == self._narrowed_for:
+            return
+        before = (self.subjects, self.fits)
+        wanted = self._options.subjects
+        fitting = self._fitting(wanted, facts)
+        self.subjects, self.fits = fitting or wanted, bool(fitting)
+        if self._narrowed_for is not None and before != (self.subjects, self.fits):
+            log.info(
+                "stream %r has other subjects now: it is read by %s",
+                facts.name,
+                "the filters " + ", ".join(fitting) if fitting else "no filter of option 'subjects'",
+            )
+        self._narrowed_for = compared
 
     def stream_names(self) -> list[str]:
         """The names of all streams. Takes one request for each 1,024 of them. It is not retried."""
@@ -207,7 +239,10 @@ class Lookup:
 
     def fitting(self, facts: StreamFacts) -> tuple[str, ...]:
         """The filters that can match a message of the stream. All of them, if it may store other subjects."""
-        return tuple(subject for subject in self.subjects if facts.copies or self._fits(subject, facts))
+        return self._fitting(self.subjects, facts)
+
+    def _fitting(self, subjects: tuple[str, ...], facts: StreamFacts) -> tuple[str, ...]:
+        return tuple(subject for subject in subjects if facts.copies or self._fits(subject, facts))
 
     def _fits(self, subject: str, facts: StreamFacts) -> bool:
         return any(subjects_overlap(subject, one) for one in facts.subjects) or self._stores(subject)

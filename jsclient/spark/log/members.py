@@ -37,9 +37,7 @@ class Members:
         self.names: tuple[str, ...] = options.streams
         self._options = options
         self._next = -math.inf  # monotonic seconds: time of the next look for streams that match the pattern
-        self._planners: dict[
-            str, StreamPlanner | None
-        ] = {}  # None: no filter can match a message of the stream
+        self._planners: dict[str, StreamPlanner] = {}
         self._checked = False  # whether the filters were
         self._left_out: set[str] = set()  # names that were logged
 
@@ -62,25 +60,22 @@ class Members:
                 )
         self._next = time.monotonic() + _LOOK_AGAIN
 
-    def planner(self, name: str) -> StreamPlanner | None:
-        """The planner of a stream; None if no filter can match a message of it.
+    def planner(self, name: str) -> StreamPlanner:
+        """The planner of a stream.
 
         Raises `NoSuchStreamError` if the stream does not exist, when it is asked for first.
         """
         if name not in self._planners:
             options = self._options.of(name)
-            made = StreamPlanner(options)
-            fitting = made.lookup.fitting(made.facts)
-            if options.subjects and not fitting:
+            made = StreamPlanner(options, Lookup(options, narrows=True))
+            made.facts  # noqa: B018  asks
+            if not made.lookup.fits:
                 level = logging.WARNING if self._options.stream_pattern is None else logging.INFO
                 log.log(
                     level,
                     "option 'subjects': no filter can match a message of stream %r; it is not read",
                     name,
                 )
-                self._planners[name] = None
-                return None
-            made.lookup.subjects = fitting
             if self.is_held:
                 made.hold_end()
             self._planners[name] = made
@@ -92,8 +87,7 @@ class Members:
         found = {}
         for name in self.names:
             with contextlib.suppress(*self._may_be_gone):
-                if (planner := self.planner(name)) is not None:
-                    found[name] = planner.start()
+                found[name] = self.planner(name).start()
         return found
 
     def joining(self, given: Mapping[str, LogOffset]) -> dict[str, LogOffset]:
@@ -111,8 +105,8 @@ class Members:
                 if not self._may_be_gone:
                     self.policy.accept(error)
                 continue
-            if planner is not None:
-                found[name] = planner.beginning() if self._options.stream_pattern else planner.start()
+            found[name] = planner.beginning() if self._options.stream_pattern else planner.start()
+            if not found[name].idle:
                 log.info("stream %r is read from now on, after sequence %d", name, found[name].seq)
         return found
 
@@ -162,19 +156,19 @@ class Members:
         found = {}
         for name in self.names:
             with contextlib.suppress(*self._may_be_gone):
-                if (planner := self.planner(name)) is not None:
-                    found[name] = planner.facts.created
+                found[name] = self.planner(name).facts.created
         return found
 
     def check_filters(self) -> None:
         """Raise `ConfigError` for a filter that can match no message of any stream."""
         if self.names and not self._checked and self._planners.keys() >= {*self.names}:
             self._checked = True
+            lookups = {name: one.lookup for name, one in self._planners.items()}
             check_filters(
-                self._options, {name: one.lookup.subjects for name, one in self._planners.items() if one}
+                self._options, {name: one.subjects if one.fits else () for name, one in lookups.items()}
             )
 
     def report(self) -> dict[str, Any]:
         """What is known of each stream, see `StreamPlanner.report`."""
-        reports = {name: one.report() for name, one in sorted(self._planners.items()) if one}
+        reports = {name: one.report() for name, one in sorted(self._planners.items())}
         return {name: report for name, report in reports.items() if report is not None}

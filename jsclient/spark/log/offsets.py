@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from ...errors import HistoryTruncatedError, JetStreamError, PositionInvalidError
+from ...errors import ConfigError, HistoryTruncatedError, JetStreamError, PositionInvalidError
 from ...protocol.models.stream import StreamInfo
 from ...protocol.models.stream_config import RetentionPolicy
 from .ranges import SequenceRange
@@ -27,6 +27,7 @@ __all__ = [
     "cut_short",
     "deleted",
     "lost_head",
+    "nothing_fits",
 ]
 
 
@@ -52,6 +53,8 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
     owner: str = (
         ""  # random name of the query, by which a consumer that shows the progress knows it; "": none yet
     )
+    # Of one of several streams: no filter could match a message of it up to this, so nothing before it is ever lost
+    idle: bool = False
     rewound: bool = False  # the end of an empty batch that a rewind added: nothing was read up to it
 
     def __post_init__(self) -> None:
@@ -64,6 +67,11 @@ class LogOffset(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_
         """The ranges of the tasks of its batch; [] if unknown."""
         ends = (*self.cuts, self.seq + 1)
         return [SequenceRange(first, following - 1) for first, following in pairwise(ends)]
+
+    @property
+    def is_start(self) -> bool:
+        """Whether a batch that ends here reads nothing of the stream: the next one begins to read it."""
+        return self.init or self.idle
 
     @property
     def first(self) -> LogOffset:
@@ -198,6 +206,14 @@ def lost_head(first: int, last: int, facts: StreamFacts) -> JetStreamError | Non
         return None
     gone = min(last, facts.first_seq - 1)
     return LostHeadError(facts.first_seq, first, facts.name, gone)
+
+
+def nothing_fits(whole: SequenceRange, facts: StreamFacts) -> JetStreamError:
+    """The error if a batch has messages of a stream, but the filters can match none of them any more."""
+    return ConfigError(
+        f"option 'subjects': no filter can match a message of stream {facts.name!r}, but the batch that is run again "
+        f"has its sequences {whole.first} to {whole.last}: use the filters that the query had; {_CONTINUES} without them"
+    )
 
 
 class LostHeadError(HistoryTruncatedError):

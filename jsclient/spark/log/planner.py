@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import ConfigError
 from ..options.source import SourceOptions
 from .lookup import Lookup
-from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head
+from .offsets import LogOffset, StreamFacts, another_stream, cut_short, lost_head, nothing_fits
 from .ranges import SequenceRange, admit
 from .tasks import LogPartition, cut, plan
 
@@ -62,6 +62,7 @@ class StreamPlanner:
         self._head = Head(self.lookup, options.poll_interval)
         self._target: int | None = None  # last sequence of an AvailableNow query
         self._read_mode: str | None = None  # set once the stream was checked
+        self._checked_for: tuple[str, ...] = ()  # the filters then
         self._losses = Losses()
 
     @property
@@ -70,22 +71,27 @@ class StreamPlanner:
         return self._head.facts or self._head.look()
 
     def check(self, facts: StreamFacts) -> None:
-        """Check once what can be checked on the driver. Raises `ConfigError`."""
-        if self._read_mode is None:
-            if self._ensure is not None:
+        """Check once what can be checked on the driver, and again if the filters change. Raises `ConfigError`."""
+        lookup = self.lookup
+        if lookup.fits and (self._read_mode is None or self._checked_for != lookup.subjects):
+            if self._ensure is not None and self._read_mode is None:
                 self._ensure(facts)
-            self._read_mode = self.lookup.read_mode(facts)
+            self._read_mode, self._checked_for = lookup.read_mode(facts), lookup.subjects
 
     def start(self) -> LogOffset:
         """The offset of a new query."""
         facts = self.facts
         self.check(facts)
+        if not self.lookup.fits:
+            return _idle(facts, init=True)
         return LogOffset(_start(self._options, self.lookup, facts), facts.created, init=True)
 
     def beginning(self) -> LogOffset:
         """The offset before the first message."""
         facts = self.facts
         self.check(facts)
+        if not self.lookup.fits:
+            return _idle(facts, init=True)
         return LogOffset(facts.first_seq - 1, facts.created, init=True)
 
     def hold_end(self) -> None:
@@ -110,10 +116,14 @@ class StreamPlanner:
         """
         head = self._head
         facts = self.facts
-        self.check(facts)
         if self._target is None and (look or head.is_due):
             facts = head.look()
             self._losses.done(given.seq, facts)
+        self.check(facts)
+        if given.idle and not self.lookup.fits:
+            head.nothing_after(given.seq)
+            stays = given.created == facts.created and facts.first_seq - 1 <= given.seq <= facts.last_seq
+            return given if stays else _idle(facts)
         begin = self._valid(given, facts)
         if begin is not given and begin.created == given.created:
             return begin
@@ -163,7 +173,7 @@ class StreamPlanner:
     def partitions(self, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
         """The tasks of the batch between two offsets, cut as ``stop`` records it."""
         at_start = begin.init and bool(stop.cuts)
-        if stop.init or ((begin.seq, begin.created) == (stop.seq, stop.created) and not at_start):
+        if stop.is_start or ((begin.seq, begin.created) == (stop.seq, stop.created) and not at_start):
             return []
         lookup = self.lookup
         facts = lookup.facts()
@@ -172,7 +182,7 @@ class StreamPlanner:
         parts = stop.parts
         if not lookup.accept(another_stream(stop, facts)):
             return self._planned(parts, facts, None)
-        lookup.accept(another_stream(begin, facts))
+        lookup.accept(None if begin.idle else another_stream(begin, facts))
         before = begin.seq if begin.created == stop.created else (*stop.cuts, facts.first_seq)[0] - 1
         if (
             at_start
@@ -187,6 +197,9 @@ class StreamPlanner:
         if not lookup.accept(lost_head(first, stop.seq, facts)):
             self._losses.before(first, min(stop.seq, facts.first_seq - 1))
         left = SequenceRange(first, stop.seq).clipped(facts.first_seq, facts.last_seq)
+        if left is not None and not lookup.fits:
+            lookup.accept(nothing_fits(left, facts))
+            parts, left = parts or [left], None
         if not parts and left is not None:  # an offset of a release that did not record the cuts
             parts = cut(lookup, self._options, left, facts)
         return self._planned(parts, facts, left)
@@ -216,8 +229,10 @@ class StreamPlanner:
     def _valid(self, begin: LogOffset, facts: StreamFacts) -> LogOffset:
         """The offset to continue from: ``begin``, unless the stream was recreated or ends before it."""
         lookup = self.lookup
-        if not lookup.accept(another_stream(begin, facts)):
+        if begin.created != facts.created and (begin.idle or not lookup.accept(another_stream(begin, facts))):
             return LogOffset(facts.first_seq - 1, facts.created)
+        if begin.idle:
+            begin = LogOffset(begin.seq, begin.created)
         if cut_short(begin, facts) is None:
             return begin
         confirmed = self._confirmed(begin)
@@ -233,6 +248,11 @@ class StreamPlanner:
                 break
             time.sleep(0.25)
         return facts
+
+
+def _idle(facts: StreamFacts, *, init: bool = False) -> LogOffset:
+    """The offset of a stream of which no filter can match a message: its end."""
+    return LogOffset(facts.last_seq, facts.created, init=init, free=facts.last_seq, idle=True)
 
 
 def _start(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
@@ -306,18 +326,22 @@ class Head:
         self._next = 0.0  # monotonic seconds: time of the next request at the earliest
         self.facts: StreamFacts | None = None
         self.last: int = 0  # sequence of the last matching message
+        self._found_for: object = None  # what it was looked for in
         self._seen_free = (0, 0)  # no message matched after the first, up to the second
 
     def look(self) -> StreamFacts:
         """Refresh and return the facts. Sleeps first if the last request was less than the interval ago."""
         if (wait := self._next - time.monotonic()) > 0:
             time.sleep(wait)
-        before, facts, asked = self.facts, self._lookup.facts(), 1
-        if not self._lookup.subjects:
+        lookup = self._lookup
+        before, facts, asked = self.facts, lookup.facts(), 1
+        found_for = (facts.last_seq, facts.created, lookup.subjects, lookup.fits)
+        if not lookup.subjects:
             self.last = facts.last_seq
-        elif before is None or (before.last_seq, before.created) != (facts.last_seq, facts.created):
-            self.last = self._lookup.last_matching()
-            asked += len(self._lookup.subjects)
+        elif self._found_for != found_for:
+            self.last = lookup.last_matching() if lookup.fits else 0
+            asked += len(lookup.subjects) if lookup.fits else 0
+        self._found_for = found_for
         if before is not None and before.created != facts.created:
             self._seen_free = (0, 0)  # belongs to the previous stream
         self.facts = facts

@@ -15,7 +15,7 @@ from .delay import TriggerDelay
 from .lookup import NoSuchStreamError
 from .members import Members
 from .offsets import LogOffset, StreamOffsets, deleted
-from .planner import Ahead, StreamPlanner
+from .planner import Ahead
 from .ranges import shares
 from .tasks import LogPartition, limits, read_limit, read_spec
 
@@ -74,12 +74,12 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found: dict[str, Ahead | LogOffset] = {**given}
         for name, offset in given.items():
             try:
-                planner = members.planner(name) if members.reads(name, offset) else None
-                if planner is not None:
-                    found[name] = planner.ahead(offset, look=look)
+                if members.reads(name, offset):
+                    found[name] = members.planner(name).ahead(offset, look=look)
                     looked = True
             except NoSuchStreamError:
-                members.policy.accept(deleted(name, offset))
+                if not offset.idle:
+                    members.policy.accept(deleted(name, offset))
                 if members.forget(name):
                     del found[name]
         if look and not looked:
@@ -95,7 +95,8 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _rows(self, found: Mapping[str, Ahead]) -> dict[str, int]:
         """The number of messages ahead in each stream."""
-        return {name: self._planner(name).rows(one) for name, one in found.items()}
+        members = self._members()
+        return {name: members.planner(name).rows(one) for name, one in found.items()}
 
     def _ends(self, found: Mapping[str, Ahead], limit: ReadLimit) -> dict[str, LogOffset]:
         """The end of the batch in each stream. Limits and tasks are shared in proportion to the messages ahead."""
@@ -110,7 +111,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ends = {}
         for (name, one), count, share in zip(found.items(), counts, rows, strict=True):
             pieces = max(1, -(-least * share // total))
-            ends[name] = self._planner(name).end(one, share if share < count else None, pieces)
+            ends[name] = self._members().planner(name).end(one, share if share < count else None, pieces)
         return ends
 
     def _most(self, found: Mapping[str, Ahead], waiting: Mapping[str, int], limit: ReadLimit) -> int | None:
@@ -140,13 +141,11 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tasks(self, name: str, begin: LogOffset, stop: LogOffset) -> list[LogPartition]:
         """The tasks of one stream. They are empty if it was deleted, so those of the others keep their numbers."""
-        if begin == stop or stop.init:
+        if begin == stop or stop.is_start:
             return []
         members = self._members()
         try:
-            planner = members.planner(name)
-            if planner is not None:
-                return planner.partitions(begin, stop)
+            return members.planner(name).partitions(begin, stop)
         except NoSuchStreamError:
             members.policy.accept(deleted(name, begin))
         return [LogPartition(None, stop.created, stream=name) for _ in stop.cuts]
@@ -161,12 +160,6 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._asking is None:
             self._asking = Members(self._options)
         return self._asking
-
-    def _planner(self, name: str) -> StreamPlanner:
-        """The planner of a stream that is read."""
-        planner = self._members().planner(name)
-        assert planner is not None
-        return planner
 
 
 def _by_name(start: Mapping[str, Any], created: Callable[[], Mapping[str, str]]) -> Mapping[str, LogOffset]:
