@@ -7,6 +7,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from ...errors import ConfigError, JetStreamError
@@ -159,6 +160,14 @@ class Members:
                 found[name] = self.planner(name).facts.created
         return found
 
+    def beginnings(self, offset: LogOffset) -> dict[str, LogOffset]:
+        """The first messages of the streams that were created after the one of an offset: it may be one of them."""
+        return {
+            name: self.planner(name).beginning()
+            for name, created in self.created().items()
+            if _is_later(created, offset.created)
+        }
+
     def check_filters(self) -> None:
         """Raise `ConfigError` for a filter that can match no message of any stream."""
         if self.names and not self._checked and self._planners.keys() >= {*self.names}:
@@ -172,3 +181,11 @@ class Members:
         """What is known of each stream, see `StreamPlanner.report`."""
         reports = {name: one.report() for name, one in sorted(self._planners.items())}
         return {name: report for name, report in reports.items() if report is not None}
+
+
+def _is_later(one: str, other: str) -> bool:
+    """Whether one time of creation is after another; False if one of them is unknown."""
+    try:
+        return datetime.fromisoformat(one) > datetime.fromisoformat(other)
+    except (ValueError, TypeError):
+        return False

@@ -28,6 +28,7 @@ __all__ = [
     "deleted",
     "lost_head",
     "nothing_fits",
+    "unknown_stream",
 ]
 
 
@@ -190,6 +191,15 @@ def deleted(name: str, start: LogOffset) -> PositionInvalidError:
     )
 
 
+def unknown_stream(start: LogOffset) -> PositionInvalidError:
+    """The error if a checkpoint of one stream continues with several, but that stream is not one of them."""
+    return PositionInvalidError(
+        f"the checkpoint is of a source of one stream, created at {start.created}, which is not one of the streams of "
+        f"the options: add it, or use a new checkpoint if it was recreated; {_CONTINUES} with the first message of "
+        "the streams that were created later, and reads the others as the options say"
+    )
+
+
 def cut_short(start: LogOffset, facts: StreamFacts) -> JetStreamError | None:
     """Return an error if the stream ends before the offset. A new query may start after the current end."""
     if start.init or facts.last_seq >= start.seq:
@@ -212,7 +222,8 @@ def nothing_fits(whole: SequenceRange, facts: StreamFacts) -> JetStreamError:
     """The error if a batch has messages of a stream, but the filters can match none of them any more."""
     return ConfigError(
         f"option 'subjects': no filter can match a message of stream {facts.name!r}, but the batch that is run again "
-        f"has its sequences {whole.first} to {whole.last}: use the filters that the query had; {_CONTINUES} without them"
+        f"has its sequences {whole.first} to {whole.last}: use the filters that the query had; {_CONTINUES} without "
+        "them"
     )
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from ...errors import PositionInvalidError
 from ..options.source import SourceOptions
 from .delay import TriggerDelay
 from .lookup import NoSuchStreamError
 from .members import Members
-from .offsets import LogOffset, StreamOffsets, deleted
+from .offsets import LogOffset, StreamOffsets, deleted, unknown_stream
 from .planner import Ahead
 from .ranges import shares
 from .tasks import LogPartition, limits, read_limit, read_spec
@@ -51,6 +50,9 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         members = self._members()
         members.refresh()
         given = _by_name(start, members.created)
+        if isinstance(given, LogOffset):
+            members.policy.accept(unknown_stream(given))
+            given = members.beginnings(given)
         ends = members.joining(given)
         ahead = self._ahead(given, look=self._delay.holding)
         members.check_filters()
@@ -133,6 +135,9 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of all streams, in the order of their names."""
         ends = StreamOffsets.of_json(end).streams
         begins = _by_name(start, lambda: {name: one.created for name, one in ends.items()})
+        if isinstance(begins, LogOffset):
+            self._members().policy.accept(unknown_stream(begins))
+            begins = {}
         return [
             task
             for name, stop in sorted(ends.items())
@@ -162,18 +167,19 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._asking
 
 
-def _by_name(start: Mapping[str, Any], created: Callable[[], Mapping[str, str]]) -> Mapping[str, LogOffset]:
+def _by_name(
+    start: Mapping[str, Any], created: Callable[[], Mapping[str, str]]
+) -> Mapping[str, LogOffset] | LogOffset:
     """The start of a batch in each stream. The checkpoint may be that of a source of one of them.
 
-    ``created``: the time when each stream was created, which identifies that one.
+    Returns the offset if it is, and the stream is not one of these: it may have been recreated since.
+
+    Args:
+        start: As Spark has it.
+        created: Returns the time when each stream was created, which identifies that one.
     """
     if "streams" in start:
         return StreamOffsets.of_json(start).streams
     one = LogOffset.of_json(start)
     names = [name for name, time in created().items() if time == one.created]
-    if len(names) != 1:
-        raise PositionInvalidError(
-            f"the checkpoint is of a source of one stream, created at {one.created}, which is not one of the streams "
-            "of the options: add it, or use a new checkpoint"
-        )
-    return {names[0]: one}
+    return {names[0]: one} if len(names) == 1 else one
