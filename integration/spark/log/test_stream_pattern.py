@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from integration.kit.calls.source import Query, read_all
+from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from jsclient.errors import ConfigError, PositionInvalidError
+from jsclient.server import NatsServer
 from jsclient.spark.log.batch import LogBatchReader
 from jsclient.spark.options.source import SourceOptions
 
@@ -147,6 +150,28 @@ async def test_query_waits_for_first_stream(server, two, make_stream, caplog):
     assert "which no stream matches yet" in caplog.text
     with pytest.raises(ConfigError, match="which matches no stream"):
         read_of(server, f"NEW_{pattern}")
+
+
+async def test_query_survives_server_without_jetstream(own_server, monkeypatch, caplog):
+    """A passing fault: the server answers, but JetStream does not yet. The first look takes it for a wrong option."""
+    monkeypatch.setattr("jsclient.spark.log.members._LOOK_AGAIN", 0.0)
+    own = await own_server()
+    async with Oracle(own.url) as oracle:
+        await oracle.api("STREAM.CREATE.FAULT_A", {"name": "FAULT_A", "subjects": ["fault.a"]})
+        await oracle.publish_many("fault.a", 5)
+    query = PatternQuery(own, "FAULT_*", startingOffsets="earliest")
+    reader = query.reader()
+    start = await asyncio.to_thread(query.start, reader)
+    end = await asyncio.to_thread(query.ask, reader, start)
+    await own.stop()
+    async with NatsServer(port=own.port, jetstream=False):
+        with pytest.raises(ConfigError, match="JetStream does not answer"):
+            await asyncio.to_thread(query.start, query.reader())
+        asked = asyncio.create_task(asyncio.to_thread(query.ask, reader, end))
+        await eventually(lambda: asked.done() or "asking again" in caplog.text, what="a look, or its end")
+    await own.start()
+    assert await asked == end
+    assert "option 'streamPattern': " in caplog.text
 
 
 async def test_batch_read_of_pattern(server, two):

@@ -74,6 +74,7 @@ class Lookup:
     Args:
         options: Options with the name of one stream.
         narrows: Whether to leave out filters that can match no message of the stream, as `facts` finds its subjects.
+        known: Whether another query with these options has succeeded, so that failures are transient.
 
     Attributes:
         subjects: The filters.
@@ -81,12 +82,13 @@ class Lookup:
             of the options, and are not to be read.
     """
 
-    def __init__(self, options: SourceOptions, *, narrows: bool = False) -> None:
+    def __init__(self, options: SourceOptions, *, narrows: bool = False, known: bool = False) -> None:
         self._options = options
         self._session: Session | None = None
         self._stream: Stream | None = None
         self._policy = LossPolicy(options.fail_on_data_loss)
         self._narrows = narrows and bool(options.subjects)
+        self._known = known
         self._narrowed_for: object = None  # what the filters were compared with
         self.subjects: tuple[str, ...] = options.subjects
         self.fits: bool = True
@@ -328,7 +330,7 @@ class Lookup:
                 return await ask()
             except JetStreamError as error:
                 # If no query has succeeded yet, a wrong option is more likely than an unavailable server.
-                known = self._stream is not None
+                known = self._known or self._stream is not None
                 if (explained := self._explained(error, known=known)) is not None:
                     raise explained from None  # Spark prints the whole chain, and the text says it all
                 if not known or not await retry.again(error):

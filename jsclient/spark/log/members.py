@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from ...errors import ConfigError, JetStreamError
+from ...errors import JetStreamError
 from ..options.source import SourceOptions
 from .lookup import Lookup, LossPolicy, NoSuchStreamError, check_filters, matches, matching_names
 from .offsets import LogOffset
@@ -48,9 +48,7 @@ class Members:
             return
         try:
             self.names = matching_names(self._options)
-        except ConfigError:
-            raise
-        except JetStreamError as error:
+        except JetStreamError as error:  # if the first look has succeeded, the options are right
             if self._next == -math.inf:
                 raise
             log.warning("option 'streamPattern': %s; asking again", error)
@@ -68,7 +66,7 @@ class Members:
         """
         if name not in self._planners:
             options = self._options.of(name)
-            made = StreamPlanner(options, Lookup(options, narrows=True))
+            made = StreamPlanner(options, Lookup(options, narrows=True, known=bool(self._planners)))
             made.facts  # noqa: B018  asks
             if not made.lookup.fits:
                 level = logging.WARNING if self._options.stream_pattern is None else logging.INFO
@@ -125,7 +123,7 @@ class Members:
         if name in self.names:
             return True
         if pattern is not None and matches(name, pattern):
-            Lookup(self._options.of(name)).facts()  # a list of names is not made at one moment
+            self.planner(name).lookup.facts()  # a list of names is not made at one moment
             return True
         if name not in self._left_out:
             self._left_out.add(name)
