@@ -87,6 +87,52 @@ async def test_small_stream_is_not_starved(server, two):
     assert (sequences(query.rows, large), sequences(query.rows, small)) == ([1, 2, 3], [1, 2, 3])
 
 
+def stores_between_counts(lookup, stream):
+    """Have 450 messages stored after the first count of a lookup. The counts so far."""
+    loop, counts, rest = asyncio.get_running_loop(), [], lookup.rest
+
+    def counted(seq, facts):
+        counts.append(rest(seq, facts))
+        if len(counts) == 1:
+            asyncio.run_coroutine_threadsafe(stream.publish(450, "a"), loop).result()
+        return counts[-1]
+
+    lookup.rest = counted
+    return counts
+
+
+@pytest.mark.parametrize("limit", [{"maxMessagesPerTrigger": 100}, {"maxBytesPerTrigger": 5000}], ids=str)
+async def test_limit_holds_while_messages_are_stored(server, make_stream, limit):
+    """Messages are counted by two requests, and many are stored between them."""
+    large, small = [await make_stream() for _ in range(2)]
+    await large.publish(500, "a", size=80)
+    await small.publish(10, "a", size=80)
+    for one in (large, small):
+        await one.publish(1, "b")
+    filters = f"{large.subject('a')},{small.subject('a')}"
+    query = query_of(server, large, small, subjects=filters, **limit)
+    reader = query.reader()
+    start = query.start(reader)
+    stored = stores_between_counts(reader._members().planner(small.name).lookup, small)
+    rows = await asyncio.to_thread(lambda: query.batch(reader, start, query.ask(reader, start)))
+    assert stored
+    assert 20 <= len(rows) <= 100
+    assert sequences(rows, small)
+
+
+async def test_limit_of_one_stream_holds_while_messages_are_stored(server, stream):
+    await stream.publish(500, "a")
+    await stream.publish(1, "b")
+    given = {"startingOffsets": "earliest", "columns": COLUMNS, "maxMessagesPerTrigger": 100}
+    query = Query(server, stream, subjects=stream.subject("a"), **given)
+    reader = query.reader()
+    start = query.start(reader)
+    stored = stores_between_counts(reader._asked()[0].lookup, stream)
+    rows = await asyncio.to_thread(lambda: query.batch(reader, start, query.ask(reader, start)))
+    assert stored
+    assert 20 <= len(rows) <= 100
+
+
 @pytest.mark.parametrize("allow_direct", [True, False], ids=["by direct get", "by consumer"])
 async def test_filters_apply_to_each_stream(server, oracle, make_stream, allow_direct, caplog):
     first, second, other = [await make_stream(allow_direct=allow_direct) for _ in range(3)]

@@ -142,11 +142,12 @@ class StreamPlanner:
         return Ahead(free, last, facts, free if free > begin.seq else 0)
 
     def rows(self, ahead: Ahead) -> int:
-        """The number of matching messages ahead."""
+        """The number of matching messages ahead. Too high by what is stored between the two requests."""
         facts, lookup = ahead.facts, self.lookup
         if not lookup.subjects and not facts.gaps:
             return ahead.last - max(ahead.after, facts.first_seq - 1)
-        return lookup.rest(ahead.after + 1, facts) - lookup.rest(ahead.last + 1, facts)
+        beyond = lookup.rest(ahead.last + 1, facts)
+        return max(0, lookup.rest(ahead.after + 1, facts) - beyond)
 
     def end(self, ahead: Ahead, most: int | None, pieces: int | None = None) -> LogOffset:
         """The end of a batch.
@@ -222,7 +223,8 @@ class StreamPlanner:
             return whole.last
         if not lookup.subjects and not facts.gaps:
             return whole.first + most - 1
-        rest, after = lookup.rest(whole.first, facts), lookup.rest(whole.last + 1, facts)
+        after = lookup.rest(whole.last + 1, facts)  # first: what is stored meanwhile must not lower the count
+        rest = lookup.rest(whole.first, facts)
         steps = {} if lookup.counts_cheaply(facts) else {"steps": _STEPS_BY_CONSUMER}
         return lookup.drive(admit(whole, rest, after, most, **steps), facts)
 

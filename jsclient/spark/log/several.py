@@ -96,7 +96,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._delay.holds(after, last, lambda: sum(self._rows(found).values()))
 
     def _rows(self, found: Mapping[str, Ahead]) -> dict[str, int]:
-        """The number of messages ahead in each stream."""
+        """The number of messages ahead in each stream, an estimate."""
         members = self._members()
         return {name: members.planner(name).rows(one) for name, one in found.items()}
 
@@ -105,15 +105,18 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waiting = {name: one.width for name, one in found.items()}
         most = self._most(found, waiting, limit)
         if most is not None and sum(waiting.values()) > most:
-            waiting = self._rows(found)
+            waiting = {
+                name: max(1, rows) for name, rows in self._rows(found).items()
+            }  # the counts may be wrong
             most = self._most(found, waiting, limit)
         counts = list(waiting.values())
         rows = counts if most is None else shares(counts, most)
         total, least = max(1, sum(rows)), self._options.min_partitions
+        is_limited = sum(rows) < sum(counts)
         ends = {}
-        for (name, one), count, share in zip(found.items(), counts, rows, strict=True):
+        for (name, one), share in zip(found.items(), rows, strict=True):
             pieces = max(1, -(-least * share // total))
-            ends[name] = self._members().planner(name).end(one, share if share < count else None, pieces)
+            ends[name] = self._members().planner(name).end(one, share if is_limited else None, pieces)
         return ends
 
     def _most(self, found: Mapping[str, Ahead], waiting: Mapping[str, int], limit: ReadLimit) -> int | None:

@@ -106,7 +106,8 @@ def cut(
     dense = not lookup.subjects and not facts.gaps
     if dense or (whole.width < _WORTH_COUNTING and not lookup.counts_cheaply(facts)):
         return plan_ranges(whole, pieces_of(options, whole.width))
-    rest, after = lookup.rest(whole.first, facts), lookup.rest(whole.last + 1, facts)
+    after = lookup.rest(whole.last + 1, facts)  # first: what is stored meanwhile must not lower the count
+    rest = lookup.rest(whole.first, facts)
     rows = max(0, rest - after)
     pieces = pieces_of(options, rows)
     if pieces == 1:
