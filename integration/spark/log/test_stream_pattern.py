@@ -14,6 +14,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from jsclient.errors import ConfigError, PositionInvalidError
 from jsclient.server import NatsServer
+from jsclient.spark.log import batch
 from jsclient.spark.log.batch import LogBatchReader
 from jsclient.spark.options.source import SourceOptions
 
@@ -181,3 +182,24 @@ async def test_batch_read_of_pattern(server, two):
     filtered = read_of(server, pattern, subjects=first.all)
     assert sequences(filtered, first) == numbers(1, 20)
     assert len(filtered) == 20
+
+
+async def test_batch_read_skips_stream_that_was_deleted(server, two, monkeypatch):
+    """A list of names is not made at one moment."""
+    first, second, pattern = two
+    listed = batch.matching_names
+
+    def with_deleted(options):
+        return (*listed(options), f"{first.name}_deleted")
+
+    monkeypatch.setattr(batch, "matching_names", with_deleted)
+    rows = read_of(server, pattern)
+    assert sequences(rows, first) == sequences(rows, second) == numbers(1, 20)
+    assert len(rows) == 40
+
+
+async def test_filter_of_no_stream_names_the_streams(server, two, caplog):
+    *both, pattern = two
+    PatternQuery(server, pattern, subjects="foo.bar").drain()
+    names = ", ".join(sorted(one.name for one in both))
+    assert f"'foo.bar' can match no message of the streams {names}, which match" in caplog.text

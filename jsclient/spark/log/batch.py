@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from ...errors import ConfigError
 from ..options.source import SourceOptions
-from .lookup import Lookup, check_filters, matching_names
+from .lookup import Lookup, NoSuchStreamError, check_filters, matching_names
 from .offsets import StreamFacts, lost_head
 from .pushdown import Narrowed, pushed
 from .ranges import SequenceRange
@@ -56,22 +56,33 @@ class LogBatchReader(DataSourceReader):
 
     def _found_in_several(self) -> list[_Found]:
         """What is read of each stream, in the order of their names."""
-        found, fitting = [], {}
+        found: list[_Found] = []
+        fitting: dict[str, tuple[str, ...]] = {}
         for name in self._names():
-            options = self._options.of(name)
-            lookup = Lookup(options)
-            facts = lookup.facts()
-            lookup.subjects = fitting[name] = lookup.fitting(facts)
-            if bool(fitting[name]) != bool(options.subjects):
-                continue  # no filter can match a message of it
-            one = _found(options, self._narrowed, lookup, facts)
-            if one is None:
-                continue
-            lookup.subjects = lookup.fitting(facts)  # those that are pushed down
-            if bool(lookup.subjects) == bool(self._narrowed.subjects):
+            try:
+                one, fitting[name] = self._found_in(self._options.of(name))
+            except NoSuchStreamError:
+                if self._options.stream_pattern is None:
+                    raise
+                continue  # deleted after it was listed
+            if one is not None:
                 found.append(one)
         check_filters(self._options, fitting)
         return found
+
+    def _found_in(self, options: SourceOptions) -> tuple[_Found | None, tuple[str, ...]]:
+        """What is read of one of several streams, and the filters that can match a message of it."""
+        lookup = Lookup(options)
+        facts = lookup.facts()
+        lookup.subjects = fitting = lookup.fitting(facts)
+        if bool(fitting) != bool(options.subjects):
+            return None, fitting  # no filter can match a message of it
+        one = _found(options, self._narrowed, lookup, facts)
+        if one is not None:
+            lookup.subjects = lookup.fitting(facts)  # those that are pushed down
+            if bool(lookup.subjects) != bool(self._narrowed.subjects):
+                one = None
+        return one, fitting
 
     def _names(self) -> tuple[str, ...]:
         pattern = self._options.stream_pattern

@@ -278,6 +278,11 @@ def _streams(given: OptionReader, mode: str) -> tuple[tuple[str, ...], str | Non
 
 
 def _pattern(text: str) -> str:
+    if "," in text:
+        raise ConfigError(
+            f"option 'streamPattern' is {text!r}: one pattern is needed, which is not split at commas: name the "
+            "streams in 'stream', or use one source for each pattern and union them. For a comma in a name, use *"
+        )
     try:
         check_stream_name(text.replace("*", "") or "x")
     except InvalidNameError:

@@ -178,6 +178,7 @@ def test_schema_before_read_kind():
 WRONG_WITH_PATTERN = [
     ({"streamPattern": "ORDERS_.*"}, "in which \\* stands for any characters, .* not a regular expression"),
     ({"streamPattern": "ORDERS EU"}, "'streamPattern' is 'ORDERS EU'"),
+    ({"streamPattern": "A_*,B_*"}, "'streamPattern' is 'A_\\*,B_\\*': one pattern is needed"),
     ({"mode": "queue", "consumer": "c"}, "'streamPattern' is 'O\\*', but mode 'queue'"),
     ({"startingSequence": "5"}, "'startingSequence' is for one stream, and 'streamPattern' is"),
     ({"consumer": "c"}, "'consumer' is for one stream"),
