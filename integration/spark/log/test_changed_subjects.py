@@ -89,13 +89,14 @@ def go(query, reader, start):
 
 
 @pytest.mark.parametrize("restart", [False, True])
-async def test_subject_moves_to_another_stream(streams, restart):
+@pytest.mark.parametrize("mode", ["auto", "consumer"])
+async def test_subject_moves_to_another_stream(streams, restart, mode):
     """A message of it is in a batch with others. It is read, and read again if the batch is run again."""
     await streams.make("A", "a")
     await streams.make("B", "b")
     await streams.publish("a", 5)
     await streams.publish("b", 5)
-    query = streams.query("A", "B", subjects="a,b")
+    query = streams.query("A", "B", subjects="a,b", readMode=mode)
     reader = query.reader()
     end = go(query, reader, query.start(reader))
     await streams.update("B", "other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from integration.kit.calls.source import Query
+from integration.kit.calls.source import Query, options_of
 from jsclient.errors import HistoryTruncatedError
 
 COLUMNS = ("stream", "sequence")
@@ -109,3 +109,25 @@ async def test_stream_that_joins_is_not_read(server, make_stream):
     assert replayed(query_of(server, first, second, startingOffsets="earliest"), end) == [
         [(first.name, seq) for seq in numbers(1, 10)]
     ]
+
+
+# --- with Spark ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full  # two starts of a query
+async def test_spark_reads_first_batch_again(spark, drain, server, stream):
+    await stream.publish(10)
+    given = options_of(server, stream)
+    seen = []
+
+    def fail(batch, number):
+        seen.append((number, sorted(row["sequence"] for row in batch.collect())))
+        if len(seen) == 1:
+            raise RuntimeError("as the test wants it")
+
+    first = spark.readStream.format("jetstream").options(**given, startingOffsets="earliest").load()
+    with pytest.raises(Exception, match="as the test wants it"):
+        drain(first, also=fail)
+    await stream.publish(5, first=11)
+    drain(spark.readStream.format("jetstream").options(**given, startingOffsets="latest").load(), also=fail)
+    assert seen == [(0, numbers(1, 10)), (0, numbers(1, 10)), (1, numbers(11, 15))]
