@@ -291,7 +291,8 @@ async def test_may_not_be_compared(own_server: Any, connect: Any) -> None:
     assert [event for event in seen if isinstance(event, jsclient.ErrorRaised)] == []
 
 
-@pytest.mark.parametrize("direct", [True, False])
+# Before 2.11, a table is opened with a consumer in any case.
+@pytest.mark.parametrize("direct", [pytest.param(True, marks=pytest.mark.server(">=2.11")), False])
 async def test_opened_without_a_right(own_server: Any, connect: Any, *, direct: bool) -> None:
     """It is opened with direct gets, or without them with a consumer; the error names the right that is missing."""
     right = "$JS.API.DIRECT.GET" if direct else "$JS.API.CONSUMER.CREATE"

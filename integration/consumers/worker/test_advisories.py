@@ -167,11 +167,18 @@ async def test_real_ones_among_forged(
     before = len(tap.sent(INFO))
     async with sub.run(lambda _: None, dead_letter="dead.>") as worker, worker:
         await forge(oracle, stream.name, *((seq, 1) for seq in range(1000, 2000)))
-        await eventually(lambda: _stored(dead, 50), 20, "all are found")
+        await eventually(lambda: _unmarked(dead, 50), 20, "all are found")
         assert len(tap.sent(INFO)) - before < 20
-    letters = await dead.messages()
-    assert sorted(number_of(letter.payload) for letter in letters) == [*range(1, 51)]
-    assert all(MARK not in parse_headers(letter.headers)[1] for letter in letters)
+    assert sorted(await _unmarked(dead, 50)) == [*range(1, 51)]
+    if server.version >= "2.11":  # an older one counts messages that filters exclude as delivered
+        assert len(await dead.messages()) == 50
+
+
+async def _unmarked(dead: OwnStream, count: int) -> list[int]:
+    """The numbers of the dead letters without a mark, if there are that many."""
+    found = await dead.messages()
+    numbers = [number_of(one.payload) for one in found if MARK not in parse_headers(one.headers)[1]]
+    return numbers if len(numbers) >= count else []
 
 
 async def _stored(stream: OwnStream, count: int) -> bool:
