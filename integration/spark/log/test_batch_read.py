@@ -118,7 +118,7 @@ async def test_both_ways_to_read_give_same_rows(server, oracle, make_stream, mod
         server, stream, readMode=mode, subjects=stream.subject("b"), minPartitions=3, batchRows=100
     )
     assert read.sequences == numbers(1501, 3000)
-    assert {part.read_mode for part in read.partitions} == {mode}
+    assert {part.value.read_mode for part in read.partitions} == {mode}
 
 
 # --- with Spark ----------------------------------------------------------------------------------------------

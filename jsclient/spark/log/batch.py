@@ -1,35 +1,21 @@
-"""Batch reads of a stream."""
+"""Batch reads of a stream, as Spark calls them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from ...errors import ConfigError
 from ..options.source import SourceOptions
-from .lookup import Lookup, NoSuchStreamError, check_filters, matching_names
-from .offsets import StreamFacts, lost_head
+from .bounded import plan_bounded
 from .pushdown import Narrowed, pushed
-from .ranges import SequenceRange
-from .tasks import LogPartition, cut, plan, read_spec
+from .tasks import read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["LogBatchReader", "PushdownReader"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What is read of a stream."""
-
-    lookup: Lookup
-    facts: StreamFacts
-    read_mode: str
-    whole: SequenceRange
 
 
 class LogBatchReader(DataSourceReader):
@@ -40,62 +26,13 @@ class LogBatchReader(DataSourceReader):
         self._spec = read_spec(options, columns)
         self._narrowed = Narrowed(subjects=options.subjects)
 
-    def partitions(self) -> list[LogPartition]:
-        options = self._options
-        if not options.has_several:
-            lookup = Lookup(options)
-            one = _found(options, self._narrowed, lookup, lookup.facts())
-            return [] if one is None else _tasks(options, one)
-        found = self._found_in_several()
-        total = sum(one.whole.width for one in found)
-        tasks = []
-        for one in found:
-            least = max(1, -(-options.min_partitions * one.whole.width // total))
-            tasks += _tasks(replace(options, min_partitions=least), one)
-        return tasks
-
-    def _found_in_several(self) -> list[_Found]:
-        """What is read of each stream, in the order of their names."""
-        found: list[_Found] = []
-        fitting: dict[str, tuple[str, ...]] = {}
-        for name in self._names():
-            try:
-                one, fitting[name] = self._found_in(self._options.of(name))
-            except NoSuchStreamError:
-                if self._options.stream_pattern is None:
-                    raise
-                continue  # deleted after it was listed
-            if one is not None:
-                found.append(one)
-        check_filters(self._options, fitting)
-        return found
-
-    def _found_in(self, options: SourceOptions) -> tuple[_Found | None, tuple[str, ...]]:
-        """What is read of one of several streams, and the filters that can match a message of it."""
-        lookup = Lookup(options)
-        facts = lookup.facts()
-        lookup.subjects = fitting = lookup.fitting(facts)
-        if bool(fitting) != bool(options.subjects):
-            return None, fitting  # no filter can match a message of it
-        one = _found(options, self._narrowed, lookup, facts)
-        if one is not None:
-            lookup.subjects = lookup.fitting(facts)  # those that are pushed down
-            if bool(lookup.subjects) != bool(self._narrowed.subjects):
-                one = None
-        return one, fitting
-
-    def _names(self) -> tuple[str, ...]:
-        pattern = self._options.stream_pattern
-        names = self._options.streams if pattern is None else matching_names(self._options)
-        if not names:
-            raise ConfigError(f"option 'streamPattern' is {pattern!r}, which matches no stream: correct it")
-        return names
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(task) for task in plan_bounded(self._options, self._narrowed)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from .reading import read_range
 
-        assert isinstance(partition, LogPartition)
-        return read_range(partition.spec(self._spec), partition.range)
+        return read_range(partition.value.spec(self._spec), partition.value.range)
 
 
 class PushdownReader(LogBatchReader):
@@ -104,52 +41,3 @@ class PushdownReader(LogBatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         self._narrowed, left = pushed(filters, self._narrowed, direct=self._options.read_mode == "direct")
         return left
-
-
-def _found(options: SourceOptions, narrowed: Narrowed, lookup: Lookup, facts: StreamFacts) -> _Found | None:
-    """What is read of a stream; None: nothing."""
-    read_mode = lookup.read_mode(facts)
-    first, last = _first(options, lookup, facts), _last(options, lookup, facts)
-    if options.start.kind == "sequence":
-        first = first if lookup.accept(lost_head(first, last, facts)) else max(first, facts.first_seq)
-    first, last = max(first, narrowed.first), min(last, narrowed.last)
-    if narrowed.since is not None:
-        first = max(first, lookup.sequence_at(narrowed.since, facts))
-    if narrowed.nothing or last < first:
-        return None
-    lookup.subjects = narrowed.subjects
-    return _Found(lookup, facts, read_mode, SequenceRange(first, last))
-
-
-def _tasks(options: SourceOptions, found: _Found) -> list[LogPartition]:
-    parts = cut(found.lookup, options, found.whole, found.facts)
-    return plan(parts, found.lookup, found.facts, found.read_mode)
-
-
-def _first(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
-    start = options.start
-    if start.kind == "sequence":
-        _not_beyond("startingSequence", start.sequence, facts.last_seq + 1, options, facts)
-        return start.sequence
-    if start.kind == "time":
-        return max(lookup.sequence_at(start.time, facts), facts.first_seq)
-    return facts.last_seq + 1 if start.kind == "latest" else facts.first_seq
-
-
-def _last(options: SourceOptions, lookup: Lookup, facts: StreamFacts) -> int:
-    end = options.end
-    if end.kind == "sequence":
-        _not_beyond("endingSequence", end.sequence, facts.last_seq, options, facts)
-        return min(end.sequence, facts.last_seq)
-    if end.kind == "time":
-        return lookup.sequence_at(end.time, facts) - 1
-    return facts.last_seq
-
-
-def _not_beyond(name: str, given: int, most: int, options: SourceOptions, facts: StreamFacts) -> None:
-    """Raise `ConfigError` for a sequence after the end of the stream, instead of silently reading less."""
-    if given > most and options.fail_on_data_loss:
-        raise ConfigError(
-            f"option {name!r} is {given}, but stream {facts.name!r} ends at sequence {facts.last_seq}: give a smaller "
-            "one, or 'failOnDataLoss' = 'false' to read the messages that exist"
-        )

@@ -11,12 +11,13 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from ..options.source import SourceOptions
 from .delay import TriggerDelay
+from .limits import limits, read_limit
 from .lookup import NoSuchStreamError
 from .members import Members
 from .offsets import LogOffset, StreamOffsets, deleted, unknown_stream
 from .planner import Ahead
 from .ranges import shares
-from .tasks import LogPartition, limits, read_limit, read_spec
+from .tasks import LogPartition, read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,7 +135,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The last known end and the losses so far of each stream, without a request."""
         return None if self._asking is None else {"streams": self._asking.report()}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks of all streams, in the order of their names."""
         ends = StreamOffsets.of_json(end).streams
         begins = _by_name(start, lambda: {name: one.created for name, one in ends.items()})
@@ -142,7 +143,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._members().policy.accept(unknown_stream(begins))
             begins = {}
         return [
-            task
+            InputPartition(task)
             for name, stop in sorted(ends.items())
             for task in self._tasks(name, begins.get(name) or stop.first, stop)
         ]
@@ -161,8 +162,7 @@ class SeveralStreamsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from .reading import read_range
 
-        assert isinstance(partition, LogPartition)
-        return read_range(partition.spec(self._spec), partition.range)
+        return read_range(partition.value.spec(self._spec), partition.value.range)
 
     def _members(self) -> Members:
         if self._asking is None:

@@ -12,11 +12,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from ..options.source import SourceOptions
 from .delay import TriggerDelay
+from .limits import limits, read_limit
 from .lookup import Lookup
 from .mirror import Mirror
 from .offsets import LogOffset
 from .planner import StreamPlanner
-from .tasks import LogPartition, limits, read_limit, read_spec
+from .tasks import read_spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,14 +85,14 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         subjects = {"subjects": [*self._options.subjects]} if self._options.subjects else {}
         return {**known, "stream": self._options.stream, **subjects}
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[LogPartition]:
-        return self._asked()[0].partitions(LogOffset.of_json(start), LogOffset.of_json(end))
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        tasks = self._asked()[0].partitions(LogOffset.of_json(start), LogOffset.of_json(end))
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from .reading import read_range
 
-        assert isinstance(partition, LogPartition)
-        return read_range(partition.spec(self._spec), partition.range)
+        return read_range(partition.value.spec(self._spec), partition.value.range)
 
     def _asked(self) -> tuple[StreamPlanner, Mirror | None]:
         if self._asking is None:

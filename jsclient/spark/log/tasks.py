@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
-
 from ..options.connect import ConnectOptions
 from ..options.source import SourceOptions
 from .lookup import Lookup
 from .offsets import StreamFacts
 from .ranges import SPARSE, SequenceRange, pieces_for, plan_ranges, plan_sparse
 
-__all__ = ["LogPartition", "ReadSpec", "cut", "limits", "pieces_of", "plan", "read_limit", "read_spec"]
+__all__ = ["LogPartition", "ReadSpec", "cut", "pieces_of", "plan", "read_spec"]
 
 _WORTH_COUNTING = 10_000  # sequences; smaller ranges are split by sequence if counting needs a consumer
 
@@ -34,8 +31,8 @@ class ReadSpec:
     check_loss: bool  # whether to raise an error if messages were removed before they were read
 
 
-@dataclass(frozen=True)
-class LogPartition(InputPartition):
+@dataclass(frozen=True, slots=True)
+class LogPartition:
     """The part of a stream that one task reads."""
 
     range: SequenceRange | None  # None: nothing is left of it
@@ -67,27 +64,6 @@ def read_spec(options: SourceOptions, columns: tuple[str, ...]) -> ReadSpec:
         fetch_max_bytes=options.fetch_max_bytes,
         check_loss=options.fail_on_data_loss,
     )
-
-
-def read_limit(options: SourceOptions) -> ReadLimit:
-    """The limit of a micro-batch. If both limits are given, `latestOffset` applies the other one."""
-    if options.max_messages_per_trigger is not None:
-        return ReadMaxRows(options.max_messages_per_trigger)
-    if options.max_bytes_per_trigger is not None:
-        return ReadMaxBytes(options.max_bytes_per_trigger)
-    return ReadAllAvailable()
-
-
-def limits(options: SourceOptions, limit: ReadLimit) -> tuple[int | None, int | None]:
-    """The maximum rows and bytes of a micro-batch, given the limit that Spark asks for."""
-    if isinstance(limit, ReadAllAvailable):
-        return None, None
-    rows, size = options.max_messages_per_trigger, options.max_bytes_per_trigger
-    if isinstance(limit, ReadMaxRows):
-        rows = min(rows or limit.max_rows, limit.max_rows)
-    elif isinstance(limit, ReadMaxBytes):
-        size = min(size or limit.max_bytes, limit.max_bytes)
-    return rows, size
 
 
 def pieces_of(options: SourceOptions, rows: int) -> int:

@@ -45,7 +45,8 @@ from ...errors import (
     RequestTimeoutError,
 )
 from ..engine import Session, context_of, session
-from ..log.tasks import pieces_of, read_limit
+from ..log.limits import read_limit
+from ..log.tasks import pieces_of
 from ..options.source import SourceOptions
 from .claimer import Claimer, Holder, open_queue
 from .claims import QueueOffset, claimed, share_out
