@@ -77,6 +77,8 @@ COVERED = {
     "spark/epochs/ownership.py": "integration/spark/epochs/test_sink.py",
     "spark/epochs/reading.py": "integration/spark/epochs/test_source.py",
     "spark/log/batch.py": "integration/spark/log/test_batch_read.py",
+    "spark/log/bounded.py": "integration/spark/log/test_batch_read.py",
+    "spark/log/limits.py": "integration/spark/log/test_stream.py",
     "spark/log/members.py": "integration/spark/log/test_stream_pattern.py",
     "spark/log/planner.py": "integration/spark/log/test_data_loss.py",
     "spark/log/reading.py": "integration/spark/log/test_stream.py",

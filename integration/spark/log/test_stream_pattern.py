@@ -14,7 +14,7 @@ from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
 from jsclient.errors import ConfigError, PositionInvalidError
 from jsclient.server import NatsServer
-from jsclient.spark.log import batch
+from jsclient.spark.log import bounded
 from jsclient.spark.log.batch import LogBatchReader
 from jsclient.spark.options.source import SourceOptions
 
@@ -187,12 +187,12 @@ async def test_batch_read_of_pattern(server, two):
 async def test_batch_read_skips_stream_that_was_deleted(server, two, monkeypatch):
     """A list of names is not made at one moment."""
     first, second, pattern = two
-    listed = batch.matching_names
+    listed = bounded.matching_names
 
     def with_deleted(options):
         return (*listed(options), f"{first.name}_deleted")
 
-    monkeypatch.setattr(batch, "matching_names", with_deleted)
+    monkeypatch.setattr(bounded, "matching_names", with_deleted)
     rows = read_of(server, pattern)
     assert sequences(rows, first) == sequences(rows, second) == numbers(1, 20)
     assert len(rows) == 40
