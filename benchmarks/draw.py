@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from benchmarks.clients import CLIENTS
+from benchmarks.clients import CLIENTS, OURS
 from benchmarks.figures import Summary
 from benchmarks.works import Work
 
@@ -32,7 +32,9 @@ LIGHT = Theme(
     line="#d8dee4",
     clients={
         "raw": "#818b98",
+        "nats.go": "#0f8a9d",
         "jsclient": "#0550ae",
+        "jsclient-speedups": "#0550ae",
         "nats-py": "#d4601a",
         "natsrpy": "#8250df",
         "nats-jetstream": "#1a8f5c",
@@ -44,7 +46,9 @@ DARK = Theme(
     line="#30363d",
     clients={
         "raw": "#848d97",
+        "nats.go": "#39c5cf",
         "jsclient": "#6cb6ff",
+        "jsclient-speedups": "#6cb6ff",
         "nats-py": "#f0883e",
         "natsrpy": "#b392f0",
         "nats-jetstream": "#56d39b",
@@ -56,7 +60,11 @@ _LABELS = 210  # px for the names of the works
 _PANEL = 316
 _GAP = 34
 _FONT = "system-ui, -apple-system, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif"
-_LABELLED = {"jsclient": -11, "nats-py": 20}  # px from the row's line to where the value stands
+_LABELLED = {
+    "jsclient": -11,
+    "jsclient-speedups": 20,
+    "nats-py": 20,
+}  # px from the row's line to where the value stands
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,7 @@ def _panel(
         parts.append(_line(axis.left, y, axis.left + axis.width, y, theme.line))
         found = runs[work.name]
         # Ours last, so that it lies on top.
-        for client in sorted(found, key=lambda c: (c == "jsclient", CLIENTS.index(c))):
+        for client in sorted(found, key=lambda c: (c in OURS, CLIENTS.index(c))):
             value = found[client][figure]
             x = axis.at(value.median)
             colour = theme.clients[client]
@@ -145,7 +153,7 @@ def _panel(
             parts.append(_mark(client, x, y, theme))
             if client in _LABELLED:
                 at = min(max(x, axis.left + 12), axis.left + axis.width - 12)
-                weight = 600 if client == "jsclient" else 400
+                weight = 600 if client in OURS else 400
                 parts.append(
                     _text(
                         at,
@@ -167,6 +175,12 @@ def _mark(client: str, x: float, y: float, theme: Theme) -> str:
             return _line(x, y - 9, x, y + 9, colour, width=3)
         case "jsclient":
             return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6.5" fill="{colour}"/>'
+        case "jsclient-speedups":
+            place = f'cx="{x:.1f}" cy="{y:.1f}" r="5.5"'
+            return f'<circle {place} fill="none" stroke="{colour}" stroke-width="2.5"/>'
+        case "nats.go":
+            points = f"{x:.1f},{y - 6:.1f} {x + 6:.1f},{y + 5:.1f} {x - 6:.1f},{y + 5:.1f}"
+            return f'<polygon points="{points}" fill="{colour}"/>'
         case "nats-py":
             return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>'
         case "natsrpy":

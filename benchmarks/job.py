@@ -110,13 +110,15 @@ class Part:
         """Measure from here: ``moved`` messages of this part were moved while it was set up."""
         self.meter.begin(moved)
 
-    def done(self, moved: int, last: int) -> None:
+    def done(self, moved: int, last: int, figures: dict[str, float] | None = None) -> None:
         """The work is done: ``moved`` messages, the last of which has the stream sequence ``last``.
+
+        ``figures`` are those of another process, if it did the work.
 
         Raises:
             WorkSkippedError: It is not.
         """
-        self.meter.end(moved)
+        self.meter.end(moved, figures)
         if moved != self.count or last != self.last:
             raise WorkSkippedError(
                 f"moved {moved} messages up to sequence {last}, not {self.count} up to {self.last}"
@@ -154,11 +156,11 @@ class Meter:
         self._base = memory()[0]
         self._begun = (time.perf_counter(), cpu())
 
-    def end(self, moved: int) -> None:
-        """Stop the clock."""
+    def end(self, moved: int, figures: dict[str, float] | None = None) -> None:
+        """Stop the clock; ``figures``: of another clock."""
         seconds, used = time.perf_counter() - self._begun[0], cpu() - self._begun[1]
         measured = moved - self._moved
-        self._figures = {
+        self._figures = figures or {
             "count": measured,
             "seconds": seconds,
             "rate": measured / seconds,

@@ -30,6 +30,7 @@ _TITLES = {
     "latency": "Latency",
     "sizes": "Payload sizes",
     "headers": "Headers on every message, one read",
+    "more": "More ways to publish and to read",
     "window": "Asking for more at a time",
     "subscriptions": "Subscriptions on one connection",
     "linear": "Longer runs",

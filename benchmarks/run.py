@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jsclient
-from benchmarks.clients import works_of
+from benchmarks.clients import ENVIRONMENT, works_of
 from benchmarks.job import Job, WorkSkippedError
 from benchmarks.stage import Stage, steps
 from benchmarks.works import Work
@@ -126,7 +126,14 @@ def _apart(job: Job) -> dict[str, float]:
     """One run in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.child", json.dumps(job.as_dict())]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT,
+            check=False,
+            env=os.environ | ENVIRONMENT.get(job.client, {}),
+        )
     except subprocess.TimeoutExpired:
         raise _RunFailedError(f"not done in {_TIMEOUT:g} s") from None
     if done.returncode != 0:

@@ -42,7 +42,9 @@ class Stage:
         if self._stream:
             await self._js.delete_stream(self._stream)
         self._stream, self._stored = "BENCH", count
-        await self._js.create_stream("BENCH", subjects=["bench.data"], storage=self._storage)
+        await self._js.create_stream(
+            "BENCH", subjects=["bench.data"], storage=self._storage, allow_direct=True
+        )
         job = Job(
             "raw", "", count, 0, "BENCH", "bench.data", self._host, self._port, size, headers, window=2000
         )
@@ -75,7 +77,12 @@ class Stage:
             loop=loop,
         )
         if not work.reads:
-            await self._js.create_stream(_OUT, subjects=["bench.out"], storage=self._storage)
+            await self._js.create_stream(
+                _OUT,
+                subjects=["bench.out"],
+                storage=self._storage,
+                allow_atomic=True if work.kind == "batches" else None,
+            )
             try:
                 yield job
                 state = (await (await self._js.stream(_OUT)).info()).state

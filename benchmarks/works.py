@@ -53,10 +53,14 @@ class Work:
     figures: tuple[str, ...] = ("rate", "cpu_us")
 
 
-def _counts(raw: int, ours: int, natspy: int = 0, natsrpy: int = 0, natsjetstream: int = 0) -> dict[str, int]:
+def _counts(
+    raw: int, ours: int, natspy: int = 0, natsrpy: int = 0, natsjetstream: int = 0, *, natsgo: int = 0
+) -> dict[str, int]:
     named = {
         "raw": raw,
+        "nats.go": natsgo,
         "jsclient": ours,
+        "jsclient-speedups": ours,
         "nats-py": natspy,
         "natsrpy": natsrpy,
         "nats-jetstream": natsjetstream,
@@ -73,7 +77,7 @@ TABLE = [
         "push, ordered, `async for`",
         "table",
         "ordered",
-        _counts(400_000, 400_000, 50_000, 10_000, 50_000),
+        _counts(400_000, 400_000, 50_000, 10_000, 50_000, natsgo=400_000),
         goal=Goal(1.3, 15, 0.6),
     ),
     Work(
@@ -81,7 +85,7 @@ TABLE = [
         "push, callback",
         "table",
         "callback",
-        _counts(400_000, 400_000, 200_000),
+        _counts(400_000, 400_000, 200_000, natsgo=400_000),
         goal=Goal(1.2, 4, 0.65),
     ),
     Work(
@@ -89,7 +93,7 @@ TABLE = [
         "pull `messages()`, ack each",
         "table",
         "messages",
-        _counts(200_000, 200_000, 40_000, 5_000, 50_000),
+        _counts(200_000, 200_000, 40_000, 5_000, 50_000, natsgo=200_000),
         pulls="explicit",
         window=500,
         goal=Goal(2.3, 12, 0.8),
@@ -99,7 +103,7 @@ TABLE = [
         "`fetch(500)`, ack none",
         "table",
         "fetch",
-        _counts(300_000, 300_000, 50_000, 200_000, 50_000),
+        _counts(300_000, 300_000, 50_000, 200_000, 50_000, natsgo=300_000),
         pulls="none",
         batch=500,
         goal=Goal(1.4, 18, 0.65),
@@ -109,7 +113,7 @@ TABLE = [
         "`fetch(10)`, ack none",
         "table",
         "fetch",
-        _counts(60_000, 60_000, 20_000, 30_000, 5_000),
+        _counts(60_000, 60_000, 20_000, 30_000, 5_000, natsgo=60_000),
         pulls="none",
         batch=10,
         goal=Goal(7.5, 5, 0.7),
@@ -119,7 +123,7 @@ TABLE = [
         "`publisher`, 1,000 in flight",
         "table",
         "publisher",
-        _counts(300_000, 200_000, 50_000, 20_000, 50_000),
+        _counts(300_000, 200_000, 50_000, 20_000, 50_000, natsgo=200_000),
         reads=False,
         window=1000,
         goal=Goal(2.5, 6, 0.5),
@@ -129,7 +133,7 @@ TABLE = [
         "`publish`, one by one",
         "table",
         "publish",
-        _counts(10_000, 8_000, 6_000, 5_000, 500),
+        _counts(10_000, 8_000, 6_000, 5_000, 500, natsgo=8_000),
         reads=False,
         goal=Goal(58, 2.1),
         figures=("rate", "cpu_us", "p50_us", "p99_us"),
@@ -142,7 +146,7 @@ LATENCY = [
         "`next()`, one by one",
         "latency",
         "next",
-        _counts(10_000, 8_000, 5_000, 5_000, 500),
+        _counts(10_000, 8_000, 5_000, 5_000, 500, natsgo=8_000),
         pulls="none",
         figures=_LATENCY,
     ),
@@ -168,7 +172,9 @@ _SIZES = {
 def _variant(work: Work, group: str, name: str, title: str, scale: float, **fields: Any) -> Work:
     # 500 divides all counts, so that every fetch is full.
     counts = {client: max(500, int(count * scale) // 500 * 500) for client, count in work.counts.items()}
-    clients = {client: count for client, count in counts.items() if client in ("raw", "jsclient", "nats-py")}
+    clients = {
+        client: count for client, count in counts.items() if client not in {"natsrpy", "nats-jetstream"}
+    }
     return replace(
         work,
         name=f"{work.name}/{name}",
@@ -189,6 +195,28 @@ WITH_HEADERS = [
     _variant(work, "headers", "headers", "headers", 0.25, headers=True)
     for work in TABLE
     if work.name in {"ordered", "callback", "messages", "publisher"}
+]
+MORE = [
+    Work(
+        "publish-many",
+        "`publish_many`, 1,000 in flight",
+        "more",
+        "publish-many",
+        _counts(300_000, 200_000),
+        reads=False,
+        window=1000,
+    ),
+    Work(
+        "batches",
+        "atomic batches of 100",
+        "more",
+        "batches",
+        _counts(0, 50_000),
+        reads=False,
+        batch=100,
+    ),
+    Work("topic", "topic, one by one", "more", "topic", _counts(0, 200_000)),
+    Work("topic-batches", "topic, `batches()`", "more", "topic-batches", _counts(0, 200_000)),
 ]
 WIDE = [
     _variant(TABLE[2], "window", str(window), f"{window:,} asked for", 1.0, window=window)
@@ -239,11 +267,11 @@ IMPORT = [
         "import in a new process",
         "import",
         "import",
-        {"raw": 1, "jsclient": 1, "nats-py": 1, "natsrpy": 1, "nats-jetstream": 1},
+        dict.fromkeys(("raw", "jsclient", "nats-py", "natsrpy", "nats-jetstream"), 1),
         figures=("cpu_ms",),
     )
 ]
-WORKS = [*TABLE, *LATENCY, *SIZES, *WITH_HEADERS, *WIDE, *SUBSCRIPTIONS, *LINEAR, *MEMORY, *IMPORT]
+WORKS = [*TABLE, *LATENCY, *SIZES, *WITH_HEADERS, *MORE, *WIDE, *SUBSCRIPTIONS, *LINEAR, *MEMORY, *IMPORT]
 GROUPS = list(dict.fromkeys(work.group for work in WORKS))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from itertools import pairwise
@@ -12,7 +13,7 @@ import pytest
 
 from benchmarks import draw, wire
 from benchmarks.__main__ import main
-from benchmarks.clients import CLIENTS, works_of
+from benchmarks.clients import CLIENTS, load, works_of
 from benchmarks.figures import Summary, quantile, ratio, summarize
 from benchmarks.job import Job, Meter, WorkSkippedError, job_of
 from benchmarks.report import FORMAT, across, between, report
@@ -139,6 +140,31 @@ def test_run_of_little_measured_no_figures():
         part.done(part.count, 5000)
     with pytest.raises(WorkSkippedError, match="only 1 of 1000"):
         meter.figures()
+
+
+def test_figures_of_other_process(tmp_path, monkeypatch):
+    program = tmp_path / "program"
+    answer = [{"moved": n, "last": 5000, "count": n, "cpu_us": 1.5} for n in (100, 1000)]
+    about = {"version": "1.2", "kinds": ["ordered"]}
+    lines = f"case $1 in --version) echo '{json.dumps(about)}';; *) echo '{json.dumps(answer)}';; esac"
+    program.write_text(f"#!/bin/sh\n{lines}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("JSCLIENT_BENCH_GO", str(program))
+    monkeypatch.delitem(sys.modules, "benchmarks.clients.on_natsgo", raising=False)
+    client = load("nats.go")
+    assert client.VERSION == "1.2"
+    meter = Meter(JOB)
+    client.WORKS["ordered"](JOB, meter)
+    assert meter.figures() == {"count": 1000, "cpu_us": 1.5}
+    with pytest.raises(WorkSkippedError, match="not 1001 up to 5000"):
+        client.WORKS["ordered"](replace(JOB, count=1001), Meter(replace(JOB, count=1001)))
+
+
+def test_nats_go_without_program(monkeypatch):
+    monkeypatch.setenv("JSCLIENT_BENCH_GO", "")
+    monkeypatch.delitem(sys.modules, "benchmarks.clients.on_natsgo", raising=False)
+    with pytest.raises(ImportError, match="JSCLIENT_BENCH_GO"):
+        load("nats.go")
 
 
 # --- the raw socket ----------------------------------------------------------------------------------------------

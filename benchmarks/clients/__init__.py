@@ -11,17 +11,21 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-__all__ = ["CLIENTS", "MODULES", "load", "works_of"]
+__all__ = ["CLIENTS", "ENVIRONMENT", "MODULES", "OURS", "load", "works_of"]
 
 # The name of a client, and its module here. In the order of tables.
 MODULES = {
     "raw": "on_socket",
+    "nats.go": "on_natsgo",
     "jsclient": "on_jsclient",
+    "jsclient-speedups": "on_speedups",
     "nats-py": "on_natspy",
     "natsrpy": "on_natsrpy",
     "nats-jetstream": "on_natsjetstream",
 }
 CLIENTS = tuple(MODULES)
+OURS = ("jsclient", "jsclient-speedups")
+ENVIRONMENT = {"jsclient": {"JSCLIENT_PURE": "1"}, "jsclient-speedups": {"JSCLIENT_PURE": "0"}}
 
 
 def load(client: str) -> ModuleType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import repeat
 
 import jsclient
 from benchmarks.clients.slow import Slow
@@ -116,6 +117,28 @@ async def _publisher(job: Job, meter: Meter) -> None:
             part.done(part.count, (await future).seq)
 
 
+async def _publish_many(job: Job, meter: Meter) -> None:
+    data, headers = payload(job), HEADERS if job.headers else None
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            done = await js.publish_many(
+                job.subject, repeat(data, part.count), headers=headers, max_in_flight=job.window
+            )
+            part.done(done.stored, done.last_seq)
+
+
+async def _batches(job: Job, meter: Meter) -> None:
+    data = payload(job)
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            for _ in range(part.count // job.batch):
+                async with js.batch() as batch:
+                    for _ in range(job.batch):
+                        await batch.publish(job.subject, data)
+            assert batch.ack is not None
+            part.done(part.count, batch.ack.seq)
+
+
 async def _publish(job: Job, meter: Meter) -> None:
     data, headers = payload(job), HEADERS if job.headers else None
     async with jsclient.connect(job.url) as js:
@@ -125,6 +148,35 @@ async def _publish(job: Job, meter: Meter) -> None:
                 ack = await js.publish(job.subject, data, headers=headers)
                 part.latencies.append(time.perf_counter_ns() - began)
             part.done(len(part.latencies), ack.seq)
+
+
+async def _since(js: jsclient.JetStream, job: Job, part: Part) -> jsclient.topics.ReaderOpening:
+    topic = js.topic(job.subject)
+    return topic.since((await (await topic.log()).extent()).end.at(part.start - 1))
+
+
+async def _topic(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            seen, count = 0, part.count
+            async with await _since(js, job, part) as reader:
+                async for record in reader:  # noqa: B007 - looked at below
+                    seen += 1
+                    if seen == count:
+                        break
+            part.done(seen, record.seq)
+
+
+async def _topic_batches(job: Job, meter: Meter) -> None:
+    async with jsclient.connect(job.url) as js:
+        for part in meter.parts():
+            seen, count = 0, part.count
+            async with await _since(js, job, part) as reader:
+                async for records in reader.batches():
+                    seen += len(records)
+                    if seen >= count:
+                        break
+            part.done(seen, records[-1].seq)
 
 
 async def _end_to_end(job: Job, meter: Meter) -> None:
@@ -213,11 +265,14 @@ WORKS = {
     "fetch": _fetch,
     "next": _next,
     "publish": _publish,
+    "publisher": _publisher,
+    "publish-many": _publish_many,
+    "batches": _batches,
+    "topic": _topic,
+    "topic-batches": _topic_batches,
     "end-to-end": _end_to_end,
     "subscriptions": _subscriptions,
     "slow callback": _slow_callback,
     "slow ordered": _slow_ordered,
     "slow messages": _slow_messages,
 }
-if hasattr(jsclient.JetStream, "publisher"):
-    WORKS["publisher"] = _publisher
