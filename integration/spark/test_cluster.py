@@ -13,15 +13,14 @@ import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from integration.kit.judge.oracle import Oracle, number_of
 from integration.kit.judge.waiting import eventually
+from integration.kit.servers.certificates import Certificate
 from integration.kit.spark import copying
 from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from integration.kit.spark.standalone import StandaloneCluster, Submitted
@@ -134,20 +133,15 @@ def with_credentials(secrets: Path) -> Guarded:
 
 
 def with_tls_and_password(secrets: Path) -> Guarded:
-    authority = trustme.CA()
-    ca, cert, key = (secrets / name for name in ("ca.pem", "cert.pem", "key.pem"))
-    authority.cert_pem.write_to_path(str(ca))
-    issued = authority.issue_cert("127.0.0.1", not_after=datetime.now(UTC) + timedelta(days=1))
-    issued.private_key_pem.write_to_path(str(key))
-    issued.cert_chain_pems[0].write_to_path(str(cert))
+    issued = Certificate.issue(secrets)
     return Guarded(
         config={
-            "tls": {"cert_file": str(cert), "key_file": str(key)},
+            **issued.tls(),
             "authorization": {"users": [{"user": "ann", "password": PASSWORD}]},
         },
-        options={"tlsCa": ca.name, "user": "ann", "passwordEnv": PASSWORD_VARIABLE},
-        files=[ca],
-        judge={"tls": ssl.create_default_context(cafile=str(ca)), "user": "ann", "password": PASSWORD},
+        options={"tlsCa": issued.ca.name, "user": "ann", "passwordEnv": PASSWORD_VARIABLE},
+        files=[issued.ca],
+        judge={"tls": ssl.create_default_context(cafile=str(issued.ca)), "user": "ann", "password": PASSWORD},
         settings=["--conf", f"spark.executorEnv.{PASSWORD_VARIABLE}={PASSWORD}"],
         env={PASSWORD_VARIABLE: PASSWORD},
     )

@@ -42,9 +42,10 @@ async def test_query_from_stream_to_stream(connect_spark, server, make_stream, c
             .start()
         )
         assert query.awaitTermination(60)
-        result = [progress.numInputRows for progress in query.recentProgress]
+        table = spark.read.format("jetstream").options(servers=servers, stream=target).load()
+        result = [progress.numInputRows for progress in query.recentProgress], table.count()
     """
-    rows = await asyncio.to_thread(
+    rows, count = await asyncio.to_thread(
         connect_spark,
         code,
         servers=server.url,
@@ -54,6 +55,7 @@ async def test_query_from_stream_to_stream(connect_spark, server, make_stream, c
         checkpoint=str(checkpoint),
     )
     assert rows == [600, 400]
+    assert count == 1000
     assert sorted(number_of(one.payload) for one in await target.messages()) == list(range(1, 1001))
 
 

@@ -10,14 +10,13 @@ import asyncio
 import io
 import secrets
 from contextlib import redirect_stdout
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import trustme
 
 import jsclient
 from integration.kit.judge.oracle import Oracle
+from integration.kit.servers.certificates import Certificate
 from integration.kit.spark.sessions import PASSWORD, PASSWORD_VARIABLE
 from jsclient.spark import ack_batch, publish_batch
 from jsclient.spark.engine import session
@@ -54,6 +53,7 @@ def shown(frame: Any) -> str:
     return out.getvalue()
 
 
+@pytest.mark.full
 async def test_password_in_no_plan_and_no_progress(spark, guarded, aside, drain):
     options = {"servers": guarded.url, "stream": "S", "user": "ann", "password": PLAIN}
 
@@ -229,24 +229,17 @@ async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path
     file = tmp_path / "seed.nk"
     file.write_bytes(mine.seed)
     creds = tmp_path / "ann.creds"
-    authority = trustme.CA()
-    ca, cert, key = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
-    authority.cert_pem.write_to_path(str(ca))
-    issued = authority.issue_cert("127.0.0.1", not_after=datetime.now(UTC) + timedelta(days=1))
-    issued.private_key_pem.write_to_path(str(key))
-    issued.cert_chain_pems[0].write_to_path(str(cert))
+    files = Certificate.issue(tmp_path)
 
     nkey = await own_server(config={"authorization": {"users": [{"nkey": mine.public}]}})
     operator = await own_server(config=operator_config(creds))
     token = await own_server(config={"authorization": {"token": TOKEN}})
-    tls = await own_server(
-        config={"tls": {"cert_file": str(cert), "key_file": str(key), "ca_file": str(ca), "verify": True}}
-    )
+    tls = await own_server(config=files.tls(ca_file=str(files.ca), verify=True))
     who = {
         nkey.url: {"nkeySeedFile": str(file)},
         operator.url: {"credentialsFile": str(creds)},
         token.url: {"token": TOKEN},
-        tls.url: {"tlsCa": str(ca), "tlsCert": str(cert), "tlsKey": str(key)},
+        tls.url: {"tlsCa": str(files.ca), "tlsCert": str(files.cert), "tlsKey": str(files.key)},
     }
     for url, options in who.items():
         arguments = ConnectOptions.of({"servers": url, **options}).arguments()
@@ -260,16 +253,9 @@ async def test_credentials_nkey_token_and_tls(spark, own_server, aside, tmp_path
 
 @pytest.mark.full
 async def test_tls_first_and_other_host_name(spark, own_server, aside, tmp_path):
-    authority = trustme.CA()
-    ca, cert, key = (tmp_path / name for name in ("ca.pem", "cert.pem", "key.pem"))
-    authority.cert_pem.write_to_path(str(ca))
-    issued = authority.issue_cert("nats.example.com", not_after=datetime.now(UTC) + timedelta(days=1))
-    issued.private_key_pem.write_to_path(str(key))
-    issued.cert_chain_pems[0].write_to_path(str(cert))
-    own = await own_server(
-        config={"tls": {"cert_file": str(cert), "key_file": str(key), "handshake_first": True}}
-    )
-    options = {"tlsCa": str(ca), "tlsHostname": "nats.example.com", "tlsHandshakeFirst": "true"}
+    files = Certificate.issue(tmp_path, "nats.example.com")
+    own = await own_server(config=files.tls(handshake_first=True))
+    options = {"tlsCa": str(files.ca), "tlsHostname": "nats.example.com", "tlsHandshakeFirst": "true"}
     async with jsclient.connect(**ConnectOptions.of({"servers": own.url, **options}).arguments()) as js:
         await js.create_stream("S", subjects=["s.>"])
         await js.publish("s.x", b"one")

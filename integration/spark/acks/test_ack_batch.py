@@ -192,7 +192,7 @@ async def test_a_consumer_that_is_gone(server, pulled):
 
 @pytest.mark.parametrize("every", [ACK_WAIT / 4, pytest.param(None, marks=pytest.mark.full)])
 async def test_signs_of_life_hold_long_batch(spark, server, pulled, every):
-    """Nothing is delivered again while the block lasts 2.5 times the time that the server waits; after it, all is."""
+    """Nothing is delivered again while the block lasts 1.5 times the time that the server waits; after it, all is."""
     from jsclient.spark import heartbeat
 
     # The first job of a session takes seconds, in which the messages of this test would lapse.
@@ -202,7 +202,7 @@ async def test_signs_of_life_hold_long_batch(spark, server, pulled, every):
 
     def work():
         with heartbeat(frame, server.url, every=every) as count:
-            time.sleep(2.5 * ACK_WAIT)
+            time.sleep(1.5 * ACK_WAIT)
             assert not other.done()
         return count
 

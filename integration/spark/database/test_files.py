@@ -29,29 +29,26 @@ def functions(spark: Any, server: Any, folder: Path) -> dict[str, Any]:
     return names
 
 
+@pytest.fixture
+def started(server: Any, make_stream: Any, spark: Any, tmp_path: Path) -> Any:
+    """`await started(**options)`: a work queue with 100 messages, the frame of it, and what the page defines."""
+
+    async def start(**options: str) -> tuple[Any, Any, dict[str, Any]]:
+        stream = await make_stream(retention="workqueue", allow_direct=True)
+        await stream.publish(100)
+        await stream.create_consumer("q", ack_wait=300_000_000_000, max_ack_pending=1000)
+        source = {"servers": server.url, "stream": stream.name, "mode": "queue", "consumer": "q"}
+        reader = spark.readStream.format("jetstream").options(**source, ackOn="manual", **options)
+        return stream, reader.load(), functions(spark, server, tmp_path / "payments")
+
+    return start
+
+
 @pytest.mark.parametrize("fails", ["rename", "ack"])
 async def test_failed_batch_written_once(
-    server: Any,
-    make_stream: Any,
-    spark: Any,
-    aside: Any,
-    drain: Any,
-    tmp_path: Path,
-    monkeypatch: Any,
-    fails: str,
+    started: Any, aside: Any, drain: Any, monkeypatch: Any, fails: str
 ) -> None:
-    stream = await make_stream(retention="workqueue", allow_direct=True)
-    await stream.publish(100)
-    await stream.create_consumer("q", ack_wait=300_000_000_000, max_ack_pending=1000)
-    source = {
-        "servers": server.url,
-        "stream": stream.name,
-        "mode": "queue",
-        "consumer": "q",
-        "ackOn": "manual",
-    }
-    frame = spark.readStream.format("jetstream").options(**source, maxMessagesPerTrigger="60").load()
-    page = functions(spark, server, tmp_path / "payments")
+    stream, frame, page = await started(maxMessagesPerTrigger="60")
 
     def die(*_: Any) -> Any:
         raise RuntimeError("the driver dies")
@@ -70,22 +67,10 @@ async def test_failed_batch_written_once(
     assert (await stream.state())["messages"] == 0
 
 
-async def test_foreign_checkpoint_acks_nothing(
-    server: Any, make_stream: Any, spark: Any, aside: Any, drain: Any, tmp_path: Path
-) -> None:
+async def test_foreign_checkpoint_acks_nothing(started: Any, aside: Any, drain: Any, tmp_path: Path) -> None:
     """A new checkpoint repeats the numbers of batches that were written: an error, and the messages stay."""
-    stream = await make_stream(retention="workqueue", allow_direct=True)
-    await stream.create_consumer("q", ack_wait=300_000_000_000, max_ack_pending=1000)
-    source = {
-        "servers": server.url,
-        "stream": stream.name,
-        "mode": "queue",
-        "consumer": "q",
-        "ackOn": "manual",
-    }
-    frame = spark.readStream.format("jetstream").options(**source).load()
-    write = functions(spark, server, tmp_path / "payments")["write_files"]
-    await stream.publish(100)
+    stream, frame, page = await started()
+    write = page["write_files"]
     await aside(drain, frame, also=write)
     await stream.publish(50, first=101)
     with pytest.raises(Exception, match="has other rows"):

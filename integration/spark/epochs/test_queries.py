@@ -71,9 +71,20 @@ async def test_batches_become_epochs(
     assert [{row.epoch for row in rows} for rows in drained.batches.values() if rows] == [{"1"}, {"2"}]
     assert [row.asDict().keys() for row in drained.rows[:1]] == [{"data": 0, "epoch": 0}.keys()]
 
+
+@pytest.mark.full
+async def test_query_with_new_checkpoint_refused(
+    server: Any, stream: Any, topic: Any, spark: Any, aside: Any, tmp_path: Path
+) -> None:
+    await stream.publish(3)
+    source = {"servers": server.url, "stream": stream.name, "startingOffsets": "earliest"}
+    numbers = spark.readStream.format("jetstream").options(**source).load()
+    items = numbers.selectExpr("concat('[', sequence, ']') as value")
+    common = {"servers": server.url, "epochs": topic.name}
+    await aside(write, items, tmp_path / "one", **common, partitions=3)
     with pytest.raises(Exception, match=f"another producer writes to '{topic.name}.0.frontier'"):
         await aside(write, items, tmp_path / "another", **common)
-    assert len(await seen(topic)) == 3
+    assert len(await seen(topic)) == 1
 
 
 BATCH = 8_000

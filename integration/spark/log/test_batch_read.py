@@ -158,6 +158,7 @@ def pushing(spark):
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+@pytest.mark.full
 async def test_spark_pushes_filters_down(pushing, server, oracle, stream):
     """What is read is what is wanted: the plan has no such filter left, and the scan gives these rows only."""
     for number in range(10):
@@ -187,6 +188,7 @@ async def test_filter_pushdown_or_not(pushing, server, stream):
     assert frame.where("sequence > 15").count() == 5
 
 
+@pytest.mark.full
 async def test_connect_streams_and_batches(connect_spark, server, stream, tmp_path):
     """The same source in the server of Spark Connect, where options and classes come from another process."""
     await stream.publish(500)

@@ -24,6 +24,12 @@ class Streams:
     async def make(self, name, *subjects, **config):
         await self._call("CREATE", name, subjects, config)
 
+    async def fill(self, **counts):
+        """Make a stream for each subject, with the name of the subject, and store messages in it."""
+        for subject, count in counts.items():
+            await self.make(subject.upper(), subject)
+            await self.publish(subject, count)
+
     async def update(self, name, *subjects):
         await self._call("UPDATE", name, subjects, {})
 
@@ -75,6 +81,13 @@ def messages(stream, first, last, subject):
     return [(stream, seq, subject) for seq in range(first, last + 1)]
 
 
+def planned(query):
+    """Plan the first batch: its start and its end."""
+    reader = query.reader()
+    start = query.start(reader)
+    return start, query.ask(reader, start)
+
+
 def go(query, reader, start):
     """Read all that is there, in a query that goes on. The last offset."""
     for _ in range(20):
@@ -92,10 +105,7 @@ def go(query, reader, start):
 @pytest.mark.parametrize("mode", ["auto", "consumer"])
 async def test_subject_moves_to_another_stream(streams, restart, mode):
     """A message of it is in a batch with others. It is read, and read again if the batch is run again."""
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("a", 5)
-    await streams.publish("b", 5)
+    await streams.fill(a=5, b=5)
     query = streams.query("A", "B", subjects="a,b", readMode=mode)
     reader = query.reader()
     end = go(query, reader, query.start(reader))
@@ -128,9 +138,7 @@ async def test_subject_moves_between_plan_and_tasks(streams):
 @pytest.mark.parametrize("pattern", [False, True])
 async def test_stream_that_no_filter_could_match(streams, start, restart, pattern):
     """It is read from the first message that a filter matches."""
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("b", 3)
+    await streams.fill(a=0, b=3)
     query = streams.query(*(() if pattern else "AB"), subjects="a", startingOffsets=start)
     reader = query.reader()
     begin = query.start(reader)
@@ -148,9 +156,7 @@ async def test_stream_that_no_filter_could_match(streams, start, restart, patter
 
 
 async def test_held_query_reads_what_began_to_match(streams):
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("a", 1)
+    await streams.fill(a=1, b=0)
     query = streams.query("A", "B", subjects="a")
     await asyncio.to_thread(query.drain)
     await streams.update("A", "z")
@@ -199,10 +205,7 @@ async def test_other_messages_may_expire(streams):
 
 @pytest.mark.parametrize("restart", [False, True])
 async def test_deleted_or_recreated(streams, restart):
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("b", 5)
-    await streams.publish("a", 2)
+    await streams.fill(a=2, b=5)
     query = streams.query(subjects="a")
     reader = query.reader()
     end = go(query, reader, query.start(reader))
@@ -218,9 +221,7 @@ async def test_deleted_or_recreated(streams, restart):
 
 
 async def test_idle_offset_stays(streams):
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("a", 2)
+    await streams.fill(a=2, b=0)
     query = streams.query("A", "B", subjects="a")
     reader = query.reader()
     end = go(query, reader, query.start(reader))
@@ -233,15 +234,10 @@ async def test_idle_offset_stays(streams):
 
 @pytest.mark.parametrize("pattern", [False, True])
 async def test_recreated_with_another_subject_is_a_loss(streams, pattern):
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("a", 5)
-    await streams.publish("b", 5)
+    await streams.fill(a=5, b=5)
     names = () if pattern else "AB"
     query = streams.query(*names, subjects="a,b")
-    reader = query.reader()
-    start = query.start(reader)
-    end = query.ask(reader, start)
+    start, end = planned(query)
     await streams.delete("A")
     await streams.make("A", "z")
     with pytest.raises(PositionInvalidError, match="was recreated"):
@@ -258,13 +254,9 @@ async def test_recreated_with_another_subject_is_a_loss(streams, pattern):
 
 
 async def test_purged_and_subject_changed_is_a_loss(streams):
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("a", 5)
+    await streams.fill(a=5, b=0)
     query = streams.query("A", "B", subjects="a,b")
-    reader = query.reader()
-    start = query.start(reader)
-    end = query.ask(reader, start)
+    start, end = planned(query)
     await streams.update("A", "z")
     await streams.purge("A")
     with pytest.raises(HistoryTruncatedError, match="messages 1 to 5"):
@@ -272,14 +264,9 @@ async def test_purged_and_subject_changed_is_a_loss(streams):
 
 
 async def test_option_changed_so_that_nothing_matches(streams, caplog):
-    await streams.make("A", "a")
-    await streams.make("B", "b")
-    await streams.publish("a", 5)
-    await streams.publish("b", 5)
+    await streams.fill(a=5, b=5)
     query = streams.query("A", "B")
-    reader = query.reader()
-    start = query.start(reader)
-    end = query.ask(reader, start)
+    start, end = planned(query)
     changed = streams.query("A", "B", subjects="b")
     with pytest.raises(ConfigError, match=r"no filter can match a message of stream .* sequences 1 to 5"):
         changed.replay(changed.reader(), start, end)

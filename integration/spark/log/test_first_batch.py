@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from integration.kit.calls.several import COLUMNS, numbers, query_of
 from integration.kit.calls.source import Query, options_of
 from jsclient.errors import HistoryTruncatedError
-
-COLUMNS = ("stream", "sequence")
-
-
-def numbers(first, last):
-    return list(range(first, last + 1))
-
-
-def query_of(server, *streams, **options):
-    return Query(server, ",".join(one.name for one in streams), **{"columns": COLUMNS, **options})
 
 
 def planned(query):

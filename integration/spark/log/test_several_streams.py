@@ -11,25 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from integration.kit.calls.several import COLUMNS, numbers, query_of, sequences
 from integration.kit.calls.sink import plan_of, stored, write
 from integration.kit.calls.source import BatchRead, Query, options_of
 from jsclient.errors import ConfigError, HistoryTruncatedError, PositionInvalidError
-
-COLUMNS = ("stream", "sequence", "data")
-
-
-def numbers(first, last):
-    return list(range(first, last + 1))
-
-
-def sequences(rows, stream):
-    """What was read of one stream."""
-    return [row["sequence"] for row in rows if row["stream"] == stream.name]
-
-
-def query_of(server, *streams, **options):
-    given = {"startingOffsets": "earliest", "columns": COLUMNS, **options}
-    return Query(server, ",".join(one.name for one in streams), **given)
 
 
 def again(query, server, *streams, **options):

@@ -286,6 +286,7 @@ async def test_server_restarted_waited_for(own_server, oracle_for):
 # --- with Spark ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_query_resumes_after_restart(spark, drain, server, stream):
     await stream.publish(2500)
     options = options_of(
@@ -326,6 +327,7 @@ async def test_failed_batch_same_rows(spark, drain, server, stream):
     assert seen[-1][1] == numbers(301, 350)
 
 
+@pytest.mark.full
 async def test_schema_chooses_columns(spark, drain, server, stream):
     await stream.publish(10)
     reader = spark.readStream.format("jetstream").options(

@@ -8,7 +8,8 @@ import json
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from integration.kit.calls.source import Query, read_all
+from integration.kit.calls.several import COLUMNS, PatternQuery, numbers, sequences
+from integration.kit.calls.source import read_all
 from integration.kit.judge.oracle import Oracle
 from integration.kit.judge.streams import OwnStream
 from integration.kit.judge.waiting import eventually
@@ -18,40 +19,12 @@ from jsclient.spark.log import bounded
 from jsclient.spark.log.batch import LogBatchReader
 from jsclient.spark.options.source import SourceOptions
 
-COLUMNS = ("stream", "sequence", "data")
-
-
-def numbers(first, last):
-    return list(range(first, last + 1))
-
-
-def sequences(rows, stream):
-    """What was read of one stream."""
-    return [row["sequence"] for row in rows if row["stream"] == stream.name]
-
 
 def read_of(server, pattern, **options):
     """The rows of a batch read."""
     given = {"servers": server.url, "streamPattern": pattern, **options}
     reader = LogBatchReader(SourceOptions.parse(given, streaming=False), COLUMNS)
     return [row for part in read_all(reader, reader.partitions()) for row in part]
-
-
-class PatternQuery(Query):
-    """A query of all streams of a test."""
-
-    def __init__(self, server, pattern, **options):
-        super().__init__(server, "", **{"columns": COLUMNS, "pollIntervalMs": 1, **options})
-        del self._options["stream"]
-        self._options["streamPattern"] = pattern
-
-    def again(self, pattern=None, **options):
-        """The same query after a restart."""
-        query = PatternQuery("", "")
-        query._options = {**self._options, **options}
-        query._options["streamPattern"] = pattern or self._options["streamPattern"]
-        query.offsets = self.offsets
-        return query
 
 
 @pytest.fixture

@@ -96,6 +96,7 @@ async def ledger(short: OwnStream, oracle: Any) -> Any:
 # --- streaming -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_query_stores_each_row_once(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
@@ -111,6 +112,7 @@ async def test_query_stores_each_row_once(
     assert await numbers_of(stream) == once()
 
 
+@pytest.mark.full
 async def test_replay_without_ids_stores_twice(
     stream: OwnStream, numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
@@ -123,7 +125,9 @@ async def test_replay_without_ids_stores_twice(
     assert sum(found.values()) == ROWS + ROWS // FILES
 
 
-@pytest.mark.parametrize("dedup", ["content", "index", "none"])
+@pytest.mark.parametrize(
+    "dedup", ["content", *(pytest.param(ids, marks=pytest.mark.full) for ids in ("index", "none"))]
+)
 async def test_failing_task_retried(
     spark: Any, server: Any, stream: OwnStream, tmp_path: Path, dedup: str
 ) -> None:
@@ -192,6 +196,7 @@ async def test_restart_behind_window_needs_ledger(
     assert sum((await numbers_of(short)).values()) == 2 * (ROWS + ROWS // FILES)
 
 
+@pytest.mark.full
 async def test_replay_in_another_shape(
     short: OwnStream, ledger: dict[str, str], numbers_in: Any, run: Any, checkpoint: Path
 ) -> None:
@@ -204,6 +209,7 @@ async def test_replay_in_another_shape(
     assert await numbers_of(short) == once()
 
 
+@pytest.mark.full
 async def test_rows_of_stream_into_another(
     spark: Any, server: Any, oracle: Any, make_stream: Any, run: Any, checkpoint: Path
 ) -> None:
@@ -280,6 +286,7 @@ def test_overwrite_is_refused(spark: Any, server: Any) -> None:
 # --- publish_batch ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 async def test_publish_batch(
     server: Any, stream: OwnStream, numbers_in: Any, drain: Any, checkpoint: Path
 ) -> None:

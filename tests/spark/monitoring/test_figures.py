@@ -5,29 +5,10 @@ from __future__ import annotations
 import pytest
 
 from jsclient.spark.monitoring.figures import QueryFigures, SourceFigures, Unread
-from jsclient.spark.monitoring.progress import LogPlace, QueryReport, SourceReport
+from jsclient.spark.monitoring.progress import LogPlace, SourceReport
+from tests.support.reports import CREATED, figures, log, report
 
-CREATED = "2026-01-31T12:00:00+00:00"
 OTHER = "2026-02-01T00:00:00+00:00"
-
-
-def log(seq=20, last=50, *, created=CREATED, **more):
-    place = LogPlace("ORDERS", created, seq)
-    return SourceReport(
-        0, "log", "ORDERS", **{"rows": 3, "processed_rate": 6.0, **more}, place=place, last=last
-    )
-
-
-def report(*sources, batch=7, **more):
-    given = {"name": "copy", "seconds": 1.5, "output_rows": 3, **more}
-    return QueryReport(id="i", run="r", batch=batch, sources=sources, **given)
-
-
-def figures(*reports):
-    made = QueryFigures("i", "r", "copy")
-    for one in reports:
-        made.add(one)
-    return made
 
 
 def test_counts_add_up():

@@ -4,28 +4,8 @@ from __future__ import annotations
 
 from jsclient.spark.monitoring.figures import QueryFigures, Unread
 from jsclient.spark.monitoring.metrics import METRICS, prometheus_text
-from jsclient.spark.monitoring.progress import LogPlace, QueryReport, SourceReport
-
-CREATED = "2026-01-31T12:00:00+00:00"
-
-
-def log(seq=20, last=50, **more):
-    place = LogPlace("ORDERS", CREATED, seq)
-    return SourceReport(
-        0, "log", "ORDERS", **{"rows": 3, "processed_rate": 6.0, **more}, place=place, last=last
-    )
-
-
-def report(*sources, batch=7, **more):
-    given = {"name": "copy", "seconds": 1.5, "output_rows": 3, **more}
-    return QueryReport(id="i", run="r", batch=batch, sources=sources, **given)
-
-
-def figures(*reports):
-    made = QueryFigures("i", "r", "copy")
-    for one in reports:
-        made.add(one)
-    return made
+from jsclient.spark.monitoring.progress import LogPlace, SourceReport
+from tests.support.reports import CREATED, figures, log, report
 
 
 def lines(*queries, now=0.0):
